@@ -61,7 +61,7 @@ demo: export SELECT_CONFIG := $(SELECT_CONFIG)
 demo: export MIX_CONFIG := $(MIX_CONFIG)
 demo: develop ## raw files to $(OUT) through the pipeline; RAW= SOURCES= take real data instead of examples, ROWS= TOKENIZER= TOKENIZED= what is finished
 	@test -z "$$EXAMPLES" || $(BIN)/python examples/make_raw.py "$$EXAMPLES" target=problems
-	@PAIRMILL_LOG=human $(BIN)/python -m pipelines.local "raw=$${RAW:-$$EXAMPLES}" "root=$$ROOT" "output_path=$$OUT" \
+	@PAIRMILL_LOG=human $(BIN)/python -m pairmill run "raw=$${RAW:-$$EXAMPLES}" "root=$$ROOT" "output_path=$$OUT" \
 	  $${SOURCES:+"sources=$$SOURCES"} $${ROWS:+"rows=$$ROWS"} $${TOKENIZER:+"tokenizer=$$TOKENIZER"} \
 	  $${TOKENIZED:+"tokenized=$$TOKENIZED"} $${CURATE_CONFIG:+"curate_config=$$CURATE_CONFIG"} \
 	  $${SELECT_CONFIG:+"select_config=$$SELECT_CONFIG"} $${MIX_CONFIG:+"mix_config=$$MIX_CONFIG"} \
@@ -165,7 +165,7 @@ harness-test: develop build/torch/.installed build/harness/.installed ## evaluat
 # The run is below $(TRAIN)/line/train.
 .PHONY: train
 train: develop build/torch/.installed $(TRAIN)/sampled/_MANIFEST.json ## train a small model on example data; stopped and started again, it goes on. OPTIONS='set=optimizer.lr=0.001'
-	@run=$$(PAIRMILL_LOG=human build/torch/bin/python -m components.train sampled=$(TRAIN)/sampled \
+	@run=$$(PAIRMILL_LOG=human build/torch/bin/python -m pairmill train sampled=$(TRAIN)/sampled \
 	  held_out=$(TRAIN)/sampled-holdout root=$(TRAIN)/line train_config=examples/train_config.yaml $(OPTIONS)) && \
 	  printf '%s\n' "$$run" "report: $$run/report.html"
 
@@ -181,7 +181,7 @@ test-long: develop object-stores build/torch/.installed ## 10,000 random runs of
 	PAIRMILL_LOADER_SEQUENCES=10000 $(BIN)/pytest -s tests/property/test_loader.py
 	PAIRMILL_DISTURBED_RUNS=30 PAIRMILL_FETCH_KILLS=40 $(BIN)/pytest tests/integration/test_stores.py tests/integration/test_fetch_kill.py
 	PAIRMILL_EVERY_KILL=1 $(BIN)/pytest -s tests/integration/test_kill.py tests/integration/test_select.py
-	PAIRMILL_CURATE_TASKS=100000 $(BIN)/pytest -s tests/unit/components/curate/test_many_tasks.py
+	PAIRMILL_CURATE_TASKS=100000 $(BIN)/pytest -s tests/unit/stages/curate/test_many_tasks.py
 	$(BIN)/pytest -s tests/long
 	$(MAKE) --no-print-directory fuzz-line FUZZ_SECONDS=3600
 	OMP_NUM_THREADS=1 PAIRMILL_COMPARISONS=100 build/torch/bin/python -m pytest -s --confcutdir=tests/pytorch tests/pytorch/compare/test_power.py
@@ -256,7 +256,7 @@ bench-train: develop build/torch/.installed ## train against a plain loop of PyT
 
 .PHONY: generate
 generate: develop ## everything that is generated: compiled pipeline, tables of options
-	$(BIN)/python -m pipelines.compile
+	$(BIN)/python -m pairmill compile
 	$(BIN)/python docs/generate.py
 
 .PHONY: golden
@@ -265,7 +265,7 @@ golden: develop ## record anew what the example data must give; commit it only f
 
 .PHONY: pipeline
 pipeline: develop ## compile the pipeline; OPTIONS='image=<name>@sha256:… output=<file>'
-	$(BIN)/python -m pipelines.compile $(OPTIONS)
+	$(BIN)/python -m pairmill compile $(OPTIONS)
 
 LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --python-version 3.11
 IMAGE_LOCK := $(LOCK) --python-platform linux --constraints requirements/dev.txt

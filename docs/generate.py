@@ -15,21 +15,23 @@ from typing import Any, get_type_hints
 import imports
 from picture import picture
 
-from components.clean.config import source_options
-from components.evaluate.settings import EvaluateSettings
-from components.fetch.planned import describe
-from components.sample.preview.config import InspectConfig
-from components.search.settings import SearchSettings
-from components.train.settings import TrainSettings
 from pairmill.engine.options import default_of
 from pairmill.formats import templates
 from pairmill.formats.settings_file import describe as kind_of
 from pairmill.formats.settings_file import helps, to_json
 from pairmill.interface.cli import type_name
-from pipelines.stages import EVERY
-from sources.datasets import SOURCES
+from pairmill.kubeflow.stages import EVERY
+from pairmill.sources.datasets import SOURCES
+from pairmill.stages.clean.config import source_options
+from pairmill.stages.evaluate.settings import EvaluateSettings
+from pairmill.stages.fetch.planned import describe
+from pairmill.stages.sample.preview.config import InspectConfig
+from pairmill.stages.search.settings import SearchSettings
+from pairmill.stages.train.settings import TrainSettings
 
 TOP = Path(__file__).parent.parent
+VERIFIED = "2026-11-26T00:00:00Z"
+"""When the components last ran on a real Kubeflow."""
 
 
 def options_table(config: type[Any]) -> str:
@@ -106,6 +108,24 @@ def licences_table() -> str:
     return "\n".join(lines)
 
 
+def write_component(name: str) -> None:
+    """Write the module and the metadata of a component, in the form of github.com/kubeflow/pipelines-components."""
+    folder = TOP / "components" / name
+    summary = (EVERY[name].config.__doc__ or "").strip().splitlines()[0]
+    (folder / "component.py").write_text(
+        f'"""{summary}"""\n\nfrom kfp import compiler\n\n'
+        "from pairmill.kubeflow.component import component\nfrom pairmill.kubeflow.stages import EVERY\n\n"
+        f'{name} = component(EVERY["{name}"])\n\nif __name__ == "__main__":\n'
+        f'    compiler.Compiler().compile({name}, __file__.replace(".py", ".yaml"))\n',
+        encoding="utf-8",
+    )
+    (folder / "metadata.yaml").write_text(
+        f"---\nname: {name}\nstability: beta\ndependencies:\n  kubeflow:\n    - name: Pipelines\n"
+        f"      version: '>=2.15.2'\ntags:\n  - pretraining-data\nlastVerified: {VERIFIED}\n",
+        encoding="utf-8",
+    )
+
+
 def put(path: Path, name: str, text: str) -> None:
     """Replace the text between the markers ``<!-- name -->`` and ``<!-- /name -->``."""
     old = path.read_text(encoding="utf-8")
@@ -120,13 +140,14 @@ def main() -> None:
     """Write all tables and the picture."""
     put(TOP / "components" / "README.md", "index", index_table())
     for name, stage in EVERY.items():
+        write_component(name)
         put(TOP / "components" / name / "README.md", "options", options_table(stage.config))
     put(TOP / "components" / "sample" / "README.md", "inspect options", options_table(InspectConfig))
     put(TOP / "docs" / "training.md", "settings", settings_tables(TrainSettings()))
     put(TOP / "docs" / "evaluation.md", "settings", settings_tables(EvaluateSettings()))
     put(TOP / "docs" / "searching.md", "settings", settings_tables(SearchSettings()))
     put(TOP / "components" / "tokenize" / "README.md", "templates", templates.table())
-    put(TOP / "sources" / "README.md", "sources", sources_table())
+    put(TOP / "pairmill" / "sources" / "README.md", "sources", sources_table())
     put(TOP / "components" / "clean" / "README.md", "source options", source_options_table())
     put(TOP / "docs" / "sources.md", "licences", licences_table())
     put(TOP / "docs" / "architecture.md", "imports", imports.picture())

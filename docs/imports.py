@@ -1,9 +1,9 @@
 """The rooms of the program, which of them imports which, and their picture in docs/architecture.md.
 
-A room is a package inside one of the four packages (``pairmill.engine``, ``components.clean``), with all that is in it;
-``sources`` is one room. A package inside a stage is a room of its own if it imports nothing else of the stage
-(``components.sample.node``). Modules directly in a package belong to no room; those of ``pairmill`` that import no room
-are drawn as one node. Imports inside functions and for type checkers count as the others.
+A room is a package of ``pairmill`` (``pairmill.engine``), or of ``pairmill.stages`` or ``pairmill.kubeflow``, with all
+that is in it. A package inside a stage is a room of its own if it imports nothing else of the stage
+(``pairmill.stages.sample.node``). Modules directly in ``pairmill`` that import no room are drawn as one node. Imports
+inside functions and for type checkers count as the others.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from functools import cache
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parent.parent
-PACKAGES = ("pairmill", "sources", "components", "pipelines")
-"""From the lowest to the highest: each may import itself and those before it."""
 BASE = "pairmill"
+PACKAGES = (BASE, f"{BASE}.sources", f"{BASE}.stages", f"{BASE}.kubeflow")
+"""From the lowest to the highest: each may import itself and those before it."""
 NATIVE = "pairmill._native"
 
 Edges = Mapping[str, frozenset[str]]
@@ -26,11 +26,15 @@ Edges = Mapping[str, frozenset[str]]
 def modules() -> Mapping[str, Path]:
     """Every module of ours by dotted name."""
     found = {}
-    for package in PACKAGES:
-        for path in sorted((TOP / package).rglob("*.py")):
-            parts = path.relative_to(TOP).with_suffix("").parts
-            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    for path in sorted((TOP / BASE).rglob("*.py")):
+        parts = path.relative_to(TOP).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return found
+
+
+def package_of(name: str) -> str:
+    """Return the package of :data:`PACKAGES` that a module is in."""
+    return next(package for package in reversed(PACKAGES) if _within(name, package))
 
 
 @cache
@@ -49,14 +53,14 @@ def imported(path: Path) -> frozenset[str]:
 @cache
 def _inner_rooms() -> frozenset[str]:
     """Packages inside a stage that import nothing else of it."""
-    packages = {name for name, path in modules().items() if path.name == "__init__.py" and name.count(".") == 2}
+    packages = {name for name, path in modules().items() if path.name == "__init__.py" and name.count(".") == 3}
 
     def others(package: str) -> set[str]:
         stage = package.rpartition(".")[0]
         names = {other for name, path in modules().items() if _within(name, package) for other in imported(path)}
         return {other for other in names if _within(other, stage) and not _within(other, package)}
 
-    return frozenset(name for name in packages if name.startswith("components.") and not others(name))
+    return frozenset(name for name in packages if name.startswith(f"{BASE}.stages.") and not others(name))
 
 
 def _within(name: str, package: str) -> bool:
@@ -64,17 +68,16 @@ def _within(name: str, package: str) -> bool:
 
 
 def _room(name: str) -> str:
-    """The room of a module or of a name in it."""
+    """Return the room of a module or of a name in it."""
     parts = name.split(".")
-    if (inner := ".".join(parts[:3])) in _inner_rooms():
+    if (inner := ".".join(parts[:4])) in _inner_rooms():
         return inner
-    package = ".".join(parts[:2])
-    if parts[0] == "sources":
-        return "sources"
+    of_several = name.startswith((f"{BASE}.stages.", f"{BASE}.kubeflow."))
+    package = ".".join(parts[: 3 if of_several else 2])
     if package == NATIVE or (package in modules() and modules()[package].name == "__init__.py"):
         return package
     # A module, or a name, directly in the package.
-    return package if package in modules() and parts[0] == BASE else parts[0]
+    return package if package in modules() and not of_several else ".".join(parts[: 2 if of_several else 1])
 
 
 @cache
@@ -82,11 +85,11 @@ def edges() -> Edges:
     """The rooms that each room imports."""
     found: dict[str, set[str]] = {}
     for name, path in modules().items():
-        targets = {_room(other) for other in imported(path) if other.partition(".")[0] in PACKAGES}
+        targets = {_room(other) for other in imported(path) if other.partition(".")[0] == BASE}
         found.setdefault(_room(name), set()).update(targets - {_room(name)})
     found.setdefault(NATIVE, set())
     rooms = {name for name in found if "." in name and modules().get(name, TOP).name == "__init__.py"}
-    basics = {name for name in found if name.startswith(f"{BASE}.") and name not in rooms | {NATIVE}}
+    basics = {name for name in found if name.count(".") == 1 and name not in rooms | {NATIVE}}
     while higher := {name for name in basics if found[name] - basics - {BASE, NATIVE}}:
         basics -= higher
     merged: dict[str, set[str]] = {}
@@ -121,7 +124,7 @@ def picture() -> str:
     graph = reduced(edges())
     lines = ["```mermaid", "flowchart TD"]
     for package in reversed(PACKAGES):
-        lines.append(f"  subgraph package_{package}[{package}]")
+        lines.append(f"  subgraph package_{_node(package)}[{package}]")
         lines += [f"    {_node(name)}[{_label(name)}]" for name in _of(package, graph)]
         lines.append("  end")
     lines += [f"  {_node(name)} --> {_node(target)}" for name in sorted(graph) for target in sorted(graph[name])]
@@ -140,7 +143,7 @@ def table() -> str:
 
 
 def _of(package: str, names: Iterable[str]) -> list[str]:
-    return sorted(name for name in names if name.partition(".")[0] == package)
+    return sorted(name for name in names if package_of(name) == package)
 
 
 def _node(name: str) -> str:
@@ -154,7 +157,9 @@ def _short(name: str) -> str:
 def _label(name: str) -> str:
     if name == BASE:
         return '"' + "<br>".join(basics()) + '"'
-    return '"_native (Rust)"' if name == NATIVE else name.partition(".")[2] or name
+    return (
+        '"_native (Rust)"' if name == NATIVE else name.removeprefix(f"{package_of(name)}.").rpartition("pairmill.")[2]
+    )
 
 
 def _summary(name: str) -> str:

@@ -19,7 +19,7 @@ SETTINGS = TOP / "examples" / "compare_config.yaml"
 
 def planned(raw: str, root: str, *options: str) -> dict[str, str]:
     """Run the line up to a plan; the folders of its stages by name."""
-    command = [sys.executable, "-m", "pipelines.local", f"raw={raw}", f"root={root}", "output_path="]
+    command = [sys.executable, "-m", "pairmill", "run", f"raw={raw}", f"root={root}", "output_path="]
     command += ["vocab_size=512", "holdout=0.1", "epochs=3", *options]
     done = subprocess.run(command, cwd=TOP, check=True, stdout=subprocess.PIPE, text=True)
     return dict(re.findall(r"^  (\w[\w, ]*?) +(?:made|reused) +[0-9.]+ s  (.+)$", done.stdout, re.MULTILINE))
@@ -46,7 +46,7 @@ def main(raw: str, root: str, python: str, target: str = "") -> None:
         "budget": "40000",
         "train_config": str(SETTINGS),
     }
-    command = [python, "-m", "pipelines.compare", *(f"{name}={value}" for name, value in options.items())]
+    command = [python, "-m", "pairmill", "compare", *(f"{name}={value}" for name, value in options.items())]
     done = subprocess.run(command, cwd=TOP, check=True, stdout=subprocess.PIPE, text=True)
     folder = Path(done.stdout.splitlines()[0])
     if target:

@@ -123,6 +123,5 @@ def refuse(given: str, option: str, *, fetch: str = "", expected: str = "a folde
             where=option,
             got=given,
             expected=expected,
-            hint=f"write python -m components.fetch '{fetch or option}={given}' root=…, "
-            f"and give {option}= what it prints",
+            hint=f"write pairmill fetch '{fetch or option}={given}' root=…, and give {option}= what it prints",
         )

@@ -1,4 +1,4 @@
-"""``python -m pairmill.verify <folder> …``: compares finished folders with their manifests, byte by byte."""
+"""``pairmill verify <folder> …``: compares finished folders with their manifests, byte by byte."""
 
 from __future__ import annotations
 
@@ -95,8 +95,4 @@ def main(arguments: Sequence[str]) -> int:
         if failures:
             raise InputError("\n".join(failures))
 
-    return cli.program("pairmill.verify", "verify", VerifyConfig, arguments, work)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    return cli.program("verify", VerifyConfig, arguments, work)

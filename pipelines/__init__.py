@@ -1,1 +1,5 @@
-"""The stages as one pipeline: on this machine, or compiled for Kubeflow."""
+"""The pipelines as Kubeflow sees them, and ``compiled`` ones. What they are made of is in ``pairmill.kubeflow``."""
+
+from pairmill.interface.moved import refuse_old_command
+
+refuse_old_command()

@@ -14,9 +14,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from components.curate.scores.perplexity import normalise_ccnet
 from pairmill.engine import inputs
 from pairmill.formats import rows
+from pairmill.stages.curate.scores.perplexity import normalise_ccnet
 
 ORDER = 3
 DISCOUNT = 0.5

@@ -21,7 +21,7 @@ from typing import Any, Final, cast
 from pairmill.engine.manifest import canonical, content_key
 from pairmill.errors import InternalError
 
-_OURS: Final = frozenset({"pairmill", "components", "pipelines", "sources"})
+_OURS: Final = frozenset({"pairmill"})
 _PLAIN: Final = frozenset({str, int, float, bool})
 _WHY: Final = "unkeyed"
 

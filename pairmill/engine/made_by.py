@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from pairmill.engine.manifest import InputRef, Manifest, is_fingerprint
-from pairmill.engine.options import default_of, list_item
+from pairmill.engine.options import default_of, list_item, program_name
 from pairmill.report.model import Link
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def command_of(stage: Stage[Any, Any], manifest: Manifest) -> str:
     for name, value in manifest.options.items():
         if name in fields and name not in given and _text(value) != _text(default_of(fields[name])):
             said.append(f"{name}={shlex.quote(_text(value))}")
-    return " ".join([f"python -m components.{stage.name}", *said, "root=<root>"])
+    return " ".join([f"pairmill {program_name(stage.name)}", *said, "root=<root>"])
 
 
 def links_of(manifest: Manifest) -> Iterator[Link]:

@@ -41,6 +41,11 @@ def option(
     return checked_field(default, {"help": help, "changes_bytes": changes_bytes, "checks": checks})
 
 
+def program_name(stage: str) -> str:
+    """Return what follows ``pairmill`` to run a stage; compare and search alone also run what they are told of."""
+    return f"stage {stage}" if stage in {"compare", "search"} else stage
+
+
 def default_of(item: dataclasses.Field[Any]) -> Any:
     """Return an option's default as text, lists joined by commas; ``dataclasses.MISSING`` if it is required."""
     value = default_value(item)

@@ -30,8 +30,7 @@ _STARTS: Final = f"{FOLDER}resp_start.npy"
 _SHOWN: Final = 5
 _EXPECTED: Final = "rows that clean holdout= set apart, sampled with held_out=true"
 _HINT: Final = (
-    "give held_out=<the plan of python -m components.sample held_out=true … root=…>; "
-    "clean holdout=0.01 sets such rows apart"
+    "give held_out=<the plan of pairmill sample held_out=true … root=…>; clean holdout=0.01 sets such rows apart"
 )
 
 

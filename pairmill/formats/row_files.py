@@ -135,7 +135,7 @@ def require_columns(
     do = "write sources=my_rows.yaml in place of rows="
     if option:
         do = (
-            "run python -m components.fetch and then components.clean with sources=my_rows.yaml, "
+            "run pairmill fetch and then pairmill.stages.clean with sources=my_rows.yaml, "
             f"and give the cleaned folder as {option}"
         )
     raise InputError(

@@ -1,4 +1,4 @@
-"""Several stages one after another in one pod: ``python -m pairmill.interface.chain --executor-input {{$}}``.
+"""Several stages one after another in one pod: ``pairmill chain --executor-input {{$}}``.
 
 Each is a process of its own, started as Kubeflow's launcher starts it. So a run of a comparison or search is one task
 of its pipeline: with a task for each stage, eight runs would pass what a workflow object holds.
@@ -9,11 +9,6 @@ too. An output parameter has the name of the stage whose folder it holds.
 """
 
 from __future__ import annotations
-
-if __name__ == "__main__":  # before the imports, which take half a second
-    from pairmill.interface.interrupt import quiet
-
-    quiet()
 
 import json
 import os
@@ -30,8 +25,8 @@ from pairmill.errors import PairmillError
 from pairmill.interface import cli, launcher
 
 STEPS: Final = "steps"
-PROGRAM = "components.{}"
-"""The module of a stage's program."""
+PROGRAM = ("pairmill", "stage")
+"""The module of the stages' programs, and its arguments before the name of a stage."""
 
 
 @dataclass(kw_only=True)
@@ -87,7 +82,7 @@ def run_stage(
             "outputFile": str(folder / "output.json"),
         },
     }
-    command = [sys.executable, "-m", PROGRAM.format(stage), launcher.FLAG, json.dumps(given)]
+    command = [sys.executable, "-m", *PROGRAM, stage, launcher.FLAG, json.dumps(given)]
     # stdout has the result of the whole; that of a stage is in its outputs.
     to = subprocess.DEVNULL if stdout is None else stdout.fileno()
     code = subprocess.run(command, stdout=to, check=False, env=environment).returncode
@@ -128,16 +123,11 @@ def _filled(value: Any, values: Mapping[str, Any]) -> Any:
     return values[value[1:]] if isinstance(value, str) and value.startswith("=") else value
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Command line; returns the exit code."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; return the exit code."""
 
     def work() -> None:
         launcher.adopt_secrets()
         run(launcher.ExecutorInput.parse(arguments[1:]))
 
-    return cli.program("pairmill.interface.chain", "chain", ChainConfig, arguments, work)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+    return cli.program("chain", ChainConfig, arguments, work)

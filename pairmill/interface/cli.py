@@ -1,4 +1,4 @@
-"""The command line of every stage: ``python -m components.<stage> key=value …``, with options from its dataclass.
+"""The command line of every stage: ``pairmill <stage> key=value …``, with options from its dataclass.
 
 stdout has only the stage's result; logs, progress and errors go to stderr. Exit codes: 0 done, 2 usage, 3 input,
 4 storage, 5 internal, 130 interrupted.
@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 from pairmill import log
-from pairmill.engine.options import default_of
+from pairmill.engine.options import default_of, program_name
 from pairmill.errors import PairmillError, UsageError, did_you_mean, from_os_error
 from pairmill.interface import interrupt, launcher
 
@@ -64,6 +64,11 @@ class Outcome:
 
 
 @dataclass(frozen=True)
+class NoOptions:
+    """Take no option."""
+
+
+@dataclass(frozen=True)
 class Command:
     """A further command of a stage's program: its options, and a function from them to stdout."""
 
@@ -75,14 +80,14 @@ def main(
     stage: str,
     config_class: type[C],
     run: Callable[[C], Outcome],
-    argv: Sequence[str] | None = None,
+    arguments: Sequence[str],
     commands: Mapping[str, Command] | None = None,
 ) -> int:
-    """Run a stage, or the command that the first argument names; returns the exit code."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    """Run a stage, or the command that the first argument names; return the exit code."""
+    program_of_stage = program_name(stage)
     for name, command in (commands or {}).items():
         if arguments[:1] == [name]:
-            return _command(f"components.{stage} {name}", name, command, arguments[1:])
+            return _command(f"{program_of_stage} {name}", command, arguments[1:])
 
     def work() -> None:
         refuse_unknown(arguments, commands or {})
@@ -105,7 +110,7 @@ def main(
         sys.stdout.write(outcome.stdout)
         sys.stdout.flush()
 
-    return program(f"components.{stage}", stage, config_class, arguments, work)
+    return program(program_of_stage, config_class, arguments, work)
 
 
 def refuse_unknown(arguments: Sequence[str], commands: Iterable[str]) -> None:
@@ -121,38 +126,37 @@ def refuse_unknown(arguments: Sequence[str], commands: Iterable[str]) -> None:
         )
 
 
-def _command(module: str, name: str, command: Command, arguments: Sequence[str]) -> int:
+def _command(name: str, command: Command, arguments: Sequence[str]) -> int:
     def work() -> None:
         sys.stdout.write(command.run(build(command.config_class, split(arguments))))
         sys.stdout.flush()
 
-    return program(module, name, command.config_class, arguments, work)
+    return program(name, command.config_class, arguments, work)
 
 
-def program(module: str, name: str, config_class: type[Any], arguments: Sequence[str], work: Callable[[], None]) -> int:
-    """Do ``work``, or print the help of ``python -m <module>`` if asked for; returns the exit code.
+def program(name: str, config_class: type[Any], arguments: Sequence[str], work: Callable[[], None]) -> int:
+    """Do ``work``, or print the help of ``pairmill <name>`` if the arguments ask for it; return the exit code.
 
     Every error ends here, as one message.
     """
     try:
-        code = _program(module, name, config_class, arguments, work)
+        code = _program(name, config_class, arguments, work)
     except KeyboardInterrupt:  # while the program was ending
         code = INTERRUPTED
     interrupt.ended(code)
     return code
 
 
-def _program(
-    module: str, name: str, config_class: type[Any], arguments: Sequence[str], work: Callable[[], None]
-) -> int:
+def _program(name: str, config_class: type[Any], arguments: Sequence[str], work: Callable[[], None]) -> int:
     log.setup()
+    last = name.rpartition(" ")[2]
     # An interpreter that ends collects garbage over all its modules: about 15 ms of the 170 ms of a node.
     atexit.register(gc.freeze)
     if "--version" in arguments:
         sys.stdout.write(f"pairmill {importlib.metadata.version('pairmill')}\n")
         return 0
     if any(argument in {"--help", "-h", "help"} for argument in arguments):
-        sys.stdout.write(help_text(module, config_class))
+        sys.stdout.write(help_text(name, config_class))
         return 0
     try:
         interrupt.hear()
@@ -165,13 +169,13 @@ def _program(
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        translated = from_os_error(error, name)
+        translated = from_os_error(error, last)
         return _fail(str(translated), translated.exit_code)
     except KeyboardInterrupt:
-        return _fail(f"{name}: interrupted; run the same command to resume", INTERRUPTED)
+        return _fail(f"{last}: interrupted; run the same command to resume", INTERRUPTED)
     except Exception as error:
-        log.logger().exception("%s failed", name)
-        return _fail(f"{name}: unexpected {type(error).__name__}: {error}; this is a defect of pairmill", 5)
+        log.logger().exception("%s failed", last)
+        return _fail(f"{last}: unexpected {type(error).__name__}: {error}; this is a defect of pairmill", 5)
     return 0
 
 
@@ -283,13 +287,13 @@ def type_name(kind: Any) -> str:
     return {str: "text", int: "integer", float: "number", bool: "true|false"}.get(kind, str(kind))
 
 
-def help_text(module: str, config_class: type[Any]) -> str:
+def help_text(name: str, config_class: type[Any]) -> str:
     """The text of ``--help``: every option with type, default and meaning.
 
     A class method ``details`` of the options' class may add to it.
     """
     hints = get_type_hints(config_class)
-    lines = [f"usage: python -m {module} key=value …", ""]
+    lines = [f"usage: pairmill {name} key=value …", ""]
     summary = (config_class.__doc__ or "").strip().splitlines()
     lines += [summary[0], ""] if summary else []
     for item in dataclasses.fields(config_class):

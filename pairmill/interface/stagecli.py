@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from pairmill.engine import runner
@@ -31,9 +31,9 @@ def settings_command(settings: type[FileSettings]) -> Command:
     return Command(config, lambda _: settings.default_file())
 
 
-def main(stage: Stage[C, Any], commands: Mapping[str, Command] | None = None) -> int:
-    """Run a stage, or one of its further commands, from ``sys.argv``; returns the exit code."""
-    return cli.main(stage.name, stage.config, lambda config: run(stage, config), commands=commands)
+def main(stage: Stage[C, Any], arguments: Sequence[str], commands: Mapping[str, Command] | None = None) -> int:
+    """Run a stage, or the further command that the first argument names; return the exit code."""
+    return cli.main(stage.name, stage.config, lambda config: run(stage, config), arguments, commands)
 
 
 def run(stage: Stage[C, Any], config: C) -> Outcome:

@@ -124,9 +124,9 @@ def peer(source: str, raw: Path, out: Path) -> None:
 
 def ours(source: str, raw: Path, out: Path) -> None:
     """Clean one source with the stage."""
-    from components.clean.config import CleanConfig
-    from components.clean.core import Clean
     from pairmill.engine import runner
+    from pairmill.stages.clean.config import CleanConfig
+    from pairmill.stages.clean.core import Clean
 
     result = runner.run(Clean(), CleanConfig(raw=str(raw), root=str(out), sources=[source], workers=1))
     print(result.manifest.ledger.rows_in)
@@ -138,8 +138,8 @@ def child(side: str, source: str, raw: str, out: str) -> None:
     if side == "ours":
         import pyarrow.parquet  # noqa: F401
 
-        import components.clean.core  # noqa: F401
-        import pairmill.engine.runner  # noqa: F401
+        import pairmill.engine.runner
+        import pairmill.stages.clean.core  # noqa: F401
 
         work = ours
     else:
@@ -215,7 +215,7 @@ def bench_sources(folder: Path) -> None:
 def clean_large(raw: Path, folder: Path, workers: int) -> tuple[float, dict[str, str]]:
     """Seconds of the stage with so many workers, and the digests of its outputs."""
     with tempfile.TemporaryDirectory(dir=folder) as root:
-        command = [sys.executable, "-m", "components.clean", f"raw={raw}", f"root={root}", f"workers={workers}"]
+        command = [sys.executable, "-m", "pairmill", "clean", f"raw={raw}", f"root={root}", f"workers={workers}"]
         start = time.perf_counter()
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
         took = time.perf_counter() - start

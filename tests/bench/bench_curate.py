@@ -91,8 +91,8 @@ def _texts(rows: Path) -> tuple[Any, Any]:
 
 
 def _slices(rows: Path, settings: Any) -> list[Any]:
-    from components.curate import inputs
     from pairmill.formats.limits import RECORD_BYTES
+    from pairmill.stages.curate import inputs
 
     return inputs.discover([str(rows)], settings, verify=False, longest=RECORD_BYTES).slices
 
@@ -105,8 +105,8 @@ def _run(shards: list[Any], work: Path) -> list[Any]:
 
 def ours_exact(rows: Path, work: Path, kinds: str = "pair") -> tuple[float, dict[str, Any]]:
     """Keys of rows in files, to files of sorted entries."""
-    from components.curate.exact import Keying, ReadKeys
-    from components.curate.settings import Settings
+    from pairmill.stages.curate.exact import Keying, ReadKeys
+    from pairmill.stages.curate.settings import Settings
 
     keying = Keying(tuple(kinds.split("+")), True, False, False)  # type: ignore[arg-type]
     shards = [ReadKeys.of(one, keying) for one in _slices(rows, Settings())]
@@ -117,8 +117,8 @@ def ours_exact(rows: Path, work: Path, kinds: str = "pair") -> tuple[float, dict
 
 def ours_signatures(rows: Path, work: Path) -> tuple[float, dict[str, Any]]:
     """Normalisation, sketches and keys of texts in memory."""
-    from components.curate.near.settings import NearSettings
-    from components.curate.near.sign import sketches
+    from pairmill.stages.curate.near.settings import NearSettings
+    from pairmill.stages.curate.near.sign import sketches
 
     columns = _texts(rows)
     settings = NearSettings()
@@ -131,10 +131,10 @@ def ours_signatures(rows: Path, work: Path) -> tuple[float, dict[str, Any]]:
 
 def ours_near(rows: Path, work: Path, only: str = "near") -> tuple[float, dict[str, Any]]:
     """The stage from files to files, with near deduplication alone, or with the settings that are shipped."""
-    from components.curate.config import CurateConfig
-    from components.curate.core import Curate
     from pairmill import _native  # noqa: F401
     from pairmill.engine import runner
+    from pairmill.stages.curate.config import CurateConfig
+    from pairmill.stages.curate.core import Curate
 
     settings = work / "settings.yaml"
     settings.write_text("".join(f"{name}: {{mode: off}}\n" for name in OFF if only not in (name, "all")))
@@ -148,10 +148,10 @@ def ours_near(rows: Path, work: Path, only: str = "near") -> tuple[float, dict[s
 
 def ours_decontaminate(rows: Path, work: Path, items: str) -> tuple[float, dict[str, Any]]:
     """Scores of rows in files, to files of findings."""
-    from components.curate.decontaminate import index
-    from components.curate.decontaminate.settings import Benchmark, Decontaminate
-    from components.curate.scorer import Score
-    from components.curate.settings import Settings
+    from pairmill.stages.curate.decontaminate import index
+    from pairmill.stages.curate.decontaminate.settings import Benchmark, Decontaminate
+    from pairmill.stages.curate.scorer import Score
+    from pairmill.stages.curate.settings import Settings
 
     benchmark = Benchmark(name="items", uri=items, question="question", answers="answer", item="item")
     plan = index.planned(Decontaminate(benchmarks=[benchmark]), root=str(work))
@@ -181,8 +181,8 @@ def ours_heuristics(rows: Path, work: Path, which: str = "") -> tuple[float, dic
 
 def ours_scored(rows: Path, work: Path) -> tuple[float, dict[str, Any]]:
     """Heuristics of rows in files, to files of attributes: of each field, of both joined, and of the pair."""
-    from components.curate.scorer import Score
-    from components.curate.settings import Settings
+    from pairmill.stages.curate.scorer import Score
+    from pairmill.stages.curate.settings import Settings
 
     settings = Settings()
     shards = [Score.of(one, scorer) for scorer in settings.heuristics.scorers("") for one in _slices(rows, settings)]

@@ -139,7 +139,7 @@ def _compare(reference: Path, shape: Shape, folder: Path, out: Path, total: int)
         "epochs": EPOCHS,
     }
     arguments = [f"{key}={value}" for key, value in options.items()]
-    ours = [sys.executable, "-m", "components.sample", *arguments]
+    ours = [sys.executable, "-m", "pairmill", "sample", *arguments]
     sides = {"data_io": [sys.executable, str(reference), *arguments], "pairmill": ours}
     run(sides["data_io"], out)
     theirs = digests(out)

@@ -19,12 +19,12 @@ import pyarrow.parquet as pq
 from measure import ratio, spread
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from components.train_tokenizer.config import TrainTokenizerConfig
-from components.train_tokenizer.core import TrainTokenizer
 from pairmill import _native
 from pairmill.encoder import SPLIT
 from pairmill.engine import runner
 from pairmill.formats import rows
+from pairmill.stages.train_tokenizer.config import TrainTokenizerConfig
+from pairmill.stages.train_tokenizer.core import TrainTokenizer
 
 ROUNDS = 3
 VOCABULARY = 65_536

@@ -23,11 +23,11 @@ from measure import ratio, spread
 from torch import Tensor
 from torch.nn import functional
 
-from components.train import cost
-from components.train.batch import Packed
-from components.train.nets import Net, build, initialise
-from components.train.nets.attention import sees
-from components.train.settings import ModelSettings
+from pairmill.stages.train import cost
+from pairmill.stages.train.batch import Packed
+from pairmill.stages.train.nets import Net, build, initialise
+from pairmill.stages.train.nets.attention import sees
+from pairmill.stages.train.settings import ModelSettings
 
 VOCABULARY = 4096
 TURNS = 7

@@ -107,7 +107,7 @@ def run(command: list[str]) -> Run:
 
 def stage(name: str, *arguments: str) -> Run:
     """Run a stage as its users do; ``out`` is the folder that it made."""
-    return run([sys.executable, "-m", f"components.{name}", *arguments])
+    return run([sys.executable, "-m", "pairmill", name, *arguments])
 
 
 def spread(values: list[float], form: str = ".1f") -> str:

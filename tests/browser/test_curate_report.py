@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from components.curate.report.page import report_of
 from pairmill.engine.manifest import Manifest, read
 from pairmill.report.charts import Distribution, HeatMap
 from pairmill.report.model import Report
 from pairmill.report.pairs import Pair, Pairs
+from pairmill.stages.curate.report.page import report_of
 from tests.support import chromium, curated_folder
 
 LONG = "ohne" + "𝔏ängste" * 30

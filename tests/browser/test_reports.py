@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from components.curate.report.page import report_of as curate_report
-from components.sample.preview import inspect
 from pairmill.engine.manifest import read
 from pairmill.report.charts import Bars, Curve, Grouped, Histogram, Stacked
 from pairmill.report.model import Report, Samples, Section, Table
+from pairmill.stages.curate.report.page import report_of as curate_report
+from pairmill.stages.sample.preview import inspect
 from tests.support import chromium, curated_folder, line
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from components.train.report.page import report_of
 from pairmill.report.model import Report
 from pairmill.report.series import Lines, Series
+from pairmill.stages.train.report.page import report_of
 from tests.support import chromium, watched_run
-from tests.unit.components.train.test_report import NASTY
+from tests.unit.stages.train.test_report import NASTY
 
 LONG = "ohne" + "𝔏ängste" * 30
 MANY = {f"source_{at}_{'x' * 3 * at}": 1 / 12 for at in range(12)}

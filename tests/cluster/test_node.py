@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from components.sample.node.serve import PORT
+from pairmill.stages.sample.node.serve import PORT
 from tests.support.cluster.rig import (
     MANIFESTS,
     NAMESPACE,
@@ -110,7 +110,7 @@ def test_metrics(cluster: Rig) -> None:
     assert int(page["pairmill_sample_bytes"]) > 1_000_000
     for name, value in page.items():
         say(f"  {name} {value}")
-    command = ["python", "-m", "components.sample", "verify", f"path={NODE_FOLDER}"]
+    command = ["python", "-m", "pairmill", "sample", "verify", f"path={NODE_FOLDER}"]
     where = ["exec", pod["metadata"]["name"], "--container=report", f"--namespace={NAMESPACE}"]
     assert cluster.kubectl(*where, "--", *command) == f"{NODE_FOLDER}/{plan}\n", (
         "the reporter's limit is enough to verify"

@@ -56,7 +56,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     start = time.monotonic()
     made = python("examples/make_raw.py", str(folder / "raw"))
     assert made.returncode == 0, made.stderr
-    tools.ended(tools.stage("pipelines.local", raw=folder / "raw", root=folder / "root", **OPTIONS))
+    tools.ended(tools.stage("run", raw=folder / "raw", root=folder / "root", **OPTIONS))
     expected = manifests(str(folder / "root"))
     say(f"the run on this machine: {len(expected)} folders of results in {time.monotonic() - start:.1f} s")
 
@@ -162,7 +162,7 @@ def test_a_node_samples_the_plan(world: World) -> None:
         cluster.put_secret(NAMESPACE, credentials(world.given))
         cluster.sampler_of_bucket(plan, world.root, None, node=name, folder=NODE)
         pod = cluster.rolled_out(plan)
-        verify = ["python", "-m", "components.sample", "verify", f"path={NODE_FOLDER}"]
+        verify = ["python", "-m", "pairmill", "sample", "verify", f"path={NODE_FOLDER}"]
         where = ["exec", pod["metadata"]["name"], "--container=report", f"--namespace={NAMESPACE}", "--"]
         assert cluster.kubectl(*where, *verify) == f"{NODE_FOLDER}/{plan}\n"
         done = cluster.log(pod, "sample")[-1]

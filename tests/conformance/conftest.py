@@ -24,7 +24,7 @@ def stage() -> Callable[..., str]:
     """Run a stage as its users do; returns stdout."""
 
     def run(name: str, *arguments: str) -> str:
-        command = [sys.executable, "-m", f"components.{name}", *arguments]
+        command = [sys.executable, "-m", "pairmill", name, *arguments]
         done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout

@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from components.clean.config import CleanConfig
-from components.clean.core import Clean
 from pairmill.interface import cli, stagecli
-from sources.datasets import SOURCES
+from pairmill.sources.datasets import SOURCES
+from pairmill.stages.clean.config import CleanConfig
+from pairmill.stages.clean.core import Clean
 
 Run = Callable[..., str]
 _NAMES = """

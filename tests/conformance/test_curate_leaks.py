@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from components.curate.decontaminate import index
-from components.curate.decontaminate.settings import Benchmark
 from pairmill._native import LeakIndex
 from pairmill.formats import rows
+from pairmill.stages.curate.decontaminate import index
+from pairmill.stages.curate.decontaminate.settings import Benchmark
 from tests.support import leaks
 
 NAMES = ("bench_word", "bench_mcq", "bench_math", "bench_short", "bench_copy")

@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from components.curate.scores.pii import KINDS
 from pairmill import _native
+from pairmill.stages.curate.scores.pii import KINDS
 from tests.support.text_metrics import metrics
 
 

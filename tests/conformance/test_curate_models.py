@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from components.curate.__main__ import COMMANDS
-from components.curate.scores.classifiers import ClassifierSettings
-from components.curate.scores.language import chosen_texts
-from components.curate.scores.perplexity import PerplexitySettings, log10
 from pairmill import _native
 from pairmill.interface.cli import build
+from pairmill.stages.curate.command import COMMANDS
+from pairmill.stages.curate.scores.classifiers import ClassifierSettings
+from pairmill.stages.curate.scores.language import chosen_texts
+from pairmill.stages.curate.scores.perplexity import PerplexitySettings, log10
 from tests.support.models import batch_of, use_kenlm
 
 

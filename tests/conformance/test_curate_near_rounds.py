@@ -5,9 +5,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from components.curate.near.core import NearInput
-from components.curate.near.settings import NearSettings
 from pairmill.engine.writer import Writer
+from pairmill.stages.curate.near.core import NearInput
+from pairmill.stages.curate.near.settings import NearSettings
 from tests.support.near_rounds import Found, run, slices_of, table_bytes
 
 

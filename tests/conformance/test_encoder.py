@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from components.tokenize.config import TokenizeConfig
 from pairmill import _native
 from pairmill.encoder import Encoder
+from pairmill.stages.tokenize.config import TokenizeConfig
 from tests.support import sides
 from tests.support.helpers import REPOSITORY
 from tests.support.sides import LEVELS, train_bpe

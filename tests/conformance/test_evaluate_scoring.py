@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from components.evaluate.benchmarks import REFERENCE, REGISTRY, Question
-from components.evaluate.benchmarks.aime import Aime
-from components.evaluate.prompts import letters
-from components.evaluate.scoring import drop, numbers
-from components.evaluate.scoring.boxed import boxed
-from components.evaluate.scoring.letters import letter_within
 from pairmill.errors import InputError
+from pairmill.stages.evaluate.benchmarks import REFERENCE, REGISTRY, Question
+from pairmill.stages.evaluate.benchmarks.aime import Aime
+from pairmill.stages.evaluate.prompts import letters
+from pairmill.stages.evaluate.scoring import drop, numbers
+from pairmill.stages.evaluate.scoring.boxed import boxed
+from pairmill.stages.evaluate.scoring.letters import letter_within
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ from typing import Any
 import kfp_server_api
 import pytest
 
-from pipelines.submit import frozen, state
-from pipelines.submit.state import Verdict
+from pairmill.kubeflow.submit import frozen, state
+from pairmill.kubeflow.submit.state import Verdict
 
 FROZEN = {"parallel-3-frozen": Verdict.SUCCEEDED, "train-failed-frozen": Verdict.FAILED}
 

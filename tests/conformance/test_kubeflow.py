@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from pipelines import lint
+from pairmill.kubeflow import lint
 from tests.support.emulator import Attempt, Backend, Folder, Process, Run, load
 from tests.support.helpers import until
 

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import kfp_server_api
 import pytest
 
-from pipelines.submit import state, watch
-from pipelines.submit.state import Verdict
+from pairmill.kubeflow.submit import state, watch
+from pairmill.kubeflow.submit.state import Verdict
 
 # The two that the recorder terminated: they end as FAILED.
 CANCELED = {"terminate", "no-image"}
@@ -101,7 +101,7 @@ def test_a_log_as_the_stock_installation_gives_it_has_only_our_lines(shared: Pat
 
 
 def test_a_task_is_six_nodes_and_an_iteration_of_a_loop_six_more(shared: Path) -> None:
-    # As pipelines/weight.py has it.
+    # As pairmill/kubeflow/weight.py has it.
     folder = shared / "conformance" / "kubeflow" / "stock"
     found = {
         name: len(json.loads((folder / f"{name}.json").read_text())["workflow"]["nodes"])

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pipelines import weight
-from pipelines.weight import Run
+from pairmill.kubeflow import weight
+from pairmill.kubeflow.weight import Run
 
 
 def recorded(shared: Path) -> dict[str, Any]:

@@ -27,13 +27,13 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from pipelines.stages import EVERY
+from pairmill.kubeflow.stages import EVERY
 
 TOP = Path(__file__).resolve().parents[2]
 RECORD = "tests/contract/stage_versions.json"
-_SOURCES = "sources.datasets"
+_SOURCES = "pairmill.sources.datasets"
 _NATIVE = "pairmill._native"
-_PACKAGES = ("pairmill", "sources", "components")
+_PACKAGES = ("pairmill",)
 
 
 @dataclass
@@ -74,10 +74,10 @@ class Tree:
     def units(self) -> dict[str, Unit]:
         """Everything that has a version, as it is."""
         found = {}
-        stages = {stage: self._closure(f"components.{stage}.core") for stage in EVERY}
+        stages = {stage: self._closure(f"pairmill.stages.{stage}.core") for stage in EVERY}
         for stage, modules in stages.items():
-            found[stage] = Unit(str(self._version(f"components.{stage}.core")), self._digests(modules))
-        for path in sorted((self._top / "sources" / "datasets").glob("[!_]*.py")):
+            found[stage] = Unit(str(self._version(f"pairmill.stages.{stage}.core")), self._digests(modules))
+        for path in sorted((self._top / "pairmill" / "sources" / "datasets").glob("[!_]*.py")):
             module = f"{_SOURCES}.{path.stem}"
             version = f"{found['clean'].version}.{self._version(module, 1)}"
             found[f"source {path.stem}"] = Unit(version, self._digests(self._closure(module) - stages["clean"]))

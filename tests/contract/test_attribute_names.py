@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from components.curate.scores.classifiers import FastTextScorer
-from components.curate.scores.heuristics import HeuristicsSettings
-from components.curate.scores.language import LanguageScorer
-from components.curate.scores.perplexity import PerplexityScorer
-from components.curate.settings import Settings
+from pairmill.stages.curate.scores.classifiers import FastTextScorer
+from pairmill.stages.curate.scores.heuristics import HeuristicsSettings
+from pairmill.stages.curate.scores.language import LanguageScorer
+from pairmill.stages.curate.scores.perplexity import PerplexityScorer
+from pairmill.stages.curate.settings import Settings
 from tests.support.helpers import REPOSITORY
 
 _NAMED = re.compile(r"(?:attribute|group_by): ?[\"']?(\w+\.[\w-]+)|`(\w+\.[irpj]_\w+)`")

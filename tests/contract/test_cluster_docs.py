@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from pairmill.interface import cli
-from pipelines.compile import MAX_WORKERS, MAX_WORKERS_TRAINING
-from pipelines.submit import __main__ as command
+from pairmill.kubeflow.compile import MAX_WORKERS, MAX_WORKERS_TRAINING
+from pairmill.kubeflow.submit import command
 from tests.support.helpers import REPOSITORY
 
 DOCS = REPOSITORY / "docs"
@@ -26,7 +26,7 @@ def commands(text: str, program: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("document", ["docs/submitting.md", "README.md"])
 def test_the_first_example_of_submitting_is_small_and_taken(document: str) -> None:
-    first = commands((REPOSITORY / document).read_text(), "python -m pipelines.submit")[0]
+    first = commands((REPOSITORY / document).read_text(), "pairmill submit")[0]
     given = cli.split([word for word in first if word != "…"])
     # Without sources= it would download every one that is known.
     assert given["sources"] not in {"", "all"}
@@ -58,7 +58,7 @@ def test_retries_are_not_promised_on_a_stock_installation() -> None:
 
 def test_how_a_run_is_started_from_an_applied_version_is_said() -> None:
     said = SUBMITTING[SUBMITTING.index("## GitOps") : SUBMITTING.index("## Tokens")]
-    compile_it, submit_it = commands(said, "python -m pipelines.compile"), commands(said, "python -m pipelines.submit")
+    compile_it, submit_it = commands(said, "pairmill compile"), commands(said, "pairmill submit")
     assert cli.split(compile_it[0])["form"] == "manifests"
     assert cli.split([word for word in submit_it[0] if word != "…"])["version"].startswith("pairmill-pretraining-")
 

@@ -11,26 +11,26 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
 
-import components.curate.settings
-import components.evaluate.settings
-import components.mix.settings
-import components.search.settings
-import components.select.settings
-import components.train.settings
+import pairmill.stages.curate.settings
+import pairmill.stages.evaluate.settings
+import pairmill.stages.mix.settings
+import pairmill.stages.search.settings
+import pairmill.stages.select.settings
+import pairmill.stages.train.settings
 from pairmill.engine.manifest import content_key
 from pairmill.errors import UsageError
 from pairmill.formats.prefixes import Rules
 from pairmill.formats.settings_file import to_json
 from pairmill.interface import cli
-from pipelines.stages import EVERY
+from pairmill.kubeflow.stages import EVERY
 
 FILES: dict[str, Any] = {
-    "curate": components.curate.settings.Settings,
-    "evaluate": components.evaluate.settings.EvaluateSettings,
-    "mix": components.mix.settings.MixSettings,
-    "search": components.search.settings.SearchSettings,
-    "select": components.select.settings.Settings,
-    "train": components.train.settings.TrainSettings,
+    "curate": pairmill.stages.curate.settings.Settings,
+    "evaluate": pairmill.stages.evaluate.settings.EvaluateSettings,
+    "mix": pairmill.stages.mix.settings.MixSettings,
+    "search": pairmill.stages.search.settings.SearchSettings,
+    "select": pairmill.stages.select.settings.Settings,
+    "train": pairmill.stages.train.settings.TrainSettings,
 }
 # As YAML. Of no key can they be the value.
 HOSTILE = ["-" + "9" * 400, '"\\ud800"', "[" + "9" * 5000 + "]", '{"\\ud800": 1}']

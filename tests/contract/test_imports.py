@@ -4,9 +4,9 @@ import ast
 import re
 from graphlib import TopologicalSorter
 
-from components.train.__main__ import COMMANDS
 from docs import imports
-from pipelines.stages import EVERY, LAST
+from pairmill.kubeflow.stages import EVERY, LAST
+from pairmill.stages.train.command import COMMANDS
 from tests.support.helpers import REPOSITORY, python
 
 
@@ -17,13 +17,13 @@ def top(name: str) -> str:
 def test_imports_point_one_way() -> None:
     found = imports.modules()
     assert len(found) >= 45
-    assert sum(name.startswith("components.") for name in found) >= 20
+    assert sum(name.startswith("pairmill.stages.") for name in found) >= 20
     allowed = {name: set(imports.PACKAGES[: floor + 1]) for floor, name in enumerate(imports.PACKAGES)}
     inspected = 0
     for name, path in found.items():
         for other in imports.imported(path):
-            if top(other) in imports.PACKAGES:
-                assert top(other) in allowed[top(name)], f"{name} imports {other}"
+            if top(other) == imports.BASE:
+                assert imports.package_of(other) in allowed[imports.package_of(name)], f"{name} imports {other}"
                 inspected += 1
     assert inspected >= 100
 
@@ -32,15 +32,15 @@ def test_rooms_have_no_cycle() -> None:
     graph = imports.edges()
     TopologicalSorter(graph).prepare()
     assert len(graph) >= 15
-    assert {"pairmill.engine", "pairmill.loader", "components.sample", "sources"} <= graph.keys()
+    assert {"pairmill.engine", "pairmill.loader", "pairmill.stages.sample", "pairmill.sources"} <= graph.keys()
     assert "pairmill.storage" in graph["pairmill.engine"]
 
 
 def test_what_a_node_runs_and_the_preview_import_nothing_else_of_their_stage() -> None:
     graph = imports.edges()
-    for room in ("components.sample.node", "components.sample.preview"):
+    for room in ("pairmill.stages.sample.node", "pairmill.stages.sample.preview"):
         assert graph[room]
-        assert not [other for other in graph[room] if other.startswith("components")]
+        assert not [other for other in graph[room] if other.startswith("pairmill.stages")]
 
 
 def test_the_reduced_graph_reaches_what_the_whole_one_reaches() -> None:
@@ -64,7 +64,7 @@ def test_the_picture_is_what_the_code_says() -> None:
 
 def test_the_files_on_a_rows_way_exist() -> None:
     page = (REPOSITORY / "docs" / "architecture.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"`((?:pairmill|sources|components|pipelines|tests)/[\w/.]*)`", page))
+    named = set(re.findall(r"`((?:pairmill|components|pipelines|tests)/[\w/.]*)`", page))
     assert len(named) >= 20
     assert [name for name in named if not (REPOSITORY / name).exists()] == []
 
@@ -84,12 +84,12 @@ def test_stages_never_import_each_other() -> None:
     inspected = 0
     for name, path in imports.modules().items():
         parts = name.split(".")
-        if parts[0] != "components" or len(parts) < 2:
+        if parts[:2] != ["pairmill", "stages"] or len(parts) < 3:
             continue
         for other in imports.imported(path):
-            if top(other) == "components":
-                allowed = {parts[1], *READ_BY.get(parts[1], ())}
-                assert other.split(".")[1] in allowed, f"{name} imports {other}"
+            if other.startswith("pairmill.stages."):
+                allowed = {parts[2], *READ_BY.get(parts[2], ())}
+                assert other.split(".")[2] in allowed, f"{name} imports {other}"
                 inspected += 1
     assert inspected >= 20
 
@@ -98,7 +98,7 @@ def test_kfp_is_imported_where_kubeflow_is_meant_and_nowhere_else() -> None:
     users = {
         name for name, path in imports.modules().items() if any(top(other) == "kfp" for other in imports.imported(path))
     }
-    assert {name for name in users if top(name) != "pipelines"} == {"pairmill.interface.kfp"}
+    assert {imports.package_of(name) for name in users} == {"pairmill.kubeflow"}
 
 
 def test_nothing_that_a_stage_image_runs_needs_kfp() -> None:
@@ -109,13 +109,12 @@ def test_nothing_that_a_stage_image_runs_needs_kfp() -> None:
         "        if name.split('.')[0] in {'kfp', 'kubernetes', 'docstring_parser'}:\n"
         "            raise ImportError(name)\n"
         "sys.meta_path.insert(0, No())\n"
-        "stage = sys.argv.pop(1)\n"
-        "runpy.run_module(stage, run_name='__main__')"
+        "runpy.run_module('pairmill', run_name='__main__')"
     )
     for stage in EVERY:
-        done = python("-c", code, f"components.{stage}", "--help")
+        done = python("-c", code, "stage", stage, "--help")
         assert done.returncode == 0, done.stderr
-        assert done.stdout.startswith(f"usage: python -m components.{stage}")
+        assert f" {stage} key=value" in done.stdout.splitlines()[0]
 
 
 def test_what_has_no_torch_knows_the_stage_that_trains() -> None:
@@ -127,14 +126,17 @@ def test_what_has_no_torch_knows_the_stage_that_trains() -> None:
         "        if name.split('.')[0] in {'torch', 'safetensors', 'tensorboard', 'transformers', 'wandb'}:\n"
         "            raise ImportError(name)\n"
         "sys.meta_path.insert(0, No())\n"
-        "module = sys.argv.pop(1)\n"
-        "runpy.run_module(module, run_name='__main__', alter_sys=True)"
+        "runpy.run_module('pairmill', run_name='__main__', alter_sys=True)"
     )
-    commands = [("components.train", "--help"), ("components.train", "settings"), ("pipelines.compile", "--help")]
-    commands += [("components.train", name, "--help") for name in COMMANDS]
-    commands += [("components.evaluate", "--help"), ("components.evaluate", "settings")]
-    for module, *rest in commands:
-        done = python("-c", code, module, *rest)
+    commands = [
+        ("train", "--help"),
+        ("train", "settings"),
+        ("compile", "--help"),
+    ]
+    commands += [("train", name, "--help") for name in COMMANDS]
+    commands += [("evaluate", "--help"), ("evaluate", "settings")]
+    for arguments in commands:
+        done = python("-c", code, *arguments)
         assert done.returncode == 0, done.stderr
         assert done.stdout
 
@@ -142,8 +144,11 @@ def test_what_has_no_torch_knows_the_stage_that_trains() -> None:
 def test_torch_is_imported_by_what_trains_and_nowhere_else() -> None:
     wanted = {"torch", "safetensors", "tensorboard", "transformers", "wandb"}
     users = {name for name, path in imports.modules().items() if {top(one) for one in imports.imported(path)} & wanted}
-    apart = {f"components.evaluate.{name}" for name in ("held_out", "models.exported", "models.trained")}
-    assert {name for name in users if not name.startswith("components.train.")} == {"pairmill.loader.torch", *apart}
+    apart = {f"pairmill.stages.evaluate.{name}" for name in ("held_out", "models.exported", "models.trained")}
+    assert {name for name in users if not name.startswith("pairmill.stages.train.")} == {
+        "pairmill.loader.torch",
+        *apart,
+    }
     assert len(users) > 10
     assert list(LAST) == ["train", "evaluate"]
 
@@ -170,8 +175,8 @@ def test_only_storage_knows_schemes() -> None:
     assert inspected > 500
 
 
-TOLD_BY_VARIABLES = {f"components.train.{name}" for name in ("launch", "parallel", "watch.wandb")} | {
-    "components.evaluate.models.server"
+TOLD_BY_VARIABLES = {f"pairmill.stages.train.{name}" for name in ("launch", "parallel", "watch.wandb")} | {
+    "pairmill.stages.evaluate.models.server"
 }
 """torchrun says by variables which process of several this is; keys of W&B and of a server are in one, as no option
 holds a secret."""
@@ -180,7 +185,7 @@ holds a secret."""
 def test_no_core_looks_at_the_environment() -> None:
     inspected = 0
     for name, path in imports.modules().items():
-        if name.startswith("components.") and not name.endswith(".__main__") and name not in TOLD_BY_VARIABLES:
+        if name.startswith("pairmill.stages.") and not name.endswith(".command") and name not in TOLD_BY_VARIABLES:
             names = imports.imported(path)
             assert not {other for other in names if other in {"os.environ", "os.getenv"}}, name
             assert not re.search(r"os\.(environ|getenv)", path.read_text()), name
@@ -188,11 +193,13 @@ def test_no_core_looks_at_the_environment() -> None:
     assert inspected >= 15
 
 
-def test_every_stage_has_the_same_four_files() -> None:
-    folders = sorted(
-        path.name for path in (REPOSITORY / "components").iterdir() if path.is_dir() and path.name != "__pycache__"
-    )
-    assert folders == sorted(EVERY)
-    for stage in folders:
-        for name in ("config.py", "core.py", "__main__.py", "README.md"):
-            assert (REPOSITORY / "components" / stage / name).is_file(), f"{stage}/{name}"
+def test_every_stage_has_the_same_files() -> None:
+    for folder, names in {
+        "pairmill/stages": ("config.py", "core.py", "command.py"),
+        "components": ("README.md", "component.py", "component.yaml", "metadata.yaml"),
+    }.items():
+        stages = [path.name for path in (REPOSITORY / folder).iterdir() if path.is_dir() and path.name != "__pycache__"]
+        assert sorted(stages) == sorted(EVERY)
+        for stage in stages:
+            for name in names:
+                assert (REPOSITORY / folder / stage / name).is_file(), f"{folder}/{stage}/{name}"

@@ -12,14 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from components.clean.config import CleanConfig
-from components.clean.core import Clean
-from components.fetch.config import FetchConfig
-from components.fetch.core import Fetch
-from components.tokenize import core as tokenize
-from components.tokenize.config import TokenizeConfig
-from components.train_tokenizer import core as train_tokenizer
-from components.train_tokenizer.config import TrainTokenizerConfig
 from pairmill import storage
 from pairmill.engine import runner, shards
 from pairmill.engine.options import RunConfig, byte_options
@@ -27,7 +19,15 @@ from pairmill.engine.rounds import rounds_of
 from pairmill.engine.stage import Shard, ShardRecord, Stage
 from pairmill.formats.slices import Slicing
 from pairmill.formats.templates import DEFAULT, TEMPLATES
-from sources.origin import Manual
+from pairmill.sources.origin import Manual
+from pairmill.stages.clean.config import CleanConfig
+from pairmill.stages.clean.core import Clean
+from pairmill.stages.fetch.config import FetchConfig
+from pairmill.stages.fetch.core import Fetch
+from pairmill.stages.tokenize import core as tokenize
+from pairmill.stages.tokenize.config import TokenizeConfig
+from pairmill.stages.train_tokenizer import core as train_tokenizer
+from pairmill.stages.train_tokenizer.config import TrainTokenizerConfig
 from tests.support.fetching import declare, lines
 from tests.support.sides import trained
 

@@ -15,19 +15,19 @@ from typing import Any
 
 import pytest
 
-from components.fetch.config import KINDS, FetchConfig
-from components.fetch.core import Fetch
-from components.sample.node.carry_out import Made
-from components.sample.run import outcome as sample_outcome
 from pairmill.engine.manifest import Ledger, Manifest
 from pairmill.engine.options import default_of
-from pairmill.interface import kfp as ours
 from pairmill.interface import launcher, stagecli
-from pipelines import compile as compiler
-from pipelines import parameters as pipeline_parameters
-from pipelines.lint import lint
-from pipelines.stages import EVERY, LAST, STAGES
-from pipelines.table import LINE
+from pairmill.kubeflow import compile as compiler
+from pairmill.kubeflow import component as ours
+from pairmill.kubeflow import parameters as pipeline_parameters
+from pairmill.kubeflow.lint import lint
+from pairmill.kubeflow.stages import EVERY, LAST, STAGES
+from pairmill.kubeflow.table import LINE
+from pairmill.stages.fetch.config import KINDS, FetchConfig
+from pairmill.stages.fetch.core import Fetch
+from pairmill.stages.sample.node.carry_out import Made
+from pairmill.stages.sample.run import outcome as sample_outcome
 from tests.support.helpers import REPOSITORY, python
 
 FOLDER = REPOSITORY / "pipelines" / "compiled"
@@ -40,7 +40,7 @@ DIGEST = "sha256:" + "ab" * 32
 
 
 def command(*arguments: str) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of ``pipelines.compile``, in this process, which has imported kfp already."""
+    """Exit code, stdout and stderr of ``pairmill compile``, in this process, which has imported kfp already."""
     with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
         code = compiler.main(arguments)
     return code, out.getvalue(), err.getvalue()
@@ -94,7 +94,7 @@ def component(spec: dict[str, Any], stage: str) -> dict[str, Any]:
 
 def whole(stage: str) -> dict[str, Any]:
     """The component of a stage for pipelines of others."""
-    spec = compiler.documents((FOLDER / "components" / f"{stage}.yaml").read_bytes())[0]
+    spec = compiler.documents((REPOSITORY / "components" / stage / "component.yaml").read_bytes())[0]
     (found,) = spec["components"].values()
     return dict(found)
 
@@ -114,13 +114,13 @@ def test_the_compiled_files_are_those_in_the_repository(tmp_path: Path, monkeypa
     monkeypatch.delenv(ours.IMAGE_VARIABLE, raising=False)
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
     done = subprocess.run(
-        [sys.executable, "-m", "pipelines.compile"], cwd=tmp_path, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "pairmill", "compile"], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     made = {str(path.relative_to(tmp_path)): path.read_text() for path in tmp_path.rglob("*.yaml")}
     assert sorted(done.stdout.split()) == sorted(made)
     kept = {str(path.relative_to(REPOSITORY)): path.read_text() for path in FOLDER.rglob("*.yaml")}
-    assert made == kept, "run: python -m pipelines.compile"
+    assert made == kept, "run: pairmill compile"
     # What is beyond Latin-1 was refused by a real backend, and some databases know no more than ASCII for sure.
     assert all(text.isascii() for text in made.values())
     assert len(made) == 5 + len(EVERY)
@@ -139,7 +139,10 @@ def test_every_executor_uses_the_image_that_is_given_and_nothing_else_changes(
     assert made.count(image) == len(STAGES) + len(SHARED) * (WORKERS - 1) + 1
     assert made.replace(image, ours.PLACEHOLDER_IMAGE) == PARALLEL.read_text()
     made = compiled(tmp_path, f"image={image}", "component=clean")
-    assert made.replace(image, ours.PLACEHOLDER_IMAGE) == (FOLDER / "components" / "clean.yaml").read_text()
+    assert (
+        made.replace(image, ours.PLACEHOLDER_IMAGE)
+        == (REPOSITORY / "components" / "clean" / "component.yaml").read_text()
+    )
 
 
 def test_manifests_for_gitops_hold_the_same_pipeline(tmp_path: Path) -> None:
@@ -201,7 +204,7 @@ def test_what_cannot_be_compiled_is_refused(tmp_path: Path, option: str, message
 
 @pytest.mark.parametrize("image", ["pairmill:latest", "pairmill", "registry.example/pairmill:v1.2.3"])
 def test_an_image_that_is_not_named_by_digest_is_refused(tmp_path: Path, image: str) -> None:
-    done = python("-m", "pipelines.compile", f"output={tmp_path / 'made.yaml'}", f"image={image}")
+    done = python("-m", "pairmill", "compile", f"output={tmp_path / 'made.yaml'}", f"image={image}")
     assert done.returncode == 2
     assert "is not named by digest" in done.stderr
     assert list(tmp_path.iterdir()) == []
@@ -228,10 +231,9 @@ def test_a_container_is_its_stages_module_and_the_executor_input_alone(spec: dic
     found = executors(spec)
     for stage in STAGES:
         container = found[stage.replace("_", "-")]
-        assert container["command"] == ["python", "-m", f"components.{stage}"]
+        assert container["command"] == ["python", "-m", "pairmill", "stage", stage]
         assert container["args"] == [launcher.FLAG, "{{$}}"]
         assert set(container) == {"image", "command", "args", "env", "resources"}
-        assert (REPOSITORY / "components" / stage / "__main__.py").is_file()
     assert len(found) == len(STAGES)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Optional
 import pytest
 from kfp import compiler, dsl, kubernetes
 
-from pipelines import lint
+from pairmill.kubeflow import lint
 from tests.support.emulator import load
 from tests.support.helpers import REPOSITORY
 
@@ -433,7 +433,7 @@ def test_the_program_lists_findings_and_exits_3(tmp_path: Path) -> None:
     documents(CASES["no-retry"][0](), tmp_path)
 
     def program(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "pipelines.lint", *arguments]
+        command = [sys.executable, "-m", "pairmill", "lint", *arguments]
         return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
 
     file = f"file={tmp_path / 'made.yaml'}"

@@ -14,10 +14,10 @@ import pytest
 from pairmill import log
 from pairmill.errors import UsageError
 from pairmill.interface import chain
-from pipelines import local
-from pipelines.runs import Here, Made, RunFailure
-from pipelines.stages import EVERY
-from pipelines.table import LINE
+from pairmill.kubeflow import local
+from pairmill.kubeflow.runs import Here, Made, RunFailure
+from pairmill.kubeflow.stages import EVERY
+from pairmill.kubeflow.table import LINE
 from tests.support import nursery
 from tests.support.helpers import environment, python
 
@@ -26,7 +26,7 @@ PROGRAM = """
 import json, os, sys
 from pathlib import Path
 
-flag, text = sys.argv[1:]
+_, flag, text = sys.argv[1:]
 assert flag == "--executor-input", sys.argv
 given = json.loads(text)
 values = given.get("inputs", {}).get("parameterValues", {})
@@ -59,16 +59,16 @@ if values.get("mode") != "silent":
 
 @pytest.fixture(autouse=True)
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The program as module ``toys.clean``, found by child processes."""
+    """The program as module ``toys.program``, found by child processes."""
     (tmp_path / "code" / "toys").mkdir(parents=True)
-    (tmp_path / "code" / "toys" / "clean.py").write_text(PROGRAM)
+    (tmp_path / "code" / "toys" / "program.py").write_text(PROGRAM)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'code'}{os.pathsep}{environment()['PYTHONPATH']}")
 
 
 def toy(here: Here | None = None, **options: Any) -> Made:
     """Run the program as the stage clean."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chain, "PROGRAM", "toys.{}")
+        patch.setattr(chain, "PROGRAM", ("toys.program",))
         return (here or Here(1, output=sys.stderr))("clean", **options)
 
 
@@ -199,7 +199,7 @@ def test_the_line_needs_no_kfp(tmp_path: Path) -> None:
     code = (
         "import runpy, sys\n"
         "sys.modules.update(dict.fromkeys(('kfp', 'kubernetes')))\n"
-        "runpy.run_module('pipelines.local', run_name='__main__', alter_sys=True)"
+        "runpy.run_module('pairmill.kubeflow.local', run_name='__main__', alter_sys=True)"
     )
     done = python("-c", code, f"raw={tmp_path}/none", f"root={tmp_path}/root")
     assert (done.returncode, done.stdout) == (3, "")
@@ -231,7 +231,7 @@ def project(folder: Path) -> list[str]:
 
 
 def forked(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    return nursery.shared(nursery.PIPELINES).run("pipelines.local", arguments, environment())
+    return nursery.shared(nursery.PIPELINES).run("pairmill", ["run", *arguments], environment())
 
 
 def test_the_pipeline_runs_from_raw_data_to_epochs_and_then_reuses_everything(
@@ -242,7 +242,7 @@ def test_the_pipeline_runs_from_raw_data_to_epochs_and_then_reuses_everything(
     # A comma separates the items of lists, and clean's folder becomes an item of two.
     arguments = [item.replace(str(tmp_path), "~/my data, and more") for item in project(tmp_path)]
     # Stages as processes of their own, as its users have them.
-    done = python("-m", "pipelines.local", *arguments)
+    done = python("-m", "pairmill", "run", *arguments)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     for stage in ("clean", "train_tokenizer", "tokenize", "sample"):
@@ -306,15 +306,15 @@ def test_rules_are_absolute_where_they_are_given_and_the_default_stays_one(
     ],
 )
 def test_the_pipelines_options_are_checked_like_those_of_a_stage(arguments: list[str], said: str) -> None:
-    done = python("-m", "pipelines.local", *arguments)
+    done = python("-m", "pairmill", "run", *arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert said in json.loads(done.stderr.splitlines()[-1])["message"]
 
 
 def test_help_shows_every_parameter_of_the_pipeline() -> None:
-    from pipelines.parameters import Parameters
+    from pairmill.kubeflow.parameters import Parameters
 
-    done = python("-m", "pipelines.local", "--help")
+    done = python("-m", "pairmill", "run", "--help")
     assert (done.returncode, done.stderr) == (0, "")
     names = [item.name for item in dataclasses.fields(Parameters)]
     assert len(names) >= 10
@@ -323,8 +323,8 @@ def test_help_shows_every_parameter_of_the_pipeline() -> None:
     assert "\n      \n" not in done.stdout  # an option without a meaning
 
 
-@pytest.mark.parametrize("module", ["pipelines.compile", "pipelines.local"])
+@pytest.mark.parametrize("module", ["compile", "run"])
 def test_help_names_the_command_that_was_asked(module: str) -> None:
-    done = python("-m", module, "--help")
+    done = python("-m", "pairmill", module, "--help")
     assert done.returncode == 0
-    assert done.stdout.startswith(f"usage: python -m {module} key=value")
+    assert done.stdout.startswith(f"usage: pairmill {module} key=value")

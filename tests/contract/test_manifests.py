@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 import yaml
 
-from components.sample.config import SampleConfig
-from components.sample.node.prepare import PrepareConfig
-from components.sample.node.serve import PORT, ServeConfig
-from components.sample.node.wait import WaitConfig
-from components.sample.run import COMMANDS
 from pairmill.interface import cli
 from pairmill.interface.launcher import SECRETS
-from pipelines.placement import Placement
+from pairmill.kubeflow.placement import Placement
+from pairmill.stages.sample.config import SampleConfig
+from pairmill.stages.sample.node.prepare import PrepareConfig
+from pairmill.stages.sample.node.serve import PORT, ServeConfig
+from pairmill.stages.sample.node.wait import WaitConfig
+from pairmill.stages.sample.run import COMMANDS
 from tests.support import lazy
 from tests.support.helpers import PATIENCE, REPOSITORY
 

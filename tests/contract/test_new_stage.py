@@ -1,4 +1,4 @@
-"""A stage that somebody adds as components/README.md says it: nothing but its folder and two lines is needed."""
+"""A stage that somebody adds as pairmill/stages/README.md says it: nothing but its folder and two lines is needed."""
 
 import os
 import re
@@ -7,11 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pipelines.compile import documents
+from pairmill.kubeflow.compile import documents
 from tests.support import tools
 from tests.support.helpers import PATIENCE, REPOSITORY
 
-PAGE = REPOSITORY / "components" / "README.md"
+PAGE = REPOSITORY / "pairmill" / "stages" / "README.md"
 
 
 def program(top: Path, *arguments: object) -> str:
@@ -39,38 +39,37 @@ def test_a_stage_is_a_folder_a_line_and_a_task(tmp_path: Path) -> None:
     config, core, main = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     entry, task = re.findall(r"^```\n( .*?)\n```", page, re.MULTILINE)
     ignored = shutil.ignore_patterns("__pycache__")
-    for name in ("components", "pipelines"):
-        shutil.copytree(REPOSITORY / name, tmp_path / name, ignore=ignored)
-    for name in ("pairmill", "sources", "prefix_config.yaml"):
-        (tmp_path / name).symlink_to(REPOSITORY / name)
-    folder = tmp_path / "components" / "longer"
+    shutil.copytree(REPOSITORY / "pairmill", tmp_path / "pairmill", ignore=ignored)
+    (tmp_path / "prefix_config.yaml").symlink_to(REPOSITORY / "prefix_config.yaml")
+    folder = tmp_path / "pairmill" / "stages" / "longer"
     folder.mkdir()
     (folder / "__init__.py").write_text('"""longer: rows whose response is long."""\n')
-    for name, text in (("config", config), ("core", core), ("__main__", main)):
+    for name, text in (("config", config), ("core", core), ("command", main)):
         (folder / f"{name}.py").write_text(text)
-    insert(tmp_path / "pipelines" / "stages.py", entry, '        Component("train_tokenizer",')
-    imported = "from components.longer.config import LongerConfig"
-    insert(tmp_path / "pipelines" / "stages.py", imported, "from components.tokenize.config")
-    insert(tmp_path / "pipelines" / "pretraining.py", task, '        trained = shared("train_tokenizer"')
+    kubeflow = tmp_path / "pairmill" / "kubeflow"
+    insert(kubeflow / "stages.py", entry, '        Component("train_tokenizer",')
+    imported = "from pairmill.stages.longer.config import LongerConfig"
+    insert(kubeflow / "stages.py", imported, "from pairmill.stages.tokenize.config")
+    insert(kubeflow / "pretraining.py", task, '        trained = shared("train_tokenizer"')
 
     tools.write_rows(tmp_path / "rows" / "a.jsonl", [("direct", "q", "long enough"), ("direct", "q", "no")] * 20)
     options = ["rows=rows", "root=root", "least=3"]
-    result = Path(program(tmp_path, "-m", "components.longer", *options).strip())
+    result = Path(program(tmp_path, "-m", "pairmill", "longer", *options).strip())
     assert (result / "a.jsonl").read_text().count("long enough") == 20
     manifest = tools.read_manifest(result)
     assert manifest["ledger"]["dropped"] == {"short_response": 20}
     record = next((tmp_path / "root" / "longer" / "shards").glob("*/_RECORD.json"))
     before = record.stat()
-    assert program(tmp_path, "-m", "components.longer", *options, "workers=1").strip() == str(result)
+    assert program(tmp_path, "-m", "pairmill", "longer", *options, "workers=1").strip() == str(result)
     assert record.stat() == before
 
     for asked in ("workers=1", "workers=2", "component=longer"):
         target = tmp_path / "made.yaml"
-        program(tmp_path, "-m", "pipelines.compile", f"output={target}", asked)
+        program(tmp_path, "-m", "pairmill", "compile", f"output={target}", asked)
         compiled = documents(target.read_bytes())[0]
         given = compiled["components"]["comp-longer"]["inputDefinitions"]["parameters"]
         if asked.startswith("workers"):
-            program(tmp_path, "-m", "pipelines.lint", f"file={target}")
+            program(tmp_path, "-m", "pairmill", "lint", f"file={target}")
             assert set(given) == {"options", "rows"}
     assert (given["least"]["defaultValue"], given["least"]["description"]) == (
         1,

@@ -8,21 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from components.clean.core import Clean
-from components.compare.core import Compare
-from components.curate.core import Curate
-from components.evaluate.core import Evaluate
-from components.fetch.core import Fetch
-from components.mix.core import Mix
-from components.sample.core import Sample
-from components.sample.node.plan import VERSION
-from components.search.core import Search
-from components.select.core import Select
-from components.tokenize.core import Tokenize
-from components.train.core import Train
-from components.train_tokenizer.core import TrainTokenizer
-from pipelines.stages import EVERY
-from sources.datasets import SOURCES
+from pairmill.kubeflow.stages import EVERY
+from pairmill.sources.datasets import SOURCES
+from pairmill.stages.clean.core import Clean
+from pairmill.stages.compare.core import Compare
+from pairmill.stages.curate.core import Curate
+from pairmill.stages.evaluate.core import Evaluate
+from pairmill.stages.fetch.core import Fetch
+from pairmill.stages.mix.core import Mix
+from pairmill.stages.sample.core import Sample
+from pairmill.stages.sample.node.plan import VERSION
+from pairmill.stages.search.core import Search
+from pairmill.stages.select.core import Select
+from pairmill.stages.tokenize.core import Tokenize
+from pairmill.stages.train.core import Train
+from pairmill.stages.train_tokenizer.core import TrainTokenizer
 from tests.contract import stage_versions
 from tests.contract.stage_versions import RECORD, TOP, Tree
 
@@ -66,7 +66,7 @@ def test_what_is_left_out_is_there_and_has_a_reason() -> None:
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     top = tmp_path_factory.mktemp("repository")
-    for name in ("pairmill", "sources", "components", "rust/core", "rust/python"):
+    for name in ("pairmill", "rust/core", "rust/python"):
         shutil.copytree(TOP / name, top / name, ignore=shutil.ignore_patterns("*.so", "__pycache__", "target"))
     (top / RECORD).parent.mkdir(parents=True)
     shutil.copy(TOP / RECORD, top / RECORD)
@@ -101,7 +101,7 @@ def names(tree: Tree) -> set[str]:
 
 
 def test_a_change_of_a_reader_needs_a_version_or_a_reason(edit: Edit) -> None:
-    readers = "sources/readers.py"
+    readers = "pairmill/sources/readers.py"
     tree = edit(
         readers,
         "csv.reader(lines, strict=True, delimiter=between, quotechar",
@@ -109,19 +109,22 @@ def test_a_change_of_a_reader_needs_a_version_or_a_reason(edit: Edit) -> None:
     )
     # Curate reads benchmarks as fetch and clean read sources.
     stages = ("fetch", "clean", "curate", "evaluate")
-    assert tree.wrong() == [f"{name}: sources.readers changed, and its version was not" for name in stages]
+    assert tree.wrong() == [f"{name}: pairmill.sources.readers changed, and its version was not" for name in stages]
     assert {line.split(":")[0] for line in tree.record()} == {*stages}  # what was not raised stays wrong
     assert tree.record("curate", "curate reads no table") != []
     assert tree.record("fetch", "fetch never parses a record") != []
     assert tree.record("evaluate", "evaluate reads no table") != []
-    core = "components/clean/core.py"
+    core = "pairmill/stages/clean/core.py"
     version = f"version: ClassVar[int] = {Clean.version}\n"
     tree = edit(core, version, version.replace(str(Clean.version), str(Clean.version + 1)))
-    assert "clean: components.clean.core, sources.readers changed, and its version was raised" in tree.wrong()
+    assert (
+        "clean: pairmill.stages.clean.core, pairmill.sources.readers changed, and its version was raised"
+        in tree.wrong()
+    )
     assert tree.record() == []
     assert tree.known()["clean"].version == str(Clean.version + 1)
     assert tree.known()["fetch"].neutral[-1] == {
-        "modules": ["sources.readers"],
+        "modules": ["pairmill.sources.readers"],
         "reason": "fetch never parses a record",
     }
     # The next change is noticed again.
@@ -143,14 +146,14 @@ def test_a_change_of_a_reader_needs_a_version_or_a_reason(edit: Edit) -> None:
             r"\p{N}{1,3}| ?",
             {*EVERY} - {"fetch", "clean", "curate", "select", "mix", "sample"},
         ),
-        ("sources/datasets/arb.py", "class ", "OTHER = 1\n\n\nclass ", {"source arb"}),
+        ("pairmill/sources/datasets/arb.py", "class ", "OTHER = 1\n\n\nclass ", {"source arb"}),
         ("rust/core/src/bpe/merges.rs", "fn ", "fn other() {}\nfn ", {*EVERY}),
-        ("components/train/nets/hrm.py", "import ", "import array\nimport ", {"train", "evaluate"}),
-        ("components/train/report/page.py", "import ", "import array\nimport ", set()),
+        ("pairmill/stages/train/nets/hrm.py", "import ", "import array\nimport ", {"train", "evaluate"}),
+        ("pairmill/stages/train/report/page.py", "import ", "import array\nimport ", set()),
         ("rust/core/src/loader/pack.rs", "fn ", "fn other() {}\nfn ", set()),
-        ("components/curate/near/union.py", "import ", "import array\nimport ", {"curate"}),
-        ("components/curate/report/page.py", "import ", "import array\nimport ", set()),
-        ("components/curate/show.py", "import ", "import array\nimport ", set()),
+        ("pairmill/stages/curate/near/union.py", "import ", "import array\nimport ", {"curate"}),
+        ("pairmill/stages/curate/report/page.py", "import ", "import array\nimport ", set()),
+        ("pairmill/stages/curate/show.py", "import ", "import array\nimport ", set()),
         ("pairmill/storage/local.py", "import ", "import array\nimport ", set()),
     ],
 )
@@ -163,13 +166,13 @@ def test_whose_bytes_a_module_makes_is_known(
 
 
 def test_a_module_that_only_sources_share_is_theirs(edit: Edit) -> None:
-    found = names(edit("sources/fields.py", '"</think>"', '"</thought>"'))
+    found = names(edit("pairmill/sources/fields.py", '"</think>"', '"</thought>"'))
     assert len(found) > 5
     assert all(name.startswith("source ") for name in found)
 
 
 def test_words_for_people_and_formatting_change_nobody_s_bytes(edit: Edit, original: Path) -> None:
-    core = "components/clean/core.py"
+    core = "pairmill/stages/clean/core.py"
     module = ast.parse((original / core).read_text())
     said = [
         word.value

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from pairmill.interface import launcher
-from pipelines import compare, parameters, search, weight
-from pipelines import compile as compiler
-from pipelines.compile import MAX_WORKERS, MAX_WORKERS_TRAINING, CompileConfig
-from pipelines.weight import MAX_BYTES, Run
+from pairmill.kubeflow import compare, parameters, search, weight
+from pairmill.kubeflow import compile as compiler
+from pairmill.kubeflow.compile import MAX_WORKERS, MAX_WORKERS_TRAINING, CompileConfig
+from pairmill.kubeflow.weight import MAX_BYTES, Run
 from tests.support.helpers import REPOSITORY
 
 FOLDER = REPOSITORY / "pipelines" / "compiled"

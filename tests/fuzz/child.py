@@ -13,23 +13,23 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from components.clean.core import Clean
-from components.curate.core import Curate
-from components.evaluate.core import Evaluate
-from components.evaluate.settings import EvaluateSettings
-from components.fetch.core import Fetch
-from components.mix.core import Mix
-from components.sample.config import SampleConfig
-from components.sample.run import run as sample
-from components.search.settings import SearchSettings
-from components.select.core import Select
-from components.tokenize.core import Tokenize
-from components.train.settings import TrainSettings
-from components.train_tokenizer.core import TrainTokenizer
 from pairmill import storage
 from pairmill.interface import cli, stagecli
 from pairmill.interface.cli import Outcome
-from sources.card import configs_of, hub_split
+from pairmill.sources.card import configs_of, hub_split
+from pairmill.stages.clean.core import Clean
+from pairmill.stages.curate.core import Curate
+from pairmill.stages.evaluate.core import Evaluate
+from pairmill.stages.evaluate.settings import EvaluateSettings
+from pairmill.stages.fetch.core import Fetch
+from pairmill.stages.mix.core import Mix
+from pairmill.stages.sample.config import SampleConfig
+from pairmill.stages.sample.run import run as sample
+from pairmill.stages.search.settings import SearchSettings
+from pairmill.stages.select.core import Select
+from pairmill.stages.tokenize.core import Tokenize
+from pairmill.stages.train.settings import TrainSettings
+from pairmill.stages.train_tokenizer.core import TrainTokenizer
 from tests.support.crash_points import CrashPoints
 
 STAGES = {

@@ -17,12 +17,12 @@ from typing import Any, Self
 
 import yaml
 
-from components.curate.settings import Settings as CurateSettings
-from components.evaluate.settings import EvaluateSettings
-from components.mix.settings import MixSettings
-from components.search.settings import SearchSettings
-from components.select.settings import Settings as SelectSettings
-from components.train.settings import default_file as train_file
+from pairmill.stages.curate.settings import Settings as CurateSettings
+from pairmill.stages.evaluate.settings import EvaluateSettings
+from pairmill.stages.mix.settings import MixSettings
+from pairmill.stages.search.settings import SearchSettings
+from pairmill.stages.select.settings import Settings as SelectSettings
+from pairmill.stages.train.settings import default_file as train_file
 from tests.fuzz.play import Play
 from tests.fuzz.process import Process, Wrong
 from tests.fuzz.scene import CHATS, QUIZ

@@ -35,9 +35,9 @@ class Wrong(AssertionError):
 
 _IMPORTED = (
     *nursery.STAGES,
-    "components.evaluate.core",
-    "components.search.settings",
-    "components.train.settings",
+    "pairmill.stages.evaluate.core",
+    "pairmill.stages.search.settings",
+    "pairmill.stages.train.settings",
     "tests.support.crash_points",
 )
 

@@ -26,7 +26,7 @@ def digests(profile: str, folder: Path) -> dict[str, str]:
     rules = folder / "rules.yaml"  # the published repeats overflow the reference's buffers
     rules.write_text("- prefix: dmmath__\n  max_per_file: 150\n- prefix: gsm8k_train.jsonl\n  repeat: 2\n")
     places = {"raw": raw, "root": root, "output_path": out, "prefix_config_path": rules}
-    tools.ended(tools.stage("pipelines.local", **places, vocab_size=512, epochs=2, profile=profile))
+    tools.ended(tools.stage("run", **places, vocab_size=512, epochs=2, profile=profile))
     found: dict[str, str] = {}
     made = {"raw": raw, "sampled": out}
     for stage in ("clean", "tokenizer", "tokenize"):

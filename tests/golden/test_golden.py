@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sources.datasets import SOURCES
+from pairmill.sources.datasets import SOURCES
 from tests.golden.record import RECORD, clean_digests, digests
 
 

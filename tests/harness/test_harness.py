@@ -11,16 +11,16 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 from lm_eval.tasks import TaskManager
 
-from components.evaluate.config import EvaluateConfig
-from components.evaluate.core import Evaluate
-from components.evaluate.models import server
-from components.evaluate.models.model import Asked
-from components.evaluate.models.opened import open_model
-from components.evaluate.settings import EvaluateSettings
-from components.train.export.command import ExportConfig, export
 from pairmill.engine import runner
 from pairmill.engine.runner import Result
 from pairmill.errors import StageFailure
+from pairmill.stages.evaluate.config import EvaluateConfig
+from pairmill.stages.evaluate.core import Evaluate
+from pairmill.stages.evaluate.models import server
+from pairmill.stages.evaluate.models.model import Asked
+from pairmill.stages.evaluate.models.opened import open_model
+from pairmill.stages.evaluate.settings import EvaluateSettings
+from pairmill.stages.train.export.command import ExportConfig, export
 from tests.support.completions import Completions
 from tests.support.trained_runs import finished, tiny
 

@@ -21,7 +21,7 @@ def line(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     def stage(name: str, *options: str) -> str:
         volume = (f"--volume={folder}:/line",)
-        done = run(PIPELINE, f"components.{name}", "root=/line/project", *options, options=volume, check=False)
+        done = run(PIPELINE, name, "root=/line/project", *options, options=volume, check=False)
         assert done.returncode == 0, f"{name}: exit {done.returncode}\n{done.stderr}"
         return done.stdout.strip()
 

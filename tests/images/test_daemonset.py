@@ -168,7 +168,7 @@ def large_plan(line: Path, plan: str, tmp_path_factory: pytest.TempPathFactory) 
     rules.write_text('- prefix: ""\n  repeat: 40\n')
     (tokenized,) = (path for path in (line / "project" / "tokenize").iterdir() if path.name != "shards")
     options = (f"tokenized_path={tokenized}", f"prefix_config_path={rules}", "output_path=", "epochs=100")
-    made = python("-m", "components.sample", f"root={line / 'project'}", *options)
+    made = python("-m", "pairmill", "sample", f"root={line / 'project'}", *options)
     assert made.returncode == 0, made.stderr
     (found,) = {path.name for path in (line / "project" / PLANNED).glob("[0-9a-f]*")} - {plan}
     return found

@@ -96,8 +96,8 @@ def _pinned_base() -> str:
 def test_every_stage_says_what_it_takes(stage: str) -> None:
     """With the command that a Kubeflow task gives the container, from a folder that is not the image's own."""
     options = ("--entrypoint=python", "--workdir=/")
-    done = run(PIPELINE, "-m", f"components.{stage}", "--help", options=options)
-    assert done.stdout.startswith(f"usage: python -m components.{stage} ")
+    done = run(PIPELINE, "-m", "pairmill", "stage", stage, "--help", options=options)
+    assert done.stdout.startswith(f"usage: pairmill {'stage ' * (stage in {'compare', 'search'})}{stage} ")
 
 
 def test_line_of_stages_gives_the_recorded_bytes(line: Path) -> None:
@@ -121,7 +121,8 @@ def test_sampler_makes_the_same_and_imports_nothing_heavy(line: Path) -> None:
     (tokenized,) = (path for path in (line / "project" / "tokenize").iterdir() if path.name != "shards")
     program = (
         "import runpy, sys\n"
-        "try: runpy.run_module('components.sample', run_name='__main__', alter_sys=True)\n"
+        "sys.argv.insert(1, 'sample')\n"
+        "try: runpy.run_module('pairmill', run_name='__main__', alter_sys=True)\n"
         "except SystemExit as end: print([end.code, *{name.split('.')[0] for name in sys.modules}])"
     )
     folder = writable(line / "again")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pairmill import storage
-from pipelines.compile import MAX_WORKERS
+from pairmill.kubeflow.compile import MAX_WORKERS
 from tests.support.containers import PIPELINE, writable
 from tests.support.emulator import Attempt, Backend, Folder, Podman, Stores, load
 from tests.support.helpers import REPOSITORY, contents, python
@@ -59,7 +59,7 @@ def test_the_line_shared_out_over_pods_on_a_bucket_gives_what_it_gives_on_files(
     request.getfixturevalue("use")(server.environment())
     options = {"vocab_size": 512, "epochs": 2}
     files = {"raw": line / "raw", "root": tmp_path / "root", "prefix_config_path": line / "rules.yaml", **options}
-    done = python("-m", "pipelines.local", *(f"{name}={value}" for name, value in files.items()))
+    done = python("-m", "pairmill", "run", *(f"{name}={value}" for name, value in files.items()))
     assert done.returncode == 0, done.stderr
 
     bucket = server.bucket()

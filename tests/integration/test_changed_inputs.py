@@ -13,22 +13,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from components.clean import core as clean_core
-from components.clean.cleaning import CleanPieces
-from components.clean.config import CleanConfig
-from components.clean.core import Clean
-from components.fetch.bring import FetchFiles
-from components.fetch.config import FetchConfig
-from components.fetch.core import Fetch
-from components.sample import run as sample
-from components.sample.config import SampleConfig
-from components.tokenize import core as tokenize_core
-from components.tokenize.config import TokenizeConfig
-from components.tokenize.core import Tokenize
-from components.tokenize.encode import EncodeRows
-from components.train_tokenizer.config import TrainTokenizerConfig
-from components.train_tokenizer.core import TrainTokenizer
-from components.train_tokenizer.count import CountWords
 from pairmill import storage, verify
 from pairmill.engine import manifest as manifests
 from pairmill.engine import runner
@@ -36,6 +20,22 @@ from pairmill.engine.runner import RECORD, Result
 from pairmill.errors import InputError, StageFailure
 from pairmill.formats import slices
 from pairmill.formats.slices import Slicing
+from pairmill.stages.clean import core as clean_core
+from pairmill.stages.clean.cleaning import CleanPieces
+from pairmill.stages.clean.config import CleanConfig
+from pairmill.stages.clean.core import Clean
+from pairmill.stages.fetch.bring import FetchFiles
+from pairmill.stages.fetch.config import FetchConfig
+from pairmill.stages.fetch.core import Fetch
+from pairmill.stages.sample import run as sample
+from pairmill.stages.sample.config import SampleConfig
+from pairmill.stages.tokenize import core as tokenize_core
+from pairmill.stages.tokenize.config import TokenizeConfig
+from pairmill.stages.tokenize.core import Tokenize
+from pairmill.stages.tokenize.encode import EncodeRows
+from pairmill.stages.train_tokenizer.config import TrainTokenizerConfig
+from pairmill.stages.train_tokenizer.core import TrainTokenizer
+from pairmill.stages.train_tokenizer.count import CountWords
 from tests.support import tools
 from tests.support.helpers import contents, writable
 from tests.support.tools import World
@@ -522,13 +522,13 @@ def given_files(folder: Path) -> list[Path]:
 
 def test_one_command_verifies_any_finished_folder(line: Callable[..., Result], tmp_path: Path) -> None:
     cleaned, tokenized = (Path(line(stage).uri) for stage in ("clean", "tokenize"))
-    done = tools.run([sys.executable, "-m", "pairmill.verify", str(cleaned), f"path={tokenized}"])
+    done = tools.run([sys.executable, "-m", "pairmill", "verify", str(cleaned), f"path={tokenized}"])
     assert (done.code, done.out) == (0, f"{cleaned}\n{tokenized}\n")
     assert "files of" in done.err
     names = [next(iter(sorted(cleaned.glob("data/*.jsonl")))), next(iter(sorted(tokenized.glob("*/tokens.npy"))))]
     flip(names[0])
     names[1].unlink()
-    done = tools.run([sys.executable, "-m", "pairmill.verify", str(tmp_path / "root")])
+    done = tools.run([sys.executable, "-m", "pairmill", "verify", str(tmp_path / "root")])
     assert done.code == 3
     assert f"{names[0]}: sha256" in done.err
     assert f"{names[1]}: missing" in done.err

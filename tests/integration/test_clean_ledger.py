@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from components.clean.config import CleanConfig
-from components.clean.core import Clean
 from pairmill.engine import runner
-from sources.datasets import SOURCES
+from pairmill.sources.datasets import SOURCES
+from pairmill.stages.clean.config import CleanConfig
+from pairmill.stages.clean.core import Clean
 from tests.support.helpers import python
 
 TEXTS: list[Any] = [

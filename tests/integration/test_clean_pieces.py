@@ -9,14 +9,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from components.clean import core, merge, sink
-from components.clean.config import CleanConfig
-from components.clean.core import Clean
 from pairmill.engine import runner
 from pairmill.engine.manifest import Manifest
 from pairmill.formats import slices
 from pairmill.formats.slices import Slicing
-from sources.datasets import SOURCES
+from pairmill.sources.datasets import SOURCES
+from pairmill.stages.clean import core, merge, sink
+from pairmill.stages.clean.config import CleanConfig
+from pairmill.stages.clean.core import Clean
 from tests.support.helpers import python
 
 

@@ -57,7 +57,7 @@ def test_a_writer_of_little_is_stopped_in_the_midst_of_it(tmp_path: Path) -> Non
         "while time.monotonic() < end: pass\n"
         "os.rename(hidden, os.path.join(sys.argv[1], sys.argv[4]))"
     )
-    command = [sys.executable, "-c", code, str(tmp_path), "components.sample", f"plan={plan}", plan]
+    command = [sys.executable, "-c", code, str(tmp_path), "sample", f"plan={plan}", plan]
     process = subprocess.Popen(command)
     try:
         assert freeze(tmp_path, plan, seconds=PATIENCE) > 0

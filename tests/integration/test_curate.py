@@ -11,8 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from components.curate.config import CurateConfig
-from components.curate.core import Curate
 from pairmill.engine import runner
 from pairmill.engine.manifest import File, InputRef, Ledger, Manifest, finish
 from pairmill.engine.options import WorkerSlice
@@ -22,6 +20,8 @@ from pairmill.formats import attributes as formats
 from pairmill.formats import row_files
 from pairmill.formats.rows import FIELDS
 from pairmill.formats.slices import Slicing
+from pairmill.stages.curate.config import CurateConfig
+from pairmill.stages.curate.core import Curate
 from tests.support import curating, tools
 from tests.support.crash_points import crashes
 from tests.support.curated_rows import Shares, generated

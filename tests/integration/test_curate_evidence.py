@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from components.curate.explain import ExplainConfig, explain
-from components.curate.near.settings import NearSettings
-from components.curate.near.sign import native
 from pairmill import _native
+from pairmill.stages.curate.explain import ExplainConfig, explain
+from pairmill.stages.curate.near.settings import NearSettings
+from pairmill.stages.curate.near.sign import native
 from tests.support import curating
 from tests.support.curated_rows import generated
 from tests.support.curating import decisions, manifest, text

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from components.curate.config import CurateConfig
-from components.curate.core import Curate
-from components.curate.explain import ExplainConfig, explain
-from components.curate.finished import CuratedFolder
-from components.curate.show import ShowConfig, show
 from pairmill.engine import runner
 from pairmill.formats import rows
+from pairmill.stages.curate.config import CurateConfig
+from pairmill.stages.curate.core import Curate
+from pairmill.stages.curate.explain import ExplainConfig, explain
+from pairmill.stages.curate.finished import CuratedFolder
+from pairmill.stages.curate.show import ShowConfig, show
 from tests.support import curated_folder
 from tests.support.curated_folder import GOLD, HELD_OUT, TASKS, WEB
 

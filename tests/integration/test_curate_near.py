@@ -10,15 +10,15 @@ import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 
-from components.curate.near import components, core, resolve, sign
-from components.curate.near.core import NearInput, NearSlice
-from components.curate.near.index import INDEX, Indexed
-from components.curate.near.settings import NearSettings
 from pairmill import _native
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats import rows as row_files
 from pairmill.formats.rows import Row
+from pairmill.stages.curate.near import components, core, resolve, sign
+from pairmill.stages.curate.near.core import NearInput, NearSlice
+from pairmill.stages.curate.near.index import INDEX, Indexed
+from pairmill.stages.curate.near.settings import NearSettings
 from tests.support import curated_rows
 from tests.support.near_rounds import Found, run, slices_of, table_bytes
 
@@ -126,10 +126,10 @@ class Limits:
         monkeypatch.setattr(sign, "_HELD", self.held_keys)
         monkeypatch.setattr(resolve, "_BLOCK", self.block)
         monkeypatch.setattr(resolve, "_REFINED", self.block)
-        monkeypatch.setattr("components.curate.near.resolve.Resolve.held", self.in_memory)
-        monkeypatch.setattr("components.curate.near.components._EDGES", 97)
-        monkeypatch.setattr("components.curate.near.components._ROWS", 33)
-        monkeypatch.setattr("components.curate.near.resolve._ROWS", 33)
+        monkeypatch.setattr("pairmill.stages.curate.near.resolve.Resolve.held", self.in_memory)
+        monkeypatch.setattr("pairmill.stages.curate.near.components._EDGES", 97)
+        monkeypatch.setattr("pairmill.stages.curate.near.components._ROWS", 33)
+        monkeypatch.setattr("pairmill.stages.curate.near.resolve._ROWS", 33)
 
 
 @pytest.mark.parametrize("field", ["instruction", "response"])
@@ -313,7 +313,7 @@ def test_files_one_after_another_with_an_index_give_the_decisions_of_one_run(
     together = run(given, str(tmp_path / "together"))
     if small:
         Limits().set(monkeypatch)
-        monkeypatch.setattr("components.curate.near.index._BLOCK", 1_000)
+        monkeypatch.setattr("pairmill.stages.curate.near.index._BLOCK", 1_000)
     index = Index(tmp_path)
     tables: dict[str, bytes] = {}
     for path in files:

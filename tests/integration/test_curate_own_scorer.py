@@ -11,13 +11,13 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 
-from components.curate import asked, config, core, outcome, rules, settings
-from components.curate.explain import ExplainConfig, explain
-from components.curate.rules import Mode, Rule
-from components.curate.scorer import Scored, Scorer
-from components.curate.settings import Settings
 from pairmill.errors import UsageError
 from pairmill.formats import rows
+from pairmill.stages.curate import asked, config, core, outcome, rules, settings
+from pairmill.stages.curate.explain import ExplainConfig, explain
+from pairmill.stages.curate.rules import Mode, Rule
+from pairmill.stages.curate.scorer import Scored, Scorer
+from pairmill.stages.curate.settings import Settings
 from tests.support.curating import attributes, curate, decisions, kept, manifest, write
 
 LOUD = ("", "what is it", "AN ANSWER")

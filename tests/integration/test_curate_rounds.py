@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from components.curate.config import CurateConfig
-from components.curate.core import Curate
 from pairmill import storage
 from pairmill.engine import runner, shards
 from pairmill.engine.options import WorkerSlice
 from pairmill.engine.runner import Together
 from pairmill.engine.stage import Shard, ShardRecord
+from pairmill.stages.curate.config import CurateConfig
+from pairmill.stages.curate.core import Curate
 from tests.support import curating, tools
 from tests.support.crash_points import crashes
 from tests.support.curating import text

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from components.curate.config import CurateConfig
-from components.curate.core import Curate
-from components.curate.explain import ExplainConfig, explain
+from pairmill.stages.curate.config import CurateConfig
+from pairmill.stages.curate.core import Curate
+from pairmill.stages.curate.explain import ExplainConfig, explain
 from tests.support.curating import curate, decisions, kept, manifest, settings, text, write
 
 _A = ("direct", "what is it", "an answer")

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from components.tokenize import core
-from components.tokenize.config import TokenizeConfig
-from components.tokenize.core import Tokenize
 from pairmill.engine import runner
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.slices import Slicing
 from pairmill.formats.tokens import ARRAYS, BYTES, INDEX
 from pairmill.loader import Loader, MixturePlan, RowPlan, Windows
+from pairmill.stages.tokenize import core
+from pairmill.stages.tokenize.config import TokenizeConfig
+from pairmill.stages.tokenize.core import Tokenize
 from tests.support import tools
 from tests.support.helpers import writable
 from tests.support.peers.hrm import HrmDataset

@@ -12,8 +12,8 @@ import yaml
 
 from pairmill.errors import PairmillError
 from pairmill.net import drive as of_drive
-from sources.datasets import SOURCES
-from sources.origin import Web
+from pairmill.sources.datasets import SOURCES
+from pairmill.sources.origin import Web
 from tests.integration.test_extracts import cleaned
 from tests.support import tools
 from tests.support.drive import Drive, Page
@@ -137,9 +137,9 @@ def test_amps_comes_from_its_link(drive: Drive, tmp_path: Path) -> None:
 
 
 def test_a_description_names_an_address(drive: Drive, tmp_path: Path) -> None:
-    from components.fetch.config import FetchConfig
-    from components.fetch.core import Fetch
     from pairmill.engine import runner
+    from pairmill.stages.fetch.config import FetchConfig
+    from pairmill.stages.fetch.core import Fetch
 
     description = tmp_path / "set.yaml"
     rest = "condition: direct\ninstruction: question\nresponse: answer\n"

@@ -11,23 +11,23 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from components.clean.config import CleanConfig
-from components.clean.core import Clean
-from components.fetch.config import FetchConfig
-from components.fetch.core import Fetch
-from components.sample import run as sample
-from components.sample.config import SampleConfig
-from components.tokenize.config import TokenizeConfig
-from components.tokenize.core import Tokenize
-from components.train_tokenizer.config import TrainTokenizerConfig
-from components.train_tokenizer.core import TrainTokenizer
 from pairmill.engine.manifest import MANIFEST
 from pairmill.errors import PairmillError
 from pairmill.interface import stagecli
 from pairmill.interface.cli import Outcome
-from pipelines.compile import MAX_WORKERS, CompileConfig
-from pipelines.compile import run as compile_one
-from pipelines.parameters import Parameters, idle
+from pairmill.kubeflow.compile import MAX_WORKERS, CompileConfig
+from pairmill.kubeflow.compile import run as compile_one
+from pairmill.kubeflow.parameters import Parameters, idle
+from pairmill.stages.clean.config import CleanConfig
+from pairmill.stages.clean.core import Clean
+from pairmill.stages.fetch.config import FetchConfig
+from pairmill.stages.fetch.core import Fetch
+from pairmill.stages.sample import run as sample
+from pairmill.stages.sample.config import SampleConfig
+from pairmill.stages.tokenize.config import TokenizeConfig
+from pairmill.stages.tokenize.core import Tokenize
+from pairmill.stages.train_tokenizer.config import TrainTokenizerConfig
+from pairmill.stages.train_tokenizer.core import TrainTokenizer
 from tests.integration.test_fetch import Forge
 from tests.support import tools
 from tests.support.crash_points import crashes
@@ -145,7 +145,7 @@ def test_the_pipeline_on_this_machine_ends_with_the_arrays_of_the_whole_line(
 ) -> None:
     root, out = tmp_path / "root", tmp_path / "out"
     options = whole.options(root=root, output_path=out, **given(whole, entry))
-    done = tools.ended(tools.run(tools.command("pipelines.local", **options)))
+    done = tools.ended(tools.run(tools.command("run", **options)))
     assert arrays(out) == whole.arrays
     stages = [line.split()[0] for line in done.out.splitlines() if line.split()[1:2] == ["made"]]
     assert stages == ENTRIES[entry]
@@ -185,7 +185,7 @@ def test_a_compiled_pipeline_passes_on_what_is_given(whole: Whole, name: str, en
 
 
 def test_a_pipeline_compiled_for_one_run_has_no_pod_for_what_is_given(whole: Whole, tmp_path: Path) -> None:
-    # As pipelines.submit compiles it.
+    # As pairmill.kubeflow.submit compiles it.
     options = whole.options(root=tmp_path / "root", output_path=tmp_path / "out", **given(whole, "tokenized"))
     arguments = {key: value if isinstance(value, int) else str(value) for key, value in options.items()}
     parameters = vars(Parameters(**{**arguments, "root": str(tmp_path / "root")}))  # type: ignore[arg-type]
@@ -524,14 +524,14 @@ def test_rows_without_a_column_get_the_description_to_write(hub: Hub, tmp_path: 
 def test_the_other_stages_send_to_fetch_what_only_fetch_can_read(whole: Whole, tmp_path: Path) -> None:
     options: dict[str, object] = {"root": tmp_path, "tokenizer": whole.tokenizer}
     done = tools.ended(tools.stage("tokenize", rows="hf://datasets/o/n", **options), 2)
-    assert "write python -m components.fetch 'rows=hf://datasets/o/n' root=…, and give rows= what it prints" in done.err
+    assert "write pairmill fetch 'rows=hf://datasets/o/n' root=…, and give rows= what it prints" in done.err
     options = {"root": tmp_path, "rows": whole.clean, "tokenizer": "git+https://h/o/n#t.json"}
     done = tools.ended(tools.stage("tokenize", **options), 2)
-    assert "python -m components.fetch 'tokenizer=git+https://h/o/n#t.json' root=…" in done.err
+    assert "pairmill fetch 'tokenizer=git+https://h/o/n#t.json' root=…" in done.err
     done = tools.ended(tools.stage("clean", root=tmp_path, rows="hf://datasets/o/n"), 2)
     assert "only fetch reads the Hub and git" in done.err
     done = tools.ended(tools.stage("sample", root=tmp_path, tokenized_path="hf://datasets/o/n"), 2)
-    assert "python -m components.fetch 'tokenized=hf://datasets/o/n' root=…, and give tokenized_path=" in done.err
+    assert "pairmill fetch 'tokenized=hf://datasets/o/n' root=…, and give tokenized_path=" in done.err
 
 
 def test_what_is_given_has_to_be_there_and_of_its_kind(whole: Whole, tmp_path: Path) -> None:

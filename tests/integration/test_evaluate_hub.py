@@ -20,7 +20,7 @@ def evaluate(hub: Hub, model: str, top: Path, data: str) -> tools.Done:
     given = {"model": model, "benchmarks": "gsm8k", "data": f"gsm8k={data}", "root": top / "root"}
     start = time.monotonic()
     done = subprocess.run(
-        tools.command("components.evaluate", **given, set="server.model=tiny"),
+        tools.command("evaluate", **given, set="server.model=tiny"),
         cwd=tools.REPOSITORY,
         env={**tools.environment(), **hub.environment(top / "home")},
         capture_output=True,

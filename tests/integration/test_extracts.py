@@ -15,16 +15,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from components.clean.config import CleanConfig
-from components.clean.core import Clean
-from components.fetch.config import FetchConfig
-from components.fetch.core import Fetch
 from pairmill import storage
 from pairmill.engine import runner
 from pairmill.engine.options import Profile
 from pairmill.errors import InputError, PairmillError
-from sources.origin import Hub, Web
-from sources.source import Unit
+from pairmill.sources.origin import Hub, Web
+from pairmill.sources.source import Unit
+from pairmill.stages.clean.config import CleanConfig
+from pairmill.stages.clean.core import Clean
+from pairmill.stages.fetch.config import FetchConfig
+from pairmill.stages.fetch.core import Fetch
 from tests.support import fetching, tools
 from tests.support.crash_points import crashes
 from tests.support.fetching import Made, ask_here, declare, fetch, fetched, index, lines

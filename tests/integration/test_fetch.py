@@ -21,13 +21,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from components.fetch import lock
-from components.fetch.lock import Pin
 from pairmill import retry
 from pairmill.errors import InputError, PairmillError, StageFailure, UsageError
-from sources.origin import Git, Given, HubRows, Manual, Web
-from sources.origin import Hub as HubFiles
-from sources.raw import places
+from pairmill.sources.origin import Git, Given, HubRows, Manual, Web
+from pairmill.sources.origin import Hub as HubFiles
+from pairmill.sources.raw import places
+from pairmill.stages.fetch import lock
+from pairmill.stages.fetch.lock import Pin
 from tests.support import nursery, tools
 from tests.support.fetching import ask_here, clean, declare, fetch, fetched, index, lines
 from tests.support.helpers import PATIENCE
@@ -103,7 +103,7 @@ def program(hub: Hub, home: Path, *arguments: str, token: str = "") -> tools.Don
     """fetch as a process that talks to this Hub."""
     start = time.monotonic()
     around = {**tools.environment(), **hub.environment(home, token)}
-    done = nursery.shared().run("components.fetch", arguments, around)
+    done = nursery.shared().run("pairmill", ["fetch", *arguments], around)
     return tools.Done(done.returncode, done.stdout, done.stderr, time.monotonic() - start)
 
 
@@ -469,8 +469,8 @@ _STREAM = """
 import json, sys, time
 from contextlib import contextmanager
 from pathlib import Path
-from sources.origin import HubRows
-from components.fetch import hub_rows
+from pairmill.sources.origin import HubRows
+from pairmill.stages.fetch import hub_rows
 from pairmill.net import hub
 from pairmill.errors import PairmillError
 time.sleep = lambda seconds: None

@@ -209,8 +209,8 @@ def test_files_of_the_hub(tmp_path: Path, environment: dict[str, str]) -> None:
 
 _WEB = """
 import sys
-from sources.origin import Web
-from sources.datasets import SOURCES
+from pairmill.sources.origin import Web
+from pairmill.sources.datasets import SOURCES
 from tests.support.fetching import Made, fetch
 from pathlib import Path
 SOURCES["made"] = Made("made", Web(sys.argv[2], ("**/train/*.jsonl",)))

@@ -13,22 +13,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from components.clean import core, merge, sink
-from components.clean.config import CleanConfig
-from components.clean.core import Clean
-from components.clean.report import report_of
-from components.train_tokenizer.config import TrainTokenizerConfig
-from components.train_tokenizer.core import TrainTokenizer
 from pairmill.engine import inputs, runner
 from pairmill.engine.manifest import Manifest
 from pairmill.errors import InputError, UsageError
 from pairmill.formats import slices
 from pairmill.formats.rows import Row
 from pairmill.formats.slices import Slicing
+from pairmill.sources.datasets import SOURCES
+from pairmill.sources.origin import Manual
+from pairmill.sources.source import Context, MalformedRecord, Parsed
+from pairmill.stages.clean import core, merge, sink
+from pairmill.stages.clean.config import CleanConfig
+from pairmill.stages.clean.core import Clean
+from pairmill.stages.clean.report import report_of
+from pairmill.stages.train_tokenizer.config import TrainTokenizerConfig
+from pairmill.stages.train_tokenizer.core import TrainTokenizer
 from pairmill.text import light
-from sources.datasets import SOURCES
-from sources.origin import Manual
-from sources.source import Context, MalformedRecord, Parsed
 from tests.support import tools
 from tests.support.fetching import Made
 
@@ -147,7 +147,7 @@ def test_attributes_are_those_of_the_rows_beside_them(
             assert [file.uri.rsplit("/data", 1)[1] for file in rows_found] == [path.removeprefix("data")]
     assert "| when | date |" in report_of(found.manifest).markdown()
     (found.folder / f"attributes/source/{task}.parquet").write_bytes(b"x" * 10)
-    assert tools.run([*tools.command("pairmill.verify"), str(found.folder)]).code
+    assert tools.run([*tools.command("verify"), str(found.folder)]).code
 
 
 def test_without_attributes_and_holdout_nothing_is_beside_the_rows(tmp_path: Path) -> None:
@@ -360,7 +360,7 @@ def line(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, tools.Done]:
     (top / "raw" / "mine.yaml").write_text(YAML.format(format="parquet"), "utf-8")
     options = {"sources": top / "raw" / "mine.yaml", "root": top / "root", "output_path": top / "out", "epochs": 3}
     options |= {"vocab_size": 300, "holdout": 25, "prefix_config_path": tools.rules(top / "rules.yaml")}
-    return top, tools.ended(tools.run(tools.command("pipelines.local", **options)))
+    return top, tools.ended(tools.run(tools.command("run", **options)))
 
 
 def test_the_pipeline_samples_held_out_rows_apart(line: tuple[Path, tools.Done]) -> None:
@@ -383,7 +383,7 @@ def test_the_pipeline_samples_held_out_rows_apart(line: tuple[Path, tools.Done])
     assert "holdout/mine__all.parquet" in sampled["data"]["analytics"]
     shown = tools.run(
         [
-            *tools.command("components.sample"),
+            *tools.command("sample"),
             "inspect",
             f"path={top / 'out-holdout'}",
             "ranks=2",

@@ -8,26 +8,26 @@ from typing import Any
 import numpy as np
 import pytest
 
-from components.clean.config import CleanConfig
-from components.clean.core import Clean
-from components.fetch.core import Fetch
-from components.sample.config import SampleConfig
-from components.sample.core import Sample
-from components.sample.run import run as sampled
-from components.tokenize.core import Tokenize
-from components.train_tokenizer.core import TrainTokenizer
 from pairmill.engine import runner
 from pairmill.engine.manifest import MANIFEST
 from pairmill.engine.options import Profile
 from pairmill.engine.runner import Result
 from pairmill.errors import InputError
 from pairmill.formats.rows import Row
-from sources.datasets import SOURCES
-from sources.origin import Hub as HubFiles
-from sources.origin import Manual
-from sources.raw import PLACES, places
-from sources.source import Context, Labelled, Parsed, Source, Unit
-from sources.splits import TrainOnly
+from pairmill.sources.datasets import SOURCES
+from pairmill.sources.origin import Hub as HubFiles
+from pairmill.sources.origin import Manual
+from pairmill.sources.raw import PLACES, places
+from pairmill.sources.source import Context, Labelled, Parsed, Source, Unit
+from pairmill.sources.splits import TrainOnly
+from pairmill.stages.clean.config import CleanConfig
+from pairmill.stages.clean.core import Clean
+from pairmill.stages.fetch.core import Fetch
+from pairmill.stages.sample.config import SampleConfig
+from pairmill.stages.sample.core import Sample
+from pairmill.stages.sample.run import run as sampled
+from pairmill.stages.tokenize.core import Tokenize
+from pairmill.stages.train_tokenizer.core import TrainTokenizer
 from tests.support import tools
 from tests.support.fetching import Made, ask_here, declare, fetch, index, lines
 from tests.support.helpers import contents

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from components.clean.sink import SEGMENTS
+from pairmill.stages.clean.sink import SEGMENTS
 from tests.support import nursery, tools
 from tests.support.helpers import python
 from tests.support.kill_points import changes_of, instants, kills
@@ -98,7 +98,7 @@ def case(name: str, inputs: dict[str, Path]) -> Case:
 
 def run(name: str, die_before: int = 0, changes: str = "", /, **options: object) -> "subprocess.CompletedProcess[str]":
     given = [f"{key}={value}" for key, value in options.items()]
-    return nursery.shared().run(f"components.{name}", given, tools.environment(), die_before, changes)
+    return nursery.shared().run("pairmill", [name, *given], tools.environment(), die_before, changes)
 
 
 def fresh(name: str, **options: object) -> tools.Done:

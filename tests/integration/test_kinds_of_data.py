@@ -76,7 +76,7 @@ def test_one_run_takes_every_kind_to_a_batch(tmp_path: Path, shm: Path) -> None:
     options = {"root": root, "output_path": out, "prefix_config_path": rules, "context_size": 97}
     sources = ",".join(str(tmp_path / f"{name}.yaml") for name in KINDS)
     options |= {"vocab_size": 512, "epochs": 1, "holdout": "0.2"}
-    tools.ended(tools.run(tools.command("pipelines.local", sources=sources, **options)))
+    tools.ended(tools.run(tools.command("run", sources=sources, **options)))
 
     found = {name: rows(root, name) for name in KINDS}
     for name, (_, _, expected) in KINDS.items():

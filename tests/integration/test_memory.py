@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pairmill.formats import tokens
-from sources.datasets import tasksource
+from pairmill.sources.datasets import tasksource
 from tests.support import split, tools
 from tests.support.helpers import PATIENCE
 from tests.support.tools import World
@@ -54,11 +54,11 @@ import importlib, pkgutil, runpy, sys
 from dataclasses import astuple
 from pairmill.formats.slices import Slicing
 scale, slices, stage, *sys.argv[1:] = sys.argv[1:]
-for module in pkgutil.iter_modules(importlib.import_module(f"components.{stage}").__path__):
-    importlib.import_module(f"components.{stage}.{module.name}")
+for module in pkgutil.iter_modules(importlib.import_module(f"pairmill.stages.{stage}").__path__):
+    importlib.import_module(f"pairmill.stages.{stage}.{module.name}")
 found = 0
 for name, module in list(sys.modules.items()):
-    if name.partition(".")[0] in {"components", "pairmill", "sources"}:
+    if name.partition(".")[0] == "pairmill":
         for key, value in list(vars(module).items()):
             if type(value) is int and 1 << 20 <= value <= 1 << 29 and value % (1 << 16) == 0:
                 setattr(module, key, value // int(scale))
@@ -67,7 +67,8 @@ for name, module in list(sys.modules.items()):
                 setattr(module, key, Slicing(*(size // int(slices) for size in astuple(value))))
                 found += 1
 assert found > 3
-runpy.run_module(f"components.{stage}", run_name="__main__", alter_sys=True)
+sys.argv.insert(1, stage)
+runpy.run_module("pairmill", run_name="__main__", alter_sys=True)
 """
 
 

@@ -13,15 +13,15 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from components.mix import core, counting
-from components.mix.config import MixConfig
-from components.mix.core import Mix
-from components.mix.preview import PreviewConfig, preview
 from pairmill.engine import runner
 from pairmill.errors import InputError, PairmillError, UsageError
 from pairmill.formats.prefixes import Rules
 from pairmill.interface import stagecli
 from pairmill.mixture.plan import BUCKETS, NAME, Mixture
+from pairmill.stages.mix import core, counting
+from pairmill.stages.mix.config import MixConfig
+from pairmill.stages.mix.core import Mix
+from pairmill.stages.mix.preview import PreviewConfig, preview
 from tests.support import curating, mixing, tools
 from tests.support.helpers import contents
 from tests.support.mixed import Bench

@@ -33,7 +33,7 @@ def own(folder: Path, kind: str) -> Path:
 
 def train_classifier(**options: object) -> tools.Done:
     return tools.run(
-        [sys.executable, "-m", "components.curate", "train_classifier", *(f"{k}={v}" for k, v in options.items())]
+        [sys.executable, "-m", "pairmill", "curate", "train_classifier", *(f"{k}={v}" for k, v in options.items())]
     )
 
 
@@ -43,7 +43,7 @@ def said_by(done: tools.Done, option: str) -> str:
     assert len([line for line in done.lines if line["severity"] == "ERROR"]) == 1, done.err
     assert done.message.count("is missing") == 1, done.message
     assert option in done.message
-    found = done.message.partition("components.clean with sources=my_rows.yaml, and give the cleaned folder as")[
+    found = done.message.partition("pairmill.stages.clean with sources=my_rows.yaml, and give the cleaned folder as")[
         2
     ].partition(":\n")[2]
     assert found, done.message

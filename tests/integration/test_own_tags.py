@@ -64,7 +64,7 @@ def test_one_command_takes_tags_from_yaml_to_the_batch(tmp_path: Path, shm: Path
     out, root = shm / "out", tmp_path / "root"
     options = {"vocab_size": VOCABULARY, "epochs": 1, "output_path": out, "root": root, "raw": tmp_path}
     rules = tools.rules(tmp_path / "rules.yaml", "")
-    done = tools.run(tools.command("pipelines.local", sources=f"{laws},{texts}", prefix_config_path=rules, **options))
+    done = tools.run(tools.command("run", sources=f"{laws},{texts}", prefix_config_path=rules, **options))
     tools.ended(done)
     (clean,) = (path.parent for path in root.glob("clean/*/_MANIFEST.json"))
     assert tools.read_manifest(clean)["data"]["conditions"] == {

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from pipelines import local
+from pairmill.kubeflow import local
 from tests.support import tools
 from tests.support.helpers import REPOSITORY
 
@@ -27,7 +27,7 @@ def pipeline(raw: Path, root: Path, out: Path, rules: Path, /, **changed: object
         "vocab_size": 500,
         "epochs": EPOCHS,
     }
-    return tools.run(tools.command("pipelines.local", **{**options, **changed}))
+    return tools.run(tools.command("run", **{**options, **changed}))
 
 
 def messages(done: tools.Done) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import line as lines
+from pairmill.kubeflow import line as lines
 from tests.support import line, tools
 
 
@@ -52,7 +52,7 @@ def test_the_command_of_a_report_makes_its_folder(root: Path) -> None:
     said = re.search(r"<code>(.*?)</code>", report.read_text())
     assert said is not None
     command = unescape(said[1]).replace("<root>", str(root))
-    assert "python -m components.curate rows=" in command
+    assert "pairmill curate rows=" in command
     done = tools.ended(tools.stage("curate", **dict(one.split("=", 1) for one in shlex.split(command)[3:])))
     assert Path(done.out.strip()) == report.parent
 

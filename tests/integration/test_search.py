@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from components.search.core import OPTIMUM
-from components.search.space import KEPT
 from pairmill.engine.runner import Result
 from pairmill.errors import InputError, PairmillError, UsageError
 from pairmill.mixture.plan import NAME, Mixture
+from pairmill.stages.search.core import OPTIMUM
+from pairmill.stages.search.space import KEPT
 from tests.support import curating, mixing, mixture_task, searching, tools
 from tests.support.helpers import contents
 from tests.support.mixed import Bench

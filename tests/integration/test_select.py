@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from components.select.core import Select
 from pairmill import _native
 from pairmill.engine import runner
 from pairmill.formats import joined_parts, row_files
 from pairmill.formats.rows import Row
 from pairmill.formats.slices import Slicing
+from pairmill.stages.select.core import Select
 from tests.support import curating, selecting, tools
 from tests.support.crash_points import crashes
 from tests.support.selecting import THEME, themed
@@ -186,10 +186,10 @@ def test_workers_and_slices_change_no_byte(tmp_path: Path, monkeypatch: pytest.M
         ]
         with monkeypatch.context() as patch:
             patch.setattr(row_files, "SLICING", Slicing(1, 1))
-            patch.setattr("components.select.inputs._BLOCK_SLICES", 2)
-            patch.setattr("components.select.choose._ROWS", 5)
-            patch.setattr("components.select.cuts._FEW", 3)
-            patch.setattr("components.select.table._HELD", 0)
+            patch.setattr("pairmill.stages.select.inputs._BLOCK_SLICES", 2)
+            patch.setattr("pairmill.stages.select.choose._ROWS", 5)
+            patch.setattr("pairmill.stages.select.cuts._FEW", 3)
+            patch.setattr("pairmill.stages.select.table._HELD", 0)
             folders.append(selecting.select(tmp_path / f"{name} cut", given, asked))
         results = [tools.digests(folder) for folder in folders]
         assert all(result == results[0] for result in results[1:-1]), name

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from components.select.config import SelectConfig
-from components.select.core import Select
 from pairmill import storage
 from pairmill.engine import rounds, runner, shards
 from pairmill.engine.options import WorkerSlice
 from pairmill.engine.runner import Together
 from pairmill.engine.stage import Shard, ShardRecord
+from pairmill.stages.select.config import SelectConfig
+from pairmill.stages.select.core import Select
 from tests.support import curating, selecting, tools
 from tests.support.selecting import themed
 

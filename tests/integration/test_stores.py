@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from pairmill import storage
-from pipelines.compile import CompileConfig
-from pipelines.compile import run as compile_one
+from pairmill.kubeflow.compile import CompileConfig
+from pairmill.kubeflow.compile import run as compile_one
 from tests.support import tools
 from tests.support.emulator import Attempt, Backend, Folder, Forked, load
 from tests.support.helpers import REPOSITORY, STAGES, missing
@@ -50,7 +50,7 @@ class Expected:
 def expected(tmp_path_factory: pytest.TempPathFactory) -> Expected:
     base = tmp_path_factory.mktemp("files")
     tools.raw_data(base / "raw", size=60)
-    done = tools.stage("pipelines.local", raw=base / "raw", root=base / "root", **OPTIONS)
+    done = tools.stage("run", raw=base / "raw", root=base / "root", **OPTIONS)
     assert done.code == 0, done.err
     return Expected(base / "raw", manifests(str(base / "root")))
 
@@ -105,7 +105,7 @@ def project(server: Server, expected: Expected, projects: dict[str, tuple[str, s
     if server.scheme not in projects:
         bucket = server.bucket()
         raw, root = upload(expected.raw, f"{bucket}/raw"), f"{bucket}/project"
-        done = tools.stage("pipelines.local", raw=raw, root=root, **OPTIONS)
+        done = tools.stage("run", raw=raw, root=root, **OPTIONS)
         assert done.code == 0, done.err
         projects[server.scheme] = raw, root
     return projects[server.scheme]
@@ -116,7 +116,7 @@ def test_the_line_on_a_bucket_gives_what_it_gives_on_files(project: tuple[str, s
     assert manifests(root) == expected.manifests
     assert digested(root) > 30
     before = [(entry.path, entry.size) for entry in storage.store_for(root).list(root)]
-    again = tools.stage("pipelines.local", raw=raw, root=root, **OPTIONS)
+    again = tools.stage("run", raw=raw, root=root, **OPTIONS)
     assert again.code == 0, again.err
     assert "every stage was reused" in again.out
     assert [(entry.path, entry.size) for entry in storage.store_for(root).list(root)] == before
@@ -138,7 +138,7 @@ def test_results_that_were_deleted_are_made_again_and_what_they_were_made_of_is_
     assert done.code == 3
     assert "data/gsm8k_train.jsonl: missing; run the stage that made it again" in done.message
     assert "with the cache off" in done.message
-    done = tools.stage("pipelines.local", raw=raw, root=root, **OPTIONS)
+    done = tools.stage("run", raw=raw, root=root, **OPTIONS)
     assert done.code == 0, done.err
     assert "1 of its files are missing or changed" in done.err
     assert manifests(root) == expected.manifests

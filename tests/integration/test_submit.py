@@ -1,4 +1,4 @@
-"""``python -m pipelines.submit`` as a process against a server that plays each way a run can go."""
+"""``pairmill submit`` as a process against a server that plays each way a run can go."""
 
 import fcntl
 import json
@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from pairmill.interface.kfp import PLACEHOLDER_IMAGE
-from pipelines import compile as compiler
+from pairmill.kubeflow import compile as compiler
+from pairmill.kubeflow.component import PLACEHOLDER_IMAGE
 from tests.support import nursery
 from tests.support.apiserver import WORKFLOW, ApiServer, Node, frame, frozen, named_node
 from tests.support.helpers import PATIENCE, REPOSITORY, environment, until
@@ -57,7 +57,7 @@ def call(server: ApiServer, *arguments: str, **variables: str) -> tuple[list[str
 def start(server: ApiServer, *arguments: str, **variables: str) -> subprocess.Popen[str]:
     given, around = call(server, *arguments, **variables)
     return subprocess.Popen(
-        [sys.executable, "-m", "pipelines.submit", *given],
+        [sys.executable, "-m", "pairmill", "submit", *given],
         cwd=REPOSITORY,
         env=around,
         stdin=subprocess.DEVNULL,
@@ -74,7 +74,7 @@ def end(process: subprocess.Popen[str]) -> Done:
 
 def submit(server: ApiServer, *arguments: str, **variables: str) -> Done:
     given, around = call(server, *arguments, **variables)
-    done = nursery.shared(nursery.PIPELINES).run("pipelines.submit", given, around)
+    done = nursery.shared(nursery.PIPELINES).run("pairmill", ["submit", *given], around)
     return Done(done.returncode, done.stdout, done.stderr)
 
 
@@ -309,7 +309,7 @@ def test_a_lost_connection_leaves_the_run_and_says_how_to_go_on(server: ApiServe
     server.fail("GET", RUN, 502, skip=1)
     done = watch(server, [frame("RUNNING")], "poll=0.005")
     assert done.code == 4
-    assert f"python -m pipelines.submit watch host={server.url} run=r1" in done.said[-1]
+    assert f"pairmill submit watch host={server.url} run=r1" in done.said[-1]
     assert "connection lost" in done.said[-1]
 
 
@@ -436,7 +436,7 @@ def test_without_a_terminal_an_interrupt_asks_nothing(server: ApiServer, number:
         assert (done.code, terminated) == (7, 1)
     else:
         assert (done.code, terminated) == (128 + number, 0)
-        assert f"the run goes on: python -m pipelines.submit watch host={server.url} run=r1" in done.said[-1]
+        assert f"the run goes on: pairmill submit watch host={server.url} run=r1" in done.said[-1]
 
 
 def test_a_second_interrupt_does_not_wait_for_the_end(server: ApiServer) -> None:
@@ -472,7 +472,7 @@ class Terminal:
         self.keys, screen = pty.openpty()
         fcntl.ioctl(screen, termios.TIOCSWINSZ, b"\x30\x00\xa0\x00\x00\x00\x00\x00")
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "pipelines.submit", "watch", f"host={server.url}", "run=r1", "poll=0.02"],
+            [sys.executable, "-m", "pairmill", "submit", "watch", f"host={server.url}", "run=r1", "poll=0.02"],
             cwd=REPOSITORY,
             env={**environment(), "TERM": "xterm"},
             stdin=screen,

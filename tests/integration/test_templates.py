@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from components.tokenize.config import TokenizeConfig
-from components.tokenize.core import Tokenize
 from pairmill.encoder import Encoder
 from pairmill.engine import runner
 from pairmill.errors import InputError, UsageError
 from pairmill.formats import templates
 from pairmill.formats.templates import DEFAULT, TAGS, TEMPLATES
 from pairmill.formats.tokens import ARRAYS
+from pairmill.stages.tokenize.config import TokenizeConfig
+from pairmill.stages.tokenize.core import Tokenize
 from tests.support import shapes, tools
 from tests.support.helpers import REPOSITORY
 

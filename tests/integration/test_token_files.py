@@ -9,10 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from components.tokenize import core, token_inputs
-from components.tokenize.config import TokenizeConfig
-from components.tokenize.core import Tokenize
-from components.tokenize.token_inputs import Rows
 from pairmill.encoder import Encoder
 from pairmill.engine import runner, shards
 from pairmill.engine.manifest import Ledger, Manifest
@@ -22,6 +18,10 @@ from pairmill.formats.slices import Slicing
 from pairmill.formats.token_files import Samples
 from pairmill.formats.tokens import ARRAYS
 from pairmill.loader import Loader, RowPlan
+from pairmill.stages.tokenize import core, token_inputs
+from pairmill.stages.tokenize.config import TokenizeConfig
+from pairmill.stages.tokenize.core import Tokenize
+from pairmill.stages.tokenize.token_inputs import Rows
 from tests.support import tools
 from tests.support.helpers import writable
 from tests.support.megatron import indexed

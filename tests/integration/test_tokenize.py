@@ -15,15 +15,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from components.tokenize import core, encode
-from components.tokenize.config import TokenizeConfig
-from components.tokenize.core import Tokenize
 from pairmill import _native
 from pairmill.engine import runner
 from pairmill.engine.manifest import Manifest
 from pairmill.errors import InternalError
 from pairmill.formats.slices import Slicing
 from pairmill.formats.tokens import ARRAYS, BYTES, INDEX
+from pairmill.stages.tokenize import core, encode
+from pairmill.stages.tokenize.config import TokenizeConfig
+from pairmill.stages.tokenize.core import Tokenize
 from tests.support import tools
 from tests.support.helpers import PATIENCE, python, until
 from tests.support.tools import World
@@ -208,7 +208,7 @@ def test_a_worker_builds_the_native_encoder_alone(world: World, tmp_path: Path) 
 
 _REUSE = """
 import sys
-from components.tokenize.core import Tokenize
+from pairmill.stages.tokenize.core import Tokenize
 from pairmill.interface.stagecli import main
 code = main(Tokenize())
 print(*sorted({"pandas", "rich", "tokenizers"} & sys.modules.keys()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.components.curate.test_scale import ROWS, planned
+from tests.unit.stages.curate.test_scale import ROWS, planned
 
 SLICES, GROUPS = 16_000, 1_100
 """A billion rows of 1 kB in slices of 64 MiB, and groups of 256 MiB of the sketches that are compared."""

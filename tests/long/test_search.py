@@ -16,14 +16,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from components.search import findings, law
-from components.search.core import OPTIMUM
-from components.search.draw import Draw, mixtures
-from components.search.findings import Measured
-from components.search.optimum import Objective, minimise
-from components.search.space import Source, Space
 from pairmill.engine.manifest import content_key
 from pairmill.mixture.plan import NAME
+from pairmill.stages.search import findings, law
+from pairmill.stages.search.core import OPTIMUM
+from pairmill.stages.search.draw import Draw, mixtures
+from pairmill.stages.search.findings import Measured
+from pairmill.stages.search.optimum import Objective, minimise
+from pairmill.stages.search.space import Source, Space
 from tests.support.crash_points import crashes
 from tests.support.helpers import REPOSITORY
 from tests.support.mixed import Bench
@@ -95,7 +95,7 @@ def test_the_command_searches_by_processes(tmp_path: Path) -> None:
     config = options(tmp_path / "task", project, runs=5, train_set="training.steps=12")
     config = dataclasses.replace(config, tokenized=str(in_project(Path(config.tokenized), project)), samples_path="")
     given = [f"{name}={value}" for name, value in vars(config).items() if value not in ("", 0)]
-    command = [REPOSITORY / "build/torch/bin/python", "-m", "pipelines.search", *given]
+    command = [REPOSITORY / "build/torch/bin/python", "-m", "pairmill", "search", *given]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "PAIRMILL_LOG": "json"}
 
     def run() -> dict[str, str]:

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from components.curate import exact, exact_by_rank
 from pairmill.engine.inputs import HELD_OUT
 from pairmill.engine.manifest import File, InputRef, Ledger, Manifest, finish
+from pairmill.stages.curate import exact, exact_by_rank
 from tests.support import curating, strings, tools
 
 RULES = ("pair", "instruction", "response")

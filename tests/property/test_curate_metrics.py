@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from components.curate.scores.pii import KINDS
 from pairmill import _native
+from pairmill.stages.curate.scores.pii import KINDS
 from tests.support import pii_definition
 from tests.support.text_metrics import metrics
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from components.select import cuts, moments, quotas, table
-from components.select.cuts import Candidates
-from components.select.settings import Quota
+from pairmill.stages.select import cuts, moments, quotas, table
+from pairmill.stages.select.cuts import Candidates
+from pairmill.stages.select.settings import Quota
 from tests.support.select_definition import allotted, whole_numbers
 
 KEYS = st.one_of(

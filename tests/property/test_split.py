@@ -10,14 +10,14 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from components.sample.config import SampleConfig
-from components.sample.run import run
 from pairmill.formats.characters import continuing
 from pairmill.formats.eligible_rows import DatasetRows, rows_of
 from pairmill.formats.prefixes import Rule
 from pairmill.formats.split import Cutter
 from pairmill.formats.tokens import Dataset
 from pairmill.loader import Loader, RowPlan
+from pairmill.stages.sample.config import SampleConfig
+from pairmill.stages.sample.run import run
 from tests.property.test_loader import GATE
 from tests.support import split
 from tests.support.split import BOQ, EOQ, Vocabulary

@@ -14,8 +14,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn.attention import varlen
 
-from components.train.batch import Packed
-from components.train.nets import Sees, attention
+from pairmill.stages.train.batch import Packed
+from pairmill.stages.train.nets import Sees, attention
 from tests.pytorch.train import standins
 from tests.pytorch_conformance.recorded import TRAIN
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from components.train import cost
-from components.train.nets import build
-from components.train.shape import stacks
+from pairmill.stages.train import cost
+from pairmill.stages.train.nets import build
+from pairmill.stages.train.shape import stacks
 from tests.pytorch_conformance.published import of_kempner
 from tests.pytorch_conformance.recorded import TRAIN
 

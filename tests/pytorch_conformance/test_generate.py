@@ -8,12 +8,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from components.train.batch import Packed
-from components.train.generate import engine
-from components.train.generate.cache import Cache
-from components.train.generate.prompts import Prompts
-from components.train.nets import Net, attention, build
-from components.train.settings import ModelSettings
+from pairmill.stages.train.batch import Packed
+from pairmill.stages.train.generate import engine
+from pairmill.stages.train.generate.cache import Cache
+from pairmill.stages.train.generate.prompts import Prompts
+from pairmill.stages.train.nets import Net, attention, build
+from pairmill.stages.train.settings import ModelSettings
 from tests.pytorch_conformance.published import ours
 from tests.pytorch_conformance.recorded import TRAIN
 

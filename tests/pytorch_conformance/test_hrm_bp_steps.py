@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from components.train.schedules import steps_differentiated
-from components.train.settings import ModelSettings
+from pairmill.stages.train.schedules import steps_differentiated
+from pairmill.stages.train.settings import ModelSettings
 from tests.pytorch_conformance.recorded import cases
 
 (PATH,) = cases("", "hrm_bp_steps.json")

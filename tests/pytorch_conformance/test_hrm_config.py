@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from components.train.settings import TrainSettings
 from pairmill.errors import UsageError
+from pairmill.stages.train.settings import TrainSettings
 from tests.pytorch_conformance.recorded import cases
 
 (PATH,) = cases("", "hrm_config.json")

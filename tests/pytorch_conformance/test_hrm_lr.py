@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from components.train.config import TrainConfig
-from components.train.data import Inputs, open_inputs
-from components.train.data.steps import scheduled_steps
-from components.train.profiles import hrm_text
-from components.train.schedules import Rate
-from components.train.settings import TrainSettings
 from pairmill.errors import UsageError
+from pairmill.stages.train.config import TrainConfig
+from pairmill.stages.train.data import Inputs, open_inputs
+from pairmill.stages.train.data.steps import scheduled_steps
+from pairmill.stages.train.profiles import hrm_text
+from pairmill.stages.train.schedules import Rate
+from pairmill.stages.train.settings import TrainSettings
 from tests.pytorch_conformance.recorded import TRAIN, cases
 
 (PATH,) = cases("", "hrm_lr.json")

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from components.train.nets import build, initialise
-from components.train.settings import ModelSettings
-from components.train.shape import stacks
+from pairmill.stages.train.nets import build, initialise
+from pairmill.stages.train.settings import ModelSettings
+from pairmill.stages.train.shape import stacks
 from tests.pytorch_conformance.recorded import TRAIN
 
 CASES = json.loads((TRAIN / "init_statistics.json").read_text()) if TRAIN.is_dir() else []

@@ -8,14 +8,14 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from components.train import parallel
-from components.train.batch import Packed
-from components.train.data.feed import GlobalBatch, Microbatch
-from components.train.optimizers import make
-from components.train.settings import TrainSettings
-from components.train.step import Stepper
-from components.train.watch.records import perplexity
 from pairmill.errors import InputError
+from pairmill.stages.train import parallel
+from pairmill.stages.train.batch import Packed
+from pairmill.stages.train.data.feed import GlobalBatch, Microbatch
+from pairmill.stages.train.optimizers import make
+from pairmill.stages.train.settings import TrainSettings
+from pairmill.stages.train.step import Stepper
+from pairmill.stages.train.watch.records import perplexity
 from tests.pytorch_conformance.recorded import TRAIN, cases
 
 (PATH,) = cases("llama", "loss.json")

@@ -9,14 +9,14 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from components.train import parallel
-from components.train.batch import Packed
-from components.train.data.feed import GlobalBatch, Microbatch
-from components.train.nets import Net, build
-from components.train.nets.attention import sees
-from components.train.optimizers import make
-from components.train.settings import OptimizerSettings, ScheduleSettings, TrainSettings
-from components.train.step import Stepper
+from pairmill.stages.train import parallel
+from pairmill.stages.train.batch import Packed
+from pairmill.stages.train.data.feed import GlobalBatch, Microbatch
+from pairmill.stages.train.nets import Net, build
+from pairmill.stages.train.nets.attention import sees
+from pairmill.stages.train.optimizers import make
+from pairmill.stages.train.settings import OptimizerSettings, ScheduleSettings, TrainSettings
+from pairmill.stages.train.step import Stepper
 from tests.pytorch_conformance.published import of_kempner
 
 LOGITS, LOSSES, FINAL = 1e-5, 2e-5, 1e-5

@@ -8,13 +8,13 @@ import torch
 from safetensors.torch import load_file
 from torch.nn import functional
 
-from components.train.batch import Packed
-from components.train.generate.engine import Limits, generate
-from components.train.nets import build
-from components.train.nets.attention import sees
-from components.train.optimizers import clip, make
-from components.train.schedules import Rate
-from components.train.settings import TrainSettings
+from pairmill.stages.train.batch import Packed
+from pairmill.stages.train.generate.engine import Limits, generate
+from pairmill.stages.train.nets import build
+from pairmill.stages.train.nets.attention import sees
+from pairmill.stages.train.optimizers import clip, make
+from pairmill.stages.train.schedules import Rate
+from pairmill.stages.train.settings import TrainSettings
 from tests.pytorch_conformance.published import of_kempner
 
 LOSS, NORM, FINAL = 2e-5, 1e-5, 1e-5

@@ -11,22 +11,22 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn import functional
 
-from components.train import parallel
-from components.train.batch import Packed
-from components.train.data.feed import GlobalBatch, Microbatch
-from components.train.nets import Net, build
-from components.train.nets.attention import sees
-from components.train.nets.block import Stack
-from components.train.optimizers import make
-from components.train.settings import (
+from pairmill.stages.train import parallel
+from pairmill.stages.train.batch import Packed
+from pairmill.stages.train.data.feed import GlobalBatch, Microbatch
+from pairmill.stages.train.nets import Net, build
+from pairmill.stages.train.nets.attention import sees
+from pairmill.stages.train.nets.block import Stack
+from pairmill.stages.train.optimizers import make
+from pairmill.stages.train.settings import (
     ModelSettings,
     OptimizerSettings,
     ScheduleSettings,
     TrainingSettings,
     TrainSettings,
 )
-from components.train.shape import recorded_calls
-from components.train.step import Stepper
+from pairmill.stages.train.shape import recorded_calls
+from pairmill.stages.train.step import Stepper
 from tests.pytorch_conformance.published import of_hrm_text
 from tests.pytorch_conformance.recorded import cases
 

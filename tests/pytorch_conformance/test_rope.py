@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from components.train.nets import rope
+from pairmill.stages.train.nets import rope
 
 WITHIN = 1e-6
 

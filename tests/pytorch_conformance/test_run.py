@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file, save_file
 
-from components.train import launch
-from components.train.config import TrainConfig
-from components.train.core import Train
-from components.train.trained import EMA, WEIGHTS, Trained
-from components.train.watch.records import METRICS, read
 from pairmill.engine import runner
 from pairmill.engine.options import list_item
 from pairmill.interface import cli
+from pairmill.stages.train import launch
+from pairmill.stages.train.config import TrainConfig
+from pairmill.stages.train.core import Train
+from pairmill.stages.train.trained import EMA, WEIGHTS, Trained
+from pairmill.stages.train.watch.records import METRICS, read
 from tests.pytorch_conformance.published import of_hrm_text
 from tests.pytorch_conformance.recorded import ROOT, TRAIN
 
@@ -90,7 +90,7 @@ def train(root: Path, recorded: dict[str, Any], *options: str, every_steps: int 
         config = cli.build(TrainConfig, cli.split(arguments))
         return Path(runner.run(Train(launch.Group(config)), config).uri)
     environment = os.environ | {"PAIRMILL_LOG": "json", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "components.train", *arguments]
+    command = [sys.executable, "-m", "pairmill", "train", *arguments]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return Path(done.stdout.strip())

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from components.train import cost
-from components.train.nets import build
-from components.train.settings import ModelSettings
-from components.train.shape import calls, recorded_calls, stacks
+from pairmill.stages.train import cost
+from pairmill.stages.train.nets import build
+from pairmill.stages.train.settings import ModelSettings
+from pairmill.stages.train.shape import calls, recorded_calls, stacks
 from tests.pytorch_conformance.recorded import TRAIN
 
 SIZES = json.loads((TRAIN / "sizes.json").read_text()) if TRAIN.is_dir() else {"configs": [], "block_passes": {}}

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import parse_qs, unquote, unquote_plus, urlsplit
 
-from pipelines.compile import documents
+from pairmill.kubeflow.compile import documents
 
 WORKFLOW = "pairmill-x7k2p"
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from components.compare.config import CompareConfig
-from components.compare.plans import Budget, Plan, read_all, runs
-from components.sample.config import SampleConfig
-from components.sample.run import run as sample
-from components.train.settings import TrainSettings
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import File, InputRef, Ledger, Manifest, content_key
+from pairmill.stages.compare.config import CompareConfig
+from pairmill.stages.compare.plans import Budget, Plan, read_all, runs
+from pairmill.stages.sample.config import SampleConfig
+from pairmill.stages.sample.run import run as sample
+from pairmill.stages.train.settings import TrainSettings
 from tests.support.mixed import Bench
 
 KIND = np.dtype([("row", "<i8"), ("source", "<i4"), ("tokens", "<i4"), ("bytes", "<i8"), ("loss", "<f8")])

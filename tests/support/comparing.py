@@ -12,16 +12,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from components.compare.measures import mean_loss
-from components.evaluate.config import EvaluateConfig
-from components.evaluate.core import Evaluate
-from components.sample.config import SampleConfig
-from components.sample.run import run as sample
-from components.train import launch
-from components.train.config import TrainConfig
-from components.train.core import Train
 from pairmill.engine import runner
 from pairmill.formats.tokens import INDEX, INFO
+from pairmill.stages.compare.measures import mean_loss
+from pairmill.stages.evaluate.config import EvaluateConfig
+from pairmill.stages.evaluate.core import Evaluate
+from pairmill.stages.sample.config import SampleConfig
+from pairmill.stages.sample.run import run as sample
+from pairmill.stages.train import launch
+from pairmill.stages.train.config import TrainConfig
+from pairmill.stages.train.core import Train
 from tests.support import trained_runs
 
 SYMBOLS = 16
@@ -177,7 +177,7 @@ class Bench:
 
 def project(root: Path, shares: Sequence[float], *, rows_of: int = 200) -> tuple[list[Path], Path]:
     """A project with a plan for each share of shuffled answers, and the plan of its held-out rows; by the stages."""
-    from components.tokenize.core import Tokenize, TokenizeConfig
+    from pairmill.stages.tokenize.core import Tokenize, TokenizeConfig
 
     (root / "rules.yaml").write_text("[]")
     (root / "letters.json").write_text(trained_runs.tokenizer())

@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from components.curate.config import CurateConfig
-from components.curate.core import Curate
 from pairmill.engine import runner
 from pairmill.engine.manifest import Manifest
 from pairmill.formats import rows
 from pairmill.formats.rows import Row, writer_for
+from pairmill.stages.curate.config import CurateConfig
+from pairmill.stages.curate.core import Curate
 
 Rows = Sequence[tuple[str, str, str]]
 _SAID = (

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from sources import mapped
-from sources.source import Source
+from pairmill.sources import mapped
+from pairmill.sources.source import Source
 
 Load = Callable[..., Source]
 

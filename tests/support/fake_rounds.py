@@ -19,25 +19,25 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from components.curate.config import CurateConfig
-from components.curate.core import Curate, CuratePlan
-from components.curate.decide import Decide, Decided
-from components.curate.decontaminate.index import LeakPlan
-from components.curate.exact import FindEqual, KeysRead, ReadKeys
-from components.curate.found import Split, SplitShard
-from components.curate.inputs import Rows, Slice, Task
-from components.curate.near.buckets import Buckets, Paired
-from components.curate.near.components import Grouped, Join
-from components.curate.near.resolve import DECISION, DECISIONS, TASKS, BySlice, Gather, Gathered, Resolve, Resolved
-from components.curate.near.resolve import Split as NearSplit
-from components.curate.near.sign import Sign, Signed
-from components.curate.scorer import ATTRIBUTES, HISTOGRAMS, Score, ScoredSlice
-from components.curate.settings import Settings
-from components.curate.write import WriteRows, Written
 from pairmill.engine.inputs import InputFile, Inputs
 from pairmill.engine.manifest import File, Ledger
 from pairmill.engine.stage import Shard, ShardRecord
 from pairmill.formats.slices import FileSlice
+from pairmill.stages.curate.config import CurateConfig
+from pairmill.stages.curate.core import Curate, CuratePlan
+from pairmill.stages.curate.decide import Decide, Decided
+from pairmill.stages.curate.decontaminate.index import LeakPlan
+from pairmill.stages.curate.exact import FindEqual, KeysRead, ReadKeys
+from pairmill.stages.curate.found import Split, SplitShard
+from pairmill.stages.curate.inputs import Rows, Slice, Task
+from pairmill.stages.curate.near.buckets import Buckets, Paired
+from pairmill.stages.curate.near.components import Grouped, Join
+from pairmill.stages.curate.near.resolve import DECISION, DECISIONS, TASKS, BySlice, Gather, Gathered, Resolve, Resolved
+from pairmill.stages.curate.near.resolve import Split as NearSplit
+from pairmill.stages.curate.near.sign import Sign, Signed
+from pairmill.stages.curate.scorer import ATTRIBUTES, HISTOGRAMS, Score, ScoredSlice
+from pairmill.stages.curate.settings import Settings
+from pairmill.stages.curate.write import WriteRows, Written
 
 HOME = "s3://a-bucket-of-some-length/projects/a-project/curate/shards"
 KEYS_OF_ROW, SKETCH, DUPLICATES = 33, 750, 0.2

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from components.clean.config import CleanConfig
-from components.clean.core import Clean
-from components.fetch.config import FetchConfig
-from components.fetch.core import Fetch
 from pairmill.engine import runner
 from pairmill.engine.options import Profile
 from pairmill.formats.rows import Row
-from sources.datasets import SOURCES
-from sources.origin import Origin
-from sources.raw import places
-from sources.source import Context, Malformed, Parsed, Source, Unit
+from pairmill.sources.datasets import SOURCES
+from pairmill.sources.origin import Origin
+from pairmill.sources.raw import places
+from pairmill.sources.source import Context, Malformed, Parsed, Source, Unit
+from pairmill.stages.clean.config import CleanConfig
+from pairmill.stages.clean.core import Clean
+from pairmill.stages.fetch.config import FetchConfig
+from pairmill.stages.fetch.core import Fetch
 from tests.support.servers import Hub
 
 

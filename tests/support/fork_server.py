@@ -74,7 +74,7 @@ def _begin(given: dict[str, Any]) -> NoReturn:
         _mount(given["mounts"])
     os.environ.clear()
     os.environ.update(given["environment"])
-    if given["module"] == "pipelines.local":
+    if given["arguments"][:1] == ["run"]:
         subprocess.run = _run  # type: ignore[assignment]
     if given["die_before"]:
         die_before(given["die_before"])

@@ -11,8 +11,8 @@ from typing import NoReturn
 
 import pytest
 
-from pipelines import stages
-from pipelines.parameters import SWITCHED
+from pairmill.kubeflow import stages
+from pairmill.kubeflow.parameters import SWITCHED
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PATIENCE = 300.0

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from components.curate.decontaminate import index
-from components.curate.decontaminate.scorer import LeakScorer
-from components.curate.decontaminate.settings import Benchmark, Decontaminate
 from pairmill._native import LeakIndex, LeakIndexBuilder
 from pairmill.engine.shards import run_shard
 from pairmill.engine.stage import ShardRecord
 from pairmill.formats.rows import Batch
+from pairmill.stages.curate.decontaminate import index
+from pairmill.stages.curate.decontaminate.scorer import LeakScorer
+from pairmill.stages.curate.decontaminate.settings import Benchmark, Decontaminate
 
 VERDICTS = ("question_answer", "question", "variant", "short_question")
 

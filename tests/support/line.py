@@ -5,14 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from components.clean.core import Clean
-from components.fetch.core import Fetch
-from components.sample import run as sample
-from components.sample.config import SampleConfig
-from components.tokenize.core import Tokenize
-from components.train_tokenizer.core import TrainTokenizer
 from pairmill.interface import stagecli
 from pairmill.interface.cli import Outcome
+from pairmill.stages.clean.core import Clean
+from pairmill.stages.fetch.core import Fetch
+from pairmill.stages.sample import run as sample
+from pairmill.stages.sample.config import SampleConfig
+from pairmill.stages.tokenize.core import Tokenize
+from pairmill.stages.train_tokenizer.core import TrainTokenizer
 from tests.support import tools
 
 RECORDS, ODD, LIMIT, EPOCHS = 240, 20, 200, 2

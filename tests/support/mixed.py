@@ -12,8 +12,6 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from components.sample.config import SampleConfig
-from components.sample.run import run
 from pairmill.formats import tokens
 from pairmill.formats.eligible_rows import rows_of
 from pairmill.formats.prefixes import Rules
@@ -22,6 +20,8 @@ from pairmill.interface.cli import Outcome
 from pairmill.mixture.making import CountedSource, WantedPhase, make
 from pairmill.mixture.methods import Recipe
 from pairmill.mixture.plan import BUCKETS, NAME, Inputs, Key, Mixture, PlannedPhase, PlannedSource, PlannedTask
+from pairmill.stages.sample.config import SampleConfig
+from pairmill.stages.sample.run import run
 
 Arrays = NDArray[np.int64]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from components.mix.config import MixConfig
-from components.mix.core import Mix
 from pairmill.engine import runner
 from pairmill.engine.manifest import Manifest
 from pairmill.engine.runner import Result
 from pairmill.mixture.plan import Mixture
+from pairmill.stages.mix.config import MixConfig
+from pairmill.stages.mix.core import Mix
 
 
 def settings(folder: Path, said: str) -> Path:

@@ -18,17 +18,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from components.evaluate.core import Evaluate
-from components.sample.config import SampleConfig
-from components.sample.run import run as sample
-from components.search.core import Search
-from components.train.core import Train
 from pairmill.engine.manifest import File, InputRef, Ledger, Manifest, content_key
 from pairmill.formats.tokens import INDEX, INFO, open_folder
 from pairmill.interface import cli, stagecli
-from pipelines.runs import Ended, Here, Made
-from pipelines.search import LocalConfig
-from pipelines.stages import EVERY
+from pairmill.kubeflow.runs import Ended, Here, Made
+from pairmill.kubeflow.search import LocalConfig
+from pairmill.kubeflow.stages import EVERY
+from pairmill.stages.evaluate.core import Evaluate
+from pairmill.stages.sample.config import SampleConfig
+from pairmill.stages.sample.run import run as sample
+from pairmill.stages.search.core import Search
+from pairmill.stages.train.core import Train
 
 T, R = TypeVar("T"), TypeVar("R")
 

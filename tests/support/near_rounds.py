@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from components.curate.near.core import NearFound, NearInput, NearSlice, rounds
 from pairmill.engine.manifest import content_key
 from pairmill.engine.shards import Todo, run_shard
 from pairmill.engine.stage import Shard, ShardRecord
 from pairmill.formats import rows as row_files
 from pairmill.formats.slices import FileSlice, Slicing
+from pairmill.stages.curate.near.core import NearFound, NearInput, NearSlice, rounds
 
 
 @dataclass(frozen=True)

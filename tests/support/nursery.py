@@ -22,15 +22,15 @@ from typing import IO
 from tests.support.helpers import PATIENCE, REPOSITORY
 
 STAGES = (
-    "components.clean.core",
-    "components.curate.core",
-    "components.fetch.core",
-    "components.mix.core",
-    "components.sample.core",
-    "components.sample.run",
-    "components.select.core",
-    "components.tokenize.core",
-    "components.train_tokenizer.core",
+    "pairmill.stages.clean.core",
+    "pairmill.stages.curate.core",
+    "pairmill.stages.fetch.core",
+    "pairmill.stages.mix.core",
+    "pairmill.stages.sample.core",
+    "pairmill.stages.sample.run",
+    "pairmill.stages.select.core",
+    "pairmill.stages.tokenize.core",
+    "pairmill.stages.train_tokenizer.core",
     "filelock",
     "httpx",
     "numpy.random",
@@ -61,11 +61,11 @@ PIPELINES = (
     "kfp.compiler",
     "kfp.kubernetes",
     "kfp_server_api",
-    "pipelines.parameters",
-    "pipelines.placement",
-    "pipelines.pretraining",
-    "pipelines.submit.publish",
-    "pipelines.submit.watch",
+    "pairmill.kubeflow.parameters",
+    "pairmill.kubeflow.placement",
+    "pairmill.kubeflow.pretraining",
+    "pairmill.kubeflow.submit.publish",
+    "pairmill.kubeflow.submit.watch",
 )
 
 

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from components.sample.config import SampleConfig
-from components.sample.core import Sample
-from components.search.config import SearchConfig
-from components.search.core import Search
 from pairmill.engine import runner
 from pairmill.engine.manifest import Ledger, Manifest, content_key
 from pairmill.engine.runner import Result
 from pairmill.mixture import shares
 from pairmill.mixture.plan import Mixture
+from pairmill.stages.sample.config import SampleConfig
+from pairmill.stages.sample.core import Sample
+from pairmill.stages.search.config import SearchConfig
+from pairmill.stages.search.core import Search
 from tests.support import mixing
 
 Law = Callable[[Mapping[str, float]], Mapping[str, float]]

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from components.select.config import SelectConfig
-from components.select.core import Select
 from pairmill.engine import runner
 from pairmill.engine.manifest import File, InputRef, Ledger, Manifest, content_key, finish
 from pairmill.formats import attributes
 from pairmill.formats.rows import Row, writer_for
+from pairmill.stages.select.config import SelectConfig
+from pairmill.stages.select.core import Select
 from tests.support import curating
 from tests.support.select_definition import Result, Selection
 

@@ -93,9 +93,8 @@ def environment(mark: str = "") -> dict[str, str]:
 
 
 def command(name: str, **options: object) -> list[str]:
-    """The command line of a stage (or of ``pipelines.local``) as its users write it."""
-    module = name if "." in name else f"components.{name}"
-    return [sys.executable, "-m", module, *(f"{key}={value}" for key, value in options.items())]
+    """Return a command of ``pairmill`` as its users write it."""
+    return [sys.executable, "-m", "pairmill", *(f"{key}={value}" for key, value in options.items())]
 
 
 def run(arguments: Sequence[str], *, fresh: bool = False) -> Done:
@@ -108,7 +107,7 @@ def run(arguments: Sequence[str], *, fresh: bool = False) -> Done:
     start = time.monotonic()
     done: subprocess.CompletedProcess[str]
     if arguments[1] == "-m" and not fresh:
-        imported = nursery.STAGES if arguments[2].startswith("components.") else nursery.PIPELINES
+        imported = nursery.STAGES if arguments[3] in STAGES else nursery.PIPELINES
         done = nursery.shared(imported).run(arguments[2], arguments[3:], environment())
     else:
         done = subprocess.run(

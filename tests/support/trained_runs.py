@@ -13,12 +13,12 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, normalizers
 from torch import Tensor
 
-from components.train import trained
-from components.train.nets import build, initialise
-from components.train.settings import ModelSettings
-from components.train.trained import Trained
 from pairmill.encoder import PRE_TOKENIZER
 from pairmill.engine.manifest import File, InputRef, Ledger, Manifest
+from pairmill.stages.train import trained
+from pairmill.stages.train.nets import build, initialise
+from pairmill.stages.train.settings import ModelSettings
+from pairmill.stages.train.trained import Trained
 
 SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|box_end|>", "<|object_ref_start|>", "<|object_ref_end|>"]
 ROWS_INFO = {
@@ -87,8 +87,8 @@ def with_manifest(folder: Path, inputs: list[InputRef]) -> Path:
 
 def logits(net: torch.nn.Module, ids: list[int], *, causal: bool) -> Tensor:
     """Logits of a prompt, float32 [tokens, V]."""
-    from components.train.batch import Packed
-    from components.train.nets import attention
+    from pairmill.stages.train.batch import Packed
+    from pairmill.stages.train.nets import attention
 
     count = len(ids)
     batch = Packed(torch.tensor(ids), torch.arange(count), torch.full((count,), -100), (0, count), (count,))

@@ -7,11 +7,11 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
-from components.train.report.summary import Facts, data_of
-from components.train.watch.records import METRICS, HeldOut, OfSource, Record, Sample
-from components.train.watch.watcher import About, Watcher
 from pairmill.engine.manifest import InputRef, Ledger, Manifest
 from pairmill.formats.settings_file import differences
+from pairmill.stages.train.report.summary import Facts, data_of
+from pairmill.stages.train.watch.records import METRICS, HeldOut, OfSource, Record, Sample
+from pairmill.stages.train.watch.watcher import About, Watcher
 
 SOURCES = {"web_pages": 0.5, "encyclopedia": 0.25, "questions_and_answers": 0.15, "code": 0.07, "mathematics": 0.03}
 SETTINGS = {

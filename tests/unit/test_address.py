@@ -70,5 +70,5 @@ def test_two_paths_of_a_repository_have_one_lock_and_two_texts() -> None:
 
 def test_another_stage_sends_to_fetch() -> None:
     address.refuse("s3://b/rows", "rows")
-    with pytest.raises(UsageError, match=r"write python -m components\.fetch 'rows=hf://datasets/o/n' root=…"):
+    with pytest.raises(UsageError, match=r"write pairmill fetch 'rows=hf://datasets/o/n' root=…"):
         address.refuse("hf://datasets/o/n", "rows")

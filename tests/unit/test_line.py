@@ -12,8 +12,8 @@ from pairmill.engine.manifest import MANIFEST, InputRef, Ledger, Manifest
 from pairmill.errors import InputError
 from pairmill.formats import means
 from pairmill.formats.means import Means
-from pairmill.line import page, steps
-from pipelines import line
+from pairmill.kubeflow import line
+from pairmill.lineage import page, steps
 
 TASKS = {"web__a.parquet": (100, 40), "web__b.parquet": (60, 30), "books.jsonl": (40, 40)}
 """Rows cleaned and kept."""

@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pipelines.compare import ComparisonHere, compare, placed
-from pipelines.runs import Here
+from pairmill.kubeflow.compare import ComparisonHere, compare, placed
+from pairmill.kubeflow.runs import Here
 from tests.support.emulator import Backend, Folder, Process, load
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -62,7 +62,7 @@ def test_a_third_plan_costs_its_own_runs_and_a_kill_changes_nothing(
             "train_config": root / "train.yaml",
             **({"out": out} if out else {}),
         }
-        return [sys.executable, "-m", "pipelines.compare", *(f"{name}={value}" for name, value in options.items())]
+        return [sys.executable, "-m", "pairmill", "compare", *(f"{name}={value}" for name, value in options.items())]
 
     def ended(done: str) -> list[tuple[str, str]]:
         lines = [line.split() for line in done.splitlines() if line.startswith("  ")]
@@ -95,8 +95,8 @@ def test_a_third_plan_costs_its_own_runs_and_a_kill_changes_nothing(
 
 def comparing_plan(root: Path, plan: Path) -> Path:
     """The same rows by another seed."""
-    from components.sample.config import SampleConfig
-    from components.sample.run import run
+    from pairmill.stages.sample.config import SampleConfig
+    from pairmill.stages.sample.run import run
 
     made = run(SampleConfig(root=str(root), output_path="", again=f"{plan}@5", workers=1))
     return root / "sample" / str(made.parameters["fingerprint"])
@@ -107,7 +107,7 @@ def test_a_change_of_no_array_shows_checksums_time_and_memory(
 ) -> None:
     root, plans, _ = project
     options = {"root": root, "plans": f"old={plans[0]},new={plans[0]}", "runs": 0, "out": tmp_path / "proof"}
-    command = [sys.executable, "-m", "pipelines.compare", *(f"{name}={value}" for name, value in options.items())]
+    command = [sys.executable, "-m", "pairmill", "compare", *(f"{name}={value}" for name, value in options.items())]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == str(tmp_path / "proof")
     assert {path.name for path in (tmp_path / "proof").iterdir()} == {"README.md", "SHA256SUMS", "measured.json"}
@@ -120,6 +120,6 @@ def test_a_change_of_no_array_shows_checksums_time_and_memory(
     assert again.returncode == 2
     assert "out: exists already" in again.stderr
     options |= {"plans": ",".join(map(str, plans)), "out": tmp_path / "other"}
-    command = [sys.executable, "-m", "pipelines.compare", *(f"{name}={value}" for name, value in options.items())]
+    command = [sys.executable, "-m", "pairmill", "compare", *(f"{name}={value}" for name, value in options.items())]
     refused = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert "out: the arrays differ, and there are no runs" in refused.stderr

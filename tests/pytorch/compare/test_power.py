@@ -12,9 +12,9 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
 
-from components.compare.statistics import Paired
 from pairmill import log
 from pairmill.cpu import available_cores
+from pairmill.stages.compare.statistics import Paired
 
 TIMES = int(os.environ.get("PAIRMILL_COMPARISONS", "1"))
 REPEATED = {0.0: TIMES, 0.1: -(-TIMES * 2 // 5), 0.02: TIMES // 10, 0.05: TIMES // 10, 0.25: TIMES // 10}

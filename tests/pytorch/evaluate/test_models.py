@@ -11,24 +11,24 @@ import pytest
 import torch
 from torch.nn import functional
 
-from components.evaluate.config import EvaluateConfig
-from components.evaluate.core import Evaluate
-from components.evaluate.held_out import KIND, ROWS, HeldOutLoss, summary
-from components.evaluate.models.exported import ExportedModel
-from components.evaluate.models.model import Asked
-from components.evaluate.models.opened import open_model
-from components.evaluate.models.trained import TrainedModel
-from components.evaluate.settings import EvaluateSettings, Generation, HeldOutSettings, Net
-from components.train.batch import Packed
-from components.train.config import TrainConfig
-from components.train.core import Train
-from components.train.export.command import ExportConfig, export
-from components.train.generate.command import GenerateConfig, generate
-from components.train.nets import attention
-from components.train.trained import Run
 from pairmill.engine import runner
 from pairmill.engine.runner import Result
 from pairmill.errors import InputError, StageFailure, UsageError
+from pairmill.stages.evaluate.config import EvaluateConfig
+from pairmill.stages.evaluate.core import Evaluate
+from pairmill.stages.evaluate.held_out import KIND, ROWS, HeldOutLoss, summary
+from pairmill.stages.evaluate.models.exported import ExportedModel
+from pairmill.stages.evaluate.models.model import Asked
+from pairmill.stages.evaluate.models.opened import open_model
+from pairmill.stages.evaluate.models.trained import TrainedModel
+from pairmill.stages.evaluate.settings import EvaluateSettings, Generation, HeldOutSettings, Net
+from pairmill.stages.train.batch import Packed
+from pairmill.stages.train.config import TrainConfig
+from pairmill.stages.train.core import Train
+from pairmill.stages.train.export.command import ExportConfig, export
+from pairmill.stages.train.generate.command import GenerateConfig, generate
+from pairmill.stages.train.nets import attention
+from pairmill.stages.train.trained import Run
 from tests.support import samples
 from tests.support.trained_runs import POSITIONS, ROWS_INFO, finished, tiny, tokenizer, with_manifest
 

@@ -6,13 +6,18 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
-from pipelines import search
+from pairmill.kubeflow import search
 from tests.support import nursery
 from tests.support.emulator import Backend, Folder, Forked, load
 from tests.support.mixture_task import Inside, held_out_plan, in_project, options
 
 ROOT = Path(__file__).resolve().parents[3]
-IMPORTED = (*nursery.STAGES, "components.train.loop", "components.evaluate.held_out", "components.search.core")
+IMPORTED = (
+    *nursery.STAGES,
+    "pairmill.stages.train.loop",
+    "pairmill.stages.evaluate.held_out",
+    "pairmill.stages.search.core",
+)
 
 
 def test_the_compiled_pipeline_finds_the_same(tmp_path: Path) -> None:
@@ -25,7 +30,7 @@ def test_the_compiled_pipeline_finds_the_same(tmp_path: Path) -> None:
     programs = Forked(IMPORTED, env={"OMP_NUM_THREADS": "1"})
     backend = Backend(Folder(tmp_path / "objects"), programs, tmp_path / "pods", second=0.01)
     compiled = tmp_path / "search.yaml"
-    command = [ROOT / ".venv/bin/python", "-m", "pipelines.compile", "search=true", f"output={compiled}"]
+    command = [ROOT / ".venv/bin/python", "-m", "pairmill", "compile", "search=true", f"output={compiled}"]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     given = {name: value for name, value in vars(config).items() if name not in {"at_once", "samples_path"}}
     run = backend.run(load(compiled), {**given, "held_out": held_out_plan(project, Path(config.tokenized))})

@@ -11,9 +11,9 @@ from torch.nn.attention import varlen
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from components.train.batch import Packed
-from components.train.nets import attention
 from pairmill.errors import UsageError
+from pairmill.stages.train.batch import Packed
+from pairmill.stages.train.nets import attention
 from tests.pytorch.train import standins
 
 

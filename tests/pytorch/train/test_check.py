@@ -14,15 +14,15 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from components.train.__main__ import COMMANDS
-from components.train.batch import Packed
-from components.train.check import CheckConfig, Shape, check, flops_per_token, shape_of, table
-from components.train.config import TrainConfig
-from components.train.data import open_inputs
-from components.train.nets import attention, build, initialise
-from components.train.settings import TrainSettings
 from pairmill.errors import InputError, PairmillError, StorageError, UsageError
 from pairmill.interface import cli
+from pairmill.stages.train.batch import Packed
+from pairmill.stages.train.check import CheckConfig, Shape, check, flops_per_token, shape_of, table
+from pairmill.stages.train.command import COMMANDS
+from pairmill.stages.train.config import TrainConfig
+from pairmill.stages.train.data import open_inputs
+from pairmill.stages.train.nets import attention, build, initialise
+from pairmill.stages.train.settings import TrainSettings
 from tests.support import samples
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -157,7 +157,7 @@ def test_more_calls_are_differentiated_later(folder: Path) -> None:
 
 
 def test_a_table_is_safe_to_print() -> None:
-    from components.train.check import Line
+    from pairmill.stages.train.check import Line
 
     assert "\x1b" not in table([Line("Data", "rows of \x1b[31mred [bold]x[/bold]")])
     assert "[bold]x" in table([Line("Data", "[bold]x")])
@@ -177,7 +177,7 @@ def test_the_command_and_its_exit_codes(folder: Path, tmp_path: Path, capsys: py
 
 RANK = """
 import json, os, sys
-from components.train.check import CheckConfig, check
+from pairmill.stages.train.check import CheckConfig, check
 from pairmill.errors import PairmillError
 
 to, settings, good, other, *ports = sys.argv[1:]

@@ -17,11 +17,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from components.train import checkpoint, tensor_file
-from components.train.checkpoint import RECORD, Checkpoints
-from components.train.parallel import Ranks
-from components.train.tensor_file import Kind, Reader
 from pairmill.errors import InputError, StorageError
+from pairmill.stages.train import checkpoint, tensor_file
+from pairmill.stages.train.checkpoint import RECORD, Checkpoints
+from pairmill.stages.train.parallel import Ranks
+from pairmill.stages.train.tensor_file import Kind, Reader
 from pairmill.storage import local
 
 FILES = {"tokenizer.json": b'{"model": {}}'}

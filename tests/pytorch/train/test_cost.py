@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from components.train import cost
-from components.train.settings import ModelSettings
-from components.train.shape import KINDS, calls, recorded_calls, stacks
+from pairmill.stages.train import cost
+from pairmill.stages.train.settings import ModelSettings
+from pairmill.stages.train.shape import KINDS, calls, recorded_calls, stacks
 from tests.pytorch.train.test_nets import VOCABULARY, batch, loss, run, small, started
 
 

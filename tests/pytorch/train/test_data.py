@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from components.train.data import Inputs, open_inputs, total_steps
-from components.train.data.feed import Feed, GlobalBatch, Microbatch
-from components.train.data_settings import DataPhase, DataSettings
-from components.train.settings import BatchSettings, TrainingSettings, TrainSettings
 from pairmill.engine import manifest as manifests
 from pairmill.errors import InputError
 from pairmill.formats.source_names import source_of
 from pairmill.loader import Loader, RowPlan
 from pairmill.loader.batch import IGNORED
+from pairmill.stages.train.data import Inputs, open_inputs, total_steps
+from pairmill.stages.train.data.feed import Feed, GlobalBatch, Microbatch
+from pairmill.stages.train.data_settings import DataPhase, DataSettings
+from pairmill.stages.train.settings import BatchSettings, TrainingSettings, TrainSettings
 from tests.support import samples
 
 CPU = torch.device("cpu")

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from components.train.optimizers import make
-from components.train.schedules import ema_beta
-from components.train.settings import OptimizerSettings, TrainSettings, defaults
+from pairmill.stages.train.optimizers import make
+from pairmill.stages.train.schedules import ema_beta
+from pairmill.stages.train.settings import OptimizerSettings, TrainSettings, defaults
 
 LR = 0.01
 

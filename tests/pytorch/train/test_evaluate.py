@@ -11,14 +11,14 @@ import pytest
 import torch
 from torch.nn import functional
 
-from components.train.batch import Packed
-from components.train.data import Inputs, open_inputs
-from components.train.data_settings import DataSettings
-from components.train.evaluate import held_out_loss
-from components.train.nets import Net, Sees, attention, build, initialise
-from components.train.settings import BatchSettings, EvaluationSettings, ModelSettings, TrainSettings
-from components.train.watch.records import HeldOut as Losses
 from pairmill.errors import InputError
+from pairmill.stages.train.batch import Packed
+from pairmill.stages.train.data import Inputs, open_inputs
+from pairmill.stages.train.data_settings import DataSettings
+from pairmill.stages.train.evaluate import held_out_loss
+from pairmill.stages.train.nets import Net, Sees, attention, build, initialise
+from pairmill.stages.train.settings import BatchSettings, EvaluationSettings, ModelSettings, TrainSettings
+from pairmill.stages.train.watch.records import HeldOut as Losses
 from tests.pytorch.train.test_data import Asked
 from tests.support import samples
 from tests.support.mixed import Bench

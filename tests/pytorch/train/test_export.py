@@ -12,14 +12,14 @@ import torch
 from safetensors import safe_open
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from components.train.export.command import ExportConfig, export
-from components.train.generate import engine
-from components.train.generate.command import GenerateConfig, generate
-from components.train.generate.prompts import Prompts
-from components.train.settings import Override
-from components.train.trained import Run
 from pairmill.engine.manifest import InputRef, Ledger, Manifest
 from pairmill.errors import InputError, StorageError, UsageError
+from pairmill.stages.train.export.command import ExportConfig, export
+from pairmill.stages.train.generate import engine
+from pairmill.stages.train.generate.command import GenerateConfig, generate
+from pairmill.stages.train.generate.prompts import Prompts
+from pairmill.stages.train.settings import Override
+from pairmill.stages.train.trained import Run
 from tests.support import trained_runs
 from tests.support.trained_runs import finished, logits, tiny
 
@@ -180,7 +180,7 @@ def test_nothing_is_overwritten_and_nothing_half_written_stays(tmp_path: Path, m
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("components.train.export.command._write_card", full)
+    monkeypatch.setattr("pairmill.stages.train.export.command._write_card", full)
     with pytest.raises(StorageError, match="no space left"):
         export(ExportConfig(run=str(run), output=str(tmp_path / "other")))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "run"]

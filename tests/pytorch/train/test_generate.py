@@ -8,18 +8,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from components.train import parallel
-from components.train.checkpoint import Checkpoints, state_of
-from components.train.generate import engine
-from components.train.generate.command import GenerateConfig, generate
-from components.train.generate.prompts import Prompts
-from components.train.nets import Net, build, rope
-from components.train.optimizers import make
-from components.train.settings import ModelSettings, OptimizerSettings
-from components.train.trained import Run
 from pairmill import _native
 from pairmill.encoder import Encoder
 from pairmill.errors import InputError, UsageError
+from pairmill.stages.train import parallel
+from pairmill.stages.train.checkpoint import Checkpoints, state_of
+from pairmill.stages.train.generate import engine
+from pairmill.stages.train.generate.command import GenerateConfig, generate
+from pairmill.stages.train.generate.prompts import Prompts
+from pairmill.stages.train.nets import Net, build, rope
+from pairmill.stages.train.optimizers import make
+from pairmill.stages.train.settings import ModelSettings, OptimizerSettings
+from pairmill.stages.train.trained import Run
 from tests.support import trained_runs
 from tests.support.trained_runs import POSITIONS, ROWS_INFO, VOCAB_SIZE, finished, tiny, tokenizer, weights
 
@@ -40,8 +40,8 @@ def net_of(model: ModelSettings) -> Net:
 
 def read_again(net: Net, model: ModelSettings, prompt: Sequence[int], most: int) -> list[int]:
     """Greedy tokens by a whole forward pass for each: all of the prompt is a prefix, and the answer is causal."""
-    from components.train.batch import Packed
-    from components.train.nets import attention
+    from pairmill.stages.train.batch import Packed
+    from pairmill.stages.train.nets import attention
 
     ids: list[int] = [*prompt]
     while len(ids) - len(prompt) < most and (len(ids) == len(prompt) or ids[-1] != STOP):

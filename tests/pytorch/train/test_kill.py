@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from components.train.step import Stepped, Stepper
 from pairmill.engine.runner import Result
+from pairmill.stages.train.step import Stepped, Stepper
 from tests.pytorch.train import tiny
 from tests.support.crash_points import crashes
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from components.train import loop
-from components.train.loop import STOPPED, Diverged, signals
-from components.train.step import Stepped, Stepper
 from pairmill.errors import InputError
+from pairmill.stages.train import loop
+from pairmill.stages.train.loop import STOPPED, Diverged, signals
+from pairmill.stages.train.step import Stepped, Stepper
 from tests.pytorch.train import tiny
 
 

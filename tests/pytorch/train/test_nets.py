@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from components.train.batch import Packed
-from components.train.nets import Net, build, initialise, rope
-from components.train.nets.attention import sees
-from components.train.nets.initial import draw
-from components.train.settings import ModelSettings, Override
-from components.train.shape import KINDS, calls, reaches_embedding, stacks
+from pairmill.stages.train.batch import Packed
+from pairmill.stages.train.nets import Net, build, initialise, rope
+from pairmill.stages.train.nets.attention import sees
+from pairmill.stages.train.nets.initial import draw
+from pairmill.stages.train.settings import ModelSettings, Override
+from pairmill.stages.train.shape import KINDS, calls, reaches_embedding, stacks
 
 VOCABULARY = 32
 SMALL: dict[str, Any] = {"layers": 2, "width": 16, "heads": 2, "feed_width": 16}

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
-from components.train import optimizers
-from components.train.optimizers import clip, make
-from components.train.settings import OptimizerSettings
+from pairmill.stages.train import optimizers
+from pairmill.stages.train.optimizers import clip, make
+from pairmill.stages.train.settings import OptimizerSettings
 
 NAMES = ("adam_atan2", "adamw", "lion", "muon", "schedule_free_adamw")
 SHAPES = {"w": (6, 4), "b": (5,), "long": (48, 4)}

@@ -7,9 +7,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from components.train import parallel
-from components.train.parallel import Ranks
 from pairmill.errors import UsageError
+from pairmill.stages.train import parallel
+from pairmill.stages.train.parallel import Ranks
 
 
 class Net(nn.Module):

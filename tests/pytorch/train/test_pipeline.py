@@ -24,7 +24,7 @@ watch: {every_steps: 1, tensorboard: false}
 
 COMPILE = """\
 import sys
-from pipelines.compile import CompileConfig, run
+from pairmill.kubeflow.compile import CompileConfig, run
 run(CompileConfig(output=sys.argv[1], train=True), ["clean", "curate", "select", "train_tokenizer", "tokenize", "mix"])
 """
 

@@ -26,7 +26,7 @@ def test_the_net_of_five_sources_has_a_perplexity_for_each(tmp_path: Path) -> No
     run(python, "examples/make_raw.py", folder / "raw", named)
     places = [f"raw={folder}/raw", f"root={folder}", f"output_path={folder}/sampled"]
     options = ["limit=60", "holdout=2", "vocab_size=512", "context_size=257", "epochs=2"]
-    run(python, "-m", "pipelines.local", named, *places, *options)
+    run(python, "-m", "pairmill", "run", named, *places, *options)
 
     page = (ROOT / "docs/pretraining_pipeline.md").read_text(encoding="utf-8")
     (command,) = re.findall(r"<!-- training -->\n```sh\npython (.*?)\n```", page, re.DOTALL)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from components.train.loop import STOPPED
+from pairmill.stages.train.loop import STOPPED
 from tests.pytorch.conftest import ROOT
 from tests.pytorch.train import tiny
 
@@ -16,7 +16,7 @@ from tests.pytorch.train import tiny
 def start(root: Path, sampled: Path, processes: int) -> "subprocess.Popen[str]":
     settings = [*tiny.SETTINGS, "batch.tokens=120", "checkpoints.every_steps=5"]
     command = [
-        *(sys.executable, "-m", "components.train", f"root={root}", f"sampled={sampled}", f"processes={processes}"),
+        *(sys.executable, "-m", "pairmill", "train", f"root={root}", f"sampled={sampled}", f"processes={processes}"),
         *(f"train_config={tiny.empty(root)}", f"set={','.join(settings)}", "device=cpu"),
     ]
     environment = os.environ | {"PAIRMILL_LOG": "json", "OMP_NUM_THREADS": "1"}

@@ -5,13 +5,13 @@ from typing import get_args
 import pytest
 import torch
 
-from components.train import parallel
-from components.train.batch import Packed
-from components.train.data.feed import GlobalBatch, Microbatch
-from components.train.nets import build, initialise
-from components.train.optimizers import make
-from components.train.settings import ModelSettings, NetName, ProfileName, TrainSettings, defaults
-from components.train.step import Stepper
+from pairmill.stages.train import parallel
+from pairmill.stages.train.batch import Packed
+from pairmill.stages.train.data.feed import GlobalBatch, Microbatch
+from pairmill.stages.train.nets import build, initialise
+from pairmill.stages.train.optimizers import make
+from pairmill.stages.train.settings import ModelSettings, NetName, ProfileName, TrainSettings, defaults
+from pairmill.stages.train.step import Stepper
 
 
 def absent(profile: ProfileName, net: NetName) -> tuple[str, ...]:

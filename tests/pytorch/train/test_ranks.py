@@ -17,11 +17,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from components.train import checkpoint, launch, parallel
-from components.train.checkpoint import Checkpoints
-from components.train.loop import STOPPED
-from components.train.parallel import Ranks
-from components.train.step import Stepper
+from pairmill.stages.train import checkpoint, launch, parallel
+from pairmill.stages.train.checkpoint import Checkpoints
+from pairmill.stages.train.loop import STOPPED
+from pairmill.stages.train.parallel import Ranks
+from pairmill.stages.train.step import Stepper
 from tests.pytorch.train import tiny
 from tests.pytorch.train.ranks_pool import Pool
 

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from components.train.core import Train
-from components.train.step import Stepper
-from components.train.trained import EMA, WEIGHTS, Run
 from pairmill.engine.runner import Result
 from pairmill.errors import InputError, PairmillError, StorageError, UsageError
 from pairmill.interface import stagecli
+from pairmill.stages.train.core import Train
+from pairmill.stages.train.step import Stepper
+from pairmill.stages.train.trained import EMA, WEIGHTS, Run
 from pairmill.storage.local import LocalStore
 from tests.pytorch.train import tiny
 

@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch.nn import functional
 
-from components.train.batch import Packed
-from components.train.data.feed import GlobalBatch, Microbatch
-from components.train.nets import Net, attention, build, initialise
-from components.train.optimizers import Optimizer, make
-from components.train.parallel import Ranks
-from components.train.settings import ModelSettings, TrainSettings
-from components.train.step import Stepper
+from pairmill.stages.train.batch import Packed
+from pairmill.stages.train.data.feed import GlobalBatch, Microbatch
+from pairmill.stages.train.nets import Net, attention, build, initialise
+from pairmill.stages.train.optimizers import Optimizer, make
+from pairmill.stages.train.parallel import Ranks
+from pairmill.stages.train.settings import ModelSettings, TrainSettings
+from pairmill.stages.train.step import Stepper
 
 V = 256
 

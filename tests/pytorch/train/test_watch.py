@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from components.train.watch import wandb
-from components.train.watch.records import METRICS, HeldOut, OfSource, Record, Sample, numbers_of, read
-from components.train.watch.tensorboard import FILE, tag_of
-from components.train.watch.watcher import About, Watcher
 from pairmill import log
 from pairmill.engine.writer import Writer
+from pairmill.stages.train.watch import wandb
+from pairmill.stages.train.watch.records import METRICS, HeldOut, OfSource, Record, Sample, numbers_of, read
+from pairmill.stages.train.watch.tensorboard import FILE, tag_of
+from pairmill.stages.train.watch.watcher import About, Watcher
 
 STEPS = 20
 KEY = "0123456789abcdef0123456789abcdef01234567"

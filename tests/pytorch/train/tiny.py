@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from components.train import launch
-from components.train.config import TrainConfig
-from components.train.core import Train
-from components.train.watch.records import METRICS, exact, read
 from pairmill.engine import runner
 from pairmill.engine.runner import Result
 from pairmill.errors import StageFailure
+from pairmill.stages.train import launch
+from pairmill.stages.train.config import TrainConfig
+from pairmill.stages.train.core import Train
+from pairmill.stages.train.watch.records import METRICS, exact, read
 from tests.support import samples
 
 SETTINGS = (

@@ -26,7 +26,7 @@ def writers(plan: str) -> list[int]:
             words = path.read_bytes().split(b"\0")
         except (FileNotFoundError, ProcessLookupError):
             continue
-        if b"components.sample" in words and f"plan={plan}".encode() in words:
+        if b"sample" in words and f"plan={plan}".encode() in words:
             found.append(int(path.parent.name))
     return found
 

@@ -69,7 +69,7 @@ def make(root: Path, node: Path) -> None:
     plans = []
     for seed, epochs in enumerate(EPOCHS):
         arguments = [f"tokenized_path={source}", f"prefix_config_path={rules}", f"root={root}", "output_path="]
-        program = [sys.executable, "-m", "components.sample", *arguments, f"seed={seed}", f"epochs={epochs}"]
+        program = [sys.executable, "-m", "pairmill", "sample", *arguments, f"seed={seed}", f"epochs={epochs}"]
         subprocess.run(program, check=True, stdout=subprocess.DEVNULL)
         (made,) = {path.name for path in (root / "sample").glob("[0-9a-f]*")} - set(plans)
         plans.append(made)

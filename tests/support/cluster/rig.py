@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pipelines.placement import Placement
+from pairmill.kubeflow.placement import Placement
 from tests.support.helpers import REPOSITORY
 from tests.support.objectstores.servers import S3Server
 
@@ -125,7 +125,7 @@ class ReachableS3(S3Server):
     def secret(self, cluster: "Cluster", **other: str) -> dict[str, str]:
         """What leads a pod here; ``other`` replaces some of it."""
         given = self.environment(f"http://{cluster.this_machine()}:{self.port}")
-        # As the pipeline's tasks have it: pipelines/placement.py.
+        # As the pipeline's tasks have it: pairmill/kubeflow/placement.py.
         return {name.removesuffix("_S3"): value for name, value in given.items()} | other
 
 
@@ -425,7 +425,7 @@ class Rig(Cluster):
 
     def verify(self, plan: str) -> str:
         """Check the digests of a sample on the node; returns what the program said."""
-        done = self.on_node("python", "-m", "components.sample", "verify", f"path={NODE_FOLDER}/{plan}")
+        done = self.on_node("python", "-m", "pairmill", "sample", "verify", f"path={NODE_FOLDER}/{plan}")
         assert done.returncode == 0, done.stderr
         message: str = json.loads(done.stderr.splitlines()[-1])["message"]
         return message

@@ -14,9 +14,9 @@ import yaml
 
 from pairmill import storage
 from pairmill.interface.launcher import SECRETS
-from pipelines import stages
-from pipelines.submit import state
-from pipelines.submit.server import Server, ServerConfig
+from pairmill.kubeflow import stages
+from pairmill.kubeflow.submit import state
+from pairmill.kubeflow.submit.server import Server, ServerConfig
 from tests.support.cluster.rig import SECRET, require, say
 from tests.support.helpers import REPOSITORY
 from tests.support.nursery import PIPELINES, shared
@@ -136,7 +136,9 @@ def submit(of: Given, **options: object) -> Done:
     read, write = os.pipe()
     with TemporaryFile("w+") as stdout, open(read) as stderr:
         submission = shared(PIPELINES)
-        process = submission.start("pipelines.submit", [*arguments, *of.options], environment, (stdout.fileno(), write))
+        process = submission.start(
+            "pairmill", ["submit", *arguments, *of.options], environment, (stdout.fileno(), write)
+        )
         os.close(write)
         said = []
         for line in stderr:

@@ -16,7 +16,7 @@ from typing import Any
 from uuid import uuid4
 
 from pairmill.errors import PairmillError
-from pipelines.compile import documents
+from pairmill.kubeflow.compile import documents
 from tests.support.emulator import driver
 from tests.support.emulator.containers import Engine, Pod
 from tests.support.emulator.driver import Artifact, DriverError, Inputs, Job, Outputs, Plan, Scope, Spec

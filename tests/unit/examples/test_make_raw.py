@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from components.clean.config import CleanConfig
-from components.clean.core import Clean
 from pairmill.engine import runner
 from pairmill.engine.options import Profile
-from sources.datasets import SOURCES
-from sources.splits import SplitOptions
+from pairmill.sources.datasets import SOURCES
+from pairmill.sources.splits import SplitOptions
+from pairmill.stages.clean.config import CleanConfig
+from pairmill.stages.clean.core import Clean
 from tests.support.helpers import REPOSITORY
 
 # Rules that no generated record may meet, because the bytes of the first four sources are recorded (tests/golden).

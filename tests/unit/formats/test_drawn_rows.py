@@ -11,19 +11,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from components.compare.config import CompareConfig
-from components.compare.core import Compare
-from components.evaluate.models.trained import TrainedModel
-from components.sample.config import SampleConfig
-from components.sample.run import run as sample
-from components.train.config import TrainConfig
-from components.train.core import Train
-from components.train.trained import Trained
 from pairmill.engine import manifest as manifests
 from pairmill.engine import runner
 from pairmill.engine.manifest import File, InputRef, Ledger, Manifest
 from pairmill.errors import InputError
 from pairmill.formats.drawn_rows import DrawnRows, refuse_training_rows
+from pairmill.stages.compare.config import CompareConfig
+from pairmill.stages.compare.core import Compare
+from pairmill.stages.evaluate.models.trained import TrainedModel
+from pairmill.stages.sample.config import SampleConfig
+from pairmill.stages.sample.run import run as sample
+from pairmill.stages.train.config import TrainConfig
+from pairmill.stages.train.core import Train
+from pairmill.stages.train.trained import Trained
 from tests.support import mixture_task, samples
 from tests.support.mixed import Bench
 

@@ -23,9 +23,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from components.clean.config import CleanConfig
-from components.clean.core import Clean
-from components.fetch import archive
 from pairmill.engine import runner
 from pairmill.engine.manifest import Manifest
 from pairmill.engine.options import Profile
@@ -33,8 +30,11 @@ from pairmill.errors import InputError, StageFailure, StorageError, UsageError
 from pairmill.formats import jsonstream, limits, rows, token_files
 from pairmill.formats.rows import Row
 from pairmill.formats.slices import FileSlice, Slicing
-from sources import readers
-from sources.source import Context, Parsed, Source, Unit
+from pairmill.sources import readers
+from pairmill.sources.source import Context, Parsed, Source, Unit
+from pairmill.stages.clean.config import CleanConfig
+from pairmill.stages.clean.core import Clean
+from pairmill.stages.fetch import archive
 from tests.support.helpers import PATIENCE, REPOSITORY
 
 MB = 1 << 20
@@ -44,8 +44,8 @@ MOST = 300 * MB
 
 READ = """
     import sys, types
-    from sources import readers
-    from sources.dialect import Dialect
+    from pairmill.sources import readers
+    from pairmill.sources.dialect import Dialect
     from pairmill.formats.slices import FileSlice
     from pairmill.formats import rows
     from pairmill.errors import InputError

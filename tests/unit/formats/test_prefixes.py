@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import yaml
 
-from components.train_tokenizer.config import TrainTokenizerConfig
 from pairmill import log
 from pairmill.engine.options import Profile
 from pairmill.errors import UsageError
 from pairmill.formats.prefixes import DEFAULT, SHIPPED, Rule, Rules, reference_json
+from pairmill.stages.train_tokenizer.config import TrainTokenizerConfig
 from tests.support.helpers import REPOSITORY
 
 # The published mix of HRM-Text: prefix, max_per_file, repeat.

@@ -10,11 +10,6 @@ import numpy as np
 import pytest
 import yaml
 
-from components.sample.config import SampleConfig
-from components.sample.core import Draft
-from components.sample.node import layout as layouts
-from components.sample.node import materialize as module
-from components.sample.run import run
 from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.errors import InputError, UsageError
@@ -22,6 +17,11 @@ from pairmill.formats.characters import continuing
 from pairmill.formats.split import Cutter
 from pairmill.formats.tokens import INDEX, Array
 from pairmill.interface.cli import Outcome
+from pairmill.stages.sample.config import SampleConfig
+from pairmill.stages.sample.core import Draft
+from pairmill.stages.sample.node import layout as layouts
+from pairmill.stages.sample.node import materialize as module
+from pairmill.stages.sample.run import run
 from tests.support import split, tools
 from tests.support.helpers import writable
 from tests.support.split import Vocabulary

@@ -60,7 +60,7 @@ def build(*arguments: str) -> Options:
 
 
 def config_class(stage: str) -> type[Any]:
-    module = import_module(f"components.{stage}.config")
+    module = import_module(f"pairmill.stages.{stage}.config")
     name = "".join(part.capitalize() for part in stage.split("_")) + "Config"
     found: type[Any] = getattr(module, name)
     return found
@@ -208,8 +208,8 @@ def test_a_comma_in_an_item_is_escaped() -> None:
 
 
 def test_a_folder_of_clean_is_an_item_of_a_list_in_a_pipeline(tmp_path: Path) -> None:
-    from components.clean.core import Clean
-    from components.tokenize.core import Tokenize
+    from pairmill.stages.clean.core import Clean
+    from pairmill.stages.tokenize.core import Tokenize
 
     assert [stage.output_in_list for stage in (Clean, Tokenize)] == [True, False]
     assert cli.build(Options, {"place": "x", "names": list_item("s3://a,b/c")}).names == ["s3://a,b/c"]
@@ -243,7 +243,7 @@ def demo_arguments(folder: Path, given: Mapping[str, str]) -> list[str]:
 @pytest.mark.parametrize("raw", ["a b", "it's", 'a "b"; exit 1', "~/x"])
 def test_make_demo_takes_any_path(raw: str, tmp_path: Path) -> None:
     places = {"RAW": raw, "ROOT": f"{raw}/root", "OUT": f"{raw}/out", "SOURCES": f"{raw},c"}
-    wanted = ["-m", "pipelines.local", f"raw={raw}", f"root={raw}/root", f"output_path={raw}/out", f"sources={raw},c"]
+    wanted = ["-m", "pairmill", "run", f"raw={raw}", f"root={raw}/root", f"output_path={raw}/out", f"sources={raw},c"]
     found = demo_arguments(tmp_path, {**places, "OPTIONS": "seed=1 workers=2"})
     assert found == [*wanted, "epochs=3", "seed=1", "workers=2"]
 
@@ -312,11 +312,11 @@ def test_an_options_class_refuses_what_it_finds_wrong(capsys: pytest.CaptureFixt
 @pytest.mark.parametrize("stage", STAGES)
 def test_help_shows_type_default_and_meaning_of_every_option(stage: str) -> None:
     config = config_class(stage)
-    text = cli.help_text(f"components.{stage}", config)
+    text = cli.help_text(stage, config)
     hints = get_type_hints(config)
     items = dataclasses.fields(config)
     assert len(items) >= 6
-    assert text.startswith(f"usage: python -m components.{stage} key=value")
+    assert text.startswith(f"usage: pairmill {stage} key=value")
     assert (config.__doc__ or "missing").splitlines()[0] in text
     for item in items:
         assert item.metadata["help"].strip(), f"{item.name} has no help"
@@ -337,7 +337,7 @@ def test_help_shows_type_default_and_meaning_of_every_option(stage: str) -> None
 def test_help_goes_to_stdout_whatever_else_is_given(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main("toy", Options, lambda options: outcome(), ["nonsense", flag, "cuont=4"]) == 0
     captured = capsys.readouterr()
-    assert captured.out == cli.help_text("components.toy", Options)
+    assert captured.out == cli.help_text("toy", Options)
     assert captured.err == ""
 
 
@@ -422,7 +422,7 @@ def test_a_stage_started_with_a_typing_error_says_what_was_meant(stage: str) -> 
         for item in dataclasses.fields(config_class(stage))
         if item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
     ]
-    done = python("-m", f"components.{stage}", *(f"{name}=x" for name in required), "rooot=x")
+    done = python("-m", "pairmill", stage, *(f"{name}=x" for name in required), "rooot=x")
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert "rooot: unknown option" in json.loads(line)["message"]
@@ -507,7 +507,7 @@ def test_the_kind_of_log_can_be_chosen(
 def test_a_reader_that_goes_away_is_no_failure(tmp_path: Path) -> None:
     code = (
         "import sys\nfrom pairmill.interface import cli\nfrom pairmill.report.model import Report\n"
-        "from components.clean.config import CleanConfig\n"
+        "from pairmill.stages.clean.config import CleanConfig\n"
         "out = cli.Outcome('x' * 1_000_000, {}, {}, lambda: Report('t'), b'')\n"
         "raise SystemExit(cli.main('clean', CleanConfig, lambda config: out))"
     )
@@ -576,13 +576,13 @@ PROGRAMS = [
 ]
 
 
-def interrupted(module: str, seconds: float) -> tuple[int, str]:
+def interrupted(name: str, seconds: float) -> tuple[int, str]:
     """Ctrl-C so long after the program's own first line; its exit code, and stderr without Python's list of imports.
 
     On a busy machine a line may be read before the program goes on: the first import after it shows that it was done.
     """
     process = subprocess.Popen(
-        [sys.executable, "-X", "importtime", "-m", module, "raw=/none", "root=/none", "rows=/none"],
+        [sys.executable, "-X", "importtime", "-m", "pairmill", *name.split(), "raw=/none", "root=/none", "rows=/none"],
         cwd=REPOSITORY,
         env=environment(),
         stdout=subprocess.DEVNULL,
@@ -613,7 +613,7 @@ def test_ctrl_c_at_any_instant_leaves_no_traceback() -> None:
     """Of Python's own start, some 15 ms before the first line of ours, nobody can say what it prints."""
     assert len(PROGRAMS) >= 9
     with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(lambda at: interrupted("components.clean", at), [0.001 * 1.45**n for n in range(18)]))
+        found = list(pool.map(lambda at: interrupted("clean", at), [0.001 * 1.45**n for n in range(18)]))
     for code, said in found:
         # 2, 3: it had refused its options or its input before.
         assert code in {130, 2, 3}, said

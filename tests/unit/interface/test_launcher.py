@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from components.clean.config import CleanConfig
 from pairmill.errors import UsageError
 from pairmill.interface import cli, launcher
 from pairmill.interface.cli import Outcome
 from pairmill.interface.launcher import FLAG, ExecutorInput, artifact_path
 from pairmill.report.model import Report
+from pairmill.stages.clean.config import CleanConfig
 
 # As a backend of Kubeflow Pipelines 2.17 handed it over: keys, the launcher's own executor-logs, artifacts whose type
 # is an empty schema, integers.

@@ -10,9 +10,9 @@ import pytest
 
 from pairmill.errors import UsageError
 from pairmill.formats.attributes import TYPES
-from sources import mapped
-from sources.attributes import values_of
-from sources.source import Context, Source, WrongAttribute
+from pairmill.sources import mapped
+from pairmill.sources.attributes import values_of
+from pairmill.sources.source import Context, Source, WrongAttribute
 
 BASE = "name: mine\nfiles: d.jsonl\ncondition: direct\ninstruction: q\nresponse: a\n"
 CONTEXT = Context("pairmill")

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from components.clean.config import CleanConfig
-from components.clean.core import Clean
 from pairmill.engine import runner
 from pairmill.errors import InputError, StageFailure, UsageError
 from pairmill.formats.rows import Row
-from sources import chat_template, mapped
-from sources.chat_template import MAX_HISTORY, MAX_TEMPLATE, ChatTemplate, TemplateFailed
-from sources.source import Context, Drop, Malformed, Source, parse_record, parts_of
+from pairmill.sources import chat_template, mapped
+from pairmill.sources.chat_template import MAX_HISTORY, MAX_TEMPLATE, ChatTemplate, TemplateFailed
+from pairmill.sources.source import Context, Drop, Malformed, Source, parse_record, parts_of
+from pairmill.stages.clean.config import CleanConfig
+from pairmill.stages.clean.core import Clean
 from tests.support.helpers import python
 
 SAID = [

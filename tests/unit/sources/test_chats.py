@@ -11,16 +11,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from components.clean.config import CleanConfig
-from components.clean.core import Clean
-from components.clean.report import report_of
 from pairmill.engine import runner
 from pairmill.engine.manifest import Manifest
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.rows import Row
-from sources import chats, mapped
-from sources.chats import MEANINGS, ROLES, Turn, plain
-from sources.source import ANSWERS, Context, Drop, Malformed, Note, Source, checked, parse_record, parts_of
+from pairmill.sources import chats, mapped
+from pairmill.sources.chats import MEANINGS, ROLES, Turn, plain
+from pairmill.sources.source import ANSWERS, Context, Drop, Malformed, Note, Source, checked, parse_record, parts_of
+from pairmill.stages.clean.config import CleanConfig
+from pairmill.stages.clean.core import Clean
+from pairmill.stages.clean.report import report_of
 from tests.support.descriptions import Load, loader
 from tests.support.helpers import REPOSITORY
 

@@ -15,18 +15,18 @@ from typing import Any
 
 import pytest
 
-from components.clean.config import CleanConfig
-from components.clean.core import Clean
-from components.clean.report import report_of
 from pairmill.engine import runner
 from pairmill.engine.manifest import Manifest
 from pairmill.errors import InputError, PairmillError, UsageError
 from pairmill.formats import slices as cutting
 from pairmill.formats.limits import RECORD_BYTES
 from pairmill.formats.slices import FileSlice, Slicing
-from sources import json_shapes, mapped, readers
-from sources.dialect import is_ascii
-from sources.source import Malformed, Source
+from pairmill.sources import json_shapes, mapped, readers
+from pairmill.sources.dialect import is_ascii
+from pairmill.sources.source import Malformed, Source
+from pairmill.stages.clean.config import CleanConfig
+from pairmill.stages.clean.core import Clean
+from pairmill.stages.clean.report import report_of
 
 Load = Callable[..., Source]
 

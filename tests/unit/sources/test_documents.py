@@ -11,19 +11,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from components.clean.config import CleanConfig
-from components.clean.core import Clean
-from components.fetch.config import FetchConfig
-from components.fetch.core import Fetch
 from pairmill.engine import runner
 from pairmill.engine.manifest import Manifest
 from pairmill.errors import InputError, PairmillError, StageFailure, UsageError
 from pairmill.formats.rows import Row
 from pairmill.formats.slices import FileSlice, Slicing
-from sources import mapped
-from sources.origin import Given, Hub
-from sources.readers import whole_file
-from sources.source import Context, Drop, Malformed, Source, checked, parse_record
+from pairmill.sources import mapped
+from pairmill.sources.origin import Given, Hub
+from pairmill.sources.readers import whole_file
+from pairmill.sources.source import Context, Drop, Malformed, Source, checked, parse_record
+from pairmill.stages.clean.config import CleanConfig
+from pairmill.stages.clean.core import Clean
+from pairmill.stages.fetch.config import FetchConfig
+from pairmill.stages.fetch.core import Fetch
 from tests.support.descriptions import Load, loader
 from tests.support.helpers import REPOSITORY
 
@@ -244,7 +244,7 @@ def test_thousands_of_small_files_are_one_shard(clean: Cleaned) -> None:
 
 
 def test_no_file_is_cut(clean: Cleaned, monkeypatch: pytest.MonkeyPatch) -> None:
-    from components.clean import core
+    from pairmill.stages.clean import core
 
     monkeypatch.setattr(core, "SLICING", Slicing(10, 10))
     lines = "".join(f"{number}\n" for number in range(100))

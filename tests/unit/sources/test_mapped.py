@@ -12,27 +12,27 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from components.clean import core
-from components.clean.config import CleanConfig
-from components.clean.core import Clean
-from components.clean.report import report_of
-from components.fetch.config import FetchConfig
-from components.fetch.core import Fetch
-from components.tokenize.config import TokenizeConfig
 from pairmill.engine import runner
 from pairmill.engine.manifest import Manifest
 from pairmill.errors import InputError, PairmillError, StageFailure, UsageError
 from pairmill.formats.rows import Row
 from pairmill.formats.slices import FileSlice, Slicing
 from pairmill.interface.cli import build
+from pairmill.sources import mapped
+from pairmill.sources import raw as raw_files
+from pairmill.sources.description import KEYS, TAGS, Description
+from pairmill.sources.expression import FUNCTIONS
+from pairmill.sources.origin import Given, Hub, HubRows
+from pairmill.sources.source import Context, Drop, Malformed, Source, parse_record
+from pairmill.sources.splits import SourceOptions
+from pairmill.stages.clean import core
+from pairmill.stages.clean.config import CleanConfig
+from pairmill.stages.clean.core import Clean
+from pairmill.stages.clean.report import report_of
+from pairmill.stages.fetch.config import FetchConfig
+from pairmill.stages.fetch.core import Fetch
+from pairmill.stages.tokenize.config import TokenizeConfig
 from pairmill.storage import Entry, LocalStore
-from sources import mapped
-from sources import raw as raw_files
-from sources.description import KEYS, TAGS, Description
-from sources.expression import FUNCTIONS
-from sources.origin import Given, Hub, HubRows
-from sources.source import Context, Drop, Malformed, Source, parse_record
-from sources.splits import SourceOptions
 from tests.support.helpers import REPOSITORY, python
 
 EXAMPLES = REPOSITORY / "examples" / "sources"
@@ -321,7 +321,7 @@ def test_files_of_a_hub_data_set_can_be_named(load: Load) -> None:
 
 
 def test_every_kind_of_file_of_a_hub_data_set_is_fetched(load: Load) -> None:
-    from sources.patterns import matching
+    from pairmill.sources.patterns import matching
 
     origin = load().origin
     assert isinstance(origin, Hub)
@@ -887,7 +887,7 @@ def test_clean_makes_rows_of_a_described_source(tmp_path: Path) -> None:
         "name: mine\nfiles: sets/rows/*.jsonl\ncondition: cot\ninstruction: q\nresponse: a.text\nwhere: level > 1\n"
     )
     arguments = (f"raw={tmp_path / 'sets'}", f"sources={description}", f"root={tmp_path / 'out'}", "workers=1")
-    done = python("-m", "components.clean", *arguments, "max_reject_fraction=0.5")
+    done = python("-m", "pairmill", "clean", *arguments, "max_reject_fraction=0.5")
     assert done.returncode == 0, done.stderr
     folder = Path(done.stdout.strip().splitlines()[-1])
     assert (folder / "data" / "mine.jsonl").read_text() == (
@@ -897,10 +897,10 @@ def test_clean_makes_rows_of_a_described_source(tmp_path: Path) -> None:
     ledger = json.loads((folder / "_MANIFEST.json").read_text())["data"]["sources"]["mine"]["ledger"]
     assert ledger["dropped"] == {"filtered_by_where": 1, "null_a.text": 1}
     description.write_text(description.read_text().replace("level > 1", "level > 3"))
-    again = python("-m", "components.clean", *arguments, "max_reject_fraction=0.5")
+    again = python("-m", "pairmill", "clean", *arguments, "max_reject_fraction=0.5")
     assert again.stdout != done.stdout
     description.write_text(description.read_text().replace("condition", "conditon"))
-    refused = python("-m", "components.clean", *arguments)
+    refused = python("-m", "pairmill", "clean", *arguments)
     assert refused.returncode == 2
     assert "did you mean 'condition'" in refused.stderr
 

@@ -3,7 +3,7 @@
 import re
 from dataclasses import fields
 
-from sources.quirks import QUIRKS, Quirks
+from pairmill.sources.quirks import QUIRKS, Quirks
 from tests.support.helpers import REPOSITORY
 
 NAMES = {field.name for field in fields(Quirks)}

@@ -21,8 +21,8 @@ from pairmill.errors import InputError
 from pairmill.formats import slices as cutting
 from pairmill.formats.limits import RECORD_BYTES
 from pairmill.formats.slices import FileSlice, Slicing
-from sources import readers
-from sources.source import Context, Malformed, Parsed, Record, Source, Unit
+from pairmill.sources import readers
+from pairmill.sources.source import Context, Malformed, Parsed, Record, Source, Unit
 
 Reader = Callable[..., Iterator[Record]]
 PROFILES: list[Profile] = ["pairmill", "data_io"]

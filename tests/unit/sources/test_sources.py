@@ -11,17 +11,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from components.clean.config import CleanConfig
-from components.clean.core import Clean
-from components.clean.report import report_of
 from pairmill.engine import runner
 from pairmill.engine.options import Profile
 from pairmill.errors import InputError, StageFailure, UsageError
 from pairmill.formats.rows import Row
-from sources.datasets import SOURCES
-from sources.names import safe_name
-from sources.origin import Git, Hub, HubRows, Manual, Web
-from sources.source import Context, Drop, Malformed, Unit, checked, parse_record
+from pairmill.sources.datasets import SOURCES
+from pairmill.sources.names import safe_name
+from pairmill.sources.origin import Git, Hub, HubRows, Manual, Web
+from pairmill.sources.source import Context, Drop, Malformed, Unit, checked, parse_record
+from pairmill.stages.clean.config import CleanConfig
+from pairmill.stages.clean.core import Clean
+from pairmill.stages.clean.report import report_of
 
 PROFILES: list[Profile] = ["pairmill", "data_io"]
 both = pytest.mark.parametrize("profile", PROFILES)

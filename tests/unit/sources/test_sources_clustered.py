@@ -12,9 +12,9 @@ import pytest
 from pairmill.engine.options import Profile
 from pairmill.formats.rows import Row
 from pairmill.formats.slices import FileSlice
-from sources.datasets import SOURCES
-from sources.origin import Hub, Web
-from sources.source import Context, Drop, Labelled, Malformed, Unit, checked, parse_record
+from pairmill.sources.datasets import SOURCES
+from pairmill.sources.origin import Hub, Web
+from pairmill.sources.source import Context, Drop, Labelled, Malformed, Unit, checked, parse_record
 
 PROFILES: list[Profile] = ["pairmill", "data_io"]
 both = pytest.mark.parametrize("profile", PROFILES)
@@ -550,7 +550,7 @@ def test_tasksource_defect_only_a_label_loses_its_full_stop(target: str, referen
 
 
 def test_tasksource_lists_194_tasks_whose_file_names_differ() -> None:
-    from sources.datasets.tasksource import _TASKS
+    from pairmill.sources.datasets.tasksource import _TASKS
 
     assert len(_TASKS) == 194
     assert len({SOURCES["tasksource"].file_name(task, "pairmill") for task in _TASKS}) == 194

@@ -7,10 +7,10 @@ import pytest
 
 from pairmill.engine.options import Profile
 from pairmill.formats.rows import Row
-from sources.datasets import SOURCES
-from sources.datasets.bookcorpus import Blocks
-from sources.registry import chosen
-from sources.source import Context, Drop, Malformed, Note, Unit, checked, parse_record
+from pairmill.sources.datasets import SOURCES
+from pairmill.sources.datasets.bookcorpus import Blocks
+from pairmill.sources.registry import chosen
+from pairmill.sources.source import Context, Drop, Malformed, Note, Unit, checked, parse_record
 
 NAMES = ("arxiv", "bookcorpus", "c4", "cc_news", "the_stack")
 PROFILES: list[Profile] = ["pairmill", "data_io"]

@@ -13,15 +13,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from components.clean.config import CleanConfig
-from components.clean.core import Clean
 from pairmill.engine import runner
 from pairmill.engine.manifest import Manifest
 from pairmill.errors import InputError, UsageError
-from sources import mapped
-from sources.filters import FILTERS, MAX_CHARACTERS
-from sources.source import MalformedRecord
-from sources.template import Template
+from pairmill.sources import mapped
+from pairmill.sources.filters import FILTERS, MAX_CHARACTERS
+from pairmill.sources.source import MalformedRecord
+from pairmill.sources.template import Template
+from pairmill.stages.clean.config import CleanConfig
+from pairmill.stages.clean.core import Clean
 from tests.support.helpers import REPOSITORY
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from pairmill.errors import InputError, UsageError
-from sources import choices, fields
-from sources.card import configs_of, hub_split
-from sources.patterns import matching
-from sources.source import Malformed, MalformedRecord
-from sources.splits import BenchmarkOnly, SplitOptions, TrainAndValidation, TrainOnly, files_by_split
+from pairmill.sources import choices, fields
+from pairmill.sources.card import configs_of, hub_split
+from pairmill.sources.patterns import matching
+from pairmill.sources.source import Malformed, MalformedRecord
+from pairmill.sources.splits import BenchmarkOnly, SplitOptions, TrainAndValidation, TrainOnly, files_by_split
 
 
 def outcome(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:

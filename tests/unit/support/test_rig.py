@@ -12,7 +12,7 @@ from tests.support.helpers import REPOSITORY, environment
 def test_a_trainer_that_waits_in_vain_says_what_the_cluster_test_looks_for(tmp_path: Path) -> None:
     plan = "f" * 16
     done = subprocess.run(
-        [sys.executable, "-m", "components.sample", "wait", f"path={tmp_path}", f"plan={plan}", "timeout=0"],
+        [sys.executable, "-m", "pairmill", "sample", "wait", f"path={tmp_path}", f"plan={plan}", "timeout=0"],
         cwd=REPOSITORY,
         env={**environment(), "PAIRMILL_LOG": "json"},
         capture_output=True,

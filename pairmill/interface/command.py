@@ -1,0 +1,166 @@
+"""The command ``pairmill``: which program each name starts, and the help that lists them by purpose.
+
+A program is a module with ``main(arguments) -> exit code``, imported only when its name is used.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program.
+
+    Args:
+        module: has ``main``.
+        summary: what it does, in one line.
+        extra: the optional dependencies of the wheel that it needs; empty = none.
+    """
+
+    module: str
+    summary: str
+    extra: str = "stages"
+
+
+def _stage(name: str, summary: str, extra: str = "stages") -> Program:
+    return Program(f"pairmill.stages.{name}.command", summary, extra)
+
+
+PURPOSES: Final = {
+    "The whole line, on this machine": {
+        "run": Program(
+            "pairmill.kubeflow.local", "Run the pipeline from raw data to sampled epochs, or to a trained net."
+        ),
+        "compare": Program(
+            "pairmill.kubeflow.compare", "Train nets on several plans and say which is better.", "train"
+        ),
+        "search": Program("pairmill.kubeflow.search", "Train proxies and find the mixture that loses least.", "train"),
+        "line": Program("pairmill.lineage.command", "Write the page over all stages of a sample."),
+        "verify": Program(
+            "pairmill.verify", "Compare finished folders with their manifests, byte for byte.", "sampler"
+        ),
+    },
+    "Stages": {
+        "fetch": _stage("fetch", "Bring raw data to the project, at locked revisions, with digests and licences."),
+        "clean": _stage("clean", "Turn raw instruction data sets into rows {condition, instruction, response}."),
+        "curate": _stage("curate", "Find and remove duplicates, leaks of benchmarks and poor rows."),
+        "select": _stage("select", "Choose the rows worth training on, by target texts, by attributes, or by both."),
+        "train_tokenizer": _stage("train_tokenizer", "Train a byte-level tokenizer on rows."),
+        "tokenize": _stage("tokenize", "Encode rows into per-task token arrays."),
+        "mix": _stage("mix", "Plan how many response tokens of each source the training has, epoch by epoch."),
+        "sample": _stage(
+            "sample", "Draw stratified epochs of a tokenized folder into a folder that a trainer maps.", "sampler"
+        ),
+        "train": _stage(
+            "train", "Train a net on a sampled folder, on flat token files, or on a data set of the Hub.", "train"
+        ),
+        "evaluate": _stage(
+            "evaluate",
+            "Ask a trained model the questions of benchmarks, and measure its loss on held-out rows.",
+            "evaluate",
+        ),
+    },
+    "Kubeflow": {
+        "compile": Program(
+            "pairmill.kubeflow.compile", "Compile the pipelines to the YAML that Kubeflow takes.", "pipelines"
+        ),
+        "submit": Program("pairmill.kubeflow.submit.command", "Start a run on a cluster and watch it.", "pipelines"),
+        "lint": Program(
+            "pairmill.kubeflow.lint", "Check compiled pipelines against what Kubeflow accepts.", "pipelines"
+        ),
+    },
+}
+"""By purpose and name."""
+
+_TASKS: Final = {
+    "chain": Program("pairmill.interface.chain", "Run several stages one after another in one pod."),
+    "compare": _stage(
+        "compare", "Compare plans of sample: what differs between them, and which one trains the better net."
+    ),
+    "search": _stage(
+        "search",
+        "Draw mixtures for small trainings; fit a law to what they lose, and find the mixture that loses least.",
+    ),
+}
+"""What tasks of a pipeline run by ``pairmill stage <name>``, besides the stages above."""
+
+PROGRAMS: Final = {name: program for group in PURPOSES.values() for name, program in group.items()}
+STAGES: Final = {**PURPOSES["Stages"], **{name: _TASKS[name] for name in ("compare", "search")}}
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the program that the first argument names on the others; return the exit code."""
+    name, rest = (arguments[0], arguments[1:]) if arguments else ("", arguments)
+    if name in {"--help", "-h", "help"}:
+        sys.stdout.write(help_text())
+        return 0
+    programs = PROGRAMS
+    if name == "stage" or (name in {"compare", "search"} and rest[:1] == ["settings"]):
+        programs = {**STAGES, **_TASKS}
+        if name == "stage":
+            name, rest = (rest[0], rest[1:]) if rest else ("", rest)
+    program = programs.get(name) or _stage_of_folder(name)
+    if program is None:
+        return _refuse(name, sorted(programs))
+    try:
+        module = importlib.import_module(program.module)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "pairmill":
+            raise
+        return _refuse_here(name, error.name, program.extra)
+    code: int = module.main(rest)
+    return code
+
+
+def help_text() -> str:
+    """Return the text of ``pairmill --help``: all programs by purpose."""
+    lines = ["usage: pairmill <command> key=value …", ""]
+    width = max(map(len, PROGRAMS)) + 2
+    for purpose, programs in PURPOSES.items():
+        lines += [f"{purpose}:", *(f"  {name:{width}}{item.summary}" for name, item in programs.items()), ""]
+    lines.append("pairmill <command> --help lists its options; pairmill --version says which pairmill this is.")
+    return "\n".join(lines) + "\n"
+
+
+def _stage_of_folder(name: str) -> Program | None:
+    """Return a stage that was added to ``pairmill/stages`` and is not listed here."""
+    folder = Path(__file__).parent.parent / "stages" / name
+    return _stage(name, "") if name.isidentifier() and (folder / "command.py").is_file() else None
+
+
+def _refuse(name: str, known: Sequence[str]) -> int:
+    from pairmill.errors import UsageError, did_you_mean  # errors of usage alone need them
+    from pairmill.interface import cli
+
+    def work() -> None:
+        raise UsageError(
+            "unknown command" if name else "no command",
+            where="arguments",
+            got=repr(name),
+            expected=", ".join(known),
+            hint=did_you_mean(name, known, "see pairmill --help"),
+        )
+
+    arguments = [name] if name == "--version" else []
+    return cli.program("", cli.NoOptions, arguments, work)
+
+
+def _refuse_here(name: str, module: str, extra: str) -> int:
+    from pairmill.errors import UsageError  # errors of usage alone need them
+    from pairmill.interface import cli
+
+    def work() -> None:
+        raise UsageError(
+            "cannot run here",
+            where=name,
+            got=f"no {module} in this environment",
+            hint=f"install the extra {extra}: pip install '.[{extra}]' in a checkout of pairmill",
+        )
+
+    return cli.program(name, cli.NoOptions, [], work)

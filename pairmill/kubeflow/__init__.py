@@ -1,0 +1,1 @@
+"""The stages as one pipeline: on this machine, or compiled for Kubeflow."""

@@ -1,0 +1,128 @@
+"""A run whose picture is frozen: its workflow object passed 1 MiB, and Kubeflow shows no change of its tasks since.
+
+The run's own state still arrives, and logs can be read by the node of the workflow. A node's id is a hash of its name,
+and names follow from the pipeline: so the logs of pods that are not shown can be asked for.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pairmill.kubeflow.submit import state
+
+Spec = Mapping[str, Any]
+
+_ATTEMPTS = 3
+"""Pods of a task that are looked for."""
+_ITERATIONS = 16
+"""Of a loop whose number of iterations is not shown either."""
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """A task whose end is not shown: its name, and the nodes whose logs may tell of it.
+
+    Args:
+        label: name of the task, with the number of its iteration.
+        pods: of its attempts, the last first.
+        driver: of the pod before them.
+    """
+
+    label: str
+    pods: tuple[str, ...]
+    driver: str
+
+
+def is_frozen(run: Any) -> bool:
+    """Whether the run (a ``V2beta1Run``) has ended and its workflow is shown as if it went on."""
+    return state.verdict(run) is not None and any(one.state in state.ACTIVE for one in _entries(run))
+
+
+def driver_that_runs(run: Any) -> str:
+    """The name of a driver that is shown as running; empty if there is none. One takes some seconds."""
+    return next((one.display_name for one in _entries(run) if _DRIVER.search(one.display_name) and _runs(one)), "")
+
+
+def hidden(run: Any, pipeline: Spec) -> list[Hidden]:
+    """The tasks whose end is not shown, in the order of the pipeline.
+
+    Args:
+        run: a ``V2beta1Run``.
+        pipeline: its specification.
+    """
+    entries = _entries(run)
+    names = [one.display_name for one in entries]
+    ended = {child.pod_name for one in entries if one.state == state.SUCCEEDED for child in one.child_tasks or []}
+    workflows = [name for name in names if not name.endswith(")") and f"{name}(0)" in names]
+    children = [child.pod_name for one in entries for child in one.child_tasks or []]
+    workflow = next((name for name in workflows if any(one.startswith(f"{name}-") for one in children)), "")
+    wrapped = "(0)" if workflow else ""
+    workflow = workflow or next((one.rpartition("-")[0] for one in children), "")
+
+    def node(path: str) -> str:
+        return f"{workflow}-{_fnv(path)}"
+
+    def tasks(component: Spec, path: str, number: str) -> Iterator[Hidden]:
+        for name in _in_order(component["dag"]["tasks"]):
+            task, place = component["dag"]["tasks"][name], f"{path}{wrapped}.{name}"
+            inner = pipeline["components"][task["componentRef"]["name"]]
+            if "parameterIterator" in task:
+                for index in range(_iterations(names)):
+                    each = f"{place}{wrapped}.iteration-iterations({index}:{index}){wrapped}.iteration-item"
+                    yield from tasks(inner, each, f"[{index}]")
+            elif "dag" in inner:
+                yield from tasks(inner, place, number)
+            else:
+                attempts = [f"({attempt})" for attempt in reversed(range(_ATTEMPTS))]
+                pods = [node(f"{place}{wrapped}.executor{attempt}") for attempt in [*attempts, ""]]
+                # The child of an executor that succeeded, or of a task that did.
+                if not ended.intersection(pods):
+                    yield Hidden(f"{name}{number}", tuple(pods), node(f"{place}-driver{wrapped}"))
+
+    return list(tasks(pipeline["root"], f"{workflow}{wrapped}.root", ""))
+
+
+def specification(answer: Any) -> Spec:
+    """The pipeline in a version, as the server has it: alone, or beside what belongs to its platform."""
+    found = json.loads(answer) if isinstance(answer, str) else answer or {}
+    return dict(found.get("pipeline_spec", found))
+
+
+_DRIVER = re.compile(r"-driver(\(\d+\))?$")
+
+
+def _entries(run: Any) -> list[Any]:
+    details = (run.run_details.task_details or []) if run.run_details else []
+    return [one for one in details if one.display_name and one.state]
+
+
+def _runs(entry: Any) -> bool:
+    return bool(entry.state == state.RUNNING)
+
+
+def _iterations(names: list[str]) -> int:
+    shown = [int(match[1]) for name in names if (match := re.match(r"iteration-iterations\((\d+):", name))]
+    return max(shown, default=_ITERATIONS - 1) + 1
+
+
+def _in_order(tasks: Spec) -> list[str]:
+    """The names of tasks, each after those that it depends on."""
+    left, found = dict(tasks), list[str]()
+    while left:
+        ready = [name for name, task in left.items() if not set(task.get("dependentTasks", [])) & left.keys()]
+        for name in ready or list(left):
+            del left[name]
+            found.append(name)
+    return found
+
+
+def _fnv(text: str) -> int:
+    """FNV-1a of 32 bits, from which Argo makes the id of a node."""
+    found = 0x811C9DC5
+    for byte in text.encode():
+        found = (found ^ byte) * 0x01000193 & 0xFFFFFFFF
+    return found

@@ -1,0 +1,128 @@
+"""Shows the line of a run: ``pairmill line root=… [sample=<fingerprint>] [output=line.html]``.
+
+One page, made of the manifests below ``root``: how shares of sources change from clean to sample, and what each stage
+dropped and why. ``pairmill.kubeflow.local`` writes it at the end of a run, and the task of sample has it in its report.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pairmill import storage
+from pairmill.engine import manifest as manifests
+from pairmill.engine.made_by import INDEX, LINE
+from pairmill.engine.manifest import Manifest
+from pairmill.engine.options import option
+from pairmill.errors import InputError
+from pairmill.interface import cli
+from pairmill.lineage import page, steps
+from pairmill.report.model import Link, Report, Table
+
+FOLDER = LINE
+"""Below the root: a page for each sample."""
+INDEXED = (
+    "fetch",
+    "clean",
+    "curate",
+    "select",
+    "tokenizer",
+    "tokenize",
+    "mix",
+    "sample",
+    "train",
+    "evaluate",
+    "compare",
+    "search",
+)
+"""Folders of finished results below the root."""
+
+
+@dataclass(kw_only=True)
+class LineConfig:
+    """Make one page of what became of the rows, from clean to sample."""
+
+    root: str = option(help="project folder or URI")
+    sample: str = option("", help="fingerprint of the sample; empty = the only one below root")
+    output: str = option("", help=f"file or URI to write; empty = <root>/{FOLDER}/<fingerprint>.html")
+
+
+def run(config: LineConfig) -> str:
+    """Write the page; returns its URI.
+
+    Raises:
+        InputError: the sample is not there, or which one is meant is not known.
+    """
+    root = storage.normalise(config.root, "root")
+    sample = _named(root, config.sample) if config.sample else steps.last(root)
+    uri = storage.normalise(config.output, "output") if config.output else ""
+    uri = uri or storage.join(root, FOLDER, f"{sample.fingerprint}.html")
+    _write(uri, report(root, sample))
+    if not config.output:
+        _write(storage.join(root, FOLDER, INDEX), _index(root))
+    return uri
+
+
+def report(root: str, sample: Manifest) -> Report:
+    """The page of a sample."""
+    found = steps.find(root, sample)
+    finished = {one.manifest.fingerprint: _finished(root, one.stage, one.manifest.fingerprint) for one in found}
+    return page.report_of(found, steps.runs(root, sample), finished)
+
+
+def _write(uri: str, made: Report) -> None:
+    content, store = made.html().encode(), storage.store_for(uri)
+    # A page that is read right now is not replaced by the same one.
+    if not store.exists(uri) or store.read(uri) != content:
+        store.write(uri, content)
+
+
+def _index(root: str) -> Report:
+    """The page that the reports of all stages lead to: what is finished below a root, and when it was."""
+    lines = [
+        (Link(stage, f"../{stage}/{name}/report.html"), name, _finished(root, stage, name))
+        for stage in INDEXED
+        for name in _finished_folders(storage.join(root, stage))
+    ]
+    top = storage.join(root, FOLDER)
+    samples = [one.path.removesuffix(".html") for one in storage.store_for(top).list(top) if one.path.endswith(".html")]
+    pages = [(Link(name, f"{name}.html"),) for name in sorted(samples) if manifests.is_fingerprint(name)]
+    return Report(
+        "the line",
+        {"Finished folders": len(lines), "Lines": len(pages)},
+        [
+            Table("Lines, from the first rows to a sample", ("Sample",), pages),
+            Table("Reports of all stages", ("Stage", "Fingerprint", "Finished"), lines),
+        ],
+        verdict="What is finished below this root. Each report says the command that makes it.",
+    )
+
+
+def _finished_folders(top: str) -> list[str]:
+    store = storage.store_for(top)
+    names = filter(manifests.is_fingerprint, store.folders(top))
+    return [name for name in names if store.exists(storage.join(top, name, manifests.MANIFEST))]
+
+
+def _finished(root: str, stage: str, fingerprint: str) -> str:
+    uri = storage.join(root, stage, fingerprint, manifests.MANIFEST)
+    when = storage.store_for(uri).modified(uri)
+    return when.strftime("%Y-%m-%d %H:%M UTC") if when is not None else "–"
+
+
+def _named(root: str, fingerprint: str) -> Manifest:
+    uri = storage.join(root, "sample", fingerprint)
+    found = manifests.read(uri) if manifests.is_fingerprint(fingerprint) else None
+    if found is None:
+        raise InputError("no such sample", where=uri, expected="the fingerprint of a finished sample")
+    return found
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; return the exit code."""
+
+    def work() -> None:
+        sys.stdout.write(f"{run(cli.build(LineConfig, cli.split(arguments)))}\n")
+
+    return cli.program("line", LineConfig, arguments, work)

@@ -1,0 +1,271 @@
+"""One page over the line: how shares of sources and means of attributes change, and what each stage dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from pairmill.engine.manifest import Ledger, Manifest
+from pairmill.lineage.steps import Step, by_source
+from pairmill.mixture.realised import Realised
+from pairmill.mixture.shown import summary
+from pairmill.report.charts import Stacked
+from pairmill.report.model import Block, Cell, Link, Percent, Report, Section, Table, describe_names
+
+_PARTS: Final = 4
+"""Sources with a colour of their own: a chart has five, and the last is all others'."""
+_OTHERS: Final = "all others"
+_DASH: Final = "–"
+_HELD_OUT: Final = ("heldout_loss", "heldout_ema_loss")
+_MEASURED: Final = "heuristics."
+_DONE: Final = {
+    "clean": "cleaned",
+    "curate": "curated",
+    "select": "selected",
+    "tokenize": "tokenized",
+    "sample": "sampled",
+}
+"""What rows are called after a stage."""
+
+Shares = Mapping[str, float]
+"""By source; of nothing, none."""
+
+
+def section_of(steps: Sequence[Step]) -> list[Block]:
+    """The page as a folded part of the report of its sample; nothing if the line has no other stage."""
+    whole = report_of(steps)
+    return [Section("The line, from its first rows to this sample", whole.sections, whole.verdict)] if steps[1:] else []
+
+
+def report_of(
+    steps: Sequence[Step], runs: Sequence[Manifest] = (), finished: Mapping[str, str] | None = None
+) -> Report:
+    """The page.
+
+    Args:
+        steps: as :func:`pairmill.lineage.steps.find` gives them, of which the last is a sample.
+        runs: those of train on it.
+        finished: when each was, by fingerprint; the page is then below the root, and leads to their reports.
+    """
+    rows = {_DONE[stage]: counts for stage, counts in _stages(steps, "rows").items()}
+    tokens = {_DONE[stage]: counts for stage, counts in _stages(steps, "tokens").items()}
+    first, last = next(iter(rows.values()), {}), rows.get("sampled", {})
+    dropped = Ledger.sum(step.manifest.ledger for step in steps if step.stage not in {steps[0].stage, "sample"}).dropped
+    lost = sorted(dropped.items(), key=lambda item: (-item[1], item[0]))
+    said = describe_names([f"{count:,} {reason.replace('_', ' ')}" for reason, count in lost])
+    names = _largest(rows, tokens)
+    verdict = (
+        f"{sum(first.values()):,} rows after {steps[0].stage} of {len(first):,} sources; "
+        f"{sum(dropped.values()):,} dropped since"
+        + (f" ({said})" if lost else "")
+        + f"; {sum(last.values()):,} rows over all epochs."
+    )
+    return Report(
+        "the line",
+        _figures(steps, rows, tokens),
+        [
+            _chart("Shares of sources in rows", rows, names, "rows"),
+            _chart("Shares of sources in response tokens", tokens, names, "tokens"),
+            _table("Sources", "Source", names, rows, tokens),
+            *_planned(steps),
+            *_means(steps),
+            *_trained(runs),
+            Table(
+                "What each stage dropped, and why",
+                ("Stage", "Reason", "Rows", "Of its rows"),
+                [
+                    (step.stage, reason.replace("_", " "), count, Percent.of(count, step.manifest.ledger.rows_in))
+                    for step in steps
+                    for reason, count in sorted(
+                        step.manifest.ledger.dropped.items(), key=lambda item: (-item[1], item[0])
+                    )
+                ],
+                "Each stage's own report has the rows and the evidence.",
+            ),
+            Table(
+                "Stages",
+                ("Stage", "Fingerprint", "Rows in", "Rows out", *(["Finished"] if finished is not None else [])),
+                [
+                    (
+                        step.stage if finished is None else _linked(step),
+                        step.manifest.fingerprint,
+                        step.manifest.ledger.rows_in,
+                        step.manifest.ledger.rows_out,
+                        *([finished[step.manifest.fingerprint]] if finished is not None else []),
+                    )
+                    for step in steps
+                ],
+            ),
+        ],
+        verdict=verdict,
+        look_at=_vanished(first, last),
+    )
+
+
+def _linked(step: Step) -> Link:
+    return Link(step.stage, f"../{step.stage}/{step.manifest.fingerprint}/report.html")
+
+
+def _stages(steps: Iterable[Step], what: str) -> dict[str, dict[str, int]]:
+    """Counts by stage and source, in the order of the stages."""
+    found: dict[str, dict[str, int]] = {}
+    for step in steps:
+        counts = by_source(getattr(step, what))
+        if counts:
+            mine = found.setdefault(step.stage, {})
+            for name, count in counts.items():
+                mine[name] = mine.get(name, 0) + count
+    return found
+
+
+def _largest(rows: Mapping[str, Mapping[str, int]], tokens: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """All sources; first those with the greatest share anywhere."""
+    most: dict[str, float] = {}
+    for counts in (*rows.values(), *tokens.values()):
+        for name, share in _shares(counts).items():
+            most[name] = max(most.get(name, 0.0), share)
+    return sorted(most, key=lambda name: (-most[name], name))
+
+
+def _shares(counts: Mapping[str, float]) -> dict[str, float]:
+    whole = sum(counts.values())
+    return {name: count / whole for name, count in counts.items()} if whole else {}
+
+
+def _figures(
+    steps: Sequence[Step], rows: Mapping[str, Mapping[str, int]], tokens: Mapping[str, Mapping[str, int]]
+) -> dict[str, Cell]:
+    found: dict[str, Cell] = {f"Rows {name}": sum(counts.values()) for name, counts in rows.items()}
+    found |= {f"Response tokens {name}": sum(counts.values()) for name, counts in tokens.items()}
+    sample = steps[-1].manifest
+    return {**found, "Epochs": sample.ledger.measures["epochs"], "Sample": sample.fingerprint}
+
+
+def _chart(title: str, stages: Mapping[str, Mapping[str, int]], names: Sequence[str], unit: str) -> Block:
+    own, rest = names[:_PARTS], names[_PARTS:]
+    if len(rest) == 1:
+        own, rest = names, []
+    parts = [*own, *([_OTHERS] if rest else [])]
+    bars = []
+    for stage, counts in stages.items():
+        others = [sum(counts.get(name, 0) for name in rest)] if rest else []
+        bars.append((stage, [*(counts.get(name, 0) for name in own), *others]))
+    return Stacked(title, parts, bars, unit)
+
+
+def _table(
+    title: str,
+    what: str,
+    names: Sequence[str],
+    rows: Mapping[str, Mapping[str, int]],
+    tokens: Mapping[str, Mapping[str, int]],
+) -> Block:
+    columns = [
+        *((f"{stage}, rows", counts) for stage, counts in rows.items()),
+        *((f"{stage}, tokens", counts) for stage, counts in tokens.items()),
+    ]
+    shares = [_shares(counts) for _, counts in columns]
+    return Table(
+        title,
+        (what, *(name for name, _ in columns)),
+        [(name, *(Percent(one.get(name, 0.0)) for one in shares)) for name in names],
+        "Shares of all rows, and of all response tokens.",
+    )
+
+
+def _planned(steps: Sequence[Step]) -> Iterable[Block]:
+    """The sources of the mixture, from clean to what was planned and what was drawn; nothing without a mixture."""
+    said = steps[-1].manifest.data.get("mixture")
+    if said is None:
+        return
+    realised = Realised.load(said)
+    of_task = {task: name for name, tasks in said.get("sources", {}).items() for task in tasks}
+    columns: list[tuple[str, Shares]] = []
+    for step in steps[:-1] if of_task else ():
+        for unit, counts in (("rows", step.rows), ("tokens", step.tokens)):
+            found: dict[str, float] = {}
+            for task, count in counts.items():
+                if task in of_task:
+                    found[of_task[task]] = found.get(of_task[task], 0) + count
+            if found:
+                columns.append((f"{_DONE[step.stage]}, {unit}", _shares(found)))
+    columns.append(("planned, tokens", {one.source: one.predicted for one in realised.whole}))
+    columns.append(("sampled, tokens", {one.source: one.realised for one in realised.whole}))
+    passes = {one.source: one.drawn / one.rows if one.rows else 0.0 for one in realised.passes}
+    yield Table(
+        "Sources of the mixture",
+        ("Source", *(name for name, _ in columns), "Times over"),
+        [
+            (name, *(Percent(shares.get(name, 0.0)) for _, shares in columns), round(passes[name], 3))
+            for name in columns[-1][1]
+        ],
+        "Shares of all rows, and of all response tokens; how often a row of the source is drawn. " + summary(realised),
+    )
+
+
+def _means(steps: Sequence[Step]) -> Iterable[Block]:
+    """Means of attributes after each stage that knows them; a sample has those of the sources that it draws."""
+    known = [step for step in steps if step.means]
+    if not known:
+        return
+    drawn = _shares(by_source(steps[-1].rows))
+    header = ["Attribute", "before " + known[0].stage, *(_DONE[step.stage] for step in known), "sampled"]
+    names = sorted({name for step in known for name in step.means})
+    lines: dict[str, tuple[Cell, ...]] = {}
+    for name in names:
+        cells: list[float | None] = []
+        for at, step in enumerate(known):
+            parts = step.means.get(name, {}).values()
+            if at == 0:
+                cells.append(_mean((one[0], one[1]) for one in parts))
+            cells.append(_mean((one[2], one[3]) for one in parts))
+        latest = next(step.means[name] for step in reversed(known) if name in step.means)
+        weights = [
+            (drawn.get(source, 0.0), drawn.get(source, 0.0) * one[3] / one[2])
+            for source, one in latest.items()
+            if one[2]
+        ]
+        cells.append(_mean(weights))
+        if len({cell for cell in cells if cell is not None}) > 1:
+            lines[name] = (name, *(_DASH if cell is None else f"{cell:.4g}" for cell in cells))
+    first = [name for name in lines if name in _chosen_by(steps) or not name.startswith(_MEASURED)]
+    note = "Of the rows that have a value. A sample has the means of its sources, weighted by the rows that are drawn."
+    if first:
+        yield Table("Means of attributes", header, [lines[name] for name in first], note)
+    rest = [line for name, line in lines.items() if name not in first]
+    if rest:
+        yield Section("Means of what heuristics measured", [Table("Metrics", header, rest, note)])
+
+
+def _trained(runs: Sequence[Manifest]) -> Iterable[Block]:
+    """What was trained on the sample; nothing if nothing was."""
+    if not runs:
+        return
+    header = ("Run", "Net", "Parameters", "Steps", "Tokens", "Loss", "Held-out loss", "Held out, averaged")
+    rows: list[tuple[Cell, ...]] = []
+    for run in runs:
+        last, end = run.data["last"], run.data["end"]
+        losses = [one and f"{one:.4f}" for one in (end.get("loss"), *map(last.get, _HELD_OUT))]
+        counts = (run.data["parameters"], last.get("step", 0), last.get("tokens", 0))
+        rows.append((run.fingerprint, run.data["net"], *counts, *(one or _DASH for one in losses)))
+    yield Table("Trained on this sample", header, rows, "Loss: mean over labels at the end, in nats.")
+
+
+def _chosen_by(steps: Sequence[Step]) -> set[str]:
+    """The attributes that rows were selected by."""
+    found = set()
+    for step in steps:
+        if step.stage == "select":
+            said = step.manifest.data["settings"]["attributes"]
+            found |= {one["attribute"] for part in ("where", "score") for one in said[part]}
+    return found
+
+
+def _mean(parts: Iterable[tuple[float, float]]) -> float | None:
+    counts, sums = zip(*parts, strict=True) if (parts := list(parts)) else ((), ())
+    return sum(sums) / sum(counts) if sum(counts) else None
+
+
+def _vanished(first: Mapping[str, int], last: Mapping[str, int]) -> list[str]:
+    gone = [name for name, count in first.items() if count and not last.get(name)]
+    return [f"No row is left of {describe_names(gone)}."] if gone else []

@@ -1,0 +1,232 @@
+"""Attributes of records (date, url, language, …): what a description says of them, and their values by type.
+
+The type of an attribute is fixed by its declaration, never guessed from values: any shard writes the same columns.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from pairmill.errors import UsageError, did_you_mean
+from pairmill.formats.attributes import TYPES
+from pairmill.sources.missing_paths import Watched, kind_of
+from pairmill.sources.paths import MISSING, Path
+from pairmill.sources.source import Context, Finding, Source, WrongAttribute, shown
+
+if TYPE_CHECKING:
+    from pairmill.sources.description import Description
+
+KEY = "attributes"
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
+_WHOLE = re.compile(r"[+-]?[0-9]{1,19}")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_MONTH = re.compile(r"([0-9]{4})(?:-([0-9]{2}))?")
+_INT64 = 1 << 63
+_EXPECTED = "name: path, or name: {path: …, type: …}"
+
+
+class _OtherType(Exception):
+    pass
+
+
+def values_of(source: Source, record: Any, context: Context) -> tuple[Any, ...] | WrongAttribute:
+    """A record's attributes in the order of their declaration, as the types say; None where there is no value."""
+    given = source.attributes_of(record, context)
+    values = []
+    for name, kind in source.attributes.items():
+        value = given.get(name)
+        try:
+            values.append(None if value is None else _CONVERT[kind](value))
+        except (_OtherType, OverflowError):
+            return WrongAttribute(f"attribute_{name}_not_{kind}", name=name, value=value)
+    return tuple(values)
+
+
+def size_of(values: tuple[Any, ...]) -> int:
+    """About how many characters the values take."""
+    return sum(
+        len(one) if isinstance(one, str) else sum(map(len, filter(None, one))) if isinstance(one, list) else 8
+        for one in values
+    )
+
+
+class Attributes:
+    """The attributes that a YAML file declares: path and type by name."""
+
+    def __init__(self, file: Description) -> None:
+        self.types: dict[str, str] = {}
+        self._paths: dict[str, Path] = {}
+        self._places: dict[str, str] = {}
+        for name, value, place in file.mapping(KEY, _EXPECTED):
+            if not _NAME.fullmatch(name):
+                expected = "at most 64 of A-Z a-z 0-9 _, beginning with a letter"
+                raise UsageError("not a valid name of an attribute", where=place, got=repr(name), expected=expected)
+            self._paths[name], self.types[name] = _declared(name, value, place)
+            self._places[name] = place
+
+    @property
+    def columns(self) -> list[str]:
+        """The fields of a record that they start at."""
+        return list(dict.fromkeys(path.column for path in self._paths.values()))
+
+    @property
+    def meaning(self) -> list[list[str]]:
+        """What the values follow from."""
+        return [[name, path.text, self.types[name]] for name, path in self._paths.items()]
+
+    def watched(self) -> Iterator[Watched]:
+        """Their paths: each may be absent in a record, and one that no record has is misspelt."""
+        for name, path in self._paths.items():
+            yield Watched(path, self._places[name])
+
+    def of(self, record: Any) -> dict[str, Any]:
+        """What is at each path."""
+        found = {name: path.find(record) for name, path in self._paths.items()}
+        return {name: None if value is MISSING else value for name, value in found.items()}
+
+    def explain(self, why: WrongAttribute) -> Finding:
+        """What was found instead of a value of the type, and the line that takes it."""
+        path = self._paths[why.name].text
+        written = path if re.fullmatch(r"[\w.-]+", path) else "'" + path.replace("'", "''") + "'"
+        taken = next((kind for kind in ("text", "texts") if _takes(kind, why.value)), "")
+        line = f"{why.name}: {{path: {written}, type: {taken}}}" if taken else ""
+        return Finding(described(why.value), line)
+
+
+def described(value: Any) -> str:
+    """A value of another type, for messages."""
+    return kind_of(value) if isinstance(value, dict | list) else shown(value)
+
+
+def _takes(kind: str, value: Any) -> bool:
+    try:
+        _CONVERT[kind](value)
+    except (_OtherType, OverflowError):
+        return False
+    return True
+
+
+def _declared(name: str, value: Any, place: str) -> tuple[Path, str]:
+    given = value if isinstance(value, dict) else {"path": value}
+    for key in given:
+        if key not in ("path", "type"):
+            hint = did_you_mean(str(key), ("path", "type"))
+            raise UsageError(f"unknown key {key!r}", where=place, expected="path, type", hint=hint)
+    path, kind = given.get("path", name), given.get("type", "text")
+    if not isinstance(path, str):
+        raise UsageError("not a path", where=place, got=described(path), expected=_EXPECTED)
+    if kind not in TYPES:
+        hint = did_you_mean(str(kind), TYPES)
+        raise UsageError("unknown type", where=place, got=str(kind), expected=", ".join(TYPES), hint=hint)
+    try:
+        return Path.parse(path), kind
+    except UsageError as error:
+        raise UsageError(error.what, where=place, got=error.got, expected=error.expected, hint=error.hint) from error
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        if not value.isascii():
+            try:
+                value.encode()
+            except UnicodeEncodeError as error:
+                raise _OtherType from error
+        return value
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, date):  # a datetime is one
+        return value.isoformat()
+    if isinstance(value, int | float | Decimal):
+        try:
+            return str(value)
+        except ValueError as error:  # Python prints no integer of thousands of digits
+            raise _OtherType from error
+    raise _OtherType
+
+
+def _integer(value: Any) -> int | None:
+    if isinstance(value, str):
+        text = value.strip()
+        if not text:
+            return None  # CSV writes no value so
+        if not _WHOLE.fullmatch(text):
+            raise _OtherType
+        value = int(text)
+    elif isinstance(value, float | Decimal):
+        if value != value:
+            return None  # a column of integers with nulls, as pandas writes it
+        if not math.isfinite(value) or value != int(value):
+            raise _OtherType
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not -_INT64 <= value < _INT64:
+        raise _OtherType
+    return value
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, str):
+        text = value.strip()
+        if not text:
+            return None
+        if not _NUMBER.fullmatch(text):
+            raise _OtherType
+        value = float(text)
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        raise _OtherType
+    found = float(value)
+    if math.isinf(found):
+        raise _OtherType
+    return None if math.isnan(found) else found
+
+
+def _boolean(value: Any) -> bool | None:
+    if isinstance(value, str):
+        text = value.strip().lower()
+        if text in ("true", "false", ""):
+            return None if not text else text == "true"
+    if not isinstance(value, bool):
+        raise _OtherType
+    return value
+
+
+def _date(value: Any) -> datetime | None:
+    if isinstance(value, str):
+        text = value.strip()
+        if not text:
+            return None
+        month = _MONTH.fullmatch(text)
+        try:
+            value = (
+                datetime(int(month[1]), int(month[2] or 1), 1, tzinfo=UTC) if month else datetime.fromisoformat(text)
+            )
+        except ValueError as error:
+            raise _OtherType from error
+    if not isinstance(value, date):
+        raise _OtherType
+    if not isinstance(value, datetime):
+        return datetime(value.year, value.month, value.day, tzinfo=UTC)
+    # A time without a zone is taken as UTC: that of this machine would be another on the next one.
+    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+def _texts(value: Any) -> list[str | None]:
+    if isinstance(value, str):
+        return [_text(value)]
+    if not isinstance(value, list | tuple):
+        raise _OtherType
+    return [None if one is None else _text(one) for one in value]
+
+
+_CONVERT: Mapping[str, Any] = {
+    "text": _text,
+    "integer": _integer,
+    "number": _number,
+    "boolean": _boolean,
+    "date": _date,
+    "texts": _texts,
+}

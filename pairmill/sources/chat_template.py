@@ -1,0 +1,678 @@
+"""Chat templates of tokenizers: jinja2's immutable sandbox, without a loader, and with an account of work.
+
+A template is the program of a stranger. It reads no file, changes nothing, and whatever it does is paid from an
+account: each step of a loop, call and filter costs a unit, and so do each 16 characters and each element that an
+operation reads or makes. A template that overdraws the account is refused before memory or time run away.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, ItemsView, Iterator, KeysView, ValuesView
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+from pairmill.errors import UsageError
+
+if TYPE_CHECKING:
+    import jinja2
+
+    from pairmill.sources.description import Description
+
+MAX_TEMPLATE = 128 << 10
+"""Characters of a template."""
+MAX_WORK = 2_000_000
+"""Units of work for one history: seconds at most."""
+MAX_HISTORY = 1 << 19
+"""Characters of a history that a template is given."""
+MAX_TEXT = 1 << 23
+"""Characters of any text that a template makes."""
+_UNIT = 16
+_CALL = 8
+_MAX_BITS = 256
+_ESCAPED = 12
+"""The most characters that one of a text becomes in JSON, and where Python prints a list of texts."""
+_MAX_INDENT = 16
+
+_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+_ENDINGS = (".jinja", ".jinja2", ".j2", ".json", ".txt")
+_STATEMENTS = ("{%", "{{", "{#")
+_CONFIG, _BESIDE = "tokenizer_config.json", "chat_template.jinja"
+_PLACE = "\ue000"
+"""What stands for a record's text in a probe: a character that templates pass on as it is, and no token has."""
+_ARGUMENTS = "arguments"
+_NAMES = ("role", "content", "name", "tool_calls", "tool_call_id", "function", _ARGUMENTS, "id", "type", "index")
+_DEPTH = 20
+_PROBED = 40
+"""Messages of a history that is rendered a second time as a probe; a longer one says nothing else."""
+_HINT = "write 'template: plain', or a template that looks at each message once"
+
+_TRIAL = (
+    {"role": "user", "content": "Hi"},
+    {"role": "assistant", "content": "Hello"},
+    {"role": "user", "content": "?"},
+)
+
+
+class TemplateFailed(Exception):
+    """A template cannot render a history; the message is what it said."""
+
+
+class _Refused(Exception):
+    """A template did what none may do: what, and what is expected."""
+
+    def __init__(self, what: str, expected: str) -> None:
+        super().__init__(what)
+        self.what, self.expected = what, expected
+
+
+@dataclass(frozen=True)
+class ChatTemplate:
+    """A template that is known to compile.
+
+    Args:
+        text: the template.
+        place: where it is named, for messages.
+        tokens: what it knows beside the messages, as bos_token.
+    """
+
+    text: str
+    place: str = field(compare=False)
+    tokens: tuple[tuple[str, str], ...] = ()
+
+    def meaning(self) -> list[Any]:
+        """What its renderings follow from, beside the messages."""
+        return [self.text, dict(self.tokens)]
+
+    def written(self, messages: list[dict[str, Any]], rendered: str) -> frozenset[str]:
+        """What the template itself wrote into ``rendered``, which is what it made of ``messages``.
+
+        A text of a message may spell a control token, and is the record's. So the history is rendered again with a sign
+        in the place of each of its texts. What the template writes for some texts alone, a probe does not show: then it
+        is a text of the template that is in the rendering and in no message.
+        """
+        known, rest = frozenset[str](), self._literals
+        if len(messages) <= _PROBED:
+            known, rest = _probed(self, json.dumps([_probe(one) for one in messages]))
+        contents = [text for message in messages for text in _texts_in(message)]
+        more = (one for one in rest if one in rendered and not any(one in text for text in contents))
+        return known.union(more)
+
+    @property
+    def _literals(self) -> tuple[str, ...]:
+        """The texts that the template has, and its tokens."""
+        return (*_compiled(self.text).literals, *(token for _, token in self.tokens))
+
+    def render(self, messages: list[dict[str, Any]]) -> str:
+        """The text of messages, with the beginning of the assistant's next turn.
+
+        Raises:
+            TemplateFailed: the template refuses these messages.
+            UsageError: it does what no template may do.
+        """
+        try:
+            return _compiled(self.text).render(messages, dict(self.tokens))
+        except _Refused as error:
+            raise UsageError(error.what, where=self.place, expected=error.expected, hint=_HINT) from error
+
+
+def described(file: Description) -> ChatTemplate:
+    """The template that a description names or holds.
+
+    Raises:
+        UsageError: no such file, or not a template that can be used.
+    """
+    said = file.text("template")
+    tokens: dict[str, str] = {}
+    if any(sign in said for sign in _STATEMENTS):
+        text = said
+    elif said.endswith(_ENDINGS):
+        text = _decoded(file, said, file.beside("template", said))
+        if said.endswith(".json"):
+            text, tokens = _of_config(file, said, text)
+    else:
+        expected = f"plain, a text with {{{{ … }}}} in it, {_CONFIG}, or a file ending in {', '.join(_ENDINGS)}"
+        raise file.wrong("template", "not a template", got=repr(said), expected=expected)
+    if len(text) > MAX_TEMPLATE:
+        got, expected = f"{len(text)} characters", f"at most {MAX_TEMPLATE}"
+        raise file.wrong("template", "the template is too long", got=got, expected=expected)
+    template = ChatTemplate(text, file.place("template"), tuple(sorted(tokens.items())))
+    try:
+        _compiled(text)
+    except _Refused as error:
+        raise UsageError(error.what, where=template.place, expected=error.expected, hint=_HINT) from error
+    # A template that runs away does so at once, before anything is fetched or cleaned. One that fails here may refuse
+    # these messages and take others.
+    with suppress(TemplateFailed):
+        template.render([dict(message) for message in _TRIAL])
+    return template
+
+
+def _decoded(file: Description, path: str, data: bytes) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise file.wrong("template", "the file is not UTF-8", got=repr(path), expected="a template") from error
+
+
+def _of_config(file: Description, path: str, text: str) -> tuple[str, dict[str, str]]:
+    """The template and the special tokens of a ``tokenizer_config.json``; the template may be in a file beside it."""
+    try:
+        config = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise file.wrong("template", "the file is not JSON", got=repr(path), expected=_CONFIG) from error
+    config = config if isinstance(config, dict) else {}
+    tokens: dict[str, str] = {}
+    for name in _TOKENS:
+        value = config.get(name)
+        value = value.get("content") if isinstance(value, dict) else value
+        if isinstance(value, str):
+            tokens[name] = value
+    found = config.get("chat_template")
+    if isinstance(found, list):
+        named = {one.get("name"): one.get("template") for one in found if isinstance(one, dict)}
+        found = named.get("default")
+    if found is None:
+        beside = path[: -len(path.rsplit("/", 1)[-1])] + _BESIDE
+        found = _decoded(file, beside, file.beside("template", beside))
+    if not isinstance(found, str):
+        expected = f"a text under chat_template, a list with a default, or {_BESIDE} beside it"
+        raise file.wrong("template", "the file has no chat template", got=repr(path), expected=expected)
+    return found, tokens
+
+
+class _Account:
+    """The work that a rendering may still do."""
+
+    def __init__(self) -> None:
+        self.left = 0
+
+    def pay(self, units: int = 1) -> None:
+        self.left -= units
+        if self.left < 0:
+            raise _Refused(
+                "the template does too much work for one history, or never ends", f"at most {MAX_WORK} steps"
+            )
+
+    def read(self, value: Any) -> Any:
+        """Pay for a value that an operation reads or makes; lists and objects with all that is in them."""
+        if isinstance(value, str):
+            self.pay(1 + len(value) // _UNIT)
+            if len(value) > MAX_TEXT:
+                raise _too_long()
+        elif isinstance(value, list | tuple | dict):
+            self._walk(value)
+        elif isinstance(value, range):
+            self.pay(1 + len(value))
+        elif isinstance(value, int) and value.bit_length() > _MAX_BITS:
+            raise _Refused("the template makes too large a number", f"at most {_MAX_BITS} bits")
+        else:
+            self.pay()
+        return value
+
+    def shallow(self, value: Any) -> Any:
+        """Pay for a list by its length alone."""
+        if isinstance(value, list | tuple | dict):
+            self.pay(1 + len(value))
+            return value
+        return self.read(value)
+
+    def _walk(self, value: Any, depth: int = 0) -> None:
+        if depth > 100:
+            raise _Refused("the template makes too deep a list", "at most 100 levels")
+        self.pay(1 + len(value))
+        for one in (*value, *value.values()) if isinstance(value, dict) else value:
+            if isinstance(one, str):
+                self.pay(len(one) // _UNIT)
+            elif isinstance(one, list | tuple | dict):
+                self._walk(one, depth + 1)
+
+
+def _too_long() -> _Refused:
+    return _Refused("the template makes too long a text", f"at most {MAX_TEXT} characters")
+
+
+class _Compiled:
+    def __init__(self, text: str) -> None:
+        import jinja2
+        from jinja2 import nodes
+
+        self._account = _Account()
+        environment = _environment(self._account)
+        try:
+            tree = environment.parse(text)
+            for kind in (nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends):
+                if (found := tree.find(kind)) is not None:
+                    raise _Refused(
+                        f"a template reads no other file (line {found.lineno}: {kind.__name__.lower()})",
+                        "a template that is whole in itself",
+                    )
+            constants = [node.data for node in tree.find_all(nodes.TemplateData)]
+            constants += [node.value for node in tree.find_all(nodes.Const) if isinstance(node.value, str)]
+            self.literals = tuple(dict.fromkeys(filter(_is_telling, constants)))
+            """The texts that are written in the template and can hold a control token."""
+            _paying_visitor().visit(tree)
+            tree.set_environment(environment)
+            code = environment.compile(tree)
+            self._template = jinja2.Template.from_code(environment, code, environment.make_globals(None))
+        except jinja2.TemplateError as error:
+            line = getattr(error, "lineno", None)
+            where = f" (line {line})" if line else ""
+            raise _Refused(
+                f"not a valid chat template: {error}{where}", "a jinja2 template as tokenizers have"
+            ) from error
+        except (SyntaxError, RecursionError, MemoryError) as error:
+            raise _Refused("the template is nested too deeply", "a template with fewer levels") from error
+
+    def render(self, messages: list[dict[str, Any]], tokens: dict[str, str]) -> str:
+        import jinja2
+
+        known = {**tokens, "messages": messages, "add_generation_prompt": True, "tools": None, "documents": None}
+        self._account.left = MAX_WORK
+        parts: list[str] = []
+        size = 0
+        try:
+            for part in self._template.root_render_func(self._template.new_context(known)):
+                parts.append(part)
+                size += len(part)
+                self._account.pay(1 + len(part) // _UNIT)
+                if size > MAX_TEXT:
+                    raise _too_long()
+            return "".join(parts)
+        except (_Refused, TemplateFailed):
+            raise
+        except jinja2.exceptions.SecurityError as error:
+            raise _Refused(f"the template does what no template may do: {error}", "a chat template") from error
+        except RecursionError as error:
+            raise _Refused("the template calls itself without end", "fewer calls within calls") from error
+        except Exception as error:
+            raise TemplateFailed(f"{type(error).__name__.removesuffix('Error')}: {error}"[:500]) from error
+
+
+def _is_telling(text: str) -> bool:
+    """Whether a text can hold a control token: more than white space and letters."""
+    return not (text.strip() or "a").isalnum()
+
+
+def _probe(value: Any, key: str = "", depth: int = 0) -> Any:
+    """A message with a sign in the place of each text of the record."""
+    if isinstance(value, str) and key in ("role", "type"):
+        return value
+    if isinstance(value, str) and key in ("id", "tool_call_id"):
+        return "0" * len(value[:64])  # a template may ask how long it is
+    if isinstance(value, str) or depth > _DEPTH:
+        return _PLACE * bool(value)
+    if isinstance(value, list):
+        return [_probe(one, key, depth + 1) for one in value]
+    if isinstance(value, dict):
+        made = {}
+        for number, (name, one) in enumerate(value.items(), 1):
+            # The names of arguments, and others that templates do not read, are the record's too.
+            known = key != _ARGUMENTS and name in _NAMES
+            made[name if known else _PLACE * number] = _probe(one, name if known else key, depth + 1)
+        return made
+    return value if value is None or isinstance(value, bool) else 0
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    below = [value]
+    while below:
+        one = below.pop()
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, list | dict):
+            below += [*one, *one.values()] if isinstance(one, dict) else one
+
+
+@functools.lru_cache(maxsize=256)
+def _probed(template: ChatTemplate, messages: str) -> tuple[frozenset[str], tuple[str, ...]]:
+    """What a template writes around the signs of a probe, and the texts of the template that are not in it."""
+    literals = template._literals
+    try:
+        pieces = frozenset(filter(_is_telling, template.render(json.loads(messages)).split(_PLACE)))
+    except (TemplateFailed, UsageError):  # it wants more of a text than a sign
+        return frozenset(), literals
+    if sum(map(len, pieces)) > MAX_TEMPLATE:  # it repeats itself, and what is in the template is looked for
+        return frozenset(), literals
+    return pieces, tuple(one for one in literals if not any(one in piece for piece in pieces))
+
+
+@functools.lru_cache(maxsize=16)
+def _compiled(text: str) -> _Compiled:
+    return _Compiled(text)
+
+
+def _paying_visitor() -> Any:
+    # jinja2 is imported when there is a template, so its visitor is a class within a function.
+    from jinja2 import nodes
+    from jinja2.visitor import NodeTransformer
+
+    def paid(node: nodes.Expr, how: str) -> nodes.Filter:
+        return nodes.Filter(node, how, [], [], None, None, lineno=node.lineno)
+
+    def step(line: int) -> nodes.ExprStmt:
+        return nodes.ExprStmt(paid(nodes.Const(None, lineno=line), _STEP), lineno=line)
+
+    class Paying(NodeTransformer):
+        """Makes loops, macros and blocks pay for each step, and operators for what they read and make."""
+
+        def visit_For(self, node: nodes.For) -> nodes.For:  # noqa: N802
+            self.generic_visit(node)
+            # Elements that a condition leaves out never get to the body; a recursive loop has other elements.
+            node.iter = paid(cast(nodes.Expr, node.iter), _ITEMS)
+            node.body.insert(0, step(node.lineno))
+            return node
+
+        def _body(self, node: Any) -> Any:
+            self.generic_visit(node)
+            node.body.insert(0, step(node.lineno))
+            return node
+
+        visit_Macro = visit_CallBlock = visit_Block = _body  # noqa: N815
+
+        def visit_Compare(self, node: nodes.Compare) -> nodes.Compare:  # noqa: N802
+            self.generic_visit(node)
+            node.expr = paid(node.expr, _READ)
+            for operand in node.ops:
+                operand.expr = paid(operand.expr, _READ)
+            return node
+
+        def visit_Concat(self, node: nodes.Concat) -> nodes.Expr:  # noqa: N802
+            self.generic_visit(node)
+            node.nodes = [paid(one, _PRINTED) for one in node.nodes]
+            return paid(node, _READ)
+
+        def visit_Getitem(self, node: nodes.Getitem) -> nodes.Expr:  # noqa: N802
+            self.generic_visit(node)
+            return paid(node, _SHALLOW) if isinstance(node.arg, nodes.Slice) else node
+
+        def visit_List(self, node: nodes.List) -> nodes.Expr:  # noqa: N802
+            self.generic_visit(node)
+            return paid(node, _READ)
+
+        visit_Dict = visit_List  # noqa: N815
+
+        def _call(self, node: Any) -> Any:
+            self.generic_visit(node)
+            if node.dyn_args is not None:  # f(*text) makes a list of its characters
+                node.dyn_args = paid(node.dyn_args, _SPREAD)
+            return node
+
+        visit_Call = visit_Filter = visit_Test = _call  # noqa: N815
+
+        def visit_Tuple(self, node: nodes.Tuple) -> nodes.Expr:  # noqa: N802
+            self.generic_visit(node)
+            return paid(node, _READ) if node.ctx == "load" else node
+
+    return Paying()
+
+
+# Names that no template can write.
+_STEP, _ITEMS, _READ, _SHALLOW, _PRINTED = "a step", "all items", "is read", "is sliced", "is printed"
+_SPREAD = "is spread"
+_FILTERS = {
+    *("abs", "capitalize", "count", "d", "default", "first", "float", "int", "items", "last", "length", "list"),
+    *("lower", "map", "reject", "rejectattr", "reverse", "select", "selectattr", "title", "trim", "upper"),
+}
+_COMPARING_FILTERS = ("dictsort", "max", "min", "sort", "unique")
+_TAKING_FILTERS = ("map", "max", "min", "reject", "rejectattr", "select", "selectattr", "sort", "title", "unique")
+_LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
+_OF_LISTS = frozenset({"count", "index"})
+_METHODS: dict[type[Any], frozenset[str]] = {
+    str: frozenset(
+        {
+            *("capitalize", "casefold", "count", "endswith", "find", "index", "isalnum", "isalpha", "isdecimal"),
+            *("isdigit", "islower", "isnumeric", "isspace", "istitle", "isupper", "join", "lower", "lstrip"),
+            *("partition", "removeprefix", "removesuffix", "replace", "rfind", "rindex", "rpartition", "rsplit"),
+            *("rstrip", "split", "splitlines", "startswith", "strip", "swapcase", "title", "upper"),
+        }
+    ),
+    dict: frozenset({"get", "items", "keys", "values"}),
+    list: _OF_LISTS,
+    tuple: _OF_LISTS,
+}
+
+
+def _environment(account: _Account) -> jinja2.Environment:
+    """An environment whose every operation is paid from an account."""
+    import types
+
+    import jinja2
+    from jinja2 import nodes
+    from jinja2.ext import Extension, loopcontrols
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    class Generation(Extension):
+        """``{% generation %}``, with which templates mark what the assistant says."""
+
+        tags = {"generation"}  # noqa: RUF012
+
+        def parse(self, parser: Any) -> list[nodes.Node]:
+            next(parser.stream)
+            body: list[nodes.Node] = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+            return body
+
+    class Environment(ImmutableSandboxedEnvironment):
+        intercepted_binops = frozenset({"+", "*", "**", "%"})
+
+        def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+            for kind, methods in _METHODS.items():
+                if isinstance(obj, kind):
+                    return attr in methods
+            return not isinstance(obj, bytes | bytearray) and super().is_safe_attribute(obj, attr, value)
+
+        def wrap_str_format(self, value: Any) -> None:
+            return None  # format is not among the methods
+
+        def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+            account.shallow(left)
+            account.shallow(right)
+            if operator == "%" and isinstance(left, str):
+                raise _Refused("% on a text is not available in chat templates", "~ between texts")
+            if operator == "**" and not (_small(left) and _small(right)):
+                raise _Refused("the template makes too large a number", "numbers below 1000 beside **")
+            if operator == "*":
+                for one, times in ((left, right), (right, left)):
+                    if isinstance(one, str) and isinstance(times, int):
+                        _may_make(len(one) * max(times, 0))
+                    elif isinstance(one, list | tuple) and isinstance(times, int):
+                        account.pay(len(one) * max(times, 0))
+            return account.shallow(super().call_binop(context, operator, left, right))
+
+        def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
+            account.pay(_CALL)
+            if isinstance(__obj, jinja2.Undefined) and __obj._undefined_name == "strftime_now":
+                raise _Refused(
+                    "the template asks for the present time, and rows have to be the same on any day",
+                    "a date that is written in the template",
+                )
+            owner, name = getattr(__obj, "__self__", None), getattr(__obj, "__name__", "")
+            if isinstance(owner, str | list | tuple | dict):
+                account.read(owner)
+            if isinstance(owner, str):
+                _refuse_growth(name, owner, args)
+            # A macro gets what exists already; anything else may look at all of it.
+            pay = account.shallow if isinstance(__obj, jinja2.runtime.Macro) else account.read
+            for one in (*args, *kwargs.values()):
+                pay(one)
+            found = super().call(__context, __obj, *args, **kwargs)
+            # A view of an object would be printed without being paid for.
+            return account.read(list(found) if isinstance(found, ItemsView | KeysView | ValuesView) else found)
+
+        def getitem(self, obj: Any, argument: Any) -> Any:
+            if isinstance(argument, tuple):
+                account.read(argument)
+            return super().getitem(obj, argument)
+
+    def _may_make(length: int) -> None:
+        if length > MAX_TEXT:
+            raise _too_long()
+        account.pay(length // _UNIT)
+
+    def _refuse_growth(name: str, owner: str, args: tuple[Any, ...]) -> None:
+        if name == "replace" and len(args) >= 2 and isinstance(args[0], str) and isinstance(args[1], str):
+            _may_make(len(owner) + (owner.count(args[0])) * len(args[1]))
+        elif name == "join" and args:
+            texts = elements(args[0])
+            _may_make(sum(len(one) for one in texts if isinstance(one, str)) + len(owner) * len(texts))
+        elif name in ("split", "rsplit", "splitlines"):
+            account.pay(_parts_of(name, owner, args))
+
+    def elements(value: Any) -> list[Any]:
+        """What a value has, as a list; each element is paid for before it is made."""
+        if hasattr(value, "__len__"):
+            account.pay(len(value))
+            return list(value)
+        found = []
+        for one in value:
+            account.pay()
+            found.append(one)
+        return found
+
+    def spread(value: Any) -> Any:
+        return elements(value) if isinstance(value, str) else value
+
+    def printable(value: Any) -> Any:
+        account.read(value)
+        if not isinstance(value, str) and _ESCAPED * sum(map(len, _texts_in(value))) > MAX_TEXT:
+            raise _too_long()
+        below = [value]
+        while below:
+            one = below.pop()
+            if isinstance(one, list | tuple | dict):
+                below += [*one, *one.values()] if isinstance(one, dict) else one
+            elif not isinstance(one, str | int | float | range | jinja2.Undefined | None):
+                # What Python prints of other objects is an address in memory, or has no end.
+                raise TypeError(f"an object of type {type(one).__name__} cannot be printed")
+        return value
+
+    def paying(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def paid(*args: Any, **kwargs: Any) -> Any:
+            for one in (*args, *kwargs.values()):
+                account.shallow(one)
+            found = function(*args, **kwargs)
+            return elements(found) if isinstance(found, types.GeneratorType) else account.shallow(found)
+
+        return paid
+
+    def taking(function: Callable[..., Any]) -> Callable[..., Any]:
+        """Of a filter that makes much of each character of a text: they are paid for before."""
+
+        @functools.wraps(function)
+        def paid(*args: Any, **kwargs: Any) -> Any:
+            # What most filters take first is the environment or the context.
+            for one in args[:2]:
+                if isinstance(one, str):
+                    account.pay(len(one))
+            return function(*args, **kwargs)
+
+        return paid
+
+    def comparing(function: Any) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def paid(*args: Any, **kwargs: Any) -> Any:
+            for one in (*args, *kwargs.values()):
+                account.read(one)
+            found = function(*args, **kwargs)
+            return elements(found) if isinstance(found, types.GeneratorType) else found
+
+        return paid
+
+    def to_json(
+        value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
+    ) -> str:
+        if isinstance(indent, int) and indent > _MAX_INDENT:
+            raise _Refused("the template indents too far", f"at most {_MAX_INDENT}")
+        account.read(value)
+        if _ESCAPED * sum(map(len, _texts_in(value))) > 4 * MAX_TEXT:
+            raise _too_long()
+        encoder = json.JSONEncoder(
+            ensure_ascii=ensure_ascii,
+            indent=indent,
+            separators=separators and tuple(separators),
+            sort_keys=sort_keys,
+        )
+        return str(account.read(encoder.encode(value) if indent is None else concat(encoder.iterencode(value))))
+
+    def indent(text: str, width: Any = 4, first: bool = False, blank: bool = False) -> str:
+        from jinja2.filters import do_indent
+
+        _may_make(len(text) + (text.count("\n") + 1) * (len(width) if isinstance(width, str) else max(int(width), 0)))
+        return do_indent(text, width, first, blank)
+
+    @jinja2.pass_eval_context
+    def join(eval_ctx: Any, value: Any, d: str = "", attribute: Any = None) -> str:
+        from jinja2.filters import sync_do_join
+
+        items = elements(value)
+        for one in items:
+            printable(one)
+        _may_make(len(str(d)) * len(items))
+        return str(sync_do_join(eval_ctx, items, d, attribute))
+
+    def replace(text: Any, old: Any, new: Any, count: Any = None) -> str:
+        text, old, new = str(printable(text)), str(printable(old)), str(printable(new))
+        _refuse_growth("replace", text, (old, new))
+        return str(text.replace(old, new, -1 if count is None else int(count)))
+
+    def items_of(value: Any) -> Any:
+        if isinstance(value, types.GeneratorType):
+            value = elements(value)
+        if hasattr(value, "__len__"):
+            account.pay(len(value) // _UNIT if isinstance(value, str) else len(value))
+        return value
+
+    def concat(parts: Any) -> str:
+        made = []
+        size = 0
+        for part in parts:
+            made.append(part)
+            size += len(part)
+            account.pay(1 + len(part) // _UNIT)
+            if size > MAX_TEXT:
+                raise _too_long()
+        return "".join(made)
+
+    @jinja2.pass_context
+    def finalize(context: Any, value: Any) -> Any:  # with a context, so that nothing is computed while compiling
+        return printable(value)
+
+    def raise_exception(message: Any = "") -> None:
+        raise TemplateFailed(str(message)[:500])
+
+    environment = Environment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols], optimized=False, finalize=finalize
+    )
+    known = environment.filters
+    environment.filters = {name: paying(known[name]) for name in _FILTERS}
+    environment.filters |= {name: comparing(known[name]) for name in _COMPARING_FILTERS}
+    environment.filters |= {name: taking(environment.filters[name]) for name in _TAKING_FILTERS}
+    environment.filters["list"] = elements
+    environment.filters |= {"tojson": to_json, "join": join, "replace": replace, "indent": indent}
+    environment.filters |= dict.fromkeys(("string", "safe"), lambda value: str(printable(value)))
+    environment.filters |= {_STEP: lambda value: account.pay(), _ITEMS: items_of, _READ: account.read}
+    environment.filters |= {_SHALLOW: account.shallow, _PRINTED: printable, _SPREAD: spread}
+    environment.tests = {name: comparing(test) for name, test in environment.tests.items()}
+    environment.globals = {
+        name: environment.globals[name] for name in ("range", "dict", "namespace", "joiner", "cycler")
+    }
+    environment.globals["raise_exception"] = raise_exception
+    environment.concat = concat  # type: ignore[method-assign]
+    return environment
+
+
+def _parts_of(name: str, text: str, args: tuple[Any, ...]) -> int:
+    """The most parts that a text is split into."""
+    if name == "splitlines":
+        return 1 + sum(map(text.count, _LINE_ENDS))
+    by = args[0] if args else None
+    parts = 1 + (text.count(by) if isinstance(by, str) and by else len(text) // 2)
+    most = args[1] if len(args) > 1 else -1
+    return min(parts, most + 1) if isinstance(most, int) and most >= 0 else parts
+
+
+def _small(value: Any) -> bool:
+    return isinstance(value, int | float) and abs(value) < 1000

@@ -1,0 +1,466 @@
+"""A YAML file that describes a source, checked key by key (docs/sources.md).
+
+Every mistake is a UsageError with the line that it is on.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Collection, Sequence
+from itertools import takewhile
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import quote, unquote
+
+import yaml
+
+from pairmill import storage
+from pairmill.errors import UsageError, did_you_mean
+from pairmill.sources.card import COMPRESSED, READABLE, suffix_of
+from pairmill.sources.datasets import SOURCES
+from pairmill.sources.names import safe_name
+from pairmill.sources.origin import Given, Hub, HubRows, Origin, Web
+from pairmill.sources.raw import is_within
+from pairmill.sources.tags import TAGS
+from pairmill.sources.template import Template
+
+T = TypeVar("T")
+
+REQUIRED = ("name", "condition", "instruction", "response")
+"""Required of pairs. ``text`` (documents) and ``turns`` (chats) take the place of the last two."""
+CHAT_KEYS = ("role", "content", "answers", "roles", "template")
+"""Keys that need ``turns``."""
+KEYS = (
+    *("name", "hub", "files", "url", "condition", "instruction", "response", "where", "strip", "format", "output"),
+    *("config", "split", "revision", "via", "licence", "citation", "attributes", "limit"),
+    *("text", "each", "turns", *CHAT_KEYS),
+    *("delimiter", "quote", "header", "encoding", "records", "tags"),
+)
+"""All keys. Beside the required ones a file has ``hub``, ``files`` or both."""
+
+_MAX_BYTES = 64 << 10
+_MAX_BESIDE_BYTES = 16 << 20
+_MAX_NAME_CHARACTERS = 100
+_LINES = READABLE[1:]
+_EVERY_DATA_FILE = (
+    "**/*.parquet",
+    *(f"**/*{ending}{packed}" for ending in _LINES for packed in ("", *COMPRESSED)),
+)
+
+
+class _Entry(NamedTuple):
+    value: Any
+    line: int
+    node: yaml.Node
+
+
+class Description:
+    """The entries of a YAML file.
+
+    Args:
+        uri: where the file is.
+        data: its content.
+        raw: a further folder or URI that ``files`` may be in, beside the file's own folder; empty = none. None: the
+            caller knows where the files are, so the file's own ``files`` are not checked.
+    """
+
+    def __init__(self, uri: str, data: bytes, raw: str | None) -> None:
+        self.uri, self._entries, self._raw = uri, _entries(uri, data), raw
+        self._shared: tuple[str, list[str]] = "", []
+        self._refuse_mixed()
+        required = REQUIRED[:1] if "text" in self else REQUIRED[:2] if "turns" in self else REQUIRED
+        missing = [key for key in required if key not in self._entries]
+        if missing:
+            got = ", ".join(self._entries)
+            hint = "of documents write text:, of chats turns:" if missing[-2:] == ["instruction", "response"] else ""
+            raise UsageError("required key missing", where=uri, got=got, expected=", ".join(missing), hint=hint)
+
+    def _refuse_mixed(self) -> None:
+        """Raise UsageError for keys that do not go together: a record is a pair, a document or a chat."""
+        kinds = {"text": "text", "turns": "turns", "instruction": "pair", "response": "pair"}
+        there = [key for key in kinds if key in self._entries]
+        if len({kinds[key] for key in there}) > 1:
+            value = self._entries[there[0]].value
+            line = f"{there[0]}: {value if isinstance(value, str) else '…'}"
+            raise self.wrong(
+                there[0],
+                "a record is a pair, a document or a chat",
+                got=" and ".join(f"{key}:" for key in there),
+                expected="instruction: and response:, or text:, or turns:",
+                hint=f"write {line!r} without {' and '.join(f'{key}:' for key in there[1:])}",
+            )
+        for key in ("delimiter", "quote", "header", "records") if self.whole_files else ():
+            if key in self._entries:
+                raise self.wrong(key, "each: file reads no records of a file", expected=f"each: record, or no {key}:")
+        for key in CHAT_KEYS:
+            if key in self._entries and "turns" not in self._entries:
+                raise self.wrong(key, "needs turns:", hint="write 'turns: messages', the path of the list of messages")
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._entries
+
+    @classmethod
+    def read(cls, given: str, raw: str | None) -> Description:
+        """The description at a path or URI."""
+        uri = storage.normalise(given, "sources")
+        store = storage.store_for(uri)
+        if not store.exists(uri):
+            expected = "a YAML file, see docs/sources.md"
+            raise UsageError("no such file", where=f"sources={given}", got=uri, expected=expected)
+        size = store.size(uri)
+        if size > _MAX_BYTES:
+            raise UsageError("the file is too large", where=uri, got=f"{size} bytes", expected=f"at most {_MAX_BYTES}")
+        return cls(uri, store.read(uri), raw)
+
+    def wrong(self, key: str, what: str, *, got: str = "", expected: str = "", hint: str = "") -> UsageError:
+        """The error to raise for an entry."""
+        return UsageError(what, where=self.place(key), got=got, expected=expected, hint=hint)
+
+    def place(self, key: str) -> str:
+        """Where an entry is."""
+        return f"{self.uri} line {self._entries[key].line}, {key}"
+
+    def text(self, key: str, default: str = "") -> str:
+        """A text."""
+        return self._text(key, self._entries[key].value, "a text") if key in self._entries else default
+
+    def texts(self, key: str, default: tuple[str, ...] = ()) -> tuple[str, ...]:
+        """A text or a list of texts."""
+        if key not in self._entries:
+            return default
+        value = self._entries[key].value
+        expected = "a text or a list of texts"
+        found = [self._text(key, item, expected) for item in (value if isinstance(value, list) else [value])]
+        if not found or len(set(found)) < len(found):
+            raise self.wrong(key, "the same text occurs twice" if found else "the list is empty", expected=expected)
+        return tuple(found)
+
+    def _text(self, key: str, value: Any, expected: str) -> str:
+        if not isinstance(value, str):
+            hint = "put it in quotes" if key in {"instruction", "response", "condition", "where"} else ""
+            if isinstance(value, bool | int | float):
+                hint = f"quote a text that looks like one: '{value}'"
+            raise self.wrong(key, "not a text", got=_shown(value), expected=expected, hint=hint)
+        if not value.strip() and (not value or key != "delimiter"):
+            raise self.wrong(key, "the text is empty", expected=expected)
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise self.wrong(key, "the text has an unpaired surrogate", got=ascii(value)) from error
+        return value
+
+    def mapping(self, key: str, expected: str) -> list[tuple[str, Any, str]]:
+        """Name, value and place of each item of a mapping; none without the key."""
+        if key not in self._entries:
+            return []
+        entry = self._entries[key]
+        if not isinstance(entry.node, yaml.MappingNode) or not entry.node.value:
+            raise self.wrong(key, "not a mapping", got=_shown(entry.value), expected=expected)
+        found: dict[str, tuple[str, Any, str]] = {}
+        for name_node, node in entry.node.value:
+            name = str(name_node.value) if isinstance(name_node, yaml.ScalarNode) else "…"
+            place = f"{self.uri} line {name_node.start_mark.line + 1}, {key}: {name}"
+            if name in found:
+                raise UsageError("the name occurs twice", where=place, expected="one value")
+            found[name] = name, yaml.SafeLoader("").construct_document(node), place
+        return list(found.values())
+
+    def is_mapping(self, key: str) -> bool:
+        """Whether there is an entry, and it is a mapping."""
+        return key in self._entries and isinstance(self._entries[key].node, yaml.MappingNode)
+
+    def flag(self, key: str, *, default: bool) -> bool:
+        """True or false."""
+        value = self._entries[key].value if key in self._entries else default
+        if not isinstance(value, bool):
+            raise self.wrong(key, "not a boolean", got=_shown(value), expected="true or false")
+        return value
+
+    def number(self, key: str) -> int:
+        """A number of at least 1; 0 without the key."""
+        if key not in self._entries:
+            return 0
+        value = self._entries[key].value
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            hint = f"leave out {key}: to read everything" if value == 0 else ""
+            raise self.wrong(key, "not a number of at least 1", got=_shown(value), expected=f"{key}: 1000", hint=hint)
+        return value
+
+    def choice(self, key: str, *values: str) -> str:
+        """One of some texts; empty without the key."""
+        found = self.text(key)
+        if found and found not in values:
+            raise self.wrong(key, "unknown value", got=repr(found), expected=" or ".join(values))
+        return found
+
+    def parsed(self, key: str, parse: Callable[[str], T]) -> T:
+        """A text as ``parse`` reads it; its errors get the place of the entry."""
+        try:
+            return parse(self.text(key))
+        except UsageError as error:
+            raise self._placed(key, error) from error
+
+    def _placed(self, key: str, error: UsageError) -> UsageError:
+        return self.wrong(key, error.what, got=error.got, expected=error.expected, hint=error.hint)
+
+    def name(self) -> str:
+        """The name of the source."""
+        name = self.text("name")
+        if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name) or len(name) > _MAX_NAME_CHARACTERS:
+            expected = f"at most {_MAX_NAME_CHARACTERS} of a-z 0-9 _ -, beginning with a letter or digit"
+            raise self.wrong("name", "not a valid name of a source", got=repr(name), expected=expected)
+        if name in SOURCES or name == "all":
+            raise self.wrong("name", "a built-in source has this name", got=name, expected="another name")
+        return name
+
+    def condition(self, own: Collection[str] = ()) -> str | Template:
+        """The condition of every row, or the template that gives it; ``own`` are tags beside :data:`TAGS`."""
+        if "condition" not in self._entries:
+            return ""
+        text = self.text("condition")
+        if "{" in text or "}" in text:
+            return self.parsed("condition", Template.parse)
+        tags = tags_of(text)
+        known = (*TAGS, *own)
+        wrong = wrong_tag(tags, known)
+        if wrong is not None:
+            hint = did_you_mean(wrong, known) or f"for a tag of your own write tags: ['{wrong}=<|{wrong}|>']"
+            if wrong in known:
+                hint = ""
+            what = "the same tag occurs twice" if wrong in known else "unknown tag"
+            raise self.wrong("condition", what, got=repr(wrong), expected=f"some of {', '.join(known)}", hint=hint)
+        return ",".join(tags)
+
+    def output(self, name: str) -> str:
+        """The path of the output."""
+        kind = self.choice("format", "jsonl", "parquet")
+        if "output" not in self._entries:
+            return f"data_clustered/{name}/all.parquet" if kind == "parquet" else f"data/{name}.jsonl"
+        path = self.text("output")
+        parts = path.split("/")
+        safe = all(part and safe_name(part) == part and part[0] not in ". " for part in parts)
+        if not safe or len(parts) < 2 or parts[0] not in {"data", "data_clustered"}:
+            expected = "a path below data/ or data_clustered/ of A-Z a-z 0-9 _ - . and space"
+            raise self.wrong("output", "not a valid path of an output", got=repr(path), expected=expected)
+        if not re.search(r"[^/]\.(jsonl|parquet)$", path):
+            raise self.wrong("output", "unknown format", got=repr(path), expected=".jsonl or .parquet at the end")
+        if kind:
+            raise self.wrong("format", "output: already says the format", expected="format: or output:, not both")
+        return path
+
+    def origin(self, config: str, splits: tuple[str, ...]) -> tuple[Origin, tuple[str, ...]]:
+        """Where the files are, and the patterns of those to read, if they are named instead of a split."""
+        via = self.choice("via", "datasets")
+        patterns = self.texts("files")
+        repo, url = self.text("hub"), self.text("url")
+        if url and not repo and not re.match("https?://[^/]", url):
+            raise self.wrong("url", "not an address", got=repr(url), expected="https://…")
+        if url and repo:
+            raise self.wrong("url", "hub: already says where the data is", expected="url: or hub:, not both")
+        if self.whole_files and not patterns:
+            hint = "write \"files: '**/*.txt'\""
+            raise self.wrong("each", "files: has to say which files are records", expected="files:", hint=hint)
+        for key in ("config", "split", "via", "revision"):
+            if key in self._entries and (not repo or (patterns and key != "revision")):
+                hint = "files: says which files are read" if repo else ""
+                raise self.wrong(key, "only allowed with hub: and without files:" if repo else "needs hub:", hint=hint)
+        for pattern in () if self.whole_files else patterns:
+            self._refuse_unreadable(pattern)
+        if url:
+            self._refuse_outside(patterns, "archive")
+            return Web(url, patterns), patterns
+        if not repo:
+            if not patterns:
+                expected = "hub: owner/name, files: patterns, or url: an address"
+                raise UsageError("the description does not say where the data is", where=self.uri, expected=expected)
+            folder, below = self._folder(patterns)
+            local = storage.scheme(folder) == "file" and self._raw is not None
+            return Given(folder, below, self._within(folder, patterns) if local else ()), below
+        if not re.fullmatch(r"(\w[\w.-]*/)?\w[\w.-]*", repo, re.ASCII):
+            hint = "leave out https://huggingface.co/datasets/" if "://" in repo else ""
+            raise self.wrong("hub", "not a valid name of a data set", got=repr(repo), expected="owner/name", hint=hint)
+        revision = self.text("revision", "main")
+        if via:
+            return HubRows(repo, splits, config or "default", revision), ()
+        self._refuse_outside(patterns, "data set")
+        return Hub(repo, patterns or _EVERY_DATA_FILE, revision), patterns
+
+    def _refuse_outside(self, patterns: Sequence[str], what: str) -> None:
+        for pattern in patterns:
+            if "://" in pattern or {"", ".", ".."} & set(pattern.split("/")):
+                expected = f"a pattern of files within the {what}"
+                raise self.wrong("files", f"the path is outside the {what}", got=repr(pattern), expected=expected)
+
+    def beside(self, key: str, path: str) -> bytes:
+        """The content of a small file that an entry names: relative to the description, absolute, or a URI.
+
+        Like ``files``, it may be of this machine only below the description's own folder or ``raw``.
+        """
+        root, parts = self._place(path, key)
+        try:
+            uri = storage.normalise("/".join([root, *parts]), key)
+        except UsageError as error:
+            raise self._placed(key, error) from error
+        if storage.scheme(uri) == "file":
+            self._within(uri, [path], key)
+        store = storage.store_for(uri)
+        if not store.exists(uri):
+            raise self.wrong(key, "no such file", got=uri, expected="a file beside the YAML file")
+        size = store.size(uri)
+        if size > _MAX_BESIDE_BYTES:
+            raise self.wrong(key, "the file is too large", got=f"{size} bytes", expected=f"at most {_MAX_BESIDE_BYTES}")
+        return store.read(uri)
+
+    def _refuse_unreadable(self, pattern: str) -> None:
+        name = pattern.rsplit("/", 1)[-1]
+        packed = name.endswith(COMPRESSED)
+        if suffix_of(name) not in (_LINES if packed else READABLE):
+            expected = f"{', '.join(READABLE)} at the end; {', '.join(_LINES)} also with {', '.join(COMPRESSED)}"
+            hint = "write 'each: file' if each file is a document" if "text" in self else ""
+            raise self.wrong(
+                "files", "no reader for this kind of file", got=repr(pattern), expected=expected, hint=hint
+            )
+
+    @property
+    def whole_files(self) -> bool:
+        """Whether each file is one record."""
+        return self.choice("each", "record", "file") == "file"
+
+    def _within(self, folder: str, patterns: Sequence[str], key: str = "files") -> tuple[str, ...]:
+        """The folders of this machine that may be read.
+
+        What a description names becomes rows. So its author must not be able to name any file of the machine that reads
+        it: it could be a file of secrets.
+        """
+        if storage.scheme(self.uri) != "file":
+            raise self.wrong(
+                key,
+                "a description in a bucket may not name files of the machine that reads it",
+                got=", ".join(patterns),
+                expected="paths relative to the YAML file, or URIs of a bucket",
+                hint="put the files beside the YAML file, or both on the machine",
+            )
+        tops = [storage.local_path(self.uri).parent]
+        if self._raw and storage.scheme(self._raw) == "file":
+            tops.append(storage.local_path(self._raw))
+        # Nothing would be outside of a folder that holds everything.
+        within = tuple(real for real in map(os.path.realpath, tops) if real != os.sep)
+        real = os.path.realpath(storage.local_path(folder))
+        if self.whole_files and key == "files":
+            self._refuse_hidden(real, within)
+        if not is_within(real, within):
+            raise self.wrong(
+                key,
+                "the path is outside the folders that a description may read",
+                got=f"{', '.join(patterns)}, in {real}",
+                expected=f"files below {' or '.join(within) or 'a folder'}",
+                hint="put the data below the YAML file's own folder, or give its folder as raw=",
+            )
+        return within
+
+    def _refuse_hidden(self, real: str, within: Sequence[str]) -> None:
+        """A file of any kind may be a key or a password, and those are in hidden folders."""
+        below = [real[len(top) :] for top in within if is_within(real, (top,))]
+        if below and all("/." in f"/{path}" for path in below):
+            expected = "files whose names, and folders', do not begin with a dot"
+            raise self.wrong("files", "each: file reads no hidden folder", got=real, expected=expected)
+
+    def _folder(self, patterns: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+        """The deepest folder that all files are below, and their patterns below it."""
+        places = [self._place(pattern) for pattern in patterns]
+        root = places[0][0]
+        fixed = [list(takewhile(lambda part: not _is_pattern(part), parts[:-1])) for _, parts in places]
+        shared = [parts[0] for parts in takewhile(lambda parts: len(set(parts)) == 1, zip(*fixed, strict=False))]
+        if len({one for one, _ in places}) > 1 or (not shared and storage.scheme(root) == "file"):
+            expected = "files below one folder, which is not the top of the file system"
+            raise self.wrong("files", "the files are not below one folder", got=", ".join(patterns), expected=expected)
+        self._shared = root, shared
+        escaped = root and storage.scheme(root) == "file"
+        try:
+            folder = storage.normalise("/".join([root, *(map(quote, shared) if escaped else shared)]), "files")
+        except UsageError as error:
+            raise self._placed("files", error) from error
+        return folder, tuple("/".join(parts[len(shared) :]) for _, parts in places)
+
+    def below(self, pattern: str) -> str:
+        """A pattern of some of the files, written as in ``files``, as one of their paths below the raw folder."""
+        root, shared = self._shared
+        if "/" not in pattern or not shared:
+            return pattern
+        try:
+            own_root, parts = self._place(pattern)
+        except UsageError:
+            return pattern
+        return "/".join(parts[len(shared) :]) if (own_root, parts[: len(shared)]) == (root, shared) else pattern
+
+    def _place(self, pattern: str, key: str = "files") -> tuple[str, list[str]]:
+        """A pattern as the beginning of its URI (empty for a plain path) and the parts of its path."""
+        root, parts = _root_and_parts(pattern)
+        if not root and not pattern.startswith("/"):
+            root, folder = _root_and_parts(storage.parent_of(self.uri))
+            parts = [*folder, *parts]
+        found: list[str] = []
+        for part in parts:
+            if part == "..":
+                if not found or _is_pattern(found[-1]):
+                    raise self.wrong(key, "the path has too many ..", got=repr(pattern), expected="fewer of them")
+                found.pop()
+            elif part not in {"", "."}:
+                found.append(part)
+        return root, found
+
+
+def _is_pattern(part: str) -> bool:
+    return "*" in part or "?" in part
+
+
+def _root_and_parts(uri: str) -> tuple[str, list[str]]:
+    scheme, separator, rest = uri.partition("://")
+    if not separator:
+        return "", uri.split("/")
+    place, *parts = rest.split("/")
+    return f"{scheme}://{place}", [unquote(part) if scheme.lower() == "file" else part for part in parts]
+
+
+def tags_of(condition: str) -> list[str]:
+    """The tags of a condition."""
+    return [tag.strip() for tag in condition.split(",")]
+
+
+def wrong_tag(tags: Sequence[str], known: Collection[str] = TAGS) -> str | None:
+    """The first tag that is unknown or occurs twice."""
+    return next((tag for place, tag in enumerate(tags) if tag not in known or tag in tags[:place]), None)
+
+
+def _shown(value: Any) -> str:
+    # Lists are not printed: with aliases a short file makes a list without end.
+    return {list: "a list", dict: "a mapping", type(None): "nothing"}.get(type(value)) or repr(value)
+
+
+def _entries(uri: str, data: bytes) -> dict[str, _Entry]:
+    """The top-level entries of a YAML file by key."""
+    entries: dict[str, _Entry] = {}
+    try:
+        loader = yaml.SafeLoader(data)
+        top = loader.get_single_node()
+        if not isinstance(top, yaml.MappingNode):
+            got = "nothing" if top is None else type(top).__name__.removesuffix("Node").lower()
+            raise UsageError("the file is not a mapping", where=uri, got=got, expected=f"{REQUIRED[0]}: …")
+        for key, value in top.value:
+            line = key.start_mark.line + 1
+            name = str(key.value) if isinstance(key, yaml.ScalarNode) else "…"
+            if name not in KEYS:
+                hint = did_you_mean(name, KEYS)
+                where = f"{uri} line {line}"
+                raise UsageError(f"unknown key {name!r}", where=where, expected=", ".join(KEYS), hint=hint)
+            if name in entries:
+                where = f"{uri} lines {entries[name].line} and {line}, {name}"
+                raise UsageError("the key occurs twice", where=where, expected="one value")
+            entries[name] = _Entry(loader.construct_document(value), line, value)
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f" line {mark.line + 1}" if mark else ""
+        reason = getattr(error, "problem", None) or " ".join(str(error).split())
+        hint = "quote a text that has ': ' or ' #' in it, or begins with a quote, bracket or brace"
+        raise UsageError("not valid YAML", where=f"{uri}{place}", got=reason, hint=hint) from error
+    return entries

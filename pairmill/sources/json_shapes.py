@@ -1,0 +1,85 @@
+"""What is said about a ``.json`` file that is one object where records were looked for."""
+
+from __future__ import annotations
+
+from pairmill.errors import InputError
+from pairmill.formats.jsonstream import Outline
+from pairmill.sources.paths import Path
+from pairmill.sources.source import Context, Malformed, Source, parse_record
+
+HEAD = 8 << 20
+"""Bytes of a file that are looked at."""
+
+_NAMED = 16
+_EXPECTED = "an array of records, or one record a line"
+_ONE_A_LINE = "write one record a line: jq -c ."
+
+
+def refuse_one_object(head: bytes, uri: str, source: Source) -> None:
+    """Raise InputError if a file is one object that holds records or columns, or objects of several lines.
+
+    A file of lines is left alone: its first line is a whole value, and others follow it, or it is a record.
+    """
+    head, size = head.lstrip(), len(head)
+    if not head.startswith(b"{") or is_lines(head):
+        return
+    line = head.partition(b"\n")[0]
+    first = Outline(line)
+    outline = first if first.end == "end" else Outline(head)
+    if outline.end == "broken" or (outline.end == "cut" and size < HEAD):
+        return  # each line says what is wrong with it
+    names = outline.names
+    one_line = outline is first or len(line) == len(head)
+    if one_line and set(source.fields) <= set(names) and not _is_columns(outline, source):
+        return  # a record, whose end may not have been reached
+    if outline.end == "more":
+        raise InputError("an object spans several lines", where=uri, expected=_EXPECTED, hint=_ONE_A_LINE)
+    raise InputError(
+        "the file is one object",
+        where=uri,
+        got=f"an object with {', '.join(names[:_NAMED])}{', …' if len(names) > _NAMED else ''}",
+        expected=_EXPECTED,
+        hint=_hint(outline, source),
+    )
+
+
+def is_lines(head: bytes) -> bool:
+    """Whether the first line of a file is a whole value, and others follow it."""
+    line, _, rest = head.lstrip().partition(b"\n")
+    return bool(rest.strip()) and Outline(line).end == "end"
+
+
+def hint_of(head: bytes, source: Source) -> str:
+    """What helps with a file that begins like this, and has no records where they were looked for."""
+    return _hint(Outline(head), source)
+
+
+def _hint(outline: Outline, source: Source) -> str:
+    lists = {way: count for way, (count, first) in outline.lists.items() if isinstance(first, dict)}
+    if lists:
+        fit = {way for way in lists if set(source.fields) <= set(outline.lists[way][1])}
+        longest = max(lists, key=lambda way: (way in fit, lists[way]))
+        return _records(source, Path("", longest).up_to(len(longest)))
+    objects = {way: count for way, (count, inside) in outline.objects.items() if count == inside > 1}
+    if objects:
+        largest = max(objects, key=lambda way: objects[way])
+        return _records(source, ".".join([*filter(None, [Path("", largest).up_to(len(largest))]), "*"]))
+    if _is_columns(outline, source):
+        return (
+            "each field holds a list, one value a record; write one record a line: python -c 'import json,sys; "
+            "d=json.load(sys.stdin); [print(json.dumps(dict(zip(d,r)))) for r in zip(*d.values())]'"
+        )
+    return _ONE_A_LINE
+
+
+def _is_columns(outline: Outline, source: Source) -> bool:
+    """Whether the fields of the source are lists of the same length, and none that it takes as a record."""
+    lengths = {outline.lists[(name,)][0] if (name,) in outline.lists else 0 for name in source.fields}
+    if len(source.fields) < 2 or len(lengths) != 1 or lengths == {0}:
+        return False
+    record = {name: [outline.lists[(name,)][1]] for name in source.fields}
+    return isinstance(parse_record(source, record, Context("pairmill")), Malformed)
+
+
+def _records(source: Source, way: str) -> str:
+    return f"write in {source.described_in}: records: {way if way[0] not in '*[' else repr(way)}"

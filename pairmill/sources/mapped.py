@@ -1,0 +1,453 @@
+"""Sources without code: a YAML file says where records are and what of them makes a row (docs/sources.md)."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from pairmill.engine.manifest import canonical
+from pairmill.engine.options import Profile
+from pairmill.errors import InputError, UsageError, did_you_mean
+from pairmill.formats.rows import Row
+from pairmill.formats.slices import FileSlice
+from pairmill.sources.attributes import Attributes
+from pairmill.sources.card import READABLE, configs_of, hub_split, suffix_of, unnamed_split
+from pairmill.sources.chats import Chats
+from pairmill.sources.description import Description, tags_of, wrong_tag
+from pairmill.sources.dialect import described, fits
+from pairmill.sources.expression import Expression, Failed
+from pairmill.sources.filters import Filtered, printed
+from pairmill.sources.missing_paths import Watched, kind_of, names_at, nearest
+from pairmill.sources.origin import HubRows
+from pairmill.sources.paths import MISSING, First, Path, Step
+from pairmill.sources.patterns import matching
+from pairmill.sources.readers import whole_file
+from pairmill.sources.source import (
+    FURTHER_TURNS,
+    Context,
+    Drop,
+    Finding,
+    Malformed,
+    Note,
+    Parsed,
+    Record,
+    Source,
+    Unit,
+    WrongAttribute,
+    shown,
+)
+from pairmill.sources.tags import TAGS, own_tags
+from pairmill.sources.template import Template, Value, paths_of
+
+# Raised when an unchanged YAML file gives other rows than before.
+_MEANING = 2
+_MEANING_OF_TEMPLATES = "templates take booleans, dates and decimals, and have optional parts"
+_UNSTATED = "none stated"
+
+
+def load(given: str, raw: str | None = "") -> Source:
+    """The source that the YAML file at a path or URI describes; ``raw`` as :class:`Description` takes it.
+
+    Raises:
+        UsageError: there is no such file, or it is not a description of a source.
+    """
+    return Mapped(Description.read(given, raw))
+
+
+class Mapped(Source):
+    """One row for each record that ``where`` wants."""
+
+    def __init__(self, file: Description) -> None:
+        name = file.name()
+        self._splits = file.texts("split", ("train",))
+        self._config = file.text("config")
+        origin, self._patterns = file.origin(self._config, self._splits)
+        dialect, tags = described(file, self._patterns), own_tags(file)
+        self._known_tags = (*TAGS, *tags)
+        self._condition = file.condition(tags)
+        self._where = file.parsed("where", Expression) if file.text("where") else None
+        self._strip = file.flag("strip", default=True)
+        self._chats = Chats.of(file, strip=self._strip)
+        keys = [key for key in ("instruction", "response", "text") if key in file]
+        self._texts = {key: file.parsed(key, Template.parse) for key in keys}
+        self._instruction = self._texts.get("instruction")
+        self._response = self._texts.get("response") or self._texts.get("text")
+        self._chat = _Chat.of(self._instruction, self._response) if self._instruction and self._response else None
+        if isinstance(self._condition, Template):
+            self._texts["condition"] = self._condition
+        self._attributes = Attributes(file)
+        output = file.output(name)
+        needed = [path.column for text in self._texts.values() for path in text.needed]
+        optional = [path.column for text in self._texts.values() for path in text.paths if path.column not in needed]
+        if self._chats is not None:
+            needed.append(self._chats.turns.column)
+        asked = self._where.optional if self._where else ()
+        needed += [column for column in (self._where.columns if self._where else ()) if column not in asked]
+        optional += [*asked, *self._attributes.columns]
+        unnamed = [column for column in needed if dialect.header and column not in dialect.header]
+        if unnamed:
+            got, hint = ", ".join(dialect.header), did_you_mean(unnamed[0], dialect.header)
+            raise file.wrong("header", f"no column {unnamed[0]!r}", got=got, expected=", ".join(needed), hint=hint)
+        meaning = [
+            [file.text(key) for key in ("condition", "instruction", "response", "where")],
+            # Which files, in which order: the files themselves are known by their content.
+            [self._patterns, self._config, self._splits],
+            [self._strip, output],
+            *([self._attributes.meaning] if self._attributes.types else []),
+        ]
+        if "text" in file:
+            meaning.append([file.text("text"), file.whole_files])
+        if any(text.braces for text in self._texts.values()):
+            meaning.append(_MEANING_OF_TEMPLATES)
+        # Entries of their own, so that a description without them keeps its version.
+        meaning += [dialect.meaning] if dialect.meaning else []
+        meaning += [sorted(tags)] if tags else []
+        # Shards know a source by name and version, so another meaning is another version.
+        self._meaning = [_MEANING, meaning]
+        # Other sources are classes with one instance, which have these as class variables.
+        vars(self).update(
+            name=name,
+            origin=origin,
+            output=output,
+            licence=file.text("licence", _UNSTATED),
+            citation=file.text("citation", _UNSTATED),
+            fields=tuple(dict.fromkeys(needed)),
+            optional=tuple(dict.fromkeys(column for column in optional if column not in needed)),
+            counted=("tools",) if self._chats else (),
+            dialect=dialect,
+            lines_per_record=1 if dialect.is_cut else 0,
+            tags=tags,
+            described_in=file.uri,
+            attributes=self._attributes.types,
+            limit=file.number("limit"),
+            watched=tuple(self._watched(file)),
+            documents="text" in file,
+            whole_files=file.whole_files,
+        )
+        self._set_version()
+
+    def _set_version(self) -> None:
+        chats = [self._chats.meaning()] if self._chats else []
+        version = int(hashlib.sha256(canonical([*self._meaning, *chats])).hexdigest()[:12], 16)
+        vars(self).update(version=version, answers=self._chats.answers if self._chats else "")
+
+    def answering(self, answers: str) -> Source:
+        if self._chats is None or answers in ("", self._chats.answers):
+            return self
+        other = copy.copy(self)
+        other._chats = self._chats.answering(answers)
+        other._set_version()
+        return other
+
+    def _watched(self, file: Description) -> Iterator[Watched]:
+        asked = self._where.asked if self._where else ()
+        read = [("where", path) for path in (self._where.paths if self._where else ())]
+        read += [(key, path) for key, text in self._texts.items() for path in text.needed]
+        read += [("turns", self._chats.turns)] if self._chats else []
+        known: set[tuple[Step, ...]] = {path.steps for path in asked}
+        for key, path in read:
+            if path.steps not in known:
+                known.add(path.steps)
+                below = tuple(one for one in asked if one.steps == path.steps[: len(one.steps)])
+                yield Watched(path, file.place(key), below)
+        yield from (one for one in self._attributes.watched() if one.path.steps not in known)
+
+    def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
+        if self._patterns:
+            found = matching(self._patterns, files)
+            self._refuse_none(found, files, ", ".join(self._patterns))
+        else:
+            found = tuple(dict.fromkeys(path for split in self._splits for path in self._split(split, files, card)))
+        if self.whole_files:
+            # A file of any kind may be a key or a password, and those are hidden.
+            found = tuple(path for path in found if "/." not in f"/{path}")
+            self._refuse_none(found, files, f"files that are not hidden: {', '.join(self._patterns)}")
+            self._refuse_idle_encodings(found)
+            return [Unit(self.output, found)]
+        unreadable = [path for path in found if suffix_of(path) not in READABLE]
+        if unreadable:
+            raise InputError(
+                "no reader for this kind of file",
+                where=f"{self.name}: {unreadable[0]}",
+                expected=", ".join(READABLE),
+                hint="name the files to read with files:" + (", and write 'each: file'" if self.documents else ""),
+            )
+        self._refuse_idle_encodings(found)
+        return [Unit(self.output, found)]
+
+    def _refuse_idle_encodings(self, found: Sequence[str]) -> None:
+        for pattern, _ in self.dialect.encodings:
+            if not any(fits(pattern, path) for path in found):
+                raise InputError(
+                    f"no file of {self.name} has the encoding of {pattern!r}",
+                    where=f"{self.described_in}, encoding",
+                    got=", ".join(found[:5]) + (", …" if len(found) > 5 else ""),
+                    expected="a pattern of some files: a name such as part-3*.jsonl, or a path as files: has it",
+                )
+
+    def _split(self, split: str, files: Sequence[str], card: str) -> tuple[str, ...]:
+        if isinstance(self.origin, HubRows):
+            # To hub_split, which goes by names, train_sft-00000 would be a file of train as well.
+            found = tuple(path for path in files if re.fullmatch(rf"{re.escape(split)}-[0-9]+\.parquet", path))
+        else:
+            found = hub_split(files, card, split, self._config_in(card)) or unnamed_split(split, files, card)
+        self._refuse_none(found, files, f"files of the split {split!r}")
+        return found
+
+    def _config_in(self, card: str) -> str:
+        """The configuration to read: the one that was asked for, or the card's default."""
+        configs = configs_of(card)
+        names = [name for name, _ in configs]
+        marked = [name for name, default in configs if default]
+        if not self._config and (marked or "default" in names or len(names) <= 1):
+            return (marked or [name for name in names if name == "default"] or names or ["default"])[0]
+        if names and self._config not in names:
+            what = "no such configuration" if self._config else "the data set has several configurations"
+            raise InputError(
+                what,
+                where=self.name,
+                got=repr(self._config) if self._config else "",
+                expected=f"config: with one of {', '.join(names)}",
+            )
+        return self._config
+
+    def _refuse_none(self, found: Sequence[str], files: Sequence[str], expected: str) -> None:
+        if not found:
+            raise InputError(
+                f"no file of {self.name}",
+                where=self.name,
+                got=", ".join(files[:5]) + (", …" if len(files) > 5 else "") or "an empty folder",
+                expected=expected,
+                hint="name another split:, the config: or the files:" if not self._patterns else "check files:",
+            )
+
+    def parse(self, record: Any, context: Context) -> Parsed:
+        if not isinstance(record, dict):
+            return Malformed("not_an_object")
+        if self._where is not None:
+            try:
+                if not self._where.holds(record):
+                    return Drop("filtered_by_where")
+            except Failed:
+                return Malformed("where_failed")
+        turns = self._chats.rows(record) if self._chats is not None else ()
+        instruction = self._instruction.of(record) if self._instruction is not None else ""
+        response = self._response.of(record) if self._response is not None else ""
+        if self._strip:
+            instruction, response = instruction.strip(), response.strip()
+        tags = tags_of(self._condition if isinstance(self._condition, str) else self._condition.of(record))
+        if self._condition and wrong_tag(tags, self._known_tags) is not None:
+            return Malformed("unknown_condition")
+        if turns:
+            condition = ",".join(tags)
+            return [Row(condition, *part[1:]) if isinstance(part, Row) else part for part in turns]
+        row = Row(",".join(tags), instruction, response)
+        further = self._chat.further_turns(record) if self._chat else 0
+        return (row, Note(FURTHER_TURNS, further)) if further else row
+
+    def attributes_of(self, record: Any, context: Context) -> Mapping[str, Any]:
+        return self._attributes.of(record)
+
+    def first_question(self, record: Any, rows: Sequence[Row]) -> str:
+        return (self._chats and self._chats.first_question(record)) or super().first_question(record, rows)
+
+    def read(self, piece: FileSlice, profile: Profile) -> Iterator[Record]:
+        return (
+            whole_file(piece, self.dialect.encoding_in(piece.path))
+            if self.whole_files
+            else super().read(piece, profile)
+        )
+
+    def explain(self, record: Any, why: Malformed) -> Finding:
+        if isinstance(why, WrongAttribute):
+            return self._attributes.explain(why)
+        if why.reason == "not_an_object":
+            return Finding(kind_of(record))
+        if why.reason == "where_failed":
+            return self._explain_where(record)
+        if self._chats is not None and why.reason != "unknown_condition":
+            found = self._chats.explain(record, why)
+            if found.found:
+                return found
+        for key, text in self._texts.items():
+            for value, error in text.wrong(record):
+                if error.why == why:
+                    return self._explain_text(record, key, text, value)
+        if why.reason == "unknown_condition" and isinstance(self._condition, Template):
+            return self._explain_condition(self._condition.of(record))
+        return Finding(shown(record))
+
+    def explain_unread(self, why: Malformed) -> Finding:
+        if why.reason == "invalid_utf8":
+            return Finding("bytes that are not UTF-8", "encoding: cp1252")
+        return super().explain_unread(why)
+
+    def _explain_condition(self, condition: str) -> Finding:
+        """The tag that is not known, and the line that makes it one."""
+        wrong = wrong_tag(tags_of(condition), self._known_tags)
+        some = f"condition: some of {', '.join(self._known_tags)}"
+        if wrong is None or not re.fullmatch(r"[a-z0-9_-]+", wrong) or wrong in self._known_tags:
+            return Finding(shown(condition), some)
+        own = [f"{tag}={token}" for tag, token in self.tags.items()] + [f"{wrong}=<|{wrong}|>"]
+        return Finding(shown(condition), f"tags: {json.dumps(own)} or {some}")
+
+    def _explain_where(self, record: Any) -> Finding:
+        """What ``where`` fails on, and, if it helps, the condition that reads numbers from texts."""
+        assert self._where is not None
+        try:
+            self._where.holds(record)
+        except Failed as error:
+            text = " ".join(self._where.text.split())
+            for path in self._where.paths:
+                if isinstance(path.find(record), str):
+                    alone = rf"(?<![\w.'\"(]){re.escape(path.text)}(?![\w.'\"\[(])"
+                    text = re.sub(alone, lambda found: f"number({found[0]})", text)
+            try:
+                Expression(text).holds(record)
+            except (Failed, UsageError):
+                return Finding(str(error))
+            return Finding(str(error), _line("where", text))
+        return Finding(shown(record))
+
+    def _explain_text(self, record: Any, key: str, text: Template, value: Value) -> Finding:
+        """What is at a path where no text is, and the lines that take or leave out such records, if there are some."""
+        path = next((one for one in paths_of(value) if one.find(record) in (None, MISSING)), paths_of(value)[0])
+        depth, found = path.reach(record)
+        optional = [_line(key, line) for line in [text.without(value)] if line]
+        if depth < len(path.steps):
+            near = nearest(path, depth, names_at(found, path.steps[depth]))
+            if near is None:
+                return Finding(kind_of(found), _either(*optional, self._only_with(path)))
+            return Finding(kind_of(found), _line(key, text.instead(value, near.text)))
+        if found is None:
+            return Finding("null", _either(*optional, self._only_with(path)))
+        if isinstance(value, Filtered):
+            return self._explain_filtered(record, key, text, value)
+        if isinstance(found, list | dict):
+            return Finding(kind_of(found), _either(*(_line(key, line) for line in _taking(text, path, found))))
+        said = kind_of(found) if isinstance(found, bool) else shown(found)
+        if printed(found) is None or text.braces:
+            return Finding(said)
+        is_number = isinstance(found, int | float) and not isinstance(found, bool)
+        return Finding(f"the number {found}" if is_number else said, _line(key, f"{{{path.text}}}"))
+
+    def _explain_filtered(self, record: Any, key: str, text: Template, value: Filtered) -> Finding:
+        """What a filter does not take, and the line that does."""
+        found = value.find(record)
+        if value.name == "json":
+            return Finding(kind_of(found))
+        odd = [item for item in found if printed(item) is None] if isinstance(found, list) else []
+        if odd and odd[0] is MISSING:
+            return Finding(f"no {value.inner and value.inner.text} in an element of {kind_of(found)}")
+        if odd:
+            names = [name for name in odd[0] if isinstance(odd[0][name], str)] if isinstance(odd[0], dict) else []
+            name = next((name for name in ("text", "content", "value") if name in names), names[0] if names else "")
+            inside = f"{value.path.text}[*].{name}|" + (value.written.partition("|")[2] or "lines")
+            line = "" if odd[0] is None else inside if re.fullmatch(r"[\w-]+", name) else f"{value.path.text}|json"
+            found_there = f"{kind_of(odd[0])} in {kind_of(found)}"
+        elif isinstance(found, list):
+            line = "" if value.other else f"{value.path.text}|numbered"
+            found_there = f"{shown(value.other.find(record))} for {kind_of(found)}" if value.other else kind_of(found)
+        else:
+            line = value.path.text + ("" if printed(found) is not None else "|json")
+            found_there = kind_of(found) if isinstance(found, bool | dict) else shown(found)
+        return Finding(found_there, _line(key, text.instead(value, line)) if line else "")
+
+    def _only_with(self, path: Path) -> str:
+        """The line that leaves out records without a value at the path."""
+        try:
+            asked = Expression(f"has({path.text})").asked
+        except UsageError:
+            asked = ()
+        has = f"has({path.text})" if asked and asked[0].steps == path.steps else f"has(path({path.text!r}))"
+        return _line("where", f"{has} and ({' '.join(self._where.text.split())})" if self._where else has)
+
+
+@dataclass(frozen=True)
+class _Chat:
+    """A conversation: the request and the answer of a row are fields of elements of one list."""
+
+    messages: Path
+    request: Step
+    answer: Step
+
+    @classmethod
+    def of(cls, instruction: Template, response: Template) -> _Chat | None:
+        """The conversation that both texts read, if they read one."""
+        for asked in instruction.needed:
+            for answered in response.needed:
+                pairs = zip(asked.steps, answered.steps, strict=False)
+                depth = next((at for at, (one, other) in enumerate(pairs) if one != other), 0)
+                steps = asked.steps[depth : depth + 2], answered.steps[depth : depth + 2]
+                if depth and all(len(two) == 2 and not isinstance(two[0], str) for two in steps):
+                    messages = Path(asked.up_to(depth), asked.steps[:depth])
+                    return cls(messages, steps[0][0], steps[1][0])
+        return None
+
+    def further_turns(self, record: Any) -> int:
+        """The turns, each a request and its answer, that make no row."""
+        messages = self.messages.find(record)
+        if not isinstance(messages, list):
+            return 0
+        if isinstance(self.answer, First):
+            return max(0, sum(map(self.answer.fits, messages)) - 1)
+        first, last = sorted(_place_of(step, messages) for step in (self.request, self.answer))
+        return first // 2 + (len(messages) - 1 - last) // 2
+
+
+def _place_of(step: Step, messages: list[Any]) -> int:
+    if isinstance(step, First):
+        return next(place for place, message in enumerate(messages) if step.fits(message))
+    assert isinstance(step, int)
+    return step % len(messages)
+
+
+def _line(key: str, value: str) -> str:
+    """A line of a YAML file, with quotes if the value would be read as something else without them."""
+    try:
+        plain = yaml.safe_load(value) == value
+    except yaml.YAMLError:
+        plain = False
+    return f"{key}: {value if plain else json.dumps(value, ensure_ascii=False)}"
+
+
+def _either(*lines: str) -> str:
+    """Lines of which one is to be written, the best first."""
+    return " or ".join(dict.fromkeys(line for line in lines if line))
+
+
+def _taking(text: Template, path: Path, value: list[Any] | dict[Any, Any]) -> list[str]:
+    """Texts with something in the place of a path that takes the list or object there."""
+    inside = _text_inside(value)
+    found = [text.instead(path, path.text + inside)] if inside else []
+    if isinstance(value, list) and all(printed(item) is not None for item in value):
+        return [_braced(text, path, "lines"), *found]
+    return found or [_braced(text, path, "json")]
+
+
+def _braced(text: Template, path: Path, name: str) -> str:
+    return text.instead(path, f"{path.text}|{name}") if text.braces else f"{{{path.text}|{name}}}"
+
+
+def _text_inside(value: Any) -> str:
+    """The steps from a list or an object to the first text in it; empty if none is near."""
+    if isinstance(value, list) and value:
+        if isinstance(value[0], str):
+            return "[0]"
+        if not isinstance(value[0], dict):
+            return ""
+        inside = next((f".{key}" for key in ("content", "value") if isinstance(value[0].get(key), str)), "")
+        inside = inside or _text_inside(value[0])
+        said = (f"[{key}=assistant]" for key in ("role", "from") if any(First(key, "assistant").fits(m) for m in value))
+        return next(said, "[0]") + inside if inside else ""
+    if isinstance(value, dict):
+        names = (key for key, one in value.items() if isinstance(one, str) and re.fullmatch(r"[\w-]+", key))
+        return next((f".{key}" for key in names), "")
+    return ""

@@ -1,0 +1,276 @@
+"""Where the raw files of a source are, and what is known about them.
+
+``raw`` is the result of the fetch stage, or a folder with one folder per source. Its files are there as published or,
+as fetch writes them, in a folder named after their revision.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pairmill import storage
+from pairmill.engine import manifest as manifests
+from pairmill.engine.content import UNKNOWN, Content, whole
+from pairmill.engine.manifest import MANIFEST, STARTED, File
+from pairmill.errors import InputError, UsageError
+from pairmill.sources.card import CARD, CARD_BYTES
+from pairmill.sources.extracts import Extract, extract_path, published_path
+from pairmill.sources.origin import Given
+from pairmill.sources.patterns import matching
+from pairmill.sources.source import Source
+
+FETCH = "fetch"
+"""Name of the stage whose folders are an index of raw data."""
+
+PLACES = "_PLACES.json"
+"""In such a folder, where given files are, by source. A place is not content, so no digest is over it."""
+
+
+@dataclass
+class RawFolder:
+    """The raw files of one source.
+
+    Args:
+        uri: folder that the files are below.
+        sizes: bytes by path. Of an extract these are the paths of the published files.
+        digests: hexadecimal sha256 by path, of the files where it is known.
+        about: what a manifest says about them: revision, licence, citation, origin.
+        stamps: of the files as they were when they were digested, or listed, by path.
+        promised: paths whose digest is known from a manifest only.
+        given: whether others may change the files: then they are compared before the work starts.
+        extract: if the files are an extract, what is known of it.
+    """
+
+    uri: str
+    sizes: dict[str, int]
+    digests: dict[str, str] = field(default_factory=dict)
+    about: dict[str, Any] = field(default_factory=dict)
+    stamps: dict[str, str] = field(default_factory=dict)
+    promised: set[str] = field(init=False)
+    given: bool = False
+    extract: Extract | None = None
+
+    def __post_init__(self) -> None:
+        self.promised = set(self.digests)
+
+    def place(self, path: str) -> str:
+        """The path of a file below the folder."""
+        return extract_path(path, self.extract.limit) if self.extract else path
+
+    def uri_of(self, path: str) -> str:
+        """The URI of a file."""
+        return storage.join(self.uri, *self.place(path).split("/"))
+
+    def listed(self) -> list[str]:
+        """The paths that the source's units are made of, sorted: of an extract those of all published files."""
+        return sorted(self.extract.listed if self.extract else self.sizes)
+
+    def card(self) -> str:
+        """The head of the data set's card, or empty.
+
+        Raises:
+            Changed: it is not what the manifest says.
+        """
+        if CARD not in self.sizes:
+            return ""
+        # It decides which files are trained on.
+        content = self.content(CARD) if CARD in self.digests else UNKNOWN
+        with whole(storage.join(self.uri, CARD), content) as file:
+            return file.read(CARD_BYTES).decode("utf-8", "replace")
+
+    def digest(self, paths: list[str], *, verify: bool = False) -> None:
+        """Digest the files whose digest is not known; ``verify``: also those that a manifest has a digest of.
+
+        Raises:
+            Changed: a file differs from the manifest, or keeps changing.
+        """
+        store = storage.store_for(self.uri)
+        again = verify or self.given
+        wanted = dict.fromkeys(paths)
+        unknown = [path for path in wanted if path not in self.digests or (again and path in self.promised)]
+        uris = [self.uri_of(path) for path in unknown]
+        for path, uri, one in zip(unknown, uris, store.digested(uris), strict=True):
+            if path in self.digests:
+                self.content(path).require(uri, one.sha256)
+            self.digests[path], self.sizes[path], self.stamps[path] = one.sha256, one.size, one.stamp
+            self.promised.discard(path)
+        if any(path.endswith(".parquet") for path in self.promised & wanted.keys()):
+            found = {entry.path: entry.stamp for entry in store.list(self.uri)}
+            self.stamps |= {
+                path: found.get(self.place(path), "") for path in self.promised if path.endswith(".parquet")
+            }
+
+    def content(self, path: str) -> Content:
+        """What a file has to be."""
+        return Content(self.digests[path], self.stamps.get(path, ""), path in self.promised)
+
+
+def places(folder: str) -> dict[str, str]:
+    """The content of :data:`PLACES`; without what cannot be a place, because no digest is over the file."""
+    uri = storage.join(folder, PLACES)
+    store = storage.store_for(uri)
+    try:
+        found = json.loads(store.read(uri)) if store.exists(uri) else {}
+    except (ValueError, RecursionError):
+        return {}
+    return {name: place for name, place in found.items() if _is_place(place)} if isinstance(found, dict) else {}
+
+
+def _is_place(text: Any) -> bool:
+    try:
+        return isinstance(text, str) and b"\0" not in os.fsencode(text) and storage.normalise(text, PLACES) == text
+    except (UsageError, UnicodeEncodeError):
+        return False
+
+
+def index(raw: str) -> dict[str, RawFolder] | None:
+    """The raw folders that a result of the fetch stage names, by source; None if ``raw`` is not such a folder."""
+    store = storage.store_for(raw)
+    if not store.exists(storage.join(raw, MANIFEST)) and not store.exists(storage.join(raw, STARTED)):
+        return None
+    manifest = manifests.read_intact(raw)
+    if manifest is None or manifest.stage != FETCH:
+        stage = "an unfinished folder" if manifest is None else f"a result of {manifest.stage}"
+        raise InputError(
+            "not a folder of raw data", where=f"raw={raw}", got=stage, expected="a result of fetch, or raw files"
+        )
+    root, where = storage.parent_of(storage.parent_of(raw)), places(raw)
+    found = {}
+    for name in manifest.data["sources"]:
+        entry = json.loads(manifests.read_file(raw, manifest, f"sources/{name}.json"))
+        given = not entry["path"]
+        if given and name not in where:
+            raise InputError(
+                f"the place of the raw files of {name} is not known",
+                where=storage.join(raw, PLACES),
+                hint="run fetch again",
+            )
+        uri = where[name] if given else storage.join(root, *entry["path"].split("/"))
+        _refuse_changes(uri, entry["files"], name)
+        files = [File(file["path"], file["size"], file["sha256"]) for file in entry["files"]]
+        found[name] = _folder(uri, files, entry["about"], entry.get("extract"), given=given)
+    return found
+
+
+def _folder(
+    uri: str, files: Iterable[File], about: dict[str, Any], extract: dict[str, Any] | None, *, given: bool = False
+) -> RawFolder:
+    """A folder whose manifest or index says what is in it."""
+    if extract is None:
+        sizes = {file.path: file.size for file in files}
+        return RawFolder(uri, sizes, {file.path: file.sha256 for file in files}, about, given=given)
+    known = Extract(extract["limit"], extract["records"], tuple(extract["listed"]))
+    by_path = {published_path(file.path, known.limit): file for file in files}
+    sizes = {path: file.size for path, file in by_path.items()}
+    digests = {path: file.sha256 for path, file in by_path.items()}
+    return RawFolder(uri, sizes, digests, about, given=given, extract=known)
+
+
+def folders(raw: str) -> set[str]:
+    """Names of the folders right below ``raw``."""
+    store = storage.store_for(raw)
+    if store.exists(raw):
+        raise InputError("is a file", where=f"raw={raw}", expected="a folder with one folder per source")
+    found = set(store.folders(raw))
+    if storage.scheme(raw) == "file":
+        # Of links alone nothing is listed, but a source may name some of them.
+        others = [path for path in storage.local_path(raw).glob("*") if path.name not in found and path.is_dir()]
+        found |= {path.name for path in others if path.is_symlink() or any(map(Path.is_symlink, path.rglob("*")))}
+    if not found:
+        storage.require(raw, "raw files, one folder per source")
+    return found
+
+
+def _refuse_changes(uri: str, files: list[dict[str, Any]], name: str) -> None:
+    changed = manifests.find_damage(uri, [File(file["path"], file["size"], file["sha256"]) for file in files])
+    if changed:
+        raise InputError(
+            f"{len(changed)} raw files of {name} are missing or changed since they were fetched",
+            where=uri,
+            got=changed[0],
+            hint="run fetch again",
+        )
+
+
+def files_of(source: Source, uri: str) -> dict[str, int]:
+    """Bytes by path of the files below a folder.
+
+    A link is included only if the source names it exactly, because a link that a pattern finds may lead anywhere.
+    """
+    store = storage.store_for(uri)
+    found = {entry.path: entry.size for entry in store.list(uri)}
+    for path in getattr(source.origin, "files", ()):
+        if path not in found and not {"*", "?"} & set(path):
+            file = storage.join(uri, *path.split("/"))
+            if store.exists(file):
+                found[path] = store.size(file)
+    return found
+
+
+def given(source: Source, origin: Given) -> RawFolder:
+    """The raw files of a source whose description says where they are.
+
+    Raises:
+        InputError: nothing is there, or a link leads out of the folders that the source may read.
+    """
+    sizes = files_of(source, origin.uri)
+    if not sizes:
+        storage.require(origin.uri, f"the files of {source.name}")
+    if origin.within:
+        top = storage.local_path(origin.uri)
+        for path in (*matching(origin.files, sorted(sizes)), *({CARD} & set(sizes))):
+            real = os.path.realpath(top / path)
+            if not is_within(real, origin.within):
+                raise InputError(
+                    f"a link leads outside the folders that {source.name} may read",
+                    where=str(top / path),
+                    got=real,
+                    expected=f"a file below {' or '.join(origin.within)}",
+                    hint="put the file itself there, or name the folder that it is in with raw=",
+                )
+    return RawFolder(origin.uri, sizes)
+
+
+def is_within(real: str, folders: Iterable[str]) -> bool:
+    """Whether a path without links is one of some folders or below one."""
+    return any(real == folder or real.startswith(folder.rstrip("/") + "/") for folder in folders)
+
+
+def folder_of(source: Source, raw: str) -> RawFolder:
+    """The raw files of a source below a folder with one folder per source.
+
+    Raises:
+        InputError: no files, no finished revision, or several revisions.
+    """
+    uri = storage.join(raw, source.name)
+    sizes = files_of(source, uri)
+    if not sizes and isinstance(source.origin, Given):
+        return given(source, source.origin)
+    if not sizes:
+        storage.require(uri, f"the raw files of {source.name}")
+    revisions = [path.removesuffix(f"/{MANIFEST}") for path in sizes if path.endswith(f"/{MANIFEST}")]
+    begun = [path.removesuffix(f"/{STARTED}") for path in sizes if path.endswith(f"/{STARTED}")]
+    if not begun:
+        return RawFolder(uri, sizes)
+    manifests_of = {path: manifests.read(storage.join(uri, *path.split("/"))) for path in revisions}
+    whole_ones = [path for path, one in manifests_of.items() if one is not None and "extract" not in one.data]
+    # A run with a limit leaves an extract beside the published files: without one it is not asked for.
+    revisions = whole_ones or revisions
+    if len(revisions) != 1:
+        raise InputError(
+            f"several revisions of {source.name}" if revisions else f"no finished revision of {source.name}",
+            where=uri,
+            got=", ".join(sorted(begun)),
+            expected="one",
+            hint="name the folder that fetch printed: raw=<root>/fetch/<fingerprint>",
+        )
+    folder = storage.join(uri, *revisions[0].split("/"))
+    manifest = manifests.read_intact(folder)
+    assert manifest is not None
+    files = [file for file in manifest.files if file.task]
+    return _folder(folder, files, manifest.data["about"], manifest.data.get("extract"))

@@ -1,0 +1,589 @@
+"""Raw files to records, one at a time, in file order: Parquet, JSON, JSON Lines, CSV, pairs of lines, archives.
+
+Every reader yields ``(place, record)``: the 0-based row or line, or the name of an archive's member. A record that
+cannot be read is yielded as Malformed, and reading goes on. A file that cannot be read further raises InputError.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, nullcontext
+from dataclasses import replace
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from pairmill.engine.options import Profile
+from pairmill.errors import InputError, did_you_mean
+from pairmill.formats import compressed, jsonstream, limits, rows
+from pairmill.formats.slices import FileSlice
+from pairmill.sources import json_shapes
+from pairmill.sources.card import COMPRESSED, READABLE, suffix_of
+from pairmill.sources.dialect import UTF8, Dialect
+from pairmill.sources.origin import HubRows
+from pairmill.sources.recode import Recoded
+from pairmill.sources.source import TOO_LONG, Malformed, Record, Source
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Python's own 8 KiB hold few lines.
+_BUFFER = 1 << 18
+# What a header that is one column may have between its names, as a description writes it.
+_DELIMITERS = {"\t": "tab", ";": "';'", "|": "'|'", ",": "','"}
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_UNPACK = "pack it again with plain members"
+
+
+def read(piece: FileSlice, source: Source) -> Iterator[Record]:
+    """The records of a piece by the extension of its file."""
+    match suffix_of(piece.path):
+        case ".parquet":
+            return parquet(piece, source)
+        case ".jsonl":
+            return _named(json_lines(piece, source), source.dialect.encoding_in(piece.path))
+        case ".json":
+            return _named(json_file(piece, source), source.dialect.encoding_in(piece.path))
+        case ".csv" | ".tsv":
+            return _named(csv_dicts(piece, source), source.dialect.encoding_in(piece.path))
+    raise InputError("no reader for this kind of file", where=piece.uri, expected=", ".join(READABLE))
+
+
+def count(piece: FileSlice, source: Source, profile: Profile) -> int:
+    """How many records a piece has: from the footer of a Parquet file; others are read."""
+    if source.whole_files:
+        return 1
+    if suffix_of(piece.path) != ".parquet":
+        return sum(1 for _ in source.read(piece, profile))
+    with rows.open_parquet(piece.uri, piece.content) as file:
+        metadata = file.metadata
+        stop = metadata.num_row_groups if piece.stop is None else piece.stop
+        return sum(metadata.row_group(group).num_rows for group in range(piece.start, stop))
+
+
+def parquet(piece: FileSlice, source: Source) -> Iterator[Record]:
+    """Rows as dicts of the source's fields.
+
+    Raises:
+        InputError: the file is damaged or not Parquet, or lacks a column that the source reads.
+    """
+    with rows.open_parquet(piece.uri, piece.content) as file:
+        columns = _columns(piece.uri, file.schema_arrow, source)
+        groups = range(piece.start, file.metadata.num_row_groups if piece.stop is None else piece.stop)
+        number = piece.first
+        expanded = rows.expansion_of(piece.uri, file, groups, piece.expansion)
+        for batch in rows.parquet_batches(
+            piece.uri, file, columns, groups, longest=piece.longest, expanded=expanded, aside=piece.aside
+        ):
+            for part in _parts(batch):
+                for record in _without_long(part, piece.longest) if piece.aside else _records(part):
+                    yield number, record
+                    number += 1
+
+
+def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """A batch in parts that are not too large as Python's objects."""
+    if batch.nbytes <= limits.BATCH_BYTES:
+        yield batch
+        return
+    for start, length in limits.stretches(limits.record_bytes(batch), limits.BATCH_BYTES):
+        yield batch.slice(start, length)
+
+
+def _without_long(batch: pa.RecordBatch, longest: int) -> Iterator[Any]:
+    """The records of a batch, TOO_LONG in the place of longer ones."""
+    import pyarrow as pa
+
+    if batch.nbytes <= longest:
+        yield from _records(batch)
+        return
+    long = limits.record_bytes(batch) > longest
+    others = _records(batch.filter(pa.array(~long)))
+    for is_long in long.tolist():
+        yield TOO_LONG if is_long else next(others)
+
+
+def _columns(uri: str, schema: pa.Schema, source: Source) -> list[str] | None:
+    if isinstance(source.origin, HubRows):
+        # They may have been fetched for another declaration, which did not read all of these columns.
+        rows.refuse_mixed(schema, {*source.fields, *source.optional}, uri)
+    _check_columns(uri, schema.names, source)
+    read = {*source.fields, *source.optional, *(name for name in source.counted if schema.names.count(name) == 1)}
+    return [name for name in schema.names if name in read] if source.fields else None
+
+
+def _check_columns(uri: str, names: Sequence[str], source: Source) -> None:
+    """Raise InputError if a column that is read is missing or exists twice."""
+    for name in source.fields:
+        if name not in names:
+            raise InputError(
+                f"column {name!r} is missing",
+                where=uri,
+                got=", ".join(names),
+                expected=", ".join(source.fields),
+                hint=did_you_mean(name, names, f"check that this is the data set of {source.name}"),
+            )
+    for name in (*source.fields, *source.optional) or names:
+        if name and names.count(name) > 1:
+            raise InputError(
+                f"column {name!r} exists {names.count(name)} times",
+                where=uri,
+                got=", ".join(names),
+                expected="once",
+                hint="rename the columns in the file",
+            )
+
+
+def _records(batch: pa.RecordBatch) -> Iterator[Any]:
+    names = batch.schema.names
+    try:
+        columns = [column.to_pylist() for column in batch.columns]
+    except UnicodeDecodeError:
+        for row in range(len(batch)):
+            try:
+                yield batch.slice(row, 1).to_pylist()[0]
+            except UnicodeDecodeError:
+                yield Malformed("invalid_utf8")
+        return
+    for values in zip(*columns, strict=True):
+        yield dict(zip(names, values, strict=True))
+
+
+def _named(records: Iterator[Record], encoding: str) -> Iterator[Record]:
+    """The same, with a reason that says which encoding some bytes are not."""
+    if encoding == UTF8:
+        return records
+    wrong, said = Malformed("invalid_utf8"), Malformed(_not_of(encoding))
+    return ((place, said if record == wrong else record) for place, record in records)
+
+
+def _line_for(piece: FileSlice, source: Source, encoding: str) -> str:
+    """The line to write for a file in another encoding: as for all files, and for this one alone."""
+    name = json.dumps(PurePosixPath(piece.path).name, ensure_ascii=False)
+    return f"write in {source.described_in}: encoding: {encoding}; or for it alone encoding: {{{name}: {encoding}}}"
+
+
+def _not_of(encoding: str) -> str:
+    return f"invalid_{encoding.replace('-', '_')}"
+
+
+def json_lines(piece: FileSlice, source: Source) -> Iterator[Record]:
+    """One JSON value a line. Empty lines are skipped, NaN and Infinity accepted."""
+    with _lines(piece, source) as (lines, watch):
+        yield from _json_values(lines, watch, piece)
+
+
+def _json_values(lines: io.BufferedReader, watch: _Watch, piece: FileSlice) -> Iterator[Record]:
+    # json.loads would look for the encoding of every line, and for white space around it.
+    decode = json.JSONDecoder().raw_decode
+    longest = piece.longest
+    for number, line in enumerate(_beginnings(lines, longest) if piece.aside else lines, piece.first):
+        watch.number = number
+        if len(line) > longest and len(line.rstrip(b"\r\n")) > longest:
+            if not piece.aside:
+                raise watch.too_long(number)
+            yield number, TOO_LONG
+            continue
+        stripped = line.strip() if number else line.removeprefix(codecs.BOM_UTF8).strip()
+        if not stripped:
+            continue
+        try:
+            text = str(stripped, "utf-8", "surrogatepass")
+            value, end = decode(text)
+            yield number, value if end == len(text) else Malformed("invalid_json")
+        except UnicodeDecodeError:
+            yield number, Malformed("invalid_utf8")
+        except (ValueError, RecursionError):
+            yield number, Malformed("invalid_json")
+
+
+def _beginnings(lines: io.BufferedReader, longest: int) -> Iterator[bytes]:
+    """Lines; of one that is longer than a record may be, as much as shows it."""
+    most = longest + 3  # with its end, and one byte more
+    while line := lines.readline(most):
+        if len(line) == most and not line.endswith(b"\n"):
+            while rest := lines.readline(_BUFFER):
+                if rest.endswith(b"\n"):
+                    break
+        yield line
+
+
+def _elements(values: Iterator[Any]) -> Iterator[Record]:
+    """Values of a JSON file as records."""
+    return enumerate(TOO_LONG if value is jsonstream.LONG else value for value in values)
+
+
+def json_file(piece: FileSlice, source: Source) -> Iterator[Record]:
+    """The elements of a JSON array, the records within an object, or JSON Lines under the name ``.json``.
+
+    Raises:
+        InputError: the file is not JSON, or a described source's file is an object without the records.
+    """
+    if source.described_in:
+        yield from _described_json(piece, source)
+        return
+    if PurePosixPath(piece.path).suffix in COMPRESSED:
+        yield from json_lines(piece, source)
+        return
+    # Opened once, so that the first byte belongs to the same content as all others.
+    with piece.opened() as file:
+        if jsonstream.is_array(file):
+            yield from _elements(jsonstream.array(piece.uri, piece.longest, file, aside=piece.aside))
+        else:
+            yield from _json_values(*_watched(file, piece), piece)
+
+
+def _described_json(piece: FileSlice, source: Source) -> Iterator[Record]:
+    records, encoding = source.dialect.records, source.dialect.encoding_in(piece.path)
+    start = b"" if records else _beginning(piece, encoding, _BUFFER)
+    if not records and not start.lstrip().startswith(b"[") and not json_shapes.is_lines(start):
+        json_shapes.refuse_one_object(_beginning(piece, encoding, json_shapes.HEAD), piece.uri, source)
+    with _stream(piece, encoding) as (file, part):
+        if records is not None:
+            try:
+                keys, values = records.keys, records.values
+                found = jsonstream.within(
+                    piece.uri, keys, values=values, longest=piece.longest, file=file, aside=piece.aside
+                )
+                yield from _elements(found)
+            except jsonstream.NotThere as error:
+                hint = json_shapes.hint_of(_beginning(piece, encoding, json_shapes.HEAD), source)
+                raise InputError(
+                    error.what, where=piece.uri, got=error.got, expected=error.expected, hint=hint
+                ) from error
+        elif start.lstrip().startswith(b"["):
+            yield from _elements(jsonstream.array(piece.uri, piece.longest, file, aside=piece.aside))
+        else:
+            yield from _json_values(*_watched(file, part), part)
+
+
+def _beginning(piece: FileSlice, encoding: str, size: int) -> bytes:
+    """The first bytes of a file, decompressed and in UTF-8."""
+    with _stream(piece.head(), encoding) as (file, _):
+        data: bytes = file.read(size)
+    return data
+
+
+def whole_file(piece: FileSlice, encoding: str = UTF8) -> Iterator[Record]:
+    """The whole file as one record of its path below the raw folder, name, extension (both unpacked) and text.
+
+    Raises:
+        InputError: the file, unpacked, is longer than a record may be.
+    """
+    name = PurePosixPath(piece.path)
+    packed = name.suffix if name.suffix in COMPRESSED else ""
+    with piece.opened() as raw, compressed.damage(piece.uri):
+        with compressed.decompressed(raw, packed) if packed else nullcontext(raw) as file:
+            data = file.read(piece.longest + 1)
+        if len(data) > piece.longest and not piece.aside:
+            raise limits.too_long(piece.uri, piece.longest, "the file, which is one record,")
+    if len(data) > piece.longest:
+        yield 0, TOO_LONG
+        return
+    if packed:
+        name = name.with_suffix("")
+    try:
+        text = data.decode(encoding).removeprefix("\ufeff")
+    except UnicodeDecodeError:
+        yield 0, Malformed(f"invalid_{'utf8' if encoding == UTF8 else encoding.replace('-', '_')}")
+        return
+    yield 0, {"path": piece.path, "name": name.name, "extension": name.suffix.removeprefix("."), "text": text}
+
+
+def json_object(piece: FileSlice) -> Iterator[Record]:
+    """The whole file as one record."""
+    with piece.opened() as file:
+        data = file.read(piece.longest + 1)
+        if len(data) > piece.longest and not piece.aside:
+            raise limits.too_long(piece.uri, piece.longest, "the file, which is one record,")
+    yield 0, whole_json(data) if len(data) <= piece.longest else TOO_LONG
+
+
+def whole_json(data: bytes) -> Any:
+    """The JSON value of some bytes, or why they are not one; NaN and Infinity are not."""
+    try:
+        return json.loads(data.decode("utf-8"), parse_constant=_refuse_constant)
+    except UnicodeDecodeError:
+        return Malformed("invalid_utf8")
+    except (ValueError, RecursionError):
+        return Malformed("invalid_json")
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def csv_fields(piece: FileSlice) -> Iterator[Record]:
+    """The fields of each line after the first, which is a header."""
+    for number, fields in _csv(piece):
+        if number:
+            yield number, fields
+
+
+def csv_dicts(piece: FileSlice, source: Source) -> Iterator[Record]:
+    """Rows by the names in the header line. Empty lines are skipped; a row with another number of fields is malformed.
+
+    Raises:
+        InputError: the file is not CSV, a record is too long, or a column that is read is missing or exists twice.
+    """
+    dialect = source.dialect
+    header = list(dialect.header)
+    if header:
+        _check_columns(piece.uri, header, source)
+    elif piece.first:
+        with closing(_csv(piece.head(), source)) as beginning:
+            header = next(beginning)[1]
+    for number, fields in _csv(piece, source):
+        if number == 0 and not dialect.header:
+            if fields == TOO_LONG:
+                raise limits.too_long(piece.uri, piece.longest, "the header")
+            if isinstance(fields, Malformed):
+                said = _line_for(piece, source, "cp1252") if source.described_in else "correct the raw data"
+                encoding = dialect.encoding_in(piece.path)
+                name = "UTF-8" if encoding == UTF8 else encoding
+                raise InputError(f"the header is not {name}", where=piece.uri, hint=said)
+            header = fields
+            _refuse_other_delimiter(piece, header, source)
+            _check_columns(piece.uri, header, source)
+        elif isinstance(fields, Malformed):
+            yield number, fields
+        elif not fields:
+            continue  # an empty line
+        elif len(fields) != len(header):
+            yield number, Malformed("another_number_of_fields")
+        else:
+            yield number, dict(zip(header, fields, strict=True))
+
+
+def _refuse_other_delimiter(piece: FileSlice, header: list[str], source: Source) -> None:
+    """Raise InputError if the header is one column that has another delimiter in it."""
+    other = next((one for one in _DELIMITERS if header and one in header[0]), "")
+    if len(header) == 1 and other and source.described_in and header[0] not in source.fields:
+        raise InputError(
+            "the header is one column",
+            where=piece.uri,
+            got=header[0][:200],
+            expected=", ".join(source.fields),
+            hint=f"write in {source.described_in}: delimiter: {_DELIMITERS[other]}",
+        )
+
+
+def _csv(piece: FileSlice, source: Source | None = None) -> Generator[tuple[int, Any], None, None]:
+    csv.field_size_limit(max(piece.longest, limits.RECORD_BYTES) + 3 * _BUFFER if piece.aside else piece.longest)
+    dialect = source.dialect if source else Dialect()
+    with _text(piece, newline="", source=source) as (file, watch):
+        watch.what = "record"
+        between = dialect.between(suffix_of(piece.path))
+        thinned = _Thinned(file, watch, piece.longest, between + dialect.quote)
+        lines = thinned if piece.aside else file
+        if dialect.quote:
+            reader = csv.reader(lines, strict=True, delimiter=between, quotechar=dialect.quote)
+        else:
+            reader = csv.reader(lines, strict=True, delimiter=between, quoting=csv.QUOTE_NONE)
+        try:
+            for number, fields in enumerate(reader, piece.first):
+                watch.number = number
+                text = "".join(fields)
+                if thinned.is_long or (4 * len(text) > piece.longest and limits.is_longer(text, piece.longest)):
+                    if not piece.aside:
+                        raise watch.too_long(number)
+                    yield number, TOO_LONG
+                    continue
+                yield number, Malformed("invalid_utf8") if _undecoded(text) else fields
+        except csv.Error as error:
+            if "field limit" in str(error):
+                raise watch.too_long(watch.number + 1) from error
+            where = f"{piece.uri} line {piece.first + reader.line_num}"
+            hint = "if quotes are part of the texts, write quote: none in the YAML file" if dialect.quote else ""
+            raise InputError("not valid CSV", where=where, got=str(error), hint=hint) from error
+
+
+def line_pairs(piece: FileSlice, *, pair_empty_lines: bool) -> Iterator[Record]:
+    """(line, next line), each stripped; a last line without a partner is malformed.
+
+    After an empty line nobody can tell questions from answers, and nothing else would show it, so every later pair is
+    malformed. Empty lines at the end do no harm.
+
+    Args:
+        piece: of a text file.
+        pair_empty_lines: whether an empty line is a line like others, as in the reference.
+    """
+    question: str | None = None
+    empty = False
+    place = 0
+    quarter = piece.longest // 4  # no character has more than four bytes
+    with _text(replace(piece, aside=False), newline=None) as (file, watch):
+        for number, line in enumerate(file, piece.first):
+            watch.number = number
+            text = line.strip()
+            if not text and not pair_empty_lines:
+                empty = True
+                continue
+            if question is None:
+                question, place = text, number
+                continue
+            if len(question) + len(text) > quarter and limits.is_longer(question + text, piece.longest):
+                raise watch.too_long(number)
+            if empty:
+                yield place, Malformed("out_of_step_behind_an_empty_line")
+            elif _undecoded(question) or _undecoded(text):
+                yield place, Malformed("invalid_utf8")
+            else:
+                yield place, (question, text)
+            question = None
+        if question is not None:
+            # One line too many or too few, and nothing says where: any pair may be of two halves.
+            yield place, Malformed("question_without_answer", 1 if empty else place // 2 + 1)
+
+
+def tar_members(piece: FileSlice, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    """Regular files of a tar archive whose names are ``wanted``, in its order: name and content.
+
+    Raises:
+        InputError: the file is not an archive, damaged or cut, or a member is too long or sparse.
+    """
+    with piece.opened() as raw, compressed.damage(piece.uri):
+        for member, reader in compressed.tar_members(raw):
+            if member.issparse() and wanted(member.name):
+                raise InputError("a member is sparse", where=f"{piece.uri} member {member.name!r}", hint=_UNPACK)
+            if reader is not None and wanted(member.name):
+                if member.size > piece.longest:
+                    where = f"{piece.uri} member {member.name!r}"
+                    raise limits.too_long(where, piece.longest, "a member", got=f"{member.size} bytes")
+                yield member.name, reader.read()
+
+
+class _Thinned(Iterator[str]):
+    """The lines of a table, for its reader; of a record that is too long, in time, only what says where it ends.
+
+    Args:
+        file: the table.
+        watch: its reader says there which record it has read.
+        longest: characters of a record, with some room.
+        signs: the delimiter and the quote: any other character is like any other to the reader.
+    """
+
+    def __init__(self, file: io.TextIOWrapper, watch: _Watch, longest: int, signs: str) -> None:
+        self._file, self._watch, self._most = file, watch, longest + 2 * _BUFFER
+        self._others = re.compile(rf"[^\r\n{re.escape(signs)}]+")
+        self._before, self._taken = watch.number, 0
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the record that was read last is too long."""
+        return self._taken > self._most
+
+    def __next__(self) -> str:
+        if self._watch.number != self._before:
+            self._before, self._taken = self._watch.number, 0
+        parts = []
+        while part := self._file.readline(_BUFFER):
+            self._taken += len(part)
+            parts.append(self._others.sub("x", part) if self.is_long else part)
+            if part[-1] in "\r\n":
+                break
+        if not parts:
+            raise StopIteration
+        return "".join(parts)
+
+
+class _Watch(io.RawIOBase):
+    """The bytes of a piece, an error as soon as one record is longer than it may be.
+
+    Whoever reads the records says in ``number`` which one it has.
+    """
+
+    def __init__(self, file: Any, piece: FileSlice) -> None:
+        self._file, self._piece = file, piece
+        self._left = None if piece.stop is None else piece.stop - piece.start
+        if piece.start:
+            file.seek(piece.start)
+        self.number = self._before = piece.first - 1
+        self.what = "line"
+        self._taken = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if self.number != self._before:
+            self._before, self._taken = self.number, 0
+        # What was read ahead before the record began counts too.
+        if self._taken > self._piece.longest + 2 * _BUFFER and not self._piece.aside:
+            raise self.too_long(self.number + 1)
+        count: int = self._file.readinto(memoryview(buffer)[: self._left]) or 0
+        self._taken += count
+        if self._left is not None:
+            self._left -= count
+        return count
+
+    def too_long(self, number: int) -> InputError:
+        """What to raise for the record of this number."""
+        return limits.too_long(f"{self._piece.uri} {self.what} {number + 1}", self._piece.longest)
+
+
+class _Counted(io.RawIOBase):
+    """A decompressed file, an error as soon as it is too many times as long as the file."""
+
+    def __init__(self, file: Any, expanded: limits.Expansion) -> None:
+        self._file, self._expanded = file, expanded
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count: int = self._file.readinto(buffer) or 0
+        self._expanded.add(count)
+        return count
+
+
+@contextmanager
+def _stream(piece: FileSlice, encoding: str) -> Iterator[tuple[Any, FileSlice]]:
+    """A file decompressed and in UTF-8, and what of that the piece is."""
+    with piece.opened() as raw, compressed.damage(piece.uri), ExitStack() as stack:
+        suffix = PurePosixPath(piece.path).suffix
+        file: Any = raw
+        if suffix in COMPRESSED:
+            whole = stack.enter_context(compressed.decompressed(raw, suffix))
+            expanded = limits.Expansion(piece.uri, lambda: piece.size, piece.expansion)
+            file = io.BufferedReader(_Counted(whole, expanded), _BUFFER) if piece.size else whole
+        if encoding == UTF8:
+            yield file, piece
+        else:
+            yield io.BufferedReader(Recoded(file, piece, encoding), _BUFFER), replace(piece, start=0, stop=None)
+
+
+@contextmanager
+def _lines(piece: FileSlice, source: Source | None = None) -> Iterator[tuple[io.BufferedReader, _Watch]]:
+    """A file of lines, decompressed and in UTF-8, from the piece's start to its stop."""
+    encoding = source.dialect.encoding_in(piece.path) if source else UTF8
+    with _stream(piece, encoding) as (file, part):
+        lines, watch = _watched(file, part)
+        if source and source.described_in and part.start == 0 and lines.peek(2)[:2] in _UTF16:
+            hint = _line_for(piece, source, "utf-16")
+            raise InputError("the file is UTF-16", where=piece.uri, expected=encoding, hint=hint)
+        yield lines, watch
+
+
+def _watched(file: Any, piece: FileSlice) -> tuple[io.BufferedReader, _Watch]:
+    watch = _Watch(file, piece)
+    return io.BufferedReader(watch, _BUFFER), watch
+
+
+@contextmanager
+def _text(
+    piece: FileSlice, newline: str | None, source: Source | None = None
+) -> Iterator[tuple[io.TextIOWrapper, _Watch]]:
+    # Invalid UTF-8 becomes surrogates, so that one bad line does not end the file.
+    with _lines(piece, source) as (file, watch):
+        # Only the start of a file has a byte order mark.
+        encoding = "utf-8-sig" if newline == "" and piece.start == 0 else "utf-8"
+        yield io.TextIOWrapper(file, encoding=encoding, errors="surrogateescape", newline=newline), watch
+
+
+def _undecoded(text: str) -> bool:
+    return not text.isascii() and any("\udc80" <= character <= "\udcff" for character in text)

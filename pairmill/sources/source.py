@@ -1,0 +1,378 @@
+"""What a source is: where it comes from, which raw files make which output, and one pure function per record."""
+
+from __future__ import annotations
+
+import reprlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from pairmill.engine.options import Profile
+from pairmill.formats.rows import Row
+from pairmill.sources.card import hub_split
+from pairmill.sources.dialect import Dialect
+from pairmill.sources.names import safe_name
+from pairmill.sources.origin import Origin
+from pairmill.sources.quirks import QUIRKS, Quirks
+from pairmill.sources.splits import SourceOptions, SplitOptions, files_by_split
+
+if TYPE_CHECKING:
+    from pairmill.formats.slices import FileSlice
+    from pairmill.sources.missing_paths import Watched
+
+
+@dataclass(frozen=True)
+class Drop:
+    """A record that gives no row. ``reason`` is a short snake_case name under which it is counted."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Malformed(Drop):
+    """A record that breaks its source's promise: it is put aside under ``rejects/``, and too many fail the stage.
+
+    Args:
+        reason: as above.
+        weight: how many records it counts as when malformed records are too many. 0: the published data set is known
+            to contain such records. More than 1: others may be wrong too, without showing it.
+    """
+
+    weight: int = 1
+
+
+@dataclass(frozen=True)
+class WrongAttribute(Malformed):
+    """A record with an attribute of another type than its declaration says.
+
+    Args:
+        name: of the attribute.
+        value: what was found.
+    """
+
+    name: str = ""
+    value: Any = None
+
+
+class MalformedRecord(Exception):
+    """Raised within ``parse`` for a malformed record, instead of returning :class:`Malformed`."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.why = Malformed(reason)
+
+
+TOO_LONG = Malformed("record_too_long", 0)
+"""What readers give for a record of more than ``max_record_bytes`` where such records are put aside, as was asked."""
+WITHHELD = "withheld_split"
+"""The reason under which records of splits that are not trained on are counted."""
+
+
+class Note(NamedTuple):
+    """Something that happened to a record that is kept, counted beside its rows."""
+
+    what: str
+    times: int
+
+
+FURTHER_TURNS = "further_turns"
+"""The note for a conversation: its turns (a request and its answer) after the one that makes the row."""
+
+
+ANSWERS = "answers"
+"""The note of every chat, kept or not: how many answers it has. Each of them is a row or a drop beside it."""
+
+
+class Written(NamedTuple):
+    """What a chat template wrote itself around the texts of a record: pieces of text, without the record's own."""
+
+    texts: frozenset[str]
+
+
+class Finding(NamedTuple):
+    """What a person is told about a malformed record.
+
+    Args:
+        found: what was there instead; empty = nothing that can be shown.
+        write: the line of the source's description that takes such records, or leaves them out; empty = none does.
+    """
+
+    found: str
+    write: str = ""
+
+
+class Labelled(NamedTuple):
+    """A row, and the label of the output that it belongs to, if a unit has one output per label."""
+
+    label: str
+    row: Row
+
+
+Part = Row | Labelled | Drop | Note | Written
+Parsed = Row | Labelled | Drop | Sequence[Part]
+"""What ``parse`` returns. The rows of a sequence are written. A drop or a note beside a row is noted; drops alone drop
+the record."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Raw files that make outputs which no other unit writes to.
+
+    Args:
+        output: path of the output. With ``{}`` in it there is one output per label (:class:`Labelled`), made of the
+            rows of that label in the order of ``files``.
+        files: paths below the source's raw folder, in the order of the rows.
+        withheld: further files, of splits that are not trained on: their records are counted and dropped.
+        tag: what ``parse`` has to know about the unit.
+        labels: labels that have an output even without a row.
+    """
+
+    output: str
+    files: tuple[str, ...]
+    withheld: tuple[str, ...] = ()
+    tag: str = ""
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Context:
+    """What ``parse`` knows beside the record."""
+
+    profile: Profile
+    tag: str = ""
+
+    @cached_property
+    def quirks(self) -> Quirks:
+        """The defects of the reference to reproduce."""
+        return QUIRKS[self.profile]
+
+
+@dataclass(frozen=True)
+class OutputFormat:
+    """How a source's outputs are written, where the reference has a way of its own.
+
+    Args:
+        fields: order of the keys or columns; empty = as usual for the format.
+        large: Arrow type large_string instead of string, and Zstandard instead of Snappy.
+    """
+
+    fields: tuple[str, ...] = ()
+    large: bool = False
+
+
+Record = tuple[int | str, Any]
+"""The place of a record in its file (0-based row or line, or the name of an archive's member), and the record."""
+
+
+def parse_record(source: Source, record: Any, context: Context) -> Parsed:
+    """What a source makes of a record, as its reader gave it."""
+    if isinstance(record, Malformed):
+        return record
+    try:
+        return source.parse(record, context)
+    except MalformedRecord as error:
+        return error.why
+
+
+def checked(parsed: Parsed, profile: Profile, *, documents: bool = False) -> tuple[list[tuple[str, Row]], list[Drop]]:
+    """The rows of a parsed record with their labels, and its drops, after the rules that hold for every source.
+
+    The default profile writes no row without text: nobody can learn from an empty response, and the next stage reads
+    a null as one. Text with an unpaired surrogate cannot be written in either profile.
+    """
+    found: list[tuple[str, Row]] = []
+    drops: list[Drop] = []
+    for part in parts_of(parsed):
+        if isinstance(part, Note | Written):
+            continue
+        if isinstance(part, Drop):
+            drops.append(part)
+            continue
+        label, row = part if isinstance(part, Labelled) else ("", part)
+        problem = None if is_complete(row, documents=documents) else _problem(row, QUIRKS[profile], documents)
+        if problem is None:
+            found.append((label, row))
+        elif isinstance(problem, Malformed):
+            return [], [problem]
+        else:
+            drops.append(problem)
+    return found, drops
+
+
+def parts_of(parsed: Parsed) -> Sequence[Part]:
+    """What ``parse`` returned, as a sequence."""
+    return [parsed] if isinstance(parsed, Row | Labelled | Drop) else parsed
+
+
+def is_complete(row: Row, *, documents: bool = False) -> bool:
+    """Whether both texts are present, are more than white space, and are valid Unicode.
+
+    A row of ``documents`` has an empty instruction, and its response is the document.
+    """
+    _, instruction, response = row
+    if documents and instruction == "":
+        return bool(response and _has_text(response))
+    return bool(instruction and response and _has_text(instruction) and _has_text(response))
+
+
+_SHOWN = 120
+_BRIEF = reprlib.Repr()
+_BRIEF.maxlevel, _BRIEF.maxdict, _BRIEF.maxlist, _BRIEF.maxstring = 3, 8, 4, _SHOWN // 2
+
+
+def shown(value: Any) -> str:
+    """The beginning of a value as Python writes it, without writing out a long one."""
+    text = _BRIEF.repr(value)
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+
+
+def writable(text: str) -> str:
+    """Text with escapes for what is not Unicode."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _has_text(text: str) -> bool:
+    if text.isspace():
+        return False
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            return False
+    return True
+
+
+def _problem(row: Row, quirks: Quirks, documents: bool) -> Drop | None:
+    texts = [("instruction", row.instruction), ("response", row.response)]
+    if documents and row.instruction == "":
+        texts = [("text", row.response)]
+    for name, text in texts:
+        if text is None:
+            if not quirks.write_nulls:
+                return Malformed(f"null_{name}")
+        elif not text or text.isspace():
+            if not quirks.write_empty_texts:
+                return Drop(f"empty_{name}")
+        elif not _has_text(text):
+            return Malformed("unpaired_surrogate")
+    return None
+
+
+class Source(ABC):
+    """A data set. It has one instance, without state; its one file says everything about it."""
+
+    name: ClassVar[str]
+    """Name of the source and of its folder below ``raw``."""
+    version: ClassVar[int] = 1
+    """Raised when the same raw file gives other rows than before."""
+    origin: ClassVar[Origin]
+    licence: ClassVar[str]
+    """SPDX identifier, or the name that the publisher gives it."""
+    citation: ClassVar[str]
+    """Authors, title, year, where."""
+    output: ClassVar[str] = ""
+    """Path of the one output, or with ``{}`` of one per label. Sources with several units override :meth:`units`."""
+    format: ClassVar[OutputFormat] = OutputFormat()
+    labels: ClassVar[tuple[str, ...]] = ()
+    """Labels that have an output even without a row."""
+    splits: ClassVar[tuple[str, ...]] = ("train",)
+    """Splits on the Hub that are read, in this order."""
+    config: ClassVar[str] = "default"
+    """Configuration on the Hub."""
+    options: ClassVar[type[SourceOptions]] = SourceOptions
+    """:class:`pairmill.sources.splits.SplitOptions` where not all of ``splits`` are trained on."""
+    fields: ClassVar[tuple[str, ...]] = ()
+    """Fields that ``parse`` reads. Of Parquet only these columns are read, and they must exist. Empty: all."""
+    optional: ClassVar[tuple[str, ...]] = ()
+    """Further fields, read if they exist."""
+    counted: ClassVar[tuple[str, ...]] = ()
+    """Further fields of which only is counted how many records have them."""
+    described_in: ClassVar[str] = ""
+    """URI of the file that describes the source; empty: its class does."""
+    watched: ClassVar[tuple[Watched, ...]] = ()
+    """Paths that at least one record of the source must have."""
+    lines_per_record: ClassVar[int] = 1
+    """Of a file of lines: large files are cut between records."""
+    dialect: ClassVar[Dialect] = Dialect()
+    """How its text files are written."""
+    tags: ClassVar[Mapping[str, str]] = {}
+    """Its own condition tags, beside those that every tokenizer has, and their tokens."""
+    documents: ClassVar[bool] = False
+    """Whether its rows are documents: the response is the text, and the instruction is empty."""
+    whole_files: ClassVar[bool] = False
+    """Whether each file is one record, so that no file is cut."""
+    answers: ClassVar[str] = ""
+    """Of chats: which answers make rows, ``all`` or ``last``."""
+    attributes: ClassVar[Mapping[str, str]] = {}
+    """Type by name of what is written beside its rows (:mod:`pairmill.formats.attributes`), in the order of columns."""
+    limit: ClassVar[int] = 0
+    """The first this many records are read; 0 = all."""
+    by_name_only: ClassVar[bool] = False
+    """Whether ``all`` leaves it out where it would be downloaded: it takes terabytes."""
+
+    def identify(self) -> object:
+        """Return what a shard that has the source as a field is keyed by."""
+        return [self.name, self.version, self.lines_per_record]
+
+    def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
+        """Units of the raw files (sorted paths). ``card`` is the text of README.md beside them, or empty."""
+        if isinstance(options, SplitOptions):
+            taken, withheld = files_by_split(files, card, self.splits, options, profile, self.config)
+            return [Unit(self.output, taken, withheld, labels=self.labels)]
+        taken = tuple(path for split in self.splits for path in hub_split(files, card, split, self.config))
+        return [Unit(self.output, taken, labels=self.labels)]
+
+    @abstractmethod
+    def parse(self, record: Any, context: Context) -> Parsed:
+        """The rows of one raw record. A pure function.
+
+        Raises:
+            MalformedRecord: as returning Malformed does; the functions of :mod:`pairmill.sources.fields` raise it.
+        """
+
+    def attributes_of(self, record: Any, context: Context) -> Mapping[str, Any]:
+        """The values of ``attributes`` for all rows of a raw record; None or absent = no value. A pure function.
+
+        Values are converted as :mod:`pairmill.sources.attributes` says; one that cannot be makes the record malformed.
+
+        Raises:
+            MalformedRecord: as in ``parse``.
+        """
+        return {}
+
+    def first_question(self, record: Any, rows: Sequence[Row]) -> str:
+        """What decides whether a record is held out: the first question that is asked in it, or a document's text.
+
+        Args:
+            record: as ``parse`` takes it.
+            rows: all rows of the record, at least one.
+        """
+        return rows[0].instruction or rows[0].response or ""
+
+    def explain(self, record: Any, why: Malformed) -> Finding:
+        """What is wrong with a malformed record, in words. Called once per reason and shard."""
+        return Finding(shown(why.value if isinstance(why, WrongAttribute) else record))
+
+    def answering(self, answers: str) -> Source:
+        """The source with other ``answers``, if its records are chats; itself if they are not, or for an empty text."""
+        return self
+
+    def explain_unread(self, why: Malformed) -> Finding:
+        """The same of a record that could not be read."""
+        return Finding("more bytes than max_record_bytes" if why == TOO_LONG else "")
+
+    def read(self, piece: FileSlice, profile: Profile) -> Iterator[Record]:
+        """The records of a piece of a raw file, by the file's extension."""
+        from pairmill.sources.readers import read
+
+        return read(piece, self)
+
+    def joined(self, records: Iterator[Record], context: Context) -> Iterator[Record]:
+        """What ``parse`` gets of the records of a piece of a file: each, unless the source joins consecutive ones."""
+        return records
+
+    def file_name(self, label: str, profile: Profile) -> str:
+        """What replaces ``{}`` in a unit's output."""
+        return safe_name(label)

@@ -1,0 +1,84 @@
+"""The account of the answers of chats: each of them is a row, or is skipped for a reason; and what templates wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+from pairmill.errors import InternalError
+from pairmill.sources.source import ANSWERS, Drop, Note, Parsed, Written, parts_of, writable
+
+MAX_WRITTEN = 1 << 18
+"""Characters that are kept of what a template wrote: one that numbers its lines writes others for each chat."""
+
+
+class Answers:
+    """Counts the answers of a shard's records. Records that ``where`` leaves out, or that have no list, have none."""
+
+    def __init__(self) -> None:
+        self.found = self.rows = 0
+        self.skipped: dict[str, int] = {}
+        self.written: set[str] = set()
+        self._left = MAX_WRITTEN
+
+    def add(self, parsed: Parsed, rows: int, drops: Sequence[Drop]) -> None:
+        """Count those of a record that gave ``rows`` rows and ``drops``."""
+        notes = [part for part in parts_of(parsed) if isinstance(part, Note) and part.what == ANSWERS]
+        if not notes:
+            return
+        found = notes[0].times
+        self.found += found
+        self.rows += rows
+        # A record that is dropped as a whole, by a rule for all sources, is so for all of its answers.
+        reasons = [drop.reason for drop in drops] if len(drops) + rows == found else [drops[0].reason] * found
+        for reason in reasons:
+            self.skipped[reason] = self.skipped.get(reason, 0) + 1
+        for part in parts_of(parsed):
+            if isinstance(part, Written):
+                self._keep(sorted(part.texts - self.written))
+
+    def _keep(self, texts: Iterable[str]) -> None:
+        for text in map(writable, texts):
+            if len(text) <= self._left:
+                self._left -= len(text)
+                self.written.add(text)
+
+    def summary(self) -> dict[str, Any]:
+        """What the shard's record says; empty if no record was a chat."""
+        if not self.found and not self.skipped:
+            return {}
+        written = {"written": sorted(self.written)} if self.written else {}
+        return {"found": self.found, "rows": self.rows, "skipped": self.skipped, **written}
+
+
+def written_by(shards: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """What the template of a source wrote in its shards, sorted."""
+    texts = sorted({text for one in shards for text in one.get("written", ())})
+    ends = list(accumulate(map(len, texts)))
+    return tuple(text for text, end in zip(texts, ends, strict=True) if end <= MAX_WRITTEN)
+
+
+def total(shards: Iterable[Mapping[str, Any]], source: str) -> dict[str, Any]:
+    """The sums over the shards of a source; empty for a source without chats.
+
+    Raises:
+        InternalError: answers were lost or counted twice.
+    """
+    found = rows = 0
+    skipped: dict[str, int] = {}
+    for one in shards:
+        if one:
+            found += one["found"]
+            rows += one["rows"]
+            for reason, count in one["skipped"].items():
+                skipped[reason] = skipped.get(reason, 0) + count
+    if found != rows + sum(skipped.values()):
+        raise InternalError(
+            "answers of chats were lost or counted twice",
+            where=source,
+            got=f"{found} answers, {rows} rows, {sum(skipped.values())} skipped",
+            expected="answers = rows + skipped",
+            hint="this is a defect of pairmill, please report it",
+        )
+    return {"found": found, "rows": rows, "skipped": dict(sorted(skipped.items()))} if found else {}

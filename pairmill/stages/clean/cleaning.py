@@ -1,0 +1,370 @@
+"""Cleaning: a shard turns pieces of one source's raw files into rows, every record accounted for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from pairmill.engine.content import Content
+from pairmill.engine.manifest import Ledger
+from pairmill.engine.stage import Shard, ShardRecord, ShardResult
+from pairmill.engine.writer import Writer
+from pairmill.formats import attributes, limits
+from pairmill.formats.rows import Row
+from pairmill.formats.slices import FileSlice
+from pairmill.sources.attributes import size_of, values_of
+from pairmill.sources.card import suffix_of
+from pairmill.sources.dialect import UTF8
+from pairmill.sources.missing_paths import Watch
+from pairmill.sources.recode import is_utf8
+from pairmill.sources.source import (
+    ANSWERS,
+    WITHHELD,
+    Context,
+    Malformed,
+    MalformedRecord,
+    Note,
+    Source,
+    checked,
+    is_complete,
+    parse_record,
+    parts_of,
+    writable,
+)
+from pairmill.stages.clean.answers import Answers
+from pairmill.stages.clean.config import CleanConfig
+from pairmill.stages.clean.holdout import hash_of
+from pairmill.stages.clean.limited import Beginning, count_of, records_of
+from pairmill.stages.clean.sink import ATTRIBUTES, HASHES, SEGMENTS, Beside, Segments, Sink, task_of
+from pairmill.stages.clean.tally import AttributesTally
+
+SAMPLES = 3
+_SAMPLE_TEXT = 600
+_NAMED, _FILES = 3, 100
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What cleaning needs: the stage's options, and the sources by name."""
+
+    config: CleanConfig
+    by_name: Mapping[str, Source]
+
+
+@dataclass
+class Cleaned:
+    """The data of a shard's record.
+
+    Args:
+        source: its name.
+        output: the output's path, with ``{}`` for the label; empty = no row is kept.
+        rejects: malformed records.
+        refused: how many of them count against the limit.
+        reject_file: their file, below the shard's folder.
+        reasons: by reason: how many records, how many count against the limit, the first one with what was found, and
+            how many are in each of the first hundred files.
+        samples: some rows.
+        missed: see :class:`pairmill.sources.missing_paths.Watch`.
+        instruction_bits: rows by the bit length of their instruction's number of characters.
+        response_bits: the same of responses.
+        segments: where the rows of each label are, where several shards share outputs. Pairs, because a record's keys
+            are sorted, and the order in which labels were first seen counts.
+        outputs: rows by path of the output that the shard wrote itself.
+        attributes: segments of the attributes by label; one for each segment of rows.
+        hashes: the same of the hashes that decide which rows are held out, 8 bytes a row.
+        said: what :class:`pairmill.stages.clean.tally.AttributesTally` says of the attributes.
+        misread: by file: records that are UTF-8 and were read in another encoding; of the first hundred such files.
+        answers: of chats: how many answers were found, how many are rows, and how many were skipped by reason.
+    """
+
+    source: str
+    output: str
+    rejects: int
+    refused: int
+    reject_file: str
+    reasons: dict[str, dict[str, Any]]
+    samples: list[dict[str, str]]
+    missed: Any
+    instruction_bits: list[int]
+    response_bits: list[int]
+    segments: list[tuple[str, Segments]] | None = None
+    outputs: dict[str, int] = field(default_factory=dict)
+    attributes: list[tuple[str, Segments]] | None = None
+    hashes: list[tuple[str, Segments]] | None = None
+    said: dict[str, dict[str, Any]] = field(default_factory=dict)
+    answers: dict[str, Any] = field(default_factory=dict)
+    misread: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CleanPieces(Shard[Sources], reads=("profile",)):
+    """Cleans pieces of one unit, in order.
+
+    Args:
+        source: name of the source; ``version`` is its own.
+        streamed: whether its files were streamed from the Hub: readers look at it.
+        attributes: name and type of each attribute of its rows.
+        output: path of the output, with ``{}`` for the label; empty = no row is kept.
+        tag, labels: of the unit.
+        pieces: what is cleaned.
+        withheld: what is counted and dropped.
+        paths: of both, below the raw folder.
+        segmented: whether rows are written as segments.
+        rejects: path of the file of malformed records.
+        hashed: whether rows get the hashes that decide what is held out.
+        unicode: the version of Python's own tables, which say where words end and what white space is.
+    """
+
+    work = "clean files"
+
+    source: str
+    version: int
+    streamed: bool
+    attributes: tuple[tuple[str, str], ...]
+    output: str
+    tag: str
+    labels: tuple[str, ...]
+    pieces: tuple[FileSlice, ...]
+    withheld: tuple[FileSlice, ...]
+    paths: tuple[str, ...]
+    segmented: bool
+    rejects: str
+    hashed: bool
+    unicode: str
+
+    def random_access(self) -> Mapping[str, Content]:
+        pieces = (*self.pieces, *self.withheld)
+        return {
+            piece.uri: piece.content
+            for piece in pieces
+            if suffix_of(piece.path) == ".parquet" or isinstance(piece, Beginning)
+        }
+
+    def run(self, context: Sources, out: Writer) -> ShardResult:
+        source, profile = context.by_name[self.source], context.config.profile
+        of_rows = Context(profile, self.tag)
+        where = ", ".join(piece.uri for piece in self.pieces[:_NAMED]) + ", …" * (len(self.pieces) > _NAMED)
+        expanded = limits.Expansion(where, lambda: self.size, context.config.max_expansion)
+        ledger, tally, watch = Ledger(), _Tally(source, expanded), Watch(source.watched)
+        answers = Answers()
+        rejects = _Rejects(out, self, source)
+        for piece in self.withheld:
+            ledger.rows_in += count_of(piece, source, profile)
+        if ledger.rows_in:
+            ledger.drop(WITHHELD, ledger.rows_in)
+        with ExitStack() as stack:
+            stack.enter_context(rejects)
+            if self.output:
+                path, task = (SEGMENTS, "") if self.segmented else (self.output, task_of(self.output))
+                beside = Beside(source.attributes)
+                if source.attributes:
+                    place = ATTRIBUTES if self.segmented else attributes.path_of(task)
+                    made = stack.enter_context(out.create(place, scratch=self.segmented))
+                    beside = replace(beside, attributes=made)
+                if self.hashed:
+                    beside = replace(beside, hashes=stack.enter_context(out.create(HASHES, scratch=True)))
+                sink = stack.enter_context(
+                    Sink(
+                        stack.enter_context(out.create(path, task=task, scratch=self.segmented)),
+                        self.output,
+                        source.format,
+                        segmented=self.segmented,
+                        null_type_if_empty=of_rows.quirks.null_type_columns and not source.format.large,
+                        labels=self.labels,
+                        beside=beside,
+                    )
+                )
+                for piece in self.pieces:
+                    _clean(source, piece, of_rows, sink, ledger, tally, watch, rejects, answers, hashed=self.hashed)
+        segments, of_attributes, hashes = sink.segments() if self.output else (None, None, None)
+        data = Cleaned(
+            self.source,
+            self.output,
+            rejects.count,
+            rejects.refused,
+            self.rejects,
+            rejects.reasons,
+            tally.samples,
+            watch.missed(),
+            tally.instruction_bits,
+            tally.response_bits,
+            segments,
+            {self.output: ledger.rows_out} if self.output and not self.segmented else {},
+            of_attributes,
+            hashes,
+            tally.attributes.said(),
+            answers.summary(),
+            rejects.misread,
+        )
+        return ShardResult(ledger, asdict(data))
+
+
+@dataclass
+class _Tally:
+    """Statistics of a shard's rows: lengths in characters by power of two, and a few rows as samples."""
+
+    source: Source
+    expanded: limits.Expansion
+    instruction_bits: list[int] = field(default_factory=lambda: [0] * 40)
+    response_bits: list[int] = field(default_factory=lambda: [0] * 40)
+    samples: list[dict[str, str]] = field(default_factory=list)
+    _next_sample: int = 1
+
+    def __post_init__(self) -> None:
+        self.attributes = AttributesTally(self.source.attributes)
+
+    def add(self, number: int, row: Row) -> int:
+        """Count the ``number``-th row; returns its characters."""
+        instruction, response = len(row.instruction or ""), len(row.response or "")
+        self.instruction_bits[instruction.bit_length()] += 1
+        self.response_bits[response.bit_length()] += 1
+        if number == self._next_sample:
+            # Rows 1, 4, 13, 40, …: spread over a file of any length without a draw per row, odd and even in turn.
+            self._next_sample = 3 * self._next_sample + 1
+            self.samples.append({name: (text or "")[:_SAMPLE_TEXT] for name, text in row._asdict().items()})
+            del self.samples[:-SAMPLES]
+        self.expanded.add(instruction + response)
+        return instruction + response
+
+
+def _clean(
+    source: Source,
+    piece: FileSlice,
+    context: Context,
+    sink: Sink,
+    ledger: Ledger,
+    tally: _Tally,
+    watch: Watch,
+    rejects: _Rejects,
+    answers: Answers,
+    *,
+    hashed: bool,
+) -> None:
+    profile, add, measure, documents = context.profile, sink.add, tally.add, source.documents
+    plain = not source.attributes and not hashed
+    look, sought = watch.look, watch.open
+    encoding = UTF8 if suffix_of(piece.path) == ".parquet" else source.dialect.encoding_in(piece.path)
+    for place, record in source.joined(records_of(piece, source, profile), context):
+        ledger.rows_in += 1
+        # The path of a file that is one record is no part of it.
+        if encoding != UTF8 and is_utf8(
+            record["text"] if source.whole_files and type(record) is dict else record, encoding
+        ):
+            rejects.note_misread(piece)
+            ledger.note(f"utf8_read_as_{encoding}")
+        if sought:
+            look(record)
+        parsed = parse_record(source, record, context)
+        # Most records: this is the inner loop of the stage.
+        if plain and type(parsed) is Row and is_complete(parsed, documents=documents):
+            ledger.rows_kept += 1
+            ledger.rows_out += 1
+            add("", parsed, measure(ledger.rows_out, parsed))
+            continue
+        found, drops = checked(parsed, profile, documents=documents)
+        values: tuple[Any, ...] | Malformed = ()
+        if found and source.attributes:
+            values = _values_of(source, record, context)
+            if isinstance(values, Malformed):
+                found, drops = [], [values]
+        if source.answers:
+            answers.add(parsed, len(found), drops)
+        if found:
+            assert not isinstance(values, Malformed)
+            more = size_of(values) if values else 0
+            draw = hash_of(source, record, [row for _, row in found]) if hashed else 0
+            tally.attributes.add(values, len(found))
+            ledger.rows_kept += 1
+            for label, row in found:
+                ledger.rows_out += 1
+                add(label, row, measure(ledger.rows_out, row) + more, values, draw)
+            for drop in drops:
+                ledger.note(f"{drop.reason} (one answer left out)")
+            for part in parts_of(parsed):
+                if isinstance(part, Note) and part.what != ANSWERS:
+                    ledger.note(part.what, part.times)
+        else:
+            drop = drops[0]
+            ledger.drop(drop.reason)
+            if isinstance(drop, Malformed):
+                rejects.add(piece, place, drop, record)
+
+
+def _values_of(source: Source, record: Any, context: Context) -> tuple[Any, ...] | Malformed:
+    try:
+        return values_of(source, record, context)
+    except MalformedRecord as error:
+        return error.why
+
+
+class _Rejects:
+    """The file of malformed records, made when the first one comes."""
+
+    def __init__(self, out: Writer, work: CleanPieces, source: Source) -> None:
+        self._out, self._work, self._source = out, work, source
+        self._stack = ExitStack()
+        self._file: Any = None
+        self.count = self.refused = 0
+        self.misread: dict[str, int] = {}
+        self.reasons: dict[str, dict[str, Any]] = {}
+        """As in :class:`Cleaned`."""
+
+    def add(self, piece: FileSlice, place: int | str, why: Malformed, record: Any) -> None:
+        """Put a record aside."""
+        if self._file is None:
+            local = self._stack.enter_context(self._out.create(self._work.rejects))
+            self._file = self._stack.enter_context(local.open("w", encoding="utf-8"))
+        path = f"{self._work.source}/{piece.path}"
+        # Readers count from 0; people and editors count from 1.
+        row = place + 1 if isinstance(place, int) else None
+        where = writable(f"member {place}" if row is None else f"row {row}")
+        unread = isinstance(record, Malformed)
+        self.count += 1
+        self.refused += why.weight
+        if why.reason not in self.reasons:
+            finding = self._source.explain_unread(why) if unread else self._source.explain(record, why)
+            self.reasons[why.reason] = {
+                "count": 0,
+                "refused": 0,
+                "file": path,
+                "place": where,
+                "found": writable(finding.found),
+                "write": writable(finding.write),
+                "files": {},
+            }
+        files = self.reasons[why.reason]["files"]
+        if piece.path in files or len(files) < _FILES:
+            files[piece.path] = files.get(piece.path, 0) + 1
+        self.reasons[why.reason]["count"] += 1
+        self.reasons[why.reason]["refused"] += why.weight
+        line = {
+            "file": path,
+            "row": row,
+            "place": where,
+            "reason": why.reason,
+            "record": None if unread else repr(record)[:2000],
+        }
+        # A text that is not valid Unicode can only be written with escapes.
+        self._file.write(json.dumps(line, ensure_ascii=True) + "\n")
+
+    def note_misread(self, piece: FileSlice) -> None:
+        """Count a record that is not malformed, and was read in another encoding than it is in."""
+        if piece.path in self.misread or len(self.misread) < _FILES:
+            self.misread[piece.path] = self.misread.get(piece.path, 0) + 1
+
+    def __enter__(self) -> _Rejects:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
+
+
+def by_source(records: Sequence[ShardRecord]) -> dict[str, Ledger]:
+    """The ledger of each source."""
+    found: dict[str, Ledger] = {}
+    for record in records:
+        found.setdefault(record.read(Cleaned).source, Ledger()).add(record.ledger)
+    return found

@@ -1,0 +1,362 @@
+"""The clean stage: raw records → rows, every record accounted for.
+
+A shard is a piece of a source's raw files. If one shard makes an output, it writes the output. If several shards or
+labels share outputs, shards write segments, and a second round merges them (:mod:`pairmill.stages.clean.merge`).
+"""
+
+from __future__ import annotations
+
+import logging
+import unicodedata
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pairmill import storage
+from pairmill.engine import conditions, written_texts
+from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
+from pairmill.engine.options import list_item
+from pairmill.engine.stage import GivenResult, Outputs, Rounds, Shard, ShardRecord, Stage, StagePlan
+from pairmill.engine.writer import Writer
+from pairmill.engine.written_texts import WrittenTexts
+from pairmill.errors import InputError, InternalError, UsageError
+from pairmill.formats.slices import FileSlice, Slicing, grouped
+from pairmill.log import event
+from pairmill.report.model import Report
+from pairmill.sources import raw
+from pairmill.sources.extracts import described, least
+from pairmill.sources.origin import Given, HubRows
+from pairmill.sources.raw import RawFolder
+from pairmill.sources.registry import chosen, is_file
+from pairmill.sources.source import Source, Unit
+from pairmill.sources.tags import asked_for
+from pairmill.stages.clean import answers, merge, tally
+from pairmill.stages.clean.cleaning import SAMPLES, Cleaned, CleanPieces, Sources, by_source
+from pairmill.stages.clean.config import REJECT, CleanConfig, build_options
+from pairmill.stages.clean.holdout import NOTE
+from pairmill.stages.clean.limited import Beginning, first_of
+from pairmill.stages.clean.malformed import reasons_of, refuse_malformed
+from pairmill.stages.clean.merge import Merged
+from pairmill.stages.clean.report import report_of
+from pairmill.stages.clean.sink import SCRATCH, task_of
+
+_FILES_PER_SHARD = 4096
+_LONG = "on_long_record"
+# A slice is enough work to be worth a shard, and little enough that sixteen cores share a gigabyte.
+SLICING = Slicing(64 << 20, open_from=128 << 20)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CleanPlan(StagePlan[Sources]):
+    """Args: about: what manifests say of each source; conditions: their own tags, as the manifest's data has them."""
+
+    shards: list[CleanPieces]
+    about: dict[str, dict[str, Any]]
+    conditions: dict[str, Any]
+
+
+class Clean(Stage[CleanConfig, CleanPlan]):
+    """Round 1 cleans raw files, about 64 MiB to a shard; round 2 merges what several shards wrote of one output."""
+
+    name: ClassVar[str] = "clean"
+    output_in_list: ClassVar[bool] = True
+    version: ClassVar[int] = 4
+    round_count: ClassVar[int] = 2
+    history: ClassVar[dict[int, str]] = {
+        2: "large files are cleaned in pieces now, and put together anew",
+        3: "one was kept when a data set's card gave its files to other splits, in another order or at another "
+        "revision, when CSV was read otherwise, and when a raw file changed while it was read",
+        4: "damage of records and files of shards could go unseen; what chat templates write, and what chats leave "
+        "out, is recorded",
+    }
+    config = CleanConfig
+
+    def given(self, config: CleanConfig) -> GivenResult | None:
+        if config.tokenized:
+            return GivenResult("tokenized")
+        if config.sources:
+            return None
+        from pairmill.formats import given
+
+        return given.passed_on("rows", config.rows, within=True)
+
+    def outputs(self, config: CleanConfig, manifest: Manifest, folder: str) -> Outputs:
+        """Return the rows that were given, and the stage's own: the next stages read both."""
+        from pairmill.formats import given
+
+        places = [uri for place in given.list_of(config.rows, "rows") for uri in given.rows_at(place, check=False).uris]
+        output = ",".join(map(list_item, [*places, folder]))
+        return Outputs(output, manifest.ledger.rows_out, printed=[output if config.rows else folder])
+
+    def plan(self, config: CleanConfig) -> CleanPlan:
+        shards: list[CleanPieces] = []
+        refs: list[InputRef] = []
+        sources: dict[str, Source] = {}
+        about: dict[str, dict[str, Any]] = {}
+        makers: dict[str, str] = {}
+        # Sorted: the order in which sources were named is not content.
+        chosen_ones = [(source.answering(config.turns), folder) for source, folder in _chosen(config)]
+        for source, folder in sorted(chosen_ones, key=lambda pair: pair[0].name):
+            options = build_options(source.options, source.name, config.options_of(source.name))
+            if source.name in config.sources and options != (named := options.when_named()):
+                options = named
+                event(
+                    f"clean: {source.name} is a benchmark's test split; it was named, so it is trained on: "
+                    "do not measure a model with it",
+                    level=logging.WARNING,
+                    source=source.name,
+                )
+            units = source.units(folder.listed(), folder.card(), config.profile, options)
+            firsts: Mapping[str, int] = {}
+            limit = least(config.limit, source.limit, folder.extract.limit if folder.extract else 0)
+            if limit:
+                units, firsts = first_of(units, folder, source, config.profile, limit)
+                event(f"clean: {described(limit)} of {source.name}", source=source.name, limit=limit)
+            units = [unit for unit in units if unit.files or unit.withheld]
+            if not units:
+                raise InputError(
+                    f"no file of {source.name}",
+                    where=folder.uri,
+                    got=", ".join(sorted(folder.sizes)[:5]) or "an empty folder",
+                    expected="those that its declaration names (docs/sources.md)",
+                    hint="unpack an archive with: pairmill fetch raw=…",
+                )
+            for output in (unit.output for unit in units):
+                other = makers.setdefault(output, source.name)
+                if other != source.name:
+                    raise UsageError("two sources have the same output", where=output, got=f"{other} and {source.name}")
+            outputs = [unit.output for unit in units]
+            for path in sorted({path for path in outputs if outputs.count(path) > 1}):
+                raise InputError(
+                    f"two raw files have the same output, {path}", where=folder.uri, hint="rename or remove one"
+                )
+            folder.digest([path for unit in units for path in (*unit.files, *unit.withheld)], verify=config.verify)
+            for unit in units:
+                shards += self._shards(config, source, folder, unit, firsts)
+            sources[source.name] = source
+            # The declaration may have been corrected since the fetch.
+            about[source.name] = {**folder.about, "licence": source.licence, "citation": source.citation}
+            if limit:
+                about[source.name]["extract"] = described(limit)
+            taken = sorted({path for unit in units for path in (*unit.files, *unit.withheld)})
+            refs.append(InputRef(source.name, content_key([[path, folder.digests[path]] for path in taken])[:16]))
+        own = conditions.to_data(asked_for(sources.values()))
+        return CleanPlan(
+            inputs=refs,
+            build_context=lambda: Sources(config, sources),
+            says=[about, own] if own else about,
+            options={
+                "sources": list(sources),  # by name: a YAML file's path is a place
+                **({"turns": config.turns} if config.turns and any(one.answers for one in sources.values()) else {}),
+                **({"holdout": config.holdout} if config.holdout else {}),
+                **(
+                    {_LONG: REJECT, "max_record_bytes": config.max_record_bytes}
+                    if config.on_long_record == REJECT
+                    else {}
+                ),
+            },
+            shards=shards,
+            about=about,
+            conditions=own,
+        )
+
+    def _shards(
+        self, config: CleanConfig, source: Source, folder: RawFolder, unit: Unit, firsts: Mapping[str, int]
+    ) -> Iterator[CleanPieces]:
+        def pieces(file: FileSlice) -> Sequence[FileSlice]:
+            if firsts.get(file.path):
+                return [Beginning(**vars(file), records=firsts[file.path])]
+            return [file] if source.whole_files else SLICING.cut(file, source.lines_per_record)
+
+        def slices(paths: Iterable[str]) -> list[FileSlice]:
+            files = [
+                FileSlice(
+                    path,
+                    folder.uri_of(path),
+                    size=folder.sizes[path],
+                    content=folder.content(path),
+                    longest=config.max_record_bytes,
+                    expansion=config.max_expansion,
+                    aside=config.on_long_record == REJECT,
+                )
+                for path in paths
+            ]
+            return [one for file in files for one in pieces(file)]
+
+        groups = list(grouped(slices(unit.files), lambda one: one.size, SLICING.size, _FILES_PER_SHARD))
+        withheld = tuple(slices(unit.withheld))
+        hashed = bool(config.holdout)
+        segmented = len(groups) > 1 or "{}" in unit.output or hashed
+        name = unit.output.replace("{}", "*")
+        for index, group in enumerate(groups or [()]):
+            aside = withheld if index == 0 else ()
+            part = f"{index:05}" if len(groups) > 1 else ""
+            rejects = "rejects/" + "-".join(filter(None, [unit.output.replace("{}", "all"), part])) + ".jsonl"
+            yield CleanPieces(
+                source=source.name,
+                version=source.version,
+                streamed=isinstance(source.origin, HubRows),
+                attributes=tuple(source.attributes.items()),
+                output=unit.output if unit.files else "",
+                tag=unit.tag,
+                labels=unit.labels,
+                pieces=tuple(group),
+                withheld=aside,
+                paths=tuple(piece.path for piece in (*group, *aside)),
+                segmented=segmented,
+                rejects=rejects,
+                hashed=hashed,
+                unicode=unicodedata.unidata_version,
+                name=f"{name} {part}".strip(),
+                size=sum(piece.size for piece in (*group, *aside)),
+            )
+
+    def rounds(
+        self, config: CleanConfig, plan: CleanPlan
+    ) -> Generator[Sequence[Shard[Sources]], list[ShardRecord], None]:
+        cleaned = yield plan.shards
+        sources = plan.context.by_name
+        files: dict[str, set[str]] = {name: set() for name in sources}
+        for shard in plan.shards:
+            files[shard.source] |= {piece.path for piece in (*shard.pieces, *shard.withheld)}
+        refuse_malformed(config, sources, cleaned, files)
+        held_out = config.held_out()
+        merged = yield merge.shards(cleaned, sources, config.profile, held_out)
+        if held_out is not None and not any(record.read(Merged).held_out for record in merged):
+            raise InputError(
+                "no row is held out",
+                where="holdout",
+                got=f"{config.holdout} of {sum(record.ledger.rows_in for record in merged):,} rows",
+                expected="at least one row",
+                hint="raise holdout=, or leave it out",
+            )
+
+    def ledger(self, plan: CleanPlan, rounds: Rounds) -> Ledger:
+        cleaned, merged = (Ledger.sum(record.ledger for record in records) for records in rounds)
+        # A merge drops rows of records that were kept, so they are notes.
+        cleaned.rows_out += merged.rows_out - merged.rows_in
+        for reason, count in (*merged.dropped.items(), *merged.notes.items()):
+            cleaned.note(reason, count)
+        return cleaned
+
+    def finish(self, config: CleanConfig, plan: CleanPlan, rounds: Rounds, out: Writer) -> dict[str, Any]:
+        cleaned, merged = rounds
+        found = [record.read(Cleaned) for record in cleaned]
+        merges = [record.read(Merged) for record in merged]
+        made = [one.outputs for one in found] + [one.outputs for one in merges]
+        outputs = {path: rows for rows_by_path in made for path, rows in rows_by_path.items()}
+        for record in (*cleaned, *merged):
+            for file in record.files:
+                if file.path not in SCRATCH:
+                    out.link(record.folder, file)
+        ledgers = by_source(cleaned)
+        for merged_one in merges:
+            for name, lost in merged_one.overwritten.items():
+                ledgers[name].rows_out -= lost
+            for name, held in merged_one.held_out_of.items():
+                ledgers[name].rows_out -= held
+                ledgers[name].note(NOTE, held)
+        written = sum(ledger.rows_out for ledger in ledgers.values())
+        if written != sum(outputs.values()):
+            raise InternalError(
+                "rows were lost between shards and outputs",
+                where=self.name,
+                got=f"{sum(outputs.values())} rows in outputs",
+                expected=f"{written} rows",
+                hint="this is a defect of pairmill, please report it",
+            )
+        sources = {}
+        for name, ledger in ledgers.items():
+            mine = [one for one in found if one.source == name]
+            sources[name] = {
+                "ledger": ledger.__dict__,
+                "rejects": sum(one.rejects for one in mine),
+                "reject_reasons": reasons_of(mine),
+                "reject_files": [one.reject_file for one in mine if one.rejects],
+                "instruction_bits": _sums(one.instruction_bits for one in mine),
+                "response_bits": _sums(one.response_bits for one in mine),
+                # One of each shard first, so that they come from all over the source.
+                "samples": [one.samples[turn] for turn in range(SAMPLES) for one in mine if turn < len(one.samples)][
+                    :SAMPLES
+                ],
+                "about": plan.about[name],
+            }
+            if misread := _misread(mine):
+                sources[name]["misread"] = misread
+            if of_chats := answers.total((one.answers for one in mine), name):
+                sources[name]["answers"] = of_chats
+            types = plan.context.by_name[name].attributes
+            if types:
+                sources[name]["attributes"] = tally.joined(types, [one.said for one in mine])
+        texts = {}
+        for name in ledgers:
+            if some := answers.written_by(one.answers for one in found if one.source == name):
+                texts[name] = WrittenTexts(task_of(plan.context.by_name[name].output), some)
+        data = {
+            "sources": sources,
+            "outputs": dict(sorted(outputs.items())),
+            **plan.conditions,
+            **written_texts.to_data(texts),
+        }
+        if config.holdout:
+            held_out = {path: rows for one in merges for path, rows in one.held_out.items()}
+            data["held_out"] = dict(sorted(held_out.items()))
+            rows, tasks = sum(held_out.values()), len(held_out)
+            event(f"clean: {rows:,} rows of {tasks:,} of {len(outputs):,} tasks are held out", held_out=rows)
+        return data
+
+    def metrics(self, manifest: Manifest) -> dict[str, float]:
+        sources = manifest.data["sources"].values()
+        malformed = sum(one["rejects"] for one in sources)
+        return {"sources": len(sources), "malformed": malformed, "tasks": len(manifest.data["outputs"])}
+
+    def report(self, manifest: Manifest) -> Report:
+        return report_of(manifest)
+
+
+def _chosen(config: CleanConfig) -> list[tuple[Source, RawFolder]]:
+    described = all(is_file(item) for item in config.sources)  # YAML files can say where their files are
+    if not config.raw:
+        sources = chosen(config.sources, set()) if described else []
+        folders = [(one, raw.given(one, one.origin)) for one in sources if isinstance(one.origin, Given)]
+        if len(folders) < len(config.sources):
+            known = {source.name for source, _ in folders}
+            needy = [one.name for one in sources if one.name not in known] or config.sources
+            raise UsageError(
+                "required",
+                where="raw",
+                got=f"nothing, and sources={','.join(needy)}",
+                expected="what fetch printed, or a folder with one folder of raw files per source",
+                hint="only YAML sources that have files: and no hub: need no raw=",
+            )
+        return folders
+    uri = storage.normalise(config.raw, "raw")
+    fetched = raw.index(uri)
+    if fetched is None:
+        there = raw.folders(uri)
+        sources = chosen(config.sources, set() if described else there, f"raw={uri}", uri)
+        return [(source, raw.folder_of(source, uri)) for source in sources]
+    sources = chosen(config.sources, set(fetched), f"raw={uri}", None)
+    for source in sources:
+        if source.name not in fetched:
+            got = ", ".join(sorted(fetched))
+            raise InputError(
+                f"{source.name} was not fetched",
+                where=f"raw={uri}",
+                got=got,
+                hint=f"run fetch with sources={source.name}",
+            )
+    return [(source, fetched[source.name]) for source in sources]
+
+
+def _misread(shards: Sequence[Cleaned]) -> dict[str, int]:
+    """Records by file that are UTF-8 and were read in another encoding; most come first."""
+    found: Counter[str] = Counter()
+    for one in shards:
+        found.update(one.misread)
+    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _sums(columns: Iterable[list[int]]) -> list[int]:
+    return [sum(values) for values in zip(*columns, strict=True)]

@@ -1,0 +1,100 @@
+"""The first records of a source: which files have them, and how many of each are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, BinaryIO, cast
+
+from pairmill.engine.content import Borrowed, pinned
+from pairmill.engine.options import Profile
+from pairmill.errors import InputError
+from pairmill.formats.slices import FileSlice
+from pairmill.sources.card import suffix_of
+from pairmill.sources.raw import RawFolder
+from pairmill.sources.readers import count
+from pairmill.sources.source import Record, Source, Unit
+
+
+@dataclass(frozen=True)
+class Beginning(FileSlice):
+    """The first ``records`` records of a file."""
+
+    records: int = 0
+
+    def identify(self) -> object:
+        return [super().identify(), self.records]
+
+    @contextmanager
+    def opened(self) -> Iterator[BinaryIO]:
+        # Not digested on the way: that would read the file to its end.
+        with pinned(self.uri, self.content) as file:
+            yield cast(BinaryIO, Borrowed(file))
+
+
+def records_of(piece: FileSlice, source: Source, profile: Profile) -> Iterator[Record]:
+    """The records of a piece; of a :class:`Beginning` only those that are wanted, and nothing after them is read."""
+    if not isinstance(piece, Beginning):
+        return source.read(piece, profile)
+    return _first(piece, source, profile)
+
+
+def _first(piece: Beginning, source: Source, profile: Profile) -> Iterator[Record]:
+    reading: Any = source.read(piece, profile)
+    with closing(reading):
+        yield from islice(reading, piece.records)
+
+
+def count_of(piece: FileSlice, source: Source, profile: Profile) -> int:
+    """How many records a piece has: of Parquet from its footer."""
+    if not isinstance(piece, Beginning):
+        return count(piece, source, profile)
+    if suffix_of(piece.path) == ".parquet":
+        return min(piece.records, count(piece, source, profile))
+    return sum(1 for _ in _first(piece, source, profile))
+
+
+def first_of(
+    units: Sequence[Unit], folder: RawFolder, source: Source, profile: Profile, limit: int
+) -> tuple[list[Unit], Mapping[str, int]]:
+    """The units with the files of the first ``limit`` records only, and how many of which file; 0 = all of it.
+
+    Of the files that are withheld, which are counted and dropped, the first ``limit`` records are taken too.
+
+    Raises:
+        InputError: the folder is an extract that does not hold all of these files.
+    """
+    wanted = _taken((path for unit in units for path in unit.files), folder, source, profile, limit)
+    aside = _taken((path for unit in units for path in unit.withheld), folder, source, profile, limit)
+    found = [
+        replace(
+            unit,
+            files=tuple(path for path in unit.files if path in wanted),
+            withheld=tuple(path for path in unit.withheld if path in aside),
+        )
+        for unit in units
+    ]
+    return found, {**aside, **wanted}
+
+
+def _taken(paths: Iterable[str], folder: RawFolder, source: Source, profile: Profile, limit: int) -> dict[str, int]:
+    found: dict[str, int] = {}
+    ordered = list(dict.fromkeys(paths))
+    for path in ordered:
+        if path not in folder.sizes:
+            raise InputError(
+                f"the extract of {source.name} has not all of the records that are asked for",
+                where=folder.uri,
+                got=f"no {path}",
+                hint="run fetch again with the same limit=, or clean with the options of the source that fetch knew",
+            )
+        piece = Beginning(path, folder.uri_of(path), size=folder.sizes[path], records=limit)
+        # How many records the last file has is not needed.
+        there = limit if path == ordered[-1] else count_of(piece, source, profile)
+        found[path] = limit if there == limit else 0
+        limit -= there
+        if not limit:
+            break
+    return found

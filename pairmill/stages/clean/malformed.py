@@ -1,0 +1,145 @@
+"""What a run does about malformed records: it counts them by reason, and stops if sources have too many."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import takewhile
+from typing import Any
+
+from pairmill.engine.stage import ShardRecord
+from pairmill.errors import InputError
+from pairmill.sources.dialect import fits
+from pairmill.sources.missing_paths import refuse_missed
+from pairmill.sources.quirks import QUIRKS
+from pairmill.sources.source import WITHHELD, Source
+from pairmill.stages.clean.cleaning import Cleaned, by_source
+from pairmill.stages.clean.config import CleanConfig
+
+_REASONS = 4
+_FILES_NAMED = 3
+_WHERE = "clean"
+NOT_UTF8 = "invalid_utf8"
+
+
+def refuse_malformed(
+    config: CleanConfig, sources: Mapping[str, Source], records: list[ShardRecord], files: Mapping[str, Collection[str]]
+) -> None:
+    """Raise InputError if sources lack what their descriptions read, have too many malformed records, or none at all.
+
+    Args:
+        config: of the stage.
+        sources: by name.
+        records: of all shards.
+        files: the paths of each source's files.
+    """
+    errors = []
+    for name, ledger in by_source(records).items():
+        mine = [(record, record.read(Cleaned)) for record in records if record.read(Cleaned).source == name]
+        try:
+            _refuse(config, sources[name], mine, ledger.rows_in, ledger.dropped.get(WITHHELD, 0), files[name])
+        except InputError as error:
+            errors.append(error)
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        said = [str(error).removeprefix(f"{_WHERE}: ").replace("\n", "\n  ") for error in errors]
+        raise InputError(f"{len(errors)} sources are refused" + "".join(f"\n  {one}" for one in said), where=_WHERE)
+
+
+def _refuse(
+    config: CleanConfig,
+    source: Source,
+    mine: list[tuple[ShardRecord, Cleaned]],
+    there: int,
+    withheld: int,
+    files: Collection[str],
+) -> None:
+    quirks = QUIRKS[config.profile]
+    allowed = 0.0 if quirks.refuse_any_malformed else config.max_reject_fraction
+    refuse_missed(source.name, source.watched, [one.missed for _, one in mine], there)
+    refused = sum(one.refused for _, one in mine)
+    looked_at = there - withheld
+    if refused > allowed * looked_at:
+        raise _too_many(config, source, mine, refused, looked_at, files)
+    if there == 0 and not quirks.accept_no_record:
+        raise InputError(f"the files of {source.name} contain no record", where=_WHERE, hint="check the raw data")
+
+
+def _too_many(
+    config: CleanConfig,
+    source: Source,
+    mine: list[tuple[ShardRecord, Cleaned]],
+    refused: int,
+    looked_at: int,
+    files: Collection[str],
+) -> InputError:
+    reasons = [one for one in reasons_of((cleaned for _, cleaned in mine), with_files=True) if one["refused"]]
+    doubt = " or in doubt" if refused > sum(cleaned.rejects for _, cleaned in mine) else ""
+    strict = QUIRKS[config.profile].refuse_any_malformed
+    more = "" if strict else f", more than {config.max_reject_fraction:g} of them"
+    lines = [f"{refused} of {looked_at} records of {source.name} are malformed{doubt}{more}"]
+    suggested: dict[str, list[str]] = {}
+    for one in sorted(reasons, key=lambda one: not one["write"])[:_REASONS]:
+        if one["reason"] == NOT_UTF8 and source.described_in:
+            one["write"], share = encodings_for(one["files"], files), 1 - one["count"] / looked_at
+            most = sorted(one["files"].items(), key=lambda item: (-item[1], item[0]))
+            named = [f"{path} ({count:,})" for path, count in most]
+            one["found"] = f"{share:.1%} of the records are UTF-8; others are in {_some(named)}"
+        line = f"  write in {source.described_in}: {one['write']}" if one["write"] else "  mend the raw data"
+        suggested.setdefault(line, []).append(f"    {_said(one)}")
+    lines += [line for suggestion, evidence in suggested.items() for line in (suggestion, *evidence)]
+    if len(reasons) > _REASONS:
+        lines.append(f"  and {len(reasons) - _REASONS} reasons more")
+    # A refused run publishes nothing: what its shards put aside is in their cache.
+    aside = [record.uri(cleaned.reject_file) for record, cleaned in mine if cleaned.rejects]
+    rest = f" and {len(aside) - 1} files of other shards" if len(aside) > 1 else ""
+    lines.append(f"  each of them is in {aside[0]}{rest}" + ("" if strict else ";"))
+    lines += [] if strict else ["  or raise max_reject_fraction= to go on without them"]
+    return InputError("\n".join(lines), where=_WHERE)
+
+
+def encodings_for(wrong: Mapping[str, int], files: Collection[str]) -> str:
+    """The line that gives files that are not UTF-8 another encoding; ``wrong`` are some of ``files``."""
+    if set(wrong) >= set(files):
+        return "encoding: cp1252"
+    names = sorted(wrong)
+    common = f"{_start(names)}*{_start([name[::-1] for name in names])[::-1]}"
+    if len(names) > _FILES_NAMED and {path for path in files if fits(common, path)} == set(names):
+        names = [common]
+    pairs = ", ".join(f"{json.dumps(name, ensure_ascii=False)}: cp1252" for name in names[:_FILES_NAMED])
+    rest = len(names) - _FILES_NAMED
+    return f"encoding: {{{pairs}}}" + (f", and so of {rest} files more" if rest > 0 else "")
+
+
+def _start(names: Sequence[str]) -> str:
+    """What all names begin with."""
+    alike = takewhile(lambda pair: pair[0] == pair[1], zip(min(names), max(names), strict=False))
+    return "".join(one for one, _ in alike)
+
+
+def reasons_of(shards: Iterable[Cleaned], *, with_files: bool = False) -> list[dict[str, Any]]:
+    """Why records of some shards are malformed: each reason with its counts and its first record; most come first."""
+    found: dict[str, dict[str, Any]] = {}
+    for cleaned in shards:
+        for reason, one in cleaned.reasons.items():
+            known = found.setdefault(reason, {"reason": reason, **one, "count": 0, "refused": 0, "files": {}})
+            known["count"] += one["count"]
+            known["refused"] += one["refused"]
+            for path, count in one.get("files", {}).items():  # records of older versions have none
+                known["files"][path] = known["files"].get(path, 0) + count
+    if not with_files:
+        for one in found.values():
+            del one["files"]
+    return sorted(found.values(), key=lambda one: (-one["count"], one["reason"]))
+
+
+def _said(one: dict[str, Any]) -> str:
+    example = f"{one['file']} {one['place']}: {one['reason']}"
+    found = [f"found {one['found']}"] * bool(one["found"]) + [f"{one['count']:,} such"] * (one["count"] > 1)
+    return example + (f" ({', '.join(found)})" if found else "")
+
+
+def _some(names: list[str]) -> str:
+    rest = len(names) - _FILES_NAMED
+    return ", ".join(names[:_FILES_NAMED]) + (f" and {rest} files more" if rest > 0 else "")

@@ -1,0 +1,291 @@
+"""What a person sees of a cleaned data set."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pairmill.engine.inputs import HELD_OUT
+from pairmill.engine.manifest import Ledger, Manifest
+from pairmill.report.charts import Bars, Histogram, Stacked
+from pairmill.report.model import Block, Percent, Report, Samples, Section, Table, describe_names, describe_rows
+from pairmill.sources.chats import REASONING, TOOLS, WEIGHT_0
+from pairmill.sources.source import FURTHER_TURNS, WITHHELD
+from pairmill.stages.clean.holdout import NOTE
+
+_UNFOLDED = 4
+_FILES = 50
+_YEARS = 30
+_FEW = 0.5
+"""A source of which less is kept is worth a look."""
+
+_CALL_ONLY = "tool_call_only"
+_SAID_OF_CHATS = {
+    REASONING: "messages with reasoning in a field of its own, which is left out",
+    TOOLS: "records that declare tools, which are left out",
+    _CALL_ONLY: "turns that call a tool and say nothing, which make no row",
+    WEIGHT_0: "answers of weight 0, which are rows like others",
+}
+
+# Colours of what became of a record, as in Stacked below.
+_DROPPED = 1
+
+
+def report_of(manifest: Manifest) -> Report:
+    """The report of a finished clean folder."""
+    ledger, outputs, held_out = manifest.ledger, manifest.data["outputs"], manifest.data.get("held_out", {})
+    # A manifest that was read again has its keys sorted; its report has to be the same.
+    sources: dict[str, dict[str, Any]] = dict(sorted(manifest.data["sources"].items()))
+    ledgers = {name: Ledger(**one["ledger"]) for name, one in sources.items()}
+    malformed = {name: one["rejects"] for name, one in sources.items()}
+    empty = [f"{name} ({_reasons_of(one)})" for name, one in ledgers.items() if not one.rows_kept]
+    few = [name for name, one in ledgers.items() if 0 < one.rows_kept < _FEW * one.rows_in]
+    odd = [f"{name} ({count:,})" for name, count in malformed.items() if count]
+    turns = {name: one.notes.get(FURTHER_TURNS, 0) for name, one in ledgers.items()}
+    chats = [f"{name} ({count:,})" for name, count in turns.items() if count]
+    parts = [f"{name} ({one['about']['extract']})" for name, one in sources.items() if "extract" in one["about"]]
+    look_at = [
+        said
+        for names, said in (
+            (parts, f"Not all records were read: {describe_names(parts)}."),
+            (empty, f"Nothing is kept of {describe_names(empty)}."),
+            (few, f"Less than half is kept of {describe_names(few)}."),
+            (odd, f"Malformed records: {describe_names(odd)}. They are put aside in rejects/."),
+            (
+                chats,
+                f"Further turns of conversations are left out: {describe_names(chats)}. A row is made of the first. "
+                "With turns: in a YAML source, each answer makes a row.",
+            ),
+        )
+        if names
+    ]
+    look_at += [_misread(name, one["misread"]) for name, one in sources.items() if "misread" in one]
+    look_at += [f"{name}: {said}." for name, one in sources.items() if (said := _left_out(one, ledgers[name]))]
+    return Report(
+        "clean",
+        {
+            "Sources": len(sources),
+            "Records in": ledger.rows_in,
+            "Kept": ledger.rows_kept,
+            "Share kept": Percent.of(ledger.rows_kept, ledger.rows_in),
+            "Dropped": ledger.rows_in - ledger.rows_kept,
+            "Malformed": sum(malformed.values()),
+            "Rows out": ledger.rows_out,
+            **({"Held-out rows": manifest.held_out} if held_out else {}),
+            "Files": len(outputs),
+            "Fingerprint": manifest.fingerprint,
+        },
+        [
+            Table(
+                "Sources",
+                ("Source", "Records in", "Kept", "Dropped", "Malformed", "Rows out", "Share kept"),
+                [
+                    (
+                        name,
+                        one.rows_in,
+                        one.rows_kept,
+                        one.rows_in - one.rows_kept,
+                        malformed[name],
+                        one.rows_out,
+                        Percent.of(one.rows_kept, one.rows_in),
+                    )
+                    for name, one in ledgers.items()
+                ],
+                "Every record that came in is kept or dropped for a reason. Malformed ones, which are not what their "
+                "source promises, are among the dropped. A record that is kept gives one or more rows.",
+            ),
+            Stacked(
+                "Records kept and dropped",
+                ("kept", "dropped", "malformed"),
+                [
+                    (name, (one.rows_kept, one.rows_in - one.rows_kept - malformed[name], malformed[name]))
+                    for name, one in ledgers.items()
+                ],
+                "records",
+            ),
+            *_counts("Dropped, by reason", ledger.dropped, _DROPPED),
+            *_notes(ledger),
+            *_answers(sources),
+            *(_section(name, one, ledgers[name], unfolded=len(sources) <= _UNFOLDED) for name, one in sources.items()),
+            _licences(sources),
+            _files(outputs),
+            *_apart(held_out, outputs),
+        ],
+        verdict=f"Records: {describe_rows(ledger)}; {ledger.rows_out:,} rows out"
+        + (f" and {manifest.held_out:,} held out." if held_out else "."),
+        look_at=look_at,
+    )
+
+
+def _section(name: str, one: Mapping[str, Any], ledger: Ledger, *, unfolded: bool) -> Section:
+    share, malformed = Percent.of(ledger.rows_kept, ledger.rows_in), one["rejects"]
+    blocks: list[Block] = [
+        *_counts("Dropped, by reason", ledger.dropped, _DROPPED),
+        *_notes(ledger),
+        Histogram("Length of instructions", _bins(one["instruction_bits"]), "characters", "rows"),
+        Histogram("Length of responses", _bins(one["response_bits"]), "characters", "rows"),
+        Samples("Sample rows", one["samples"], tag="condition"),
+        *_attributes(one.get("attributes", [])),
+    ]
+    if malformed:
+        files: list[str] = one["reject_files"]
+        where = files[0] if len(files) == 1 else f"{files[0]} and {len(files) - 1} files more"
+        blocks.append(
+            Table(
+                "Malformed records",
+                ("Reason", "Records", "First", "Found", "A line that helps"),
+                [
+                    (why["reason"], why["count"], f"{why['file']} {why['place']}", why["found"], why["write"])
+                    for why in one["reject_reasons"]
+                ],
+                f"{where} holds each with its file, place, reason and content.",
+            )
+        )
+    parts = [f"{ledger.rows_in:,} in", f"{share} kept", f"{ledger.rows_out:,} rows out"]
+    return Section(name, blocks, " · ".join(parts + [f"{malformed:,} malformed"] * bool(malformed)), unfolded)
+
+
+def _misread(name: str, files: Mapping[str, int]) -> str:
+    """Of which files the encoding is wrong."""
+    most = sorted(files.items(), key=lambda item: (-item[1], item[0]))
+    named = describe_names([f"{path} ({count:,})" for path, count in most])
+    return (
+        f"{name}: {sum(files.values()):,} records are UTF-8 beyond ASCII and were read in another encoding, so é is "
+        f"Ã©: {named}. Write encoding: {{{json.dumps(most[0][0], ensure_ascii=False)}: utf-8, …}}, with the pattern of "
+        "the others and their encoding after it."
+    )
+
+
+def _left_out(source: Mapping[str, Any], ledger: Ledger) -> str:
+    """What the chats of a source say beside the texts of their turns."""
+    counts = {**ledger.notes, _CALL_ONLY: source.get("answers", {}).get("skipped", {}).get(_CALL_ONLY, 0)}
+    return "; ".join(f"{counts[what]:,} {said}" for what, said in _SAID_OF_CHATS.items() if counts.get(what))
+
+
+def _reasons_of(ledger: Ledger) -> str:
+    """Why nothing of a source is kept."""
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(ledger.dropped.items()))
+    named = "; named in sources= they are taken" if WITHHELD in ledger.dropped else ""
+    asked = "; chats without an answer, as rows with a ground_truth, or with chosen and rejected, are"
+    return f"{reasons or 'no record'}{named}{asked if 'no_answer' in ledger.dropped else ''}"
+
+
+def _notes(ledger: Ledger) -> list[Block]:
+    records = {what: count for what, count in ledger.notes.items() if what not in (FURTHER_TURNS, NOTE)}
+    turns = {"left out": ledger.notes[FURTHER_TURNS]} if FURTHER_TURNS in ledger.notes else {}
+    return [
+        *_counts("Noted of records that were kept", records),
+        *_counts("Further turns of conversations", turns, unit="turns"),
+    ]
+
+
+def _answers(sources: Mapping[str, Mapping[str, Any]]) -> list[Block]:
+    """What became of each answer of the chats."""
+    found = {name: one["answers"] for name, one in sources.items() if "answers" in one}
+    if not found:
+        return []
+    rows = [
+        (name, one["found"], one["rows"], sum(one["skipped"].values()), _joined(one["skipped"]))
+        for name, one in found.items()
+    ]
+    note = "Every answer is a row, or is skipped for a reason. Those of records that where: leaves out are not counted."
+    return [Table("Answers of chats", ("Source", "Answers", "Rows", "Skipped", "By reason"), rows, note)]
+
+
+def _joined(counts: Mapping[str, int]) -> str:
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{count:,} {reason}" for reason, count in ordered) or "–"
+
+
+def _counts(title: str, counts: Mapping[str, int], colour: int = 0, unit: str = "records") -> list[Block]:
+    """A chart, the largest count first; none of nothing."""
+    bars = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return [Bars(title, bars, unit, colour)] if bars else []
+
+
+def _bins(bits: Sequence[int]) -> list[tuple[str, int]]:
+    """Counts of lengths in [2^(i-1), 2^i) by i with the ranges that they stand for, from the first used to the last."""
+    used = [i for i, number in enumerate(bits) if number]
+    return [(_range(i), bits[i]) for i in range(used[0], used[-1] + 1)] if used else []
+
+
+def _range(bits: int) -> str:
+    return str(bits) if bits < 2 else f"{1 << (bits - 1):,}–{(1 << bits) - 1:,}"
+
+
+def _attributes(found: Sequence[Mapping[str, Any]]) -> list[Block]:
+    if not found:
+        return []
+    rows = [(one["name"], one["type"], one["nulls"], _found(one["type"], one["found"])) for one in found]
+    table = Table(
+        "Attributes",
+        ("Attribute", "Type", "Rows without", "Found"),
+        rows,
+        "attributes/source/ has their values, in the order of the rows.",
+    )
+    years = {one["name"]: sorted(one["found"].items()) for one in found if one["type"] == "date" and one["found"]}
+    return [table, *(Bars(f"Rows by year of {name}", _by_decade(rows), "rows") for name, rows in years.items())]
+
+
+def _found(kind: str, found: Any) -> str:
+    if kind in ("integer", "number"):
+        return f"{found[0]} to {found[1]}" if found else ""
+    if kind == "date":
+        return f"{min(found)} to {max(found)}" if found else ""
+    if kind == "boolean":
+        return ", ".join(f"{value}: {count:,}" for value, count in sorted(found.items()))
+    return " · ".join(found)
+
+
+def _by_decade(years: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Rows by year, or by decade of many years."""
+    if len(years) <= _YEARS:
+        return list(years)
+    decades: dict[str, int] = {}
+    for year, count in years:
+        decades[f"{year[:3]}0s"] = decades.get(f"{year[:3]}0s", 0) + count
+    return list(decades.items())
+
+
+def _apart(held_out: Mapping[str, int], outputs: Mapping[str, int]) -> list[Block]:
+    if not held_out:
+        return []
+    largest = sorted(held_out.items(), key=lambda item: (-item[1], item[0]))
+    rest = largest[_FILES:]
+    note = f"The largest. {len(rest):,} more hold {sum(rows for _, rows in rest):,} rows." if rest else ""
+    rows = [(path, count, outputs[path.removeprefix(HELD_OUT)]) for path, count in largest[:_FILES]]
+    total = sum(held_out.values())
+    table = Table("By rows", ("File", "Held-out rows", "Rows for training"), rows, note)
+    return [Section("Held-out rows", [table], f"{len(held_out):,} files with {total:,} rows")]
+
+
+def _licences(sources: Mapping[str, Mapping[str, Any]]) -> Table:
+    about = {name: one["about"] for name, one in sources.items()}
+    # Of raw files that were not fetched no revision is known.
+    names = [
+        name
+        for name in ("licence", "extract", "revision", "origin", "citation")
+        if any(name in one for one in about.values())
+    ]
+    return Table(
+        "Licences and citations",
+        ("Source", *(name.capitalize() for name in names)),
+        [(source, *(_shortened(one.get(name, "–")) for name in names)) for source, one in about.items()],
+        "_MANIFEST.json has the revisions in full." if "revision" in names else "",
+    )
+
+
+def _shortened(text: str) -> str:
+    return re.sub(r"\b([0-9a-f]{12})[0-9a-f]{28,}\b", r"\1…", text)
+
+
+def _files(outputs: Mapping[str, int]) -> Section:
+    largest = sorted(outputs.items(), key=lambda item: (-item[1], item[0]))
+    rest = largest[_FILES:]
+    note = f"The largest. {len(rest):,} more hold {sum(rows for _, rows in rest):,} rows." if rest else ""
+    total = sum(outputs.values())
+    return Section(
+        "Files", [Table("By rows", ("File", "Rows"), largest[:_FILES], note)], f"{len(outputs):,} with {total:,} rows"
+    )

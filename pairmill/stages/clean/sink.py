@@ -1,0 +1,212 @@
+"""Writes the rows of a shard: to the one output that it makes, or to segments that a second round merges.
+
+A segment is a small JSON Lines or Parquet file with rows of one label. All segments of a shard are in one object, one
+after another, so a shard with a thousand labels still writes one object. The attributes of each segment are a segment
+of a second object, and the hashes that decide which of its rows are held out are one of a third.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, NamedTuple, Self, TypeAlias
+
+import numpy as np
+
+from pairmill.engine import inputs
+from pairmill.formats import rows
+from pairmill.formats.attributes import AttributesWriter, table_of
+from pairmill.formats.rows import BATCH_BYTES, BATCH_ROWS, Row
+from pairmill.sources.source import OutputFormat
+
+SEGMENTS = "_segments"
+ATTRIBUTES = "_attributes"
+HASHES = "_hashes"
+SCRATCH = (SEGMENTS, ATTRIBUTES, HASHES)
+"""What only the merge reads of a shard's files."""
+_FOLDERS = ("data/", "data_clustered/")
+
+# Characters of rows to hold before each label gets a segment: with hundreds of labels, segments must not be tiny.
+_HELD = 48 << 20
+_HELD_ROWS = 400_000
+
+
+class Segment(NamedTuple):
+    """Bytes [offset, offset + size) of a shard's segments: ``rows`` rows, and the digest of the bytes."""
+
+    offset: int
+    size: int
+    rows: int
+    sha256: str
+
+    def identify(self) -> object:
+        """Return the digest: the bytes count, whichever shard wrote them."""
+        return self.sha256
+
+
+Segments: TypeAlias = "list[Segment]"
+
+
+def task_of(path: str) -> str:
+    """Task name of an output."""
+    for folder in _FOLDERS:
+        path = path.removeprefix(folder)
+    return inputs.task_name(path)
+
+
+@dataclass
+class _Held:
+    rows: list[Row] = field(default_factory=list)
+    values: list[tuple[Any, ...]] = field(default_factory=list)
+    hashes: list[int] = field(default_factory=list)
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Files that a sink fills beside that of the rows.
+
+    Args:
+        types: of attributes, by name.
+        attributes: file for the attributes; None = the rows have none.
+        hashes: file for their hashes; None = no row is held out.
+    """
+
+    types: Mapping[str, str] = field(default_factory=dict)
+    attributes: Path | None = None
+    hashes: Path | None = None
+
+
+class _Segmented:
+    """A file of segments."""
+
+    def __init__(self, file: BinaryIO, labels: Sequence[str]) -> None:
+        self._file = file
+        self.segments: dict[str, Segments] = {label: [] for label in labels}
+
+    def add(self, label: str, data: bytes | memoryview, rows: int) -> None:
+        place = Segment(self._file.tell(), len(data), rows, hashlib.sha256(data).hexdigest())
+        self.segments.setdefault(label, []).append(place)
+        self._file.write(data)
+
+
+class Sink:
+    """Takes rows label by label, in order. Use as a context manager.
+
+    Args:
+        local: file to fill.
+        kind: the output's path, whose extension says how rows are written.
+        layout: of the output.
+        segmented: whether to write segments rather than the output itself (then the label is always empty).
+        null_type_if_empty: see :func:`pairmill.formats.rows.writer_for`.
+        labels: labels that have an output even without a row.
+        beside: further files to fill.
+    """
+
+    def __init__(
+        self,
+        local: Path,
+        kind: str,
+        layout: OutputFormat,
+        *,
+        segmented: bool,
+        null_type_if_empty: bool = False,
+        labels: Sequence[str] = (),
+        beside: Beside = Beside(),
+    ) -> None:
+        self._kind, self._layout, self._segmented = kind, layout, segmented
+        self._held: dict[str, _Held] = {}
+        self._size = self._rows = 0
+        self._types = beside.types
+        self._closing = ExitStack()
+        file, attributes, hashes = map(self._create, (local, beside.attributes, beside.hashes))
+        assert file is not None
+        self._writer: rows.JsonlWriter | rows.ParquetWriter | None = None
+        self._attributes: AttributesWriter | None = None
+        self._rows_of, self._attributes_of, self._hashes_of = (
+            _Segmented(one, labels) if segmented and one is not None else None for one in (file, attributes, hashes)
+        )
+        if not segmented:
+            self._writer = self._open(file, null_type_if_empty=null_type_if_empty)
+            self._closing.enter_context(self._writer)
+            if attributes is not None:
+                self._attributes = self._closing.enter_context(AttributesWriter(attributes, self._types))
+
+    def segments(self) -> tuple[list[tuple[str, Segments]] | None, ...]:
+        """Segments of rows, of attributes and of hashes by label, in the order in which labels were first seen."""
+        found = (self._rows_of, self._attributes_of, self._hashes_of)
+        return tuple(None if one is None else list(one.segments.items()) for one in found)
+
+    def _create(self, path: Path | None) -> BinaryIO | None:
+        return None if path is None else self._closing.enter_context(path.open("wb"))
+
+    def _open(self, file: BinaryIO, *, null_type_if_empty: bool = False) -> rows.JsonlWriter | rows.ParquetWriter:
+        layout = self._layout
+        return rows.writer_for(
+            self._kind, file, fields=layout.fields, large=layout.large, null_type_if_empty=null_type_if_empty
+        )
+
+    def add(self, label: str, row: Row, size: int, values: tuple[Any, ...] = (), hashed: int = 0) -> None:
+        """Take a row of ``size`` characters, those of its attributes included."""
+        held = self._held.get(label)
+        if held is None:
+            held = self._held[label] = _Held()
+            if self._rows_of is not None:
+                self._rows_of.segments.setdefault(label, [])
+        held.rows.append(row)
+        if self._types:
+            held.values.append(values)
+        if self._hashes_of is not None:
+            held.hashes.append(hashed)
+        held.size += size
+        self._size += size
+        self._rows += 1
+        if held.size >= BATCH_BYTES or len(held.rows) >= BATCH_ROWS:
+            self._write(label, self._held.pop(label))
+        elif self._size >= _HELD or self._rows >= _HELD_ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        held, self._held = self._held, {}
+        for label, one in held.items():
+            self._write(label, one)
+
+    def _write(self, label: str, held: _Held) -> None:
+        self._size -= held.size
+        self._rows -= len(held.rows)
+        if self._writer is not None:
+            self._writer.write(held.rows)
+            if self._attributes is not None:
+                self._attributes.write(table_of(self._types, held.values))
+            return
+        count = len(held.rows)
+        assert self._rows_of is not None
+        buffer = io.BytesIO()
+        writer: rows.JsonlWriter | rows.ParquetWriter
+        with self._open(buffer) as writer:
+            writer.write(held.rows)
+        self._rows_of.add(label, buffer.getbuffer(), count)
+        if self._attributes_of is not None:
+            buffer = io.BytesIO()
+            with AttributesWriter(buffer, self._types) as attributes:
+                attributes.write(table_of(self._types, held.values))
+            self._attributes_of.add(label, buffer.getbuffer(), count)
+        if self._hashes_of is not None:
+            self._hashes_of.add(label, np.array(held.hashes, "<u8").tobytes(), count)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            with self._closing:
+                self._flush()
+        else:
+            self._closing.__exit__(kind, error, trace)

@@ -1,0 +1,26 @@
+"""``pairmill curate``, and its commands ``explain``, ``show``, ``settings`` and ``train_classifier``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pairmill.interface import stagecli
+from pairmill.interface.cli import Command
+from pairmill.interface.stagecli import settings_command
+from pairmill.stages.curate.core import Curate
+from pairmill.stages.curate.explain import ExplainConfig, explain
+from pairmill.stages.curate.settings import Settings
+from pairmill.stages.curate.show import ShowConfig, show
+from pairmill.stages.curate.train_classifier import TrainConfig, train
+
+COMMANDS = {
+    "explain": Command(ExplainConfig, explain),
+    "show": Command(ShowConfig, show),
+    "settings": settings_command(Settings),
+    "train_classifier": Command(TrainConfig, train),
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the stage or one of its commands; return the exit code."""
+    return stagecli.main(Curate(), arguments, COMMANDS)

@@ -1,0 +1,52 @@
+"""Options of the curate stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from pairmill.engine.options import StageConfig, option
+from pairmill.errors import UsageError
+from pairmill.stages.curate.settings import DEFAULT, Settings
+
+
+@dataclass(kw_only=True)
+class CurateConfig(StageConfig):
+    """Find and remove duplicates, leaks of benchmarks and poor rows."""
+
+    rows: list[str] = option(
+        [], help="folders or URIs of rows (.jsonl, .parquet), joined by commas", changes_bytes=False
+    )
+    curate_config: str = option(
+        DEFAULT,
+        help="what each operation does, as a YAML file; the shipped one has every setting and a comment on each",
+        changes_bytes=False,  # the plan says it by content
+    )
+    index: str = option(
+        "",
+        help="finished folder of an earlier run with an index/: its rows rank before all of these, and stay",
+        changes_bytes=False,
+    )
+    write_index: bool = option(False, help="write index/ for the index= of a later run", changes_bytes=False)
+    raw: str = option(
+        "",
+        help="what fetch printed: where the withheld splits of our own sources are that decontaminate.withheld names",
+        changes_bytes=False,
+    )
+    tokenized: str = option(
+        "", help="tokenized folder that a later stage passes on: there is nothing to curate", changes_bytes=False
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.rows and not self.tokenized:
+            raise UsageError("required option missing", where="rows", expected="rows=…")
+
+    @cached_property
+    def settings(self) -> Settings:
+        """What the file says; read once."""
+        return Settings.load(self.curate_config)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "settings"}

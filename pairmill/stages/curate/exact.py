@@ -1,0 +1,584 @@
+"""Exact deduplication: rows whose pair, instruction or response is equal, found by keys of 128 bits.
+
+    ReadKeys(slice)        an entry for each row and kind of key, by key
+    FindEqual(kind, part)  the entries of one range of keys, of all slices: which rows repeat which
+    SplitFound(tasks)      what was found, for each task
+
+Where instructions or responses remove rows and another kind of key is looked at too, FindEqual only makes groups, and
+:mod:`pairmill.stages.curate.exact_by_rank` decides.
+
+A row is known by ``number << 32 | row``: slices are numbered in rank order, after the tasks of an index.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import accumulate
+from typing import Any, Final, Literal, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pairmill import _native, storage
+from pairmill.engine.content import Content
+from pairmill.engine.manifest import Ledger, content_key
+from pairmill.engine.stage import HandKeyed, Shard, ShardRecord, ShardResult
+from pairmill.engine.writer import Writer
+from pairmill.formats import rows
+from pairmill.formats.rows import Batch
+from pairmill.formats.slices import FileSlice
+from pairmill.stages.curate import exact_by_rank
+from pairmill.stages.curate.exact_by_rank import DecideByRank, Links, links_of
+from pairmill.stages.curate.exact_settings import ExactSettings
+from pairmill.stages.curate.found import DROP, SplitShard, Stored, stored
+from pairmill.stages.curate.inputs import Slice
+from pairmill.stages.curate.near.stored import Range
+from pairmill.stages.curate.settings import Settings
+
+VERSION: Final = 1
+Kind: TypeAlias = Literal["pair", "instruction", "response"]
+KINDS: Final[Sequence[Kind]] = ("pair", "instruction", "response")
+"""Also the names of the rules."""
+_FIELDS: Final[dict[Kind, tuple[str, ...]]] = {
+    "pair": ("instruction", "response"),
+    "instruction": ("instruction",),
+    "response": ("response",),
+}
+
+ENTRY: Final = np.dtype([("high", "<u8"), ("low", "<u8"), ("pair", "<u8"), ("row", "<u4"), ("tokens", "<u4")])
+"""A row's key, the low half of the key of its pair, its number in the slice, and the tokens of its response (0 where
+rank alone decides)."""
+INDEXED: Final = np.dtype([*ENTRY.descr, ("task", "<u4")])
+"""The same in an index: the number is the ordinal in the task."""
+
+# Bytes of entries that one shard sorts; sorting takes four times as much.
+_PARTITION_BYTES = 128 << 20
+# So many rows of a slice make a further bit of its bounds: a record stays small, and a range is rarely read in vain.
+_ROWS_PER_BOUND = 1024
+_MOST_BITS = 8
+_TASKS_PER_SPLIT = 256
+
+
+@dataclass(frozen=True)
+class Keying:
+    """What the keys of rows follow from beside the rows.
+
+    Args:
+        kinds: the keys that are made.
+        light: of the light form.
+        conditions: whether the condition is part of each key.
+        tokens: whether the tokens of responses are counted.
+    """
+
+    kinds: tuple[Kind, ...]
+    light: bool
+    conditions: bool
+    tokens: bool
+
+    @classmethod
+    def of(cls, settings: Settings) -> Keying:
+        """The keys that any task needs."""
+        wanted = [kind for kind in KINDS if any(is_on(one.exact, kind) for one in settings.variants)]
+        light, longest = settings.exact.form == "light", settings.prefer == "longest_response"
+        return cls(tuple(wanted), light, settings.same_condition_only, longest and bool(wanted))
+
+    @property
+    def identity(self) -> list[Any]:
+        """Of the entries."""
+        return [VERSION, _native.curate_unicode(), *asdict(self).values()]
+
+
+def is_on(settings: ExactSettings, kind: Kind) -> bool:
+    """Whether rows of a kind are looked for."""
+    if settings.mode == "off":
+        return False
+    return getattr(settings, kind) != "off" or (kind != "pair" and settings.cap(kind) is not None)
+
+
+def actions(settings: ExactSettings) -> dict[str, str]:
+    """What each rule does where the operation drops; a rule that is only reported owns no row and is left out."""
+    found: dict[str, str] = {}
+    for kind in KINDS:
+        if is_on(settings, kind):
+            if kind != "pair" and settings.cap(kind) is not None:
+                found[kind] = "cap"
+            elif getattr(settings, kind) == "drop":
+                found[kind] = "drop"
+    return found
+
+
+def _is_by_rank(settings: Settings, kinds: Sequence[Kind]) -> bool:
+    """Whether one kind of key can remove a row that another kind would name."""
+    removing = {kind for one in settings.variants for kind in actions(one.exact)}
+    return len(kinds) > 1 and bool(removing - {"pair"})
+
+
+@dataclass
+class KeysRead:
+    """The data of a record.
+
+    Args:
+        rows: of the slice.
+        text_bytes: of instructions and responses; 0 if no text was read.
+        bounds: by kind, where the entries of each of 2^n equal ranges of keys begin, and where the last ends.
+    """
+
+    rows: int
+    text_bytes: int = 0
+    bounds: dict[str, list[int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ReadKeys(HandKeyed[object]):
+    """The keys of the rows of a slice. Without a kind of key it counts the rows."""
+
+    work = "read and score rows"
+
+    part: FileSlice
+    keying: Keying
+
+    @classmethod
+    def of(cls, one: Slice, keying: Keying) -> ReadKeys:
+        """The shard for a slice."""
+        key = content_key("curate keys", keying.identity, list(one.identity))
+        return cls(f"keys {one.name}", key, one.part.size, one.part, keying)
+
+    def random_access(self) -> dict[str, Content]:
+        return self.part.random_access
+
+    def run(self, context: object, out: Writer) -> ShardResult:
+        if not self.keying.kinds:
+            return ShardResult(Ledger(), asdict(KeysRead(_count(self.part))))
+        found: dict[Kind, list[NDArray[Any]]] = {kind: [] for kind in self.keying.kinds}
+        count = text_bytes = 0
+        part = self.part
+        for batch in rows.read(part.uri, part, checked=False, content=part.content, longest=part.longest):
+            rows.refuse_nulls(batch, part.uri)
+            # The Rust module checks what it is given.
+            rows.refuse_not_utf8(batch, part.uri, ["condition"])
+            with rows.texts_named(batch, part.uri):
+                for kind, entries in _entries(batch, self.keying, count):
+                    found[kind].append(entries)
+            count += len(batch)
+            text_bytes += rows.text_bytes(batch.instruction) + rows.text_bytes(batch.response)
+        data = KeysRead(count, text_bytes)
+        for kind, parts in found.items():
+            joined = np.concatenate(parts) if parts else np.empty(0, ENTRY)
+            data.bounds[kind] = _write(out, kind, joined)
+        return ShardResult(Ledger(), asdict(data))
+
+
+def _count(part: FileSlice) -> int:
+    if part.stop is None:
+        return rows.count(part.uri, part.content, part.longest)
+    with rows.open_parquet(part.uri, part.content) as file:
+        return sum(file.metadata.row_group(group).num_rows for group in range(part.start, part.stop))
+
+
+def _entries(batch: Batch, keying: Keying, start: int) -> Iterator[tuple[Kind, NDArray[Any]]]:
+    """The entries of a batch whose first row has this number in the slice."""
+    numbers = np.arange(start, start + len(batch), dtype=np.uint32)
+    tokens = np.zeros(len(batch), np.uint32)
+    if keying.tokens:
+        tokens[:] = np.diff(pa.array(_native.curate_forms(batch.response)[1]).offsets.to_numpy())
+    before = [batch.condition] if keying.conditions else []
+    pairs = _native.curate_exact_keys([*before, batch.instruction, batch.response], keying.light)
+    for kind in keying.kinds:
+        columns = [getattr(batch, name) for name in _FIELDS[kind]]
+        keys = pairs if kind == "pair" else _native.curate_exact_keys([*before, *columns], keying.light)
+        made = np.empty(len(batch), ENTRY)
+        made["high"], made["low"], made["pair"] = keys[:, 0], keys[:, 1], pairs[:, 1]
+        made["row"], made["tokens"] = numbers, tokens
+        if kind != "pair":  # documents have no instruction, and are not answers to one question
+            nothing = _native.curate_exact_keys([pa.array([""])], keying.light)[0]
+            alone = keys if not before else _native.curate_exact_keys(columns, keying.light)
+            made = made[(alone != nothing).any(axis=1)]
+        yield kind, made
+
+
+def _write(out: Writer, path: str, entries: NDArray[Any], *, scratch: bool = True) -> list[int]:
+    """Write entries by key; return their bounds."""
+    entries = entries.take(_by_key(entries))
+    with out.create(path, scratch=scratch) as local:
+        entries.tofile(local)
+    return _bounds(entries["high"])
+
+
+def _by_key(entries: NDArray[Any]) -> NDArray[np.int64]:
+    """The order of entries by key and row, int64 [n]."""
+    order, tied = _by_high(entries["high"])
+    some = order[tied]
+    ties = entries.take(some)
+    order[tied] = some[np.lexsort((ties["row"], ties["low"], ties["high"]))]
+    return order
+
+
+def _by_high(high: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """The order of upper halves of keys, int64 [n], and whether the one at each place is there twice, bool [n].
+
+    It tells nearly all keys apart, and NumPy sorts one column several times as fast as two.
+    """
+    high = np.ascontiguousarray(high)
+    order: NDArray[np.int64] = np.argsort(high)
+    high = high[order]
+    same = high[1:] == high[:-1]
+    tied = np.zeros(len(high), np.bool_)
+    tied[1:] |= same
+    tied[:-1] |= same
+    return order, tied
+
+
+def _bounds(high: NDArray[np.uint64]) -> list[int]:
+    bits = min(_MOST_BITS, max(0, (len(high) // _ROWS_PER_BOUND).bit_length()))
+    if not bits:
+        return [0, len(high)]
+    starts = np.arange(1 << bits, dtype=np.uint64) << np.uint64(64 - bits)
+    return [*np.searchsorted(high, starts).tolist(), len(high)]
+
+
+@dataclass(frozen=True)
+class SortedKeys:
+    """A file of entries by key.
+
+    Args:
+        uri: of the file.
+        bounds: see :class:`KeysRead`.
+        number: of the slice; of an index of its first task.
+        fixed: whether its rows are never removed.
+        indexed: whether its entries are those of an index.
+        key: of the bytes.
+        once: leave out its rows that repeat a pair: an earlier rule drops them.
+    """
+
+    uri: str
+    bounds: tuple[int, ...]
+    number: int
+    fixed: bool
+    indexed: bool
+    key: str
+    once: bool = False
+
+    @property
+    def entries(self) -> int:
+        """How many there are."""
+        return self.bounds[-1]
+
+    def within(self, part: int, bits: int) -> tuple[int, int]:
+        """The entries [start, stop) among which those of a part are."""
+        mine = (len(self.bounds) - 1).bit_length() - 1
+        if mine >= bits:
+            return self.bounds[part << (mine - bits)], self.bounds[(part + 1) << (mine - bits)]
+        at = part >> (bits - mine)
+        return self.bounds[at], self.bounds[at + 1]
+
+    def read(self, part: int, bits: int) -> NDArray[Any]:
+        """The entries whose keys begin with the ``bits`` of ``part``."""
+        kind = INDEXED if self.indexed else ENTRY
+        start, stop = self.within(part, bits)
+        if start == stop:
+            return np.empty(0, kind)
+        with storage.store_for(self.uri).open(self.uri) as file:
+            file.seek(start * kind.itemsize)
+            found: NDArray[Any] = np.frombuffer(file.read((stop - start) * kind.itemsize), kind)
+        return found[found["high"] >> np.uint64(64 - bits) == part] if bits else found
+
+
+@dataclass(frozen=True)
+class Finding:
+    """How rows of a kind are found.
+
+    Args:
+        kind: of the keys.
+        keep: how many rows of a group stay.
+    """
+
+    kind: Kind
+    keep: int
+
+
+@dataclass(frozen=True)
+class FindEqual(HandKeyed[object]):
+    """Which rows repeat which, in one range of keys.
+
+    Args:
+        files: of all slices, in rank order.
+        ranges: the number of the first slice of each group of tasks, and one past the last.
+        write_index: make the entries of a new index.
+        first_free: the number of the first slice that is not held out, if groups are decided by rank; None = here.
+    """
+
+    work = "find exact duplicates"
+
+    files: tuple[SortedKeys, ...]
+    finding: Finding
+    part: int
+    bits: int
+    ranges: tuple[int, ...]
+    write_index: bool
+    first_free: int | None = None
+
+    def run(self, context: object, out: Writer) -> ShardResult:
+        kind = self.finding.kind
+        keys, ids, fixed, held, once = self._read()
+        if not self.write_index:
+            # Whoever is alone with a key stays.
+            order, tied = _by_high(keys["high"])
+            some = order[tied]
+            keys, ids, fixed, held, once = keys.take(some), ids[some], fixed[some], held[some], once[some]
+        # Fixed rows first, then longer responses where those are preferred, then rank.
+        shorter = ~keys["tokens"]
+        order = np.lexsort((ids, shorter, ~fixed, keys["low"], keys["high"]))
+        keys, ids, fixed, held, once = keys.take(order), ids[order], fixed[order], held[order], once[order]
+        if kind != "pair":
+            stays = ~held
+            if once.any():
+                stays &= ~once | _first_of_pair(keys)
+            keys, ids, fixed = keys[stays], ids[stays], fixed[stays]
+        begins = np.ones(len(keys), np.bool_)
+        begins[1:] = (keys["high"][1:] != keys["high"][:-1]) | (keys["low"][1:] != keys["low"][:-1])
+        if self.first_free is not None:
+            links, groups = links_of(ids, ~keys["tokens"], begins, self.first_free)
+            with out.create("links", scratch=True) as local:
+                links.tofile(local)
+            made: dict[str, Any] = {"groups": groups, "links": len(links)}
+            if self.write_index:
+                made["index"] = self._write_index(out, keys, ids, scratch=True)
+            return ShardResult(Ledger(), made)
+        starts = np.flatnonzero(begins)
+        group = np.cumsum(begins) - 1
+        place = np.arange(len(keys)) - starts[group] if len(keys) else np.empty(0, np.int64)
+        removed = (place >= self.finding.keep) & ~fixed
+        found = np.empty(int(removed.sum()), DROP)
+        found["row"], found["other"] = ids[removed], ids[starts[group[removed]]]
+        found["rule"], found["score_i"], found["score_r"] = KINDS.index(kind), np.nan, np.nan
+        found = found[np.argsort(found["row"], kind="stable")]
+        with out.create("found", scratch=True) as local:
+            found.tofile(local)
+        firsts = np.array(self.ranges, np.uint64) << np.uint64(32)
+        data = {"bounds": np.searchsorted(found["row"], firsts).tolist()}
+        if self.write_index:
+            stays = ~removed if kind == "pair" else np.ones(len(keys), np.bool_)
+            data["index"] = self._write_index(out, keys[stays], ids[stays])
+        return ShardResult(Ledger(), data)
+
+    def _read(
+        self,
+    ) -> tuple[NDArray[Any], NDArray[np.uint64], NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
+        keys, ids, fixed, held, once = [], [], [], [], []
+        for file in self.files:
+            some = file.read(self.part, self.bits)
+            number = some["task"].astype(np.uint64) if file.indexed else np.uint64(0)
+            ids.append((np.uint64(file.number) + number << np.uint64(32)) | some["row"])
+            fixed.append(np.full(len(some), file.fixed))
+            # Of held-out rows a cap counts none; of rows of an index it does.
+            held.append(np.full(len(some), file.fixed and not file.indexed))
+            once.append(np.full(len(some), file.once))
+            keys.append(some[list(ENTRY.names or ())])
+        if not keys:
+            none = np.empty(0, np.bool_)
+            return np.empty(0, ENTRY), np.empty(0, np.uint64), none, none, none
+        joined = np.empty(sum(map(len, keys)), ENTRY)
+        at = 0
+        for one in keys:
+            joined[at : at + len(one)] = one
+            at += len(one)
+        numbers = np.concatenate(ids).astype(np.uint64)
+        return joined, numbers, np.concatenate(fixed), np.concatenate(held), np.concatenate(once)
+
+    def _write_index(
+        self, out: Writer, keys: NDArray[Any], ids: NDArray[np.uint64], *, scratch: bool = False
+    ) -> list[int]:
+        """Entries of rows that stay, by slice number: the names of their tasks are put in when the index is read."""
+        made = np.empty(len(keys), INDEXED)
+        for name in ENTRY.names or ():
+            made[name] = keys[name]
+        made["task"], made["row"] = ids >> np.uint64(32), ids & np.uint64(0xFFFFFFFF)
+        order = np.lexsort((made["row"], made["task"], made["low"], made["high"]))
+        made = made[order]
+        with out.create("index", scratch=scratch) as local:
+            made.tofile(local)
+        return _bounds(made["high"])
+
+
+def _first_of_pair(keys: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which entries, in rank order within each group, are the first of their pair."""
+    order = np.lexsort((np.arange(len(keys)), keys["pair"], keys["low"], keys["high"]))
+    some = keys[order]
+    first = np.ones(len(keys), np.bool_)
+    first[1:] = (
+        (some["high"][1:] != some["high"][:-1])
+        | (some["low"][1:] != some["low"][:-1])
+        | (some["pair"][1:] != some["pair"][:-1])
+    )
+    found = np.empty(len(keys), np.bool_)
+    found[order] = first
+    return found
+
+
+@dataclass(frozen=True)
+class ExactInput:
+    """What exact deduplication compares.
+
+    Args:
+        settings: of all tasks.
+        keying: as the records were made.
+        slices: all, in rank order.
+        records: of ReadKeys, of each slice.
+        indexed: files of an index; their tasks have the numbers before ``first_slice``.
+        first_slice: the number of the first slice.
+        indexed_by: identity of the index, for the keys of what names its tasks.
+        write_index: make the files of a new index.
+    """
+
+    settings: Settings
+    keying: Keying
+    slices: Sequence[Slice]
+    records: Sequence[ShardRecord]
+    indexed: Sequence[tuple[Kind, SortedKeys]] = ()
+    first_slice: int = 0
+    indexed_by: str = ""
+    write_index: bool = False
+
+
+@dataclass(frozen=True)
+class ExactFound:
+    """What was found.
+
+    Args:
+        tasks: where the decisions are, by task; one without a finding is not in it.
+        index_files: of a new index: record, path in its folder, kind, bounds.
+    """
+
+    tasks: dict[str, Stored]
+    index_files: list[tuple[ShardRecord, str, Kind, list[int]]]
+
+
+def rounds(given: ExactInput) -> Generator[list[Shard[Any]], list[ShardRecord], ExactFound]:
+    """Two rounds: groups of equal keys, and what was found by task."""
+    offset = given.first_slice
+    ranges = tuple(offset + number for number in _ranges(given.slices))
+    by_rank = _is_by_rank(given.settings, given.keying.kinds)
+    free = next((one.number for one in given.slices if not one.fixed), len(given.slices))
+    shards: list[FindEqual] = []
+    for kind in given.keying.kinds:
+        files = [one for of, one in given.indexed if of == kind]
+        for one, record in zip(given.slices, given.records, strict=True):
+            data = record.read(KeysRead)
+            if data.bounds[kind][-1]:
+                bounds, number = tuple(data.bounds[kind]), offset + one.number
+                copies = not by_rank and kind != "pair" and "pair" in actions(given.settings.of(one.task).exact)
+                files.append(SortedKeys(record.uri(kind), bounds, number, one.fixed, False, record.key, copies))
+        shards += _partitions(kind, files, given, ranges, offset + free if by_rank else None)
+    found = yield list(shards)
+    if by_rank:
+        return (yield from _by_rank(given, ranges, offset + free, shards, found))
+    named = content_key(VERSION, given.indexed_by, [[one.task, one.part.first] for one in given.slices])
+    splits: list[SplitShard] = []
+    for at in range(len(ranges) - 1):
+        parts = []
+        for record in found:
+            start, stop = record.data["bounds"][at : at + 2]
+            if start < stop:
+                parts.append((record.uri("found"), start, stop))
+        if parts:
+            key = content_key("curate split", named, [[one.key, one.data["bounds"][at : at + 2]] for one in found])
+            size = sum(stop - start for _, start, stop in parts) * DROP.itemsize
+            splits.append(SplitShard(f"exact {at:05}", key, size, tuple(parts), tuple(KINDS)))
+    split = yield list(splits)
+    index = [
+        (record, "index", shard.finding.kind, record.data["index"])
+        for shard, record in zip(shards, found, strict=True)
+        if "index" in record.data
+    ]
+    return ExactFound(stored(split), index)
+
+
+def _by_rank(
+    given: ExactInput, ranges: tuple[int, ...], free: int, shards: Sequence[FindEqual], found: Sequence[ShardRecord]
+) -> Generator[list[Shard[Any]], list[ShardRecord], ExactFound]:
+    """The second round where rules meet: one shard decides about all groups."""
+    links = []
+    for equal, record in zip(shards, found, strict=True):
+        bounds = tuple(record.data.get("index", ()))
+        entries = Range(record.uri("index"), 0, bounds[-1] * INDEXED.itemsize) if bounds else None
+        size = record.data["links"] * exact_by_rank.LINK.itemsize
+        kind = KINDS.index(equal.finding.kind)
+        links.append(Links(kind, record.data["groups"], Range(record.uri("links"), 0, size), entries, bounds))
+    keep = tuple((given.settings.exact.cap(kind) if kind != "pair" else None) or 1 for kind in KINDS)
+    drops, looks = [], []
+    for one in given.slices:
+        settings = given.settings.of(one.task).exact
+        drops.append(sum(1 << KINDS.index(kind) for kind in actions(settings)))
+        looks.append(sum(1 << KINDS.index(kind) for kind in KINDS if is_on(settings, kind)))
+    rows_of = (record.read(KeysRead).rows for record in given.records)
+    bases = tuple(accumulate(rows_of, initial=0))
+    places = [given.indexed_by, [[one.task, one.part.first] for one in given.slices]]
+    key = content_key(
+        "curate by rank", exact_by_rank.VERSION, places, [one.key for one in found], drops, looks, given.write_index
+    )
+    size = sum(one.found.size for one in links)
+    shard = DecideByRank(
+        "exact by rank",
+        key,
+        size,
+        tuple(links),
+        tuple(KINDS),
+        keep,
+        tuple(drops),
+        tuple(looks),
+        given.first_slice,
+        free,
+        ranges,
+        bases,
+        INDEXED,
+    )
+    (record,) = yield [shard]
+    kept = record.data["index"]
+    index = [
+        (record, f"index-{number:05}", one.finding.kind, bounds)
+        for number, (one, bounds) in enumerate(zip(shards, kept, strict=True))
+        if bounds
+    ]
+    return ExactFound(exact_by_rank.stored(record), index)
+
+
+def _ranges(slices: Sequence[Slice]) -> list[int]:
+    """The numbers of the slices with which groups of 256 tasks begin, and one past the last."""
+    firsts = [one.number for before, one in zip([None, *slices], slices, strict=False) if _begins(before, one)]
+    return [*firsts[::_TASKS_PER_SPLIT], len(slices)]
+
+
+def _begins(before: Slice | None, one: Slice) -> bool:
+    return before is None or before.task != one.task
+
+
+def _partitions(
+    kind: Kind, files: Sequence[SortedKeys], given: ExactInput, ranges: tuple[int, ...], first_free: int | None
+) -> list[FindEqual]:
+    total = sum(one.entries for one in files) * ENTRY.itemsize
+    bits = max(0, math.ceil(math.log2(max(1.0, total / _PARTITION_BYTES))))
+    cap = given.settings.exact.cap(kind) if kind != "pair" else None
+    finding = Finding(kind, cap or 1)
+    identity = [[one.key, one.number, one.fixed, one.indexed, one.once] for one in files]
+    grouped = [] if first_free is None else ["by rank", first_free]
+    said = [kind, asdict(finding), identity, list(ranges), given.write_index, bits, *grouped]
+    key = content_key("curate equal", VERSION, *said)
+    size = total >> bits
+    return [
+        FindEqual(
+            f"{kind} {part:05}",
+            content_key(key, part),
+            size,
+            tuple(files),
+            finding,
+            part,
+            bits,
+            ranges,
+            given.write_index,
+            first_free,
+        )
+        for part in range(1 << bits if files else 0)
+    ]

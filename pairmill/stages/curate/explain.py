@@ -1,0 +1,229 @@
+"""``explain``: what became of one row and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from rich.table import Table
+from rich.text import Text
+
+from pairmill.engine.inputs import HELD_OUT
+from pairmill.engine.options import option
+from pairmill.formats.rows import Row
+from pairmill.report.model import format_cell
+from pairmill.report.pairs import Pair
+from pairmill.stages.curate.beside import render, visible, written
+from pairmill.stages.curate.finished import REMOVED, CuratedFolder, RowId
+from pairmill.stages.curate.report.wording import (
+    beside_item,
+    describe_action,
+    describe_needed,
+    describe_rule,
+    describe_scores,
+    other_of,
+    row_id,
+)
+from pairmill.stages.curate.rules import OPERATIONS, reason_of
+
+ROWS_HELP = "folders or URIs of the rows that were curated, joined by commas, for texts of rows that were dropped"
+
+
+@dataclass(kw_only=True)
+class ExplainConfig:
+    """Say what became of one row and why, with the row that is kept in its place."""
+
+    path: str = option(help="finished folder of curate")
+    row: str = option(help="<task>:<ordinal>, the number of the row in its file from 0, as in data__a.jsonl:0")
+    rows: list[str] = option([], help=ROWS_HELP)
+
+
+def explain(config: ExplainConfig) -> str:
+    """Explain a row. Returns the text for the terminal.
+
+    Raises:
+        InputError: the folder is absent, unfinished or of another stage, or ``rows=`` has other rows.
+        UsageError: the row is unknown.
+    """
+    folder = CuratedFolder.open(config.path)
+    folder.refuse_other_rows(config.rows)
+    task, ordinal = folder.row_id(config.row)
+    found = {name: folder.findings(name, task, ordinal) for name in folder.operations(task)}
+    removing = _removing(found)
+    parts = [f"{visible(row_id(task, ordinal))}: {_verdict(folder, task, removing)}\n"]
+    parts += [f"{line}\n" for line in _chain(folder, removing)]
+    parts += [f"{line}\n" for line in _overrides(folder, task)]
+    parts += ["\n", written(_operations(folder, found, removing))]
+    parts += _attributes(folder, task, ordinal, removing is not None)
+    parts += _texts(folder, (task, ordinal), found, removing, config)
+    return "".join(parts)
+
+
+Removing: TypeAlias = "tuple[str, Mapping[str, Any]] | None"
+"""The operation that removed a row, and its decision; None if the row is kept."""
+
+
+def _removing(found: Mapping[str, list[dict[str, Any]]]) -> Removing:
+    return next(((name, one) for name, some in found.items() for one in some if one["action"] in REMOVED), None)
+
+
+def _removing_other(folder: CuratedFolder, one: Mapping[str, Any]) -> Removing:
+    """What removed the row that a decision names; None also for a row of an index."""
+    task, ordinal = one["other_task"], one["other_ordinal"]
+    if task not in folder.tasks:
+        return None
+    return _removing({name: folder.findings(name, task, ordinal) for name in folder.operations(task)})
+
+
+def _verdict(folder: CuratedFolder, task: str, removing: Removing) -> str:
+    if task.startswith(HELD_OUT):
+        return "kept: held-out rows are never removed"
+    if removing is None:
+        return "kept"
+    operation, one = removing
+    what, other = _removed_by(operation, one), other_of(one)
+    if not one["other_task"]:
+        return visible(f"{what}, since it has {other}" if other else what)
+    if other.startswith(HELD_OUT):
+        return visible(f"{what}; {other} is held out")
+    if _removing_other(folder, one) is not None:
+        return visible(f"{what}; {other} stood in its place, and was removed later")
+    return visible(f"{what}; {other} is kept in its place")
+
+
+def _removed_by(operation: str, one: Mapping[str, Any]) -> str:
+    known = operation if operation in OPERATIONS else "classifiers"
+    reason = reason_of(known, operation, one["rule"], other_of(one).startswith(HELD_OUT), one["action"])
+    return f"{describe_action(one['action'])} by {operation}, rule {one['rule']} (in the ledger: {reason})"
+
+
+def _chain(folder: CuratedFolder, removing: Removing) -> Iterator[str]:
+    """What became of the row that stood in the place of one that was removed, and so on, to a row that is kept.
+
+    It ends: the row that a decision names is of a smaller rank, or removed by a later operation.
+    """
+    seen: set[RowId] = set()
+    while removing is not None and removing[1]["other_task"]:
+        one = removing[1]
+        other = one["other_task"], one["other_ordinal"]
+        removing = _removing_other(folder, one)
+        if removing is None or other in seen:
+            return
+        seen.add(other)
+        repeats = f"; {other_of(removing[1])} stood in its place" if removing[1]["other_task"] else ""
+        yield visible(f"  {row_id(*other)}: {_removed_by(*removing)}{repeats}")
+
+
+def _overrides(folder: CuratedFolder, task: str) -> Iterator[str]:
+    """The override of the settings that applies to a task: the first whose prefix matches."""
+    for one in folder.manifest.data.get("settings", {}).get("overrides") or ():
+        prefix = str(one.get("prefix", ""))
+        if task.removeprefix(HELD_OUT).startswith(prefix):
+            modes = {name: part.get("mode", "") for name, part in one.items() if isinstance(part, Mapping)}
+            said = ", ".join(f"{name}: {mode}" for name, mode in modes.items())
+            yield visible(f"other settings for tasks that begin with {prefix!r}: {said}")
+            return
+
+
+def _operations(
+    folder: CuratedFolder,
+    found: Mapping[str, list[dict[str, Any]]],
+    removing: Removing,
+) -> Table:
+    """A line for each operation and finding, in the order in which operations are asked."""
+    table = Table.grid(padding=(0, 3, 0, 0))
+    for _ in range(3):
+        table.add_column(overflow="fold")
+    known, settings = folder.manifest.data.get("operations", {}), folder.manifest.data.get("settings", {})
+    gone = False
+    for name, some in found.items():
+        mode = str(known.get(name, {}).get("mode", ""))
+        nothing = "not asked: the row was removed before" if gone else "nothing found"
+        for line in [_finding(name, one, settings) for one in some] or ["off" if mode == "off" else nothing]:
+            table.add_row(Text(visible(name)), Text(visible(mode)), Text(visible(line)))
+        gone = gone or (removing is not None and name == removing[0])
+    return table
+
+
+def _finding(operation: str, one: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+    meaning, other = describe_rule(operation, one["rule"]), other_of(one)
+    scores, needed = describe_scores(operation, one), describe_needed(operation, one["rule"], settings)
+    parts = [
+        f"{describe_action(one['action'])}: {one['rule']}" + (f" ({meaning})" if meaning else ""),
+        f"repeats {other}" if one["other_task"] else other,
+        scores + (f" ({needed})" if scores and needed else ""),
+        one["detail"] or "",
+    ]
+    return "; ".join(part for part in parts if part)
+
+
+def _attributes(folder: CuratedFolder, task: str, ordinal: int, removed: bool) -> list[str]:
+    if removed:
+        return ["\nAttributes are written beside kept rows only.\n"]
+    found = folder.attributes(task, ordinal)
+    if not found:
+        return ["\nNo attributes.\n"]
+    table = Table.grid(padding=(0, 3, 0, 2))
+    table.add_column(overflow="fold")
+    table.add_column(overflow="fold")
+    for name, value in found.items():
+        shown = "null" if value is None else format_cell(value) if isinstance(value, float) else str(value)
+        table.add_row(Text(visible(name)), Text(visible(shown)))
+    return ["\nAttributes\n", written(table)]
+
+
+def _texts(
+    folder: CuratedFolder,
+    this: RowId,
+    found: Mapping[str, list[dict[str, Any]]],
+    removing: Removing,
+    config: ExplainConfig,
+) -> list[str]:
+    """The row's texts beside those of each row and item that it was compared with, the decisive one first."""
+    compared = [one for some in found.values() for one in some if other_of(one)]
+    compared.sort(key=lambda one: removing is None or one is not removing[1])
+    others = {(one["other_task"], one["other_ordinal"]) for one in compared if one["other_task"]}
+    texts = folder.texts({this, *others}, config.rows)
+    seen: set[str] = set()
+    parts: list[str] = []
+    for one in compared:
+        name = other_of(one)
+        if name not in seen:
+            seen.add(name)
+            parts += ["\n", show_pair(pair_of(folder, this, one, texts), name)]
+    if not parts:
+        parts = ["\n", show_pair(pair_of(folder, this, None, texts), "")]
+    return parts
+
+
+def pair_of(
+    folder: CuratedFolder, this: RowId, one: Mapping[str, Any] | None, texts: Mapping[RowId, Row]
+) -> Pair | None:
+    """A row beside what a decision compares it with; None if the row's own text is not known."""
+    row = texts.get(this)
+    if row is None:
+        return None
+    mine = (row.instruction or "", row.response or "")
+    if one is not None and one["other_task"]:
+        found = texts.get((one["other_task"], one["other_ordinal"]))
+        if found is not None:
+            return _pair(this, other_of(one), mine, (found.instruction or "", found.response or ""))
+    elif one is not None and one["benchmark"]:
+        item = folder.item(one["benchmark"], one["item"])
+        if item is not None:
+            fields, names = beside_item(one, mine, item)
+            return Pair(row_id(*this), other_of(one), fields, "", names)
+    return _pair(this, "", mine, ("", ""))
+
+
+def _pair(this: RowId, right: str, mine: tuple[str, str], other: tuple[str, str]) -> Pair:
+    return Pair(row_id(*this), right, list(zip(("instruction", "response"), mine, other, strict=True)))
+
+
+def show_pair(pair: Pair | None, other: str) -> str:
+    """A pair for the terminal, or what to do to see it."""
+    if pair is None:
+        return "Its text is not in this folder: give rows=<folder of the rows that were curated> to see it.\n"
+    rest = "" if pair.right or not other else f"The text of {visible(other)} is not known here.\n"
+    return render(pair) + rest

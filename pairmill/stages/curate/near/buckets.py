@@ -1,0 +1,70 @@
+"""Round 2: the rows of a partition of the keys that have a key in common."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmill.engine.manifest import Ledger
+from pairmill.engine.stage import HandKeyed, ShardResult
+from pairmill.engine.writer import Writer
+from pairmill.stages.curate.near import ranks
+from pairmill.stages.curate.near.sign import KEY, KEY_OF_LONGEST
+from pairmill.stages.curate.near.stored import Runs
+
+EDGES, FAMILIES = "edges.bin", "families.bin"
+PAIR = np.dtype("<u8")
+"""Two of them are an edge, of two ranks, or an entry of a family: the rank of its anchor and of a member."""
+
+
+@dataclass
+class Paired:
+    """How many edges and entries of families a :class:`Buckets` shard has found."""
+
+    edges: int
+    families: int
+
+
+@dataclass(frozen=True)
+class Buckets(HandKeyed[object]):
+    """Finds the candidates of a partition.
+
+    Args:
+        keys: the runs of all slices; the owner of a run is the place of its slice.
+        partition: its number.
+        bases: the number of each slice's first row.
+        fixed: rows of smaller numbers are never removed, nor compared with each other.
+        longest_response: keys come with tokens.
+        refine: whether there are families, which are refined; without, all members of a bucket are compared.
+        keep: rows that are alike and stay; a row is compared with as many at least.
+    """
+
+    work = "find similar rows"
+
+    keys: Runs
+    partition: int
+    bases: tuple[int, ...]
+    fixed: int
+    longest_response: bool
+    refine: bool
+    keep: int
+
+    def run(self, context: object, out: Writer) -> ShardResult:
+        from pairmill import _native
+
+        edges, families = _native.curate_near_buckets(*self._keys(), self.fixed, self.refine, self.keep)
+        for path, pairs in ((EDGES, edges), (FAMILIES, families)):
+            with out.create(path, scratch=True) as local:
+                local.write_bytes(np.ascontiguousarray(pairs).view(np.uint8).data)
+        return ShardResult(Ledger(), asdict(Paired(len(edges), len(families))))
+
+    def _keys(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+        """The keys, and the rank of the row of each."""
+        found, owner = self.keys.rows(self.partition, KEY_OF_LONGEST if self.longest_response else KEY)
+        numbers: NDArray[Any] = np.array(self.bases, np.uint64)[owner]
+        numbers += found["at"]
+        tokens = found["tokens"] if self.longest_response else None
+        return np.ascontiguousarray(found["key"]), ranks.ranks(numbers, tokens, self.fixed)

@@ -1,0 +1,417 @@
+"""Near deduplication out of core: its rounds.
+
+    Sign(slice)         the sketch and the band keys of each row, the keys in partitions
+    Buckets(partition)  rows with an equal key: candidate pairs, and families of many rows
+    Join(one)           the components that pairs make, dealt into groups
+    Gather(slice)       the sketches of the rows of a component, by group
+    Resolve(group)      refines the families, verifies the pairs, and decides in rank order
+    Split(slices)       what all groups found on some slices
+    Retain(slice)       the keys and sketches of the retained rows, if an index is wanted
+
+All files are scratch, except the index. Rows are numbered in the order of the slices; ``ranks`` makes ranks of numbers.
+Decisions name rows by task and ordinal, so they do not depend on how files are cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import asdict, replace
+from itertools import accumulate
+from typing import Any
+
+from pairmill.engine.manifest import content_key
+from pairmill.engine.stage import Shard, ShardRecord
+from pairmill.stages.curate.near import buckets, components, index, sign
+from pairmill.stages.curate.near.buckets import Buckets, Paired
+from pairmill.stages.curate.near.components import Grouped, Join
+from pairmill.stages.curate.near.decided import Decided, DecidedTask
+from pairmill.stages.curate.near.given import (
+    Dropped,
+    NearFound,
+    NearInput,
+    NearSlice,
+    NothingDropped,
+    TaskDecisions,
+)
+from pairmill.stages.curate.near.index import Deal, Indexed, NewIndex, Retain, Retained, Source
+from pairmill.stages.curate.near.resolve import (
+    DECISION,
+    DECISIONS,
+    SKETCHES,
+    TASKS,
+    BySlice,
+    Gather,
+    Gathered,
+    Resolve,
+    Resolved,
+    Split,
+)
+from pairmill.stages.curate.near.sign import ROW, Sign, Signed
+from pairmill.stages.curate.near.stored import Range, Run, Runs
+
+__all__ = ["Dropped", "NearFound", "NearInput", "NearSlice", "NothingDropped", "TaskDecisions", "rounds"]
+
+VERSION = 1
+"""Of the files between rounds, and of what decides which rows are compared: raise it when their bytes change."""
+# Keys of a partition: 16 bytes each, and some 40 while they are sorted. With few partitions each is smaller.
+_KEYS, _MOST_KEYS = 1 << 22, 1 << 23
+_MANY = 256
+# Bytes of text for which a document has one more key: that of a sampled gram.
+_BYTES_OF_KEY = 64
+# Bytes of the sketches and edges of a group; with few groups each is smaller.
+_GROUP, _MOST_GROUP = 64 << 20, 256 << 20
+# Slices whose findings are brought together.
+_SLICES = 256
+
+
+def rounds(given: NearInput) -> Generator[list[Shard[Any]], list[ShardRecord], NearFound]:
+    """Yield the shards of each of seven rounds and return what they found; the caller delegates with ``yield from``.
+
+    Raises:
+        InputError: an index that is absent, or of another format, version or settings.
+    """
+    settings = _byte_settings(given)
+    old = [(folder, index.load(folder, settings)) for folder in given.index]
+    count = partitions(given, old)
+    signed, sources = yield from _signed(given, old, settings, count)
+    # Rows are numbered in the order of the sources.
+    bases = tuple(accumulate((one.rows for one in sources), initial=0))
+    fixed = bases[next((place for place, one in enumerate(sources) if not one.fixed), len(sources))]
+    looked = [given.settings.refine, *_capped(given)]
+    whole = content_key(VERSION, settings, [[one.key, one.rows] for one in sources], fixed, *looked)
+    keys = Runs(
+        count,
+        tuple(Run(one.keys_uri, start, place) for place, one in enumerate(sources) for start in one.runs),
+    )
+    costs = {
+        "rows": sum(one.rows for one in sources if not one.fixed),
+        "fixed_rows": fixed,
+        "keys": sum(one.keys for one in sources),
+        "sketch_bytes": sum(one.sketches.size for one in sources),
+    }
+
+    # Sliced once: of each partition its own copy would take 8 bytes for each slice and partition.
+    firsts = bases[:-1]
+    paired = yield [
+        Buckets(
+            f"near buckets {number:05}",
+            content_key("near buckets", whole, count, number),
+            12 * costs["keys"] // count,
+            keys,
+            number,
+            firsts,
+            fixed,
+            given.longest_response,
+            given.settings.refine,
+            given.settings.max_similar or 1,
+        )
+        for number in range(count if fixed < bases[-1] else 0)
+    ]
+    pairs = [record.read(Paired) for record in paired]
+    costs["candidates"] = sum(one.edges for one in pairs)
+    costs["family_entries"] = sum(one.families for one in pairs)
+
+    edges, families = (
+        tuple(
+            Range(record.uri(path), 0, getattr(one, name) * components.EDGE.itemsize)
+            for record, one in zip(paired, pairs, strict=True)
+        )
+        for path, name in ((buckets.EDGES, "edges"), (buckets.FAMILIES, "families"))
+    )
+    group_size = min(_MOST_GROUP, max(_GROUP, costs["sketch_bytes"] // _MANY))
+    tables = tuple(one.table for one in sources)
+    size = sum(one.size for one in (*edges, *families))
+    join = Join(
+        "near components",
+        content_key("near join", whole, count, group_size),
+        size,
+        edges,
+        families,
+        tables,
+        bases,
+        group_size,
+    )
+    joined = yield [join] if costs["candidates"] else []
+    gathered, resolved = yield from _decided(given, sources, joined, bases, fixed)
+    results = [record.read(Resolved) for record in resolved]
+    for name in ("removed", "verifications", "unverified", "edges"):
+        costs[name] = sum(getattr(one, name) for one in results)
+    costs["compared_rows"] = sum(one.rows for one in results)
+
+    split = yield [
+        Split(
+            f"near split {number:05}",
+            content_key("near split", VERSION, [record.key for record, _ in some], number),
+            sum(found.size for _, (found, _) in some),
+            tuple(part for _, part in some),
+        )
+        for number, some in _found(resolved, results)
+    ]
+    decided = _by_source(sources, split)
+    retained = yield from _retained(given, sources, decided, old, settings)
+    records = [*signed, *paired, *joined, *gathered, *resolved, *split]
+    costs["scratch_bytes"] = sum(file.size for record in records for file in record.files)
+    return NearFound(_tasks(given.slices, sources, decided), costs, retained)
+
+
+def partitions(given: NearInput, old: Sequence[tuple[str, Sequence[Indexed]]] = ()) -> int:
+    """How many partitions the keys are in: a power of two, so that one row more rarely changes it."""
+    settings = given.settings
+    rows = sum(one.rows for one in given.slices)
+    keys = rows * (settings.bands + 1) + sum(one.part.size for one in given.slices) // _BYTES_OF_KEY
+    keys += sum(one.keys for _, slices in old for one in slices)
+    few = min(_power_of_two(-(-keys // _KEYS)), _MANY)
+    return max(few, _power_of_two(-(-keys // _MOST_KEYS)))
+
+
+def _power_of_two(number: int) -> int:
+    """The smallest power of two that is not smaller."""
+    return 1 << max(0, number - 1).bit_length()
+
+
+def _byte_settings(given: NearInput) -> dict[str, Any]:
+    """The settings from which sketches and keys follow."""
+    settings = asdict(given.settings)
+    # None changes what is signed; the last two are in the keys of the rounds that they change.
+    del settings["mode"], settings["refine"], settings["max_similar"]
+    return {**settings, "same_condition_only": given.same_condition_only}
+
+
+def _capped(given: NearInput) -> list[int]:
+    """The cap, if there is one, for keys."""
+    return [] if given.settings.max_similar is None else [given.settings.max_similar]
+
+
+def _signed(
+    given: NearInput, old: Sequence[tuple[str, Sequence[Indexed]]], settings: dict[str, Any], count: int
+) -> Generator[list[Shard[Any]], list[ShardRecord], tuple[list[ShardRecord], list[Source]]]:
+    """Round 1: the signed rows, those of indexes first."""
+    longest = given.longest_response
+    indexed = [one.source(folder) for folder, slices in old for one in slices]
+    others = [one for one in indexed if one.partitions != count or longest]
+    deal: list[Shard[Any]] = [
+        Deal(
+            f"near index {place:06}",
+            content_key("near deal", VERSION, one.key, count, longest),
+            12 * one.keys,
+            one,
+            count,
+            longest,
+        )
+        for place, one in enumerate(others)
+    ]
+    sign_: list[Shard[Any]] = [
+        Sign(
+            f"near {_name(one)}",
+            content_key(
+                "near sign",
+                VERSION,
+                settings,
+                longest,
+                count,
+                one.key,
+                [one.part.first, one.part.start, one.part.stop],
+                one.dropped.key,
+            ),
+            one.part.size,
+            one,
+            given.settings,
+            count,
+            given.same_condition_only,
+            longest,
+        )
+        for one in given.slices
+    ]
+    records = yield [*deal, *sign_]
+    dealt = iter(records[: len(deal)])
+    sources = []
+    for one in indexed:
+        if one.partitions != count or longest:
+            record = next(dealt)
+            runs = tuple(record.data["runs"])
+            uri = record.uri(sign.KEYS)
+            one = replace(one, partitions=count, longest=longest, runs=runs, keys_uri=uri)
+        sources.append(one)
+    for part, record in zip(given.slices, records[len(deal) :], strict=True):
+        made = record.read(Signed)
+        sources.append(
+            Source(
+                task=part.task,
+                first=part.part.first,
+                fixed=part.fixed,
+                key=record.key,
+                rows=made.rows,
+                keys=made.keys,
+                partitions=count,
+                longest=longest,
+                runs=tuple(made.runs),
+                keys_uri=record.uri(sign.KEYS),
+                table=Range(record.uri(sign.ROWS), 0, made.rows * ROW.itemsize),
+                sketches=Range(record.uri(sign.SKETCHES), 0, made.size),
+            )
+        )
+    return records, sources
+
+
+def _name(one: NearSlice) -> str:
+    return f"{one.task} {one.part.first:012}"
+
+
+def _decided(
+    given: NearInput, sources: Sequence[Source], joined: Sequence[ShardRecord], bases: Sequence[int], fixed: int
+) -> Generator[list[Shard[Any]], list[ShardRecord], tuple[list[ShardRecord], list[ShardRecord]]]:
+    """Rounds 4 and 5, which are empty without components."""
+    if not joined:
+        yield []
+        yield []
+        return [], []
+    (join,) = joined
+    found = join.read(Grouped)
+    width = components.MEMBER.itemsize
+    gathered = yield [
+        Gather(
+            f"near gather {place:06}",
+            content_key("near gather", VERSION, sources[place].key, digest, bases[place], found.groups),
+            sources[place].sketches.size,
+            Range(join.uri(components.MEMBERS), first * width, count * width),
+            sources[place].table,
+            sources[place].sketches,
+            bases[place],
+            found.groups,
+        )
+        for place, first, count, digest in found.slices
+    ]
+    owners = [place for place, *_ in found.slices]
+    sketches = Runs(
+        found.groups,
+        tuple(
+            Run(record.uri(SKETCHES), start, place)
+            for place, record in zip(owners, gathered, strict=True)
+            for start in record.read(Gathered).runs
+        ),
+    )
+    edges, families = (
+        Runs(found.groups, tuple(Run(join.uri(path), start) for start in starts))
+        for path, starts in ((components.EDGES, found.edges), (components.FAMILIES, found.families))
+    )
+    ranges = _ranges(sources)
+    # A task may have another name than in an earlier run, with the same bytes.
+    named = [[sources[place].task, sources[place].first] for place in owners]
+    key = content_key(
+        "near resolve", VERSION, join.key, ranges, given.longest_response, [record.key for record in gathered], named
+    )
+    tasks, firsts = tuple(one.task for one in sources), tuple(one.first for one in sources)
+    resolved = yield [
+        Resolve(
+            f"near resolve {group:05}",
+            content_key(key, group),
+            size,
+            sketches,
+            group,
+            edges,
+            families,
+            given.settings,
+            fixed,
+            given.longest_response,
+            tasks,
+            firsts,
+            ranges,
+        )
+        for group, size in enumerate(found.sizes)
+    ]
+    return gathered, resolved
+
+
+def _ranges(sources: Sequence[Source]) -> tuple[int, ...]:
+    """The place of the first source of each range of them, and one past the last."""
+    return (*range(0, len(sources), _SLICES), len(sources))
+
+
+def _found(
+    resolved: Sequence[ShardRecord], results: Sequence[Resolved]
+) -> Iterator[tuple[int, list[tuple[ShardRecord, tuple[Range, Range]]]]]:
+    """For each range of slices with findings its number, and of each group with some where they are."""
+    tasks = [
+        Range(record.uri(TASKS), 0, next(file.size for file in record.files if file.path == TASKS))
+        for record in resolved
+    ]
+    for number in range(len(results[0].bounds) - 1 if results else 0):
+        some = []
+        for record, result, names in zip(resolved, results, tasks, strict=True):
+            start, stop = result.bounds[number : number + 2]
+            if start < stop:
+                width = DECISION.itemsize
+                found = Range(record.uri(DECISIONS), start * width, (stop - start) * width)
+                some.append((record, (found, names)))
+        if some:
+            yield number, some
+
+
+def _by_source(sources: Sequence[Source], split: Sequence[ShardRecord]) -> list[list[tuple[str, Decided]]]:
+    """For each source, a digest and the place of the decisions on it."""
+    parts: list[list[tuple[str, Decided]]] = [[] for _ in sources]
+    for record in split:
+        sizes = {file.path: file.size for file in record.files}
+        tasks = Range(record.uri(TASKS), 0, sizes[TASKS])
+        for place, first, count, digest in record.read(BySlice).slices:
+            found = Range(record.uri(DECISIONS), first * DECISION.itemsize, count * DECISION.itemsize)
+            parts[place].append((digest, Decided(found, tasks, sources[place].first)))
+    return parts
+
+
+def _retained(
+    given: NearInput,
+    sources: Sequence[Source],
+    decided: Sequence[Sequence[tuple[str, Decided]]],
+    old: Sequence[tuple[str, Sequence[Indexed]]],
+    settings: dict[str, Any],
+) -> Generator[list[Shard[Any]], list[ShardRecord], NewIndex | None]:
+    """Round 6: the retained rows of this run's slices, if an index is wanted."""
+    before = len(sources) - len(given.slices)
+    wanted = range(before, len(sources)) if given.write_index else range(0)
+    records = yield [
+        Retain(
+            f"near index of {_name(given.slices[place - before])}",
+            content_key("near retain", VERSION, sources[place].key, [digest for digest, _ in decided[place]]),
+            sources[place].sketches.size,
+            sources[place],
+            tuple(one.found for _, one in decided[place]),
+        )
+        for place in wanted
+    ]
+    if not given.write_index:
+        return None
+    new = []
+    for place, record in zip(wanted, records, strict=True):
+        (file,) = record.files
+        made, source = record.read(Retained), sources[place]
+        one = Indexed(
+            task=source.task,
+            first=source.first,
+            path=f"{file.sha256[:32]}.bin",
+            size=file.size,
+            sha256=file.sha256,
+            rows=made.rows,
+            keys=made.keys,
+            sketches=made.sketches,
+            partitions=source.partitions,
+            runs=made.runs,
+        )
+        new.append((record, one))
+    return NewIndex(settings, tuple((folder, tuple(slices)) for folder, slices in old), tuple(new))
+
+
+def _tasks(
+    slices: Sequence[NearSlice], sources: Sequence[Source], decided: Sequence[Sequence[tuple[str, Decided]]]
+) -> dict[str, TaskDecisions]:
+    """Where the decisions on each task of this run are."""
+    parts: dict[str, list[tuple[str, Decided]]] = {one.task: [] for one in slices}
+    for one, found in zip(slices, decided[len(sources) - len(slices) :], strict=True):
+        parts[one.task] += found
+    return {
+        task: DecidedTask(
+            content_key("near decisions", VERSION, [[digest, part.first] for digest, part in found]),
+            tuple(part for _, part in found),
+        )
+        for task, found in parts.items()
+    }

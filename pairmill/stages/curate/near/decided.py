@@ -1,0 +1,85 @@
+"""The decisions on a task, as the shard reads them that applies them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from pairmill.formats import decisions
+from pairmill.stages.curate.near.resolve import DECISION
+from pairmill.stages.curate.near.stored import Range, read_all
+
+
+@dataclass(frozen=True)
+class Decided:
+    """Decisions of one group on one slice.
+
+    Args:
+        found: DECISION rows.
+        tasks: the names of the tasks of the other rows.
+        first: the ordinal of the slice's first row.
+    """
+
+    found: Range
+    tasks: Range
+    first: int
+
+
+@dataclass(frozen=True)
+class DecidedTask:
+    """All decisions on a task: ``given.TaskDecisions``.
+
+    Args:
+        key: identity of the decisions.
+        parts: by slice and group.
+    """
+
+    key: str
+    parts: tuple[Decided, ...]
+
+    def read(self) -> pa.Table:
+        """See ``given.TaskDecisions``."""
+        from pairmill import _native
+
+        rules = _native.curate_near_rules()
+        if not self.parts:
+            return decisions.empty()
+        names: dict[str, int] = {}
+        blocks = []
+        firsts = []
+        ranges = [one for part in self.parts for one in (part.found, part.tasks)]
+        data = list(read_all(ranges))
+        for part, raw, tasks in zip(self.parts, data[::2], data[1::2], strict=True):
+            found = np.frombuffer(raw, DECISION).copy()
+            places = np.array([names.setdefault(task, len(names)) for task in json.loads(tasks)], np.uint32)
+            found["other_task"] = places[found["other_task"]]
+            blocks.append(found)
+            firsts.append(np.full(len(found), part.first, np.int64))
+        found, ordinal = np.concatenate(blocks), np.concatenate(firsts)
+        ordinal += found["row"]
+        # The files name tasks of other rows too, in the order of the slices, which depend on how files are cut.
+        used = sorted(list(names)[place] for place in np.unique(found["other_task"]).tolist())
+        by_name = np.zeros(len(names), np.uint32)
+        by_name[[names[name] for name in used]] = np.arange(len(used))
+        order = np.lexsort((found["other_ordinal"], by_name[found["other_task"]], found["rule"], ordinal))
+        found, ordinal = found[order], ordinal[order]
+        contained = found["rule"] == rules.index("contained")
+        return decisions.table_of(
+            {
+                "ordinal": pa.array(ordinal.astype(np.uint32)),
+                "rule": _named(found["rule"], rules),
+                "action": _named(contained, ["drop", "report"]),
+                "other_task": _named(by_name[found["other_task"]], used),
+                "other_ordinal": pa.array(np.ascontiguousarray(found["other_ordinal"])),
+                "score_i": pa.array(np.ascontiguousarray(found["score_i"])),
+                "score_r": pa.array(np.ascontiguousarray(found["score_r"])),
+            },
+            len(found),
+        )
+
+
+def _named(places: np.ndarray, names: list[str]) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array(places.astype(np.int32)), pa.array(names, pa.string()))

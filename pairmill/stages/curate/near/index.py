@@ -1,0 +1,302 @@
+"""The index of a finished run: the keys and sketches of its retained rows, with which later rows are compared.
+
+``index.json`` lists the slices, and each slice has a file: ROW rows, their sketches, and runs of KEYs. A later run
+ranks these rows before its own and writes an index that has both.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmill import storage
+from pairmill.engine.manifest import File, Ledger, canonical, content_key
+from pairmill.engine.stage import HandKeyed, ShardRecord, ShardResult
+from pairmill.engine.writer import Writer
+from pairmill.errors import InputError
+from pairmill.stages.curate.near.resolve import DECISION
+from pairmill.stages.curate.near.sign import KEY, KEY_OF_LONGEST, KEYS, ROW, partition
+from pairmill.stages.curate.near.stored import Range, RunWriter, read_all, segments
+
+INDEX, RETAINED = "index.json", "retained.bin"
+FORMAT, VERSION = "pairmill near index", 1
+_BLOCK = 32 << 20
+_KIND = np.dtype("<u8")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Signed rows, wherever they are from: a slice of this run or of an index.
+
+    Args:
+        task: of the rows.
+        first: added to a row's number in the slice, it gives the ordinal.
+        fixed: whether the rows are never removed.
+        key: identity of the sketches and keys.
+        rows: how many.
+        keys: how many.
+        partitions: of the runs of keys.
+        longest: whether the runs are of KEY_OF_LONGEST, not of KEY.
+        runs: where each run of keys begins in ``keys_uri``.
+        keys_uri: of the file with the keys.
+        table: the ROW of each row.
+        sketches: of the rows.
+    """
+
+    task: str
+    first: int
+    fixed: bool
+    key: str
+    rows: int
+    keys: int
+    partitions: int
+    longest: bool
+    runs: tuple[int, ...]
+    keys_uri: str
+    table: Range
+    sketches: Range
+
+
+@dataclass(frozen=True)
+class Indexed:
+    """A slice of an index, as ``index.json`` lists it.
+
+    Args:
+        task: of the rows.
+        first: added to a row's number in the slice, it gives the ordinal.
+        path: of its file, below the folder of the index.
+        size: bytes of the file.
+        sha256: of the file.
+        rows: how many.
+        keys: how many.
+        sketches: bytes.
+        partitions: of the runs of keys.
+        runs: where each run begins in the file.
+    """
+
+    task: str
+    first: int
+    path: str
+    size: int
+    sha256: str
+    rows: int
+    keys: int
+    sketches: int
+    partitions: int
+    runs: list[int]
+
+    def source(self, folder: str) -> Source:
+        """Its rows; ``folder`` is the URI of the index."""
+        uri, rows_end = storage.join(folder, self.path), self.rows * ROW.itemsize
+        return Source(
+            task=self.task,
+            first=self.first,
+            fixed=True,
+            key=content_key("indexed", self.sha256, self.first, self.partitions),
+            rows=self.rows,
+            keys=self.keys,
+            partitions=self.partitions,
+            longest=False,
+            runs=tuple(self.runs),
+            keys_uri=uri,
+            table=Range(uri, 0, rows_end),
+            sketches=Range(uri, rows_end, self.sketches),
+        )
+
+
+def load(folder: str, identity: object) -> list[Indexed]:
+    """The slices of an index.
+
+    Args:
+        folder: its URI.
+        identity: the settings of this run, JSON-like; those of the index have to be the same.
+
+    Raises:
+        InputError: the index is missing, or has another format, version or settings.
+    """
+    store, uri = storage.store_for(folder), storage.join(folder, INDEX)
+    if not store.exists(uri):
+        raise InputError(
+            "there is no near index", where=uri, expected="an index of a finished run with write_index=true"
+        )
+    try:
+        raw: dict[str, Any] = json.loads(store.read(uri))
+        said = (raw["format"], raw["version"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            "not a near index", where=uri, got=str(error), hint="run with write_index=true again"
+        ) from error
+    if said != (FORMAT, VERSION):
+        raise InputError(
+            "the near index has another format",
+            where=uri,
+            got=f"{said[0]} {said[1]}",
+            expected=f"{FORMAT} {VERSION}",
+            hint="make it again with this version of pairmill",
+        )
+    if canonical(raw["settings"]) != canonical(identity):
+        raise InputError(
+            "the near index was made with other settings",
+            where=uri,
+            got=canonical(raw["settings"]).decode(),
+            expected=canonical(identity).decode(),
+            hint="use the settings of that run, or make the index again",
+        )
+    return [Indexed(**one) for one in raw["slices"]]
+
+
+@dataclass(frozen=True)
+class NewIndex:
+    """A new index: what earlier ones have, and the retained rows of this run.
+
+    Args:
+        identity: the settings, JSON-like.
+        old: the folder and the slices of each earlier index.
+        new: the record of each slice of this run, and what to list.
+    """
+
+    identity: object
+    old: tuple[tuple[str, tuple[Indexed, ...]], ...]
+    new: tuple[tuple[ShardRecord, Indexed], ...]
+
+    def link(self, out: Writer, below: str) -> None:
+        """Put the index into a finished folder, below this path."""
+        files: dict[str, tuple[str, File]] = {}
+        listed: list[Indexed] = []
+        for folder, slices in self.old:
+            for one in slices:
+                files[one.path] = (folder, File(one.path, one.size, one.sha256))
+                listed.append(one)
+        for record, one in self.new:
+            files[one.path] = (record.folder, File(RETAINED, one.size, one.sha256))
+            listed.append(one)
+        for path, (folder, file) in files.items():
+            out.link(folder, file, path=f"{below}/{path}")
+        said = {
+            "format": FORMAT,
+            "version": VERSION,
+            "settings": self.identity,
+            "slices": [asdict(one) for one in listed],
+        }
+        out.write(f"{below}/{INDEX}", canonical(said))
+
+
+@dataclass
+class Retained:
+    """What a :class:`Retain` shard has kept.
+
+    Args:
+        rows: how many.
+        keys: how many.
+        sketches: bytes.
+        runs: where each run of keys begins in RETAINED.
+    """
+
+    rows: int
+    keys: int
+    sketches: int
+    runs: list[int]
+
+
+@dataclass(frozen=True)
+class Retain(HandKeyed[object]):
+    """Makes the file of a slice of the index.
+
+    Args:
+        source: the slice.
+        decided: DECISION rows of the slice.
+    """
+
+    work = "write the index"
+
+    source: Source
+    decided: tuple[Range, ...]
+
+    def run(self, context: object, out: Writer) -> ShardResult:
+        table = self.source.table.array(ROW)
+        kept = np.ones(len(table), np.bool_)
+        kept[np.searchsorted(table["row"], self._removed())] = False
+        rows = table[kept]
+        made = Retained(len(rows), 0, int(rows["size"].sum(dtype=np.int64)), [])
+        with out.create(RETAINED) as local, local.open("wb") as file:
+            file.write(np.ascontiguousarray(rows).view(np.uint8).data)
+            self._sketches(file, table["size"].astype(np.int64), kept)
+            made.keys, made.runs = self._keys(file, kept)
+        return ShardResult(Ledger(), asdict(made))
+
+    def _removed(self) -> NDArray[np.uint32]:
+        """Numbers in the slice of the rows that are removed."""
+        from pairmill import _native
+
+        contained = _native.curate_near_rules().index("contained")
+        found = np.frombuffer(b"".join(read_all(self.decided)), DECISION)
+        removed: NDArray[np.uint32] = found["row"][found["rule"] != contained]
+        return removed
+
+    def _sketches(self, file: BinaryIO, sizes: NDArray[np.int64], kept: NDArray[np.bool_]) -> None:
+        ends = np.cumsum(sizes)
+        cuts = [0, *(np.flatnonzero(np.diff(ends // _BLOCK)) + 1).tolist(), len(sizes)]
+        for first, stop in itertools.pairwise(cuts):
+            if first == stop:
+                continue
+            begin = int(ends[first] - sizes[first])
+            size = int(ends[stop - 1]) - begin
+            data = Range(self.source.sketches.uri, self.source.sketches.start + begin, size).array(np.dtype(np.uint8))
+            some = kept[first:stop]
+            starts = (ends - sizes)[first:stop][some] - begin
+            file.write(segments(data, starts, sizes[first:stop][some]).data)
+
+    def _keys(self, file: BinaryIO, kept: NDArray[np.bool_]) -> tuple[int, list[int]]:
+        place = (np.cumsum(kept) - 1).astype(np.uint32)
+        runs = RunWriter(file, self.source.partitions, file.tell())
+        total = 0
+        for part, keys in _runs(self.source):
+            some = kept[keys["at"]]
+            chosen = np.empty(int(some.sum()), KEY)
+            chosen["key"], chosen["at"] = keys["key"][some], place[keys["at"][some]]
+            runs.write(part[some], chosen)
+            total += len(chosen)
+        return total, runs.starts
+
+
+@dataclass(frozen=True)
+class Deal(HandKeyed[object]):
+    """Puts the keys of a slice of an index into the partitions of this run: KEYS, as ``sign.Sign`` writes them.
+
+    Args:
+        source: the slice.
+        partitions: of this run.
+        longest: whether tokens are wanted; those of fixed rows do not matter.
+    """
+
+    work = "read the index"
+
+    source: Source
+    partitions: int
+    longest: bool
+
+    def run(self, context: object, out: Writer) -> ShardResult:
+        with out.create(KEYS, scratch=True) as local, local.open("wb") as file:
+            runs = RunWriter(file, self.partitions)
+            for _, keys in _runs(self.source):
+                found = np.zeros(len(keys), KEY_OF_LONGEST if self.longest else KEY)
+                found["key"], found["at"] = keys["key"], keys["at"]
+                runs.write(partition(keys["key"], self.partitions), found)
+        return ShardResult(Ledger(), {"runs": runs.starts})
+
+
+def _runs(source: Source) -> Iterator[tuple[NDArray[np.uint16], NDArray[Any]]]:
+    """For each run the partition of each key, and the keys."""
+    kind = KEY_OF_LONGEST if source.longest else KEY
+    width = _KIND.itemsize * (source.partitions + 1)
+    for start in source.runs:
+        table = Range(source.keys_uri, start, width).array(_KIND)
+        keys = Range(source.keys_uri, start + width, int(table[-1])).array(kind)
+        counts = np.diff(table).astype(np.int64) // kind.itemsize
+        yield np.repeat(np.arange(source.partitions, dtype=np.uint16), counts), keys

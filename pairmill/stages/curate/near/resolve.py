@@ -1,0 +1,385 @@
+"""Rounds 4 to 6: the sketches of the rows of a group, what becomes of these rows, and the same by slice."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from tempfile import TemporaryFile
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmill import storage
+from pairmill.engine.manifest import Ledger
+from pairmill.engine.stage import HandKeyed, ShardResult
+from pairmill.engine.writer import Writer
+from pairmill.stages.curate.near import ranks
+from pairmill.stages.curate.near.components import EDGE, MEMBER
+from pairmill.stages.curate.near.settings import NearSettings
+from pairmill.stages.curate.near.sign import ROW, native
+from pairmill.stages.curate.near.stored import Range, Runs, RunWriter, distinct, read_all, segments
+from pairmill.storage.partials import scratch
+
+SKETCHES, DECISIONS, TASKS = "sketches.bin", "decisions.bin", "tasks.json"
+GATHERED = np.dtype([("number", "<u8"), ("row", "<u4"), ("size", "<u4"), ("tokens", "<u4"), ("", "<u4")])
+"""A row of a group: its number of all rows, its number in its slice, bytes of its sketch, tokens of its response."""
+DECISION = np.dtype(
+    [
+        ("row", "<u4"),
+        ("other_task", "<u4"),
+        ("other_ordinal", "<u4"),
+        ("rule", "<u4"),
+        ("score_i", "<f4"),
+        ("score_r", "<f4"),
+        ("place", "<u4"),
+    ]
+)
+"""A finding, by slice: the row's number in its slice; the other row's task (its place in TASKS) and ordinal; the
+rule; the place of the row's slice."""
+# Bytes of sketches that are copied together, and that are held in memory for a group.
+_BLOCK = 32 << 20
+_HELD = 320 << 20
+# Bytes of the sketches of families that are refined together.
+_REFINED = 64 << 20
+_ROWS = 1 << 20
+_LOW = np.uint64(0xFFFFFFFF)
+_HALF = np.uint64(32)
+
+
+@dataclass
+class Gathered:
+    """Where each run of SKETCHES begins. A part of a run: a count (uint64), as many GATHERED rows, their sketches."""
+
+    runs: list[int]
+
+
+@dataclass(frozen=True)
+class Gather(HandKeyed[object]):
+    """Brings the sketches of a slice's members of groups.
+
+    Args:
+        members: of the slice.
+        rows: the table of its signed rows.
+        sketches: of its signed rows.
+        base: the number of its first row.
+        groups: how many.
+    """
+
+    work = "gather groups of similar rows"
+
+    members: Range
+    rows: Range
+    sketches: Range
+    base: int
+    groups: int
+
+    def run(self, context: object, out: Writer) -> ShardResult:
+        members = self.members.array(MEMBER)
+        rows, starts = located(self.rows, members["at"])
+        sizes = rows["size"].astype(np.int64)
+        far = storage.store_for(self.sketches.uri).seek_cost
+        # What is read: the sketches, and gaps that cost less than another request.
+        gap = np.diff(starts) - sizes[:-1]
+        cost = sizes.copy()
+        cost[1:] += np.where(gap > far, 0, gap)
+        cuts = [0, *(np.flatnonzero(np.diff(np.cumsum(cost) // _BLOCK)) + 1).tolist(), len(members)]
+        with out.create(SKETCHES, scratch=True) as local, local.open("wb") as file:
+            runs = RunWriter(file, self.groups)
+            for first, stop in itertools.pairwise(cuts):
+                some = slice(first, stop)
+                self._write(runs, members[some], rows[some], starts[some], far)
+        return ShardResult(Ledger(), asdict(Gathered(runs.starts)))
+
+    def _write(
+        self, runs: RunWriter, members: NDArray[Any], rows: NDArray[Any], starts: NDArray[np.int64], far: int
+    ) -> None:
+        data, starts = self._sketches(starts, rows["size"].astype(np.int64), far)
+        order = np.argsort(members["group"], kind="stable")
+        # take() copies records several times as fast as an index does.
+        members, rows, starts = members.take(order), rows.take(order), starts[order]
+        found = np.zeros(len(members), GATHERED)
+        found["number"] = members["at"].astype(np.uint64) + np.uint64(self.base)
+        for name in ("row", "size", "tokens"):
+            found[name] = rows[name]
+        present, first = np.unique(members["group"], return_index=True)
+        stops = [*first[1:].tolist(), len(members)]
+        sizes = np.zeros(self.groups, np.int64)
+        blocks: list[NDArray[Any]] = []
+        chosen = segments(data, starts, found["size"])
+        ends = np.concatenate([[0], np.cumsum(found["size"], dtype=np.int64)])
+        for group, start, stop in zip(present.tolist(), first.tolist(), stops, strict=True):
+            part, of_part = found[start:stop], chosen[ends[start] : ends[stop]]
+            blocks += [np.array([stop - start], np.uint64), part, of_part]
+            sizes[group] = 8 + part.nbytes + len(of_part)
+        runs.write_bytes(sizes, blocks)
+
+    def _sketches(
+        self, starts: NDArray[np.int64], sizes: NDArray[np.int64], far: int
+    ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """Read sketches that begin at ``starts``, ascending; return bytes, and where the sketches begin in them."""
+        gap = starts[1:] - (starts[:-1] + sizes[:-1])
+        cuts = np.flatnonzero(gap > far) + 1
+        firsts, stops = np.concatenate([[0], cuts]), np.concatenate([cuts, [len(starts)]])
+        begin = starts[firsts]
+        size = starts[stops - 1] + sizes[stops - 1] - begin
+        ranges = [
+            Range(self.sketches.uri, self.sketches.start + at, length)
+            for at, length in zip(begin.tolist(), size.tolist(), strict=True)
+        ]
+        data = np.frombuffer(b"".join(read_all(ranges)), np.uint8)
+        shift = np.repeat(begin - (np.cumsum(size) - size), stops - firsts)
+        return data, starts - shift
+
+
+def located(table: Range, places: NDArray[np.uint32]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """The ROWs at these places, ascending, of a slice's table, and where their sketches begin, int64 [n]."""
+    rows, starts = np.empty(len(places), ROW), np.empty(len(places), np.int64)
+    before = first = 0
+    for number, data in enumerate(table.blocks(_ROWS * ROW.itemsize)):
+        block = np.frombuffer(data, ROW)
+        stop = int(np.searchsorted(places, (number + 1) * _ROWS))
+        some = places[first:stop] - np.uint32(number * _ROWS)
+        ends = np.cumsum(block["size"], dtype=np.int64)
+        rows[first:stop] = block.take(some)
+        starts[first:stop] = before + ends[some] - rows["size"][first:stop]
+        before, first = before + int(ends[-1]), stop
+    return rows, starts
+
+
+@dataclass
+class Resolved:
+    """What a :class:`Resolve` shard has decided.
+
+    Args:
+        bounds: the first of DECISIONS of each range of slices, and how many there are.
+        rows: looked at.
+        removed: of these.
+        verifications: pairs that were compared.
+        unverified: rows of families that were not compared with all that they resemble.
+        edges: pairs to compare.
+    """
+
+    bounds: list[int]
+    rows: int
+    removed: int
+    verifications: int
+    unverified: int
+    edges: int
+
+
+@dataclass(frozen=True)
+class Resolve(HandKeyed[object]):
+    """Refines the families of a group, and decides in rank order.
+
+    Args:
+        gathered: the sketches of all slices that have members; the owner of a run is the place of its slice.
+        group: its number.
+        edges: of all groups.
+        families: of all groups.
+        settings: how rows are compared.
+        fixed: rows of smaller numbers are never removed, nor compared with each other.
+        longest_response: whether the tokens of the response decide a row's rank.
+        tasks: of each slice.
+        firsts: the ordinal of each slice's first row.
+        ranges: the place of the first slice of each range, and one past the last.
+        held: bytes of sketches in memory; more are in a temporary file.
+    """
+
+    work = "compare similar rows"
+
+    gathered: Runs
+    group: int
+    edges: Runs
+    families: Runs
+    settings: NearSettings
+    fixed: int
+    longest_response: bool
+    tasks: tuple[str, ...]
+    firsts: tuple[int, ...]
+    ranges: tuple[int, ...]
+    held: int = _HELD
+
+    def run(self, context: object, out: Writer) -> ShardResult:
+        from pairmill import _native
+
+        with self._sketches() as (rows, owner, data):
+            offsets = np.zeros(len(rows) + 1, np.uint64)
+            np.cumsum(rows["size"], out=offsets[1:])
+            rank = ranks.ranks(rows["number"], rows["tokens"] if self.longest_response else None, self.fixed)
+            order = np.argsort(rank, kind="stable").astype(np.uint32)
+            rank = rank[order]
+            codes = [_codes(self.edges, self.group, rank)]
+            refined, unverified = self._refined(_codes(self.families, self.group, rank), order, offsets, data)
+            edges = _pairs(distinct(np.concatenate([*codes, *refined])), order)
+            del codes, refined
+            fixed = rows["number"] < self.fixed
+            row, other, rule, score_i, score_r, verifications = _native.curate_near_resolve(
+                offsets, data, order, fixed, edges, native(self.settings)
+            )
+        found = np.empty(len(row), DECISION)
+        found["row"], found["rule"], found["score_i"], found["score_r"] = rows["row"][row], rule, score_i, score_r
+        places, place = np.unique(owner[other], return_inverse=True)
+        found["other_task"] = place
+        firsts = np.array([self.firsts[one] for one in places.tolist()], np.int64)
+        found["other_ordinal"] = rows["row"][other] + firsts[place]
+        found["place"] = owner[row]  # ascending, as rows are
+        _write(out, found, [self.tasks[one] for one in places.tolist()])
+        bounds = np.searchsorted(found["place"], np.array(self.ranges, np.uint32)).tolist()
+        contained = _native.curate_near_rules().index("contained")
+        removed = len(np.unique(row[rule != contained]))
+        made = Resolved(bounds, len(rows), removed, verifications, unverified, len(edges))
+        return ShardResult(Ledger(), asdict(made))
+
+    @contextmanager
+    def _sketches(self) -> Iterator[tuple[NDArray[Any], NDArray[np.uint32], NDArray[np.uint8]]]:
+        """The group's rows (GATHERED [n]) by number, the slice of each (uint32 [n]), and their sketches (uint8)."""
+        found, ranges = self.gathered.ranges(self.group)
+        size = sum(one.size for one in ranges)
+        with ExitStack() as stack:
+            # Not every container has room for scratch files: one is made only for what memory must not hold.
+            if size > self.held:
+                file = stack.enter_context(TemporaryFile(dir=scratch()))
+                file.truncate(size)
+                data: NDArray[np.uint8] = np.memmap(file, np.uint8, shape=size)
+            else:
+                data = np.empty(size, np.uint8)
+            rows: list[NDArray[Any]] = []
+            owners: list[NDArray[np.uint32]] = []
+            at = 0
+            for run, part in zip(found, read_all(ranges), strict=True):
+                (count,) = np.frombuffer(part, np.uint64, 1).tolist()
+                some = np.frombuffer(part, GATHERED, count, 8)
+                sketches = np.frombuffer(part, np.uint8, offset=8 + some.nbytes)
+                data[at : at + len(sketches)] = sketches
+                at += len(sketches)
+                rows.append(some)
+                owners.append(np.full(count, run.owner, np.uint32))
+            yield np.concatenate(rows), np.concatenate(owners), data[:at]
+
+    def _refined(
+        self,
+        families: NDArray[np.uint64],
+        order: NDArray[np.uint32],
+        offsets: NDArray[np.uint64],
+        data: NDArray[np.uint8],
+    ) -> tuple[list[NDArray[np.uint64]], int]:
+        """Pairs, coded as the entries of families are, and how many rows were not compared with all."""
+        from pairmill import _native
+
+        families = distinct(families)
+        if not len(families):
+            return [], 0
+        member = (families & _LOW).astype(np.uint32)
+        bounds = np.flatnonzero(np.diff(families >> _HALF)) + 1
+        bounds = np.concatenate([[0], bounds, [len(families)]])
+        starts = offsets[order[member]].astype(np.int64)
+        sizes = offsets[order[member] + np.uint32(1)].astype(np.int64) - starts
+        before = np.concatenate([[0], np.cumsum(sizes)])[bounds[:-1]]
+        cuts = [0, *(np.flatnonzero(np.diff(before // _REFINED)) + 1).tolist(), len(bounds) - 1]
+        found: list[NDArray[np.uint64]] = []
+        unverified = 0
+        for first, stop in itertools.pairwise(cuts):
+            some = slice(int(bounds[first]), int(bounds[stop]))
+            own = np.zeros(some.stop - some.start + 1, np.uint64)
+            np.cumsum(sizes[some], out=own[1:])
+            family = (bounds[first : stop + 1] - bounds[first]).astype(np.uint64)
+            edges, skipped = _native.curate_near_refine(
+                own, segments(data, starts[some], sizes[some]), family, native(self.settings)
+            )
+            unverified += skipped
+            pair = member[some][edges].astype(np.uint64)
+            found.append(distinct(pair[:, 0] << _HALF | pair[:, 1]))
+        return found, unverified
+
+
+def _codes(pairs: Runs, group: int, rank: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The group's pairs of ranks as ``a << 32 | b``, of their places among the group's ranks; uint64 [n]."""
+    found, _ = pairs.rows(group, EDGE)
+    low, high = (np.searchsorted(rank, found[name]).astype(np.uint64) for name in ("low", "high"))
+    coded: NDArray[np.uint64] = low << _HALF | high
+    return coded
+
+
+def _pairs(codes: NDArray[np.uint64], order: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """The rows of coded pairs, uint32 [n, 2]."""
+    found = np.empty((len(codes), 2), np.uint32)
+    found[:, 0], found[:, 1] = order[codes >> _HALF], order[codes & _LOW]
+    return found
+
+
+def _write(out: Writer, found: NDArray[Any], tasks: list[str]) -> None:
+    """Write DECISIONS and TASKS."""
+    with out.create(DECISIONS, scratch=True) as local:
+        local.write_bytes(np.ascontiguousarray(found).view(np.uint8).data)
+    with out.create(TASKS, scratch=True) as local:
+        local.write_text(json.dumps(tasks), encoding="utf-8")
+
+
+@dataclass
+class BySlice:
+    """What a :class:`Split` shard has made.
+
+    Args:
+        slices: of each slice with findings: its place, the first of its DECISIONS, their number, a digest of them.
+    """
+
+    slices: list[tuple[int, int, int, str]]
+
+
+@dataclass(frozen=True)
+class Split(HandKeyed[object]):
+    """Brings together what all groups found on a range of slices.
+
+    Without it the records of groups would have an entry for each slice and group, which are too many to plan with.
+
+    Args:
+        parts: of each group with findings its DECISIONS of these slices, and its TASKS.
+    """
+
+    work = "share out near duplicates"
+
+    parts: tuple[tuple[Range, Range], ...]
+
+    def run(self, context: object, out: Writer) -> ShardResult:
+        found, names = joined(self.parts)
+        found = found[
+            np.lexsort((found["other_ordinal"], found["other_task"], found["rule"], found["row"], found["place"]))
+        ]
+        _write(out, found, names)
+        return ShardResult(Ledger(), asdict(BySlice(_by_slice(found, names))))
+
+
+def joined(parts: Iterable[tuple[Range, Range]]) -> tuple[NDArray[Any], list[str]]:
+    """The DECISIONS of several files, and their TASKS in the order of names."""
+    ranges = [one for part in parts for one in part]
+    data = list(read_all(ranges))
+    listed = [json.loads(tasks) for tasks in data[1::2]]
+    names = sorted({task for tasks in listed for task in tasks})
+    place = {name: at for at, name in enumerate(names)}
+    blocks = [np.empty(0, DECISION)]
+    for raw, tasks in zip(data[::2], listed, strict=True):
+        found = np.frombuffer(raw, DECISION).copy()
+        found["other_task"] = np.array([place[task] for task in tasks], np.uint32)[found["other_task"]]
+        blocks.append(found)
+    return np.concatenate(blocks), names
+
+
+def _by_slice(found: NDArray[Any], tasks: list[str]) -> list[tuple[int, int, int, str]]:
+    """The slices of DECISIONS: place, first, count, and a digest that depends on no number of a slice or task."""
+    names = np.array([int(hashlib.sha256(task.encode()).hexdigest()[:16], 16) for task in tasks], np.uint64)
+    slices, first = np.unique(found["place"], return_index=True)
+    stops = [*first[1:].tolist(), len(found)]
+    listed = []
+    for place, start, stop in zip(slices.tolist(), first.tolist(), stops, strict=True):
+        some = found[start:stop].copy()
+        others = names[some["other_task"]]
+        some["other_task"] = some["place"] = 0
+        digest = hashlib.sha256(some.view(np.uint8).data)
+        digest.update(others.view(np.uint8).data)
+        listed.append((place, start, stop - start, digest.hexdigest()[:32]))
+    return listed

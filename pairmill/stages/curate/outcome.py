@@ -1,0 +1,211 @@
+"""What the manifest says of a run: counts by operation, rule and source, samples, histograms and costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from pairmill.engine.manifest import Ledger
+from pairmill.engine.stage import Rounds, ShardRecord
+from pairmill.log import event
+from pairmill.stages.curate.asked import Done
+from pairmill.stages.curate.decide import Decided
+from pairmill.stages.curate.decontaminate.scorer import UNSCORED
+from pairmill.stages.curate.exact import KeysRead
+from pairmill.stages.curate.histograms import Histogram
+from pairmill.stages.curate.inputs import Rows
+from pairmill.stages.curate.rules import OPERATIONS
+from pairmill.stages.curate.settings import Settings
+from pairmill.stages.curate.tallies import Tally
+
+_CHANGES: Final = "pii"
+"""The operation that removes no row."""
+
+
+def data_of(
+    settings: Settings,
+    sources: Mapping[str, Any],
+    tally: Tally,
+    histograms: Mapping[str, Histogram],
+    items: Mapping[str, int],
+    costs: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The manifest's data.
+
+    Args:
+        settings: of all operations.
+        sources: what became of the rows of each.
+        tally: of all tasks.
+        histograms: of all tasks, by ``<operation>.<column>``.
+        items: of each benchmark.
+        costs: by operation.
+    """
+    bounds = _bounds(settings)
+    return {
+        "settings": settings.said(),
+        "sources": dict(sources),
+        "operations": _operations(settings, tally),
+        "matrix": tally.matrix,
+        "benchmarks": {
+            name: {
+                "items": count,
+                "hit": len(tally.items.get(name, ())),
+                "rows": tally.hit_rows.get(name, 0),
+                "by_rule": {rule: sum(some.values()) for rule, some in tally.benchmarks.get(name, {}).items()},
+                "by_source": _summed(tally.benchmarks.get(name, {}).values()),
+            }
+            for name, count in sorted(items.items())
+        },
+        "histograms": {name: one.shown(bounds.get(name, [None, None])) for name, one in sorted(histograms.items())},
+        "samples": tally.samples,
+        "closest": tally.closest,
+        "costs": dict(costs),
+    }
+
+
+def by_source(sources: Iterable[tuple[str, Decided]]) -> dict[str, dict[str, Any]]:
+    """What became of the rows of each source, given its tasks."""
+    found: dict[str, dict[str, Any]] = {}
+    for source, decided in sources:
+        one = found.setdefault(source, {"rows": 0, "kept": 0, "would_go": 0, "dropped": {}})
+        one["rows"] += decided.rows
+        one["kept"] += decided.kept
+        one["would_go"] += decided.would_go
+        for reason, count in decided.dropped.items():
+            one["dropped"][reason] = one["dropped"].get(reason, 0) + count
+    return dict(sorted(found.items()))
+
+
+def _operations(settings: Settings, tally: Tally) -> dict[str, Any]:
+    """Modes and counts by operation's name, in their order.
+
+    Each has ``mode``, as the settings say; ``modes`` by rule, as they are carried out; ``rules``, findings by rule and
+    action; ``owned``, rows of which a rule is the first that drops them, or would in mode drop of the operation;
+    ``would_go``, rows that mode drop of a rule or of its operation would remove, by rule; and ``by_source``.
+    """
+    parts: list[tuple[str, str]] = []
+    for operation in OPERATIONS:
+        if operation == "classifiers":
+            parts += [(one.name, one.mode) for one in settings.classifiers]
+        else:
+            parts.append((operation, getattr(settings, operation).mode))
+    found: dict[str, Any] = {}
+    for name, mode in parts:
+        mine = tally.rules.get(name, {})
+        sources: dict[str, dict[str, int]] = {}
+        for rule, some in mine.items():
+            for source, actions in some.items():
+                sources.setdefault(source, {})[rule] = sum(actions.values())
+        counts = {rule: _summed(some.values()) for rule, some in sorted(mine.items())}
+        owned, reported = (
+            {rule: sum(some.values()) for rule, some in sorted(one.get(name, {}).items())}
+            for one in (tally.owned, tally.reported)
+        )
+        modes = {rule: ", ".join(some) for rule, some in sorted(tally.modes.get(name, {}).items())}
+        found[name] = {
+            "mode": mode,
+            "modes": modes,
+            "rules": counts,
+            "owned": owned,
+            "would_go": {} if name == _CHANGES else _would_go(counts, owned, reported),
+            "by_source": dict(sorted(sources.items())),
+        }
+    return found
+
+
+def _would_go(
+    counts: Mapping[str, Mapping[str, int]], owned: Mapping[str, int], reported: Mapping[str, int]
+) -> dict[str, int]:
+    """Rows that mode drop of each rule would remove, by rule."""
+    found = {}
+    for rule, actions in counts.items():
+        gone = actions.get("drop", 0) + actions.get("cap", 0)
+        found[rule] = owned.get(rule, 0) - gone + reported.get(rule, 0)
+    return {rule: count for rule, count in found.items() if count > 0}
+
+
+def _summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for one in counts:
+        for name, count in one.items():
+            total[name] = total.get(name, 0) + count
+    return dict(sorted(total.items()))
+
+
+def _bounds(settings: Settings) -> dict[str, list[float | None]]:
+    """The bounds of attributes, by ``<operation>.<column>``: those of tasks that no override changes."""
+    found: dict[str, list[float | None]] = {}
+    rules = [
+        (f"{operation}.{rule.attribute}", rule)
+        for operation in ("heuristics", "language", "perplexity")
+        for rule in getattr(settings, operation).rules()
+    ]
+    rules += [(f"{one.name}.{rule.attribute}", rule) for one in settings.classifiers for rule in one.rules()]
+    rules += [(one.attribute, one.rule()) for one in settings.filter.rules]
+    for name, rule in rules:
+        known = found.setdefault(name, [None, None])
+        found[name] = [own if own is not None else new for own, new in zip(known, rule.bounds, strict=True)]
+    return found
+
+
+def costs_of(rows: Rows, done: Done, rounds: Rounds) -> dict[str, dict[str, int]]:
+    """Rows, bytes of rows that were read, and bytes of scratch, by operation."""
+    size = {one.number: one.part.size for one in rows.slices}
+    read = rounds[0][: len(size)]
+    exact: Sequence[ShardRecord] = [
+        *read,
+        *(
+            record
+            for some in rounds[1:3]
+            for record in some
+            if not {"bounds", "groups", "tasks"}.isdisjoint(record.data)
+        ),
+    ]
+    costs = {
+        "exact": {
+            "rows": sum(record.read(KeysRead).rows for record in read),
+            "bytes": sum(size.values()),
+            "scratch_bytes": scratch(exact),
+        }
+    }
+    if done.near.costs:
+        costs["near"] = dict(done.near.costs)
+    for name, records in done.scores.items():
+        costs[name] = {
+            "rows": sum(int(record.data["rows"]) for record in records.values()),
+            "bytes": sum(size[number] for number in records),
+            "scratch_bytes": scratch(records.values()),
+            **_counted(name, records.values()),
+        }
+    return costs
+
+
+def _counted(name: str, records: Iterable[ShardRecord]) -> dict[str, int]:
+    """What a scorer counted of all rows that it saw, besides what decisions and histograms say."""
+    if name in ("heuristics", "pii"):
+        return {}
+    counts = _summed(record.data.get("counts", {}) for record in records)
+    return counts if name != "decontaminate" else {key: counts[key] for key in counts if key == UNSCORED}
+
+
+def scratch(records: Iterable[ShardRecord]) -> int:
+    """Bytes of files that only later rounds read."""
+    return sum(file.size for record in records for file in record.files if file.path in record.scratch)
+
+
+def say(ledger: Ledger, rounds: Rounds, folder: str) -> None:
+    """Log what was kept and dropped, and what lies in the cache."""
+    size = scratch(record for records in rounds for record in records)
+    dropped = sum(ledger.dropped.values())
+    share = f" ({100 * dropped / ledger.rows_in:.1f} %)" if ledger.rows_in else ""
+    event(
+        f"curate: {ledger.rows_in:,} rows in, {ledger.rows_kept:,} kept, {dropped:,} dropped{share}; "
+        f"the cache of shards has {size:,} bytes that only later rounds read",
+        rows_in=ledger.rows_in,
+        rows_kept=ledger.rows_kept,
+        scratch_bytes=size,
+    )
+    if ledger.dropped:
+        largest = sorted(ledger.dropped.items(), key=lambda item: (-item[1], item[0]))
+        said = ", ".join(f"{count:,} {reason}" for reason, count in largest)
+        event(f"curate: dropped {said}; why, row by row: {folder}/report.html", dropped=ledger.dropped)

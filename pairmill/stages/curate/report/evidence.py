@@ -1,0 +1,157 @@
+"""The rows that decisions are judged by: samples of every rule, and what is closest to a threshold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pairmill.report.model import Block, Cell, Percent, Section, Table
+from pairmill.report.pairs import Pair, Pairs
+from pairmill.stages.curate.report.wording import (
+    and_more,
+    beside_item,
+    describe_finding,
+    describe_rule,
+    in_order,
+    other_of,
+    row_id,
+)
+
+_SAMPLES = 48
+"""Pairs on the page over all rules; at most _OF_A_RULE of one."""
+_OF_A_RULE = 4
+_CLOSEST = 18
+_OF_A_THRESHOLD = 3
+_OF_BENCHMARKS = 24
+_BENCHMARKS = 100
+_PRIVATE = "pii"
+"""The operation whose texts are not shown: a report travels further than the rows."""
+
+
+def pair_of(operation: str, found: Mapping[str, Any]) -> Pair:
+    """A sample as the manifest has it, with the row or the item that it is compared with."""
+    names = ("instruction", "response")
+    row = found.get(names[0]) or "", found.get(names[1]) or ""
+    item = found.get(f"other_{names[0]}") or "", found.get(f"other_{names[1]}") or ""
+    fields, others = list(zip(names, row, item, strict=True)), tuple[str, ...]()
+    if found.get("benchmark"):
+        fields, others = beside_item(found, row, item)
+    # Of a row of an index, and of an item whose text is not known, there is only the name.
+    other, known = other_of(found), any(text for _, _, text in fields)
+    said = describe_finding(operation, found)
+    return Pair(
+        row_id(found["task"], found["ordinal"]),
+        other if known else "",
+        [] if operation == _PRIVATE else fields,
+        said if known or not other else f"{said} · {other}",
+        others,
+    )
+
+
+def samples(data: Mapping[str, Any]) -> list[Block]:
+    """A section for each operation with samples of each of its rules."""
+    found = _by_operation(data.get("samples", {}), data)
+    rules = sum(len(one) for one in found.values())
+    most = max(1, min(_OF_A_RULE, _SAMPLES // max(1, rules)))
+    blocks: list[Block] = []
+    for operation, one in found.items():
+        inner: list[Block] = [
+            Pairs(rule, [pair_of(operation, row) for row in some[:most]], describe_rule(operation, rule))
+            for rule, some in list(one.items())[:_SAMPLES]
+        ]
+        summary = f"samples of {len(inner):,} {'rule' if len(inner) == 1 else 'rules'}"
+        left_out = and_more(list(one), _SAMPLES, "rules")
+        blocks.append(Section(f"Samples of {operation}", inner, " ".join(filter(None, [summary, left_out]))))
+    return blocks
+
+
+def closest(data: Mapping[str, Any]) -> list[Block]:
+    """What is just above or just below each threshold."""
+    found = _by_operation(data.get("closest", {}), data)
+    thresholds = sum(len(one) for one in found.values())
+    most = max(1, min(_OF_A_THRESHOLD, _CLOSEST // max(1, thresholds)))
+    blocks = [
+        Pairs(f"{operation}: {name}", [pair_of(operation, row) for row in some[:most]], describe_rule(operation, name))
+        for operation, one in found.items()
+        for name, some in one.items()
+    ]
+    if not blocks:
+        return []
+    summary = "what a slightly different threshold would decide otherwise"
+    return [Section("Closest to a threshold", blocks[:_CLOSEST], summary, unfolded=True)]
+
+
+def benchmarks(data: Mapping[str, Any]) -> list[Block]:
+    """What was found of each benchmark, with the rows beside the items."""
+    found = sorted(data.get("benchmarks", {}).items(), key=lambda item: (-item[1].get("hit", 0), item[0]))
+    if not found:
+        return []
+    rows: list[tuple[Cell, ...]] = [
+        (
+            name,
+            one.get("items", 0),
+            one.get("hit", 0),
+            Percent.of(one.get("hit", 0), one.get("items", 0)),
+            one.get("rows", 0),
+            _counts(one.get("by_rule", {})),
+            _counts(one.get("by_source", {})),
+        )
+        for name, one in found
+    ]
+    blocks: list[Block] = [
+        Table(
+            "Benchmarks",
+            ("Benchmark", "Items", "Found", "Share found", "Rows", "By rule", "By source"),
+            rows[:_BENCHMARKS],
+            and_more(rows, _BENCHMARKS, "benchmarks"),
+        )
+    ]
+    hit = _by_benchmark(data)
+    most = max(1, _OF_BENCHMARKS // max(1, len(hit)))
+    for name, one in list(hit.items())[:_OF_BENCHMARKS]:
+        pairs = [pair_of("decontaminate", row) for row in one[:most]]
+        about = dict(found).get(name, {})
+        summary = f"{about.get('hit', 0):,} of {about.get('items', 0):,} items, rows: {about.get('rows', 0):,}"
+        blocks.append(Section(f"Items of {name}", [Pairs("Row and item", pairs, names=("Row", "Item"))], summary))
+    return blocks
+
+
+def _by_benchmark(data: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
+    """Samples of leaks by benchmark, each item once; the most severe first."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    seen = set()
+    rules = _by_operation(data.get("samples", {}), data).get("decontaminate", {})
+    order = ["question_answer", "question", "short_question", "variant"]
+    for rule in sorted(rules, key=lambda name: (order.index(name) if name in order else len(order), name)):
+        for row in rules[rule]:
+            item = (row.get("benchmark"), row.get("item"))
+            if row.get("benchmark") and item not in seen:
+                seen.add(item)
+                found.setdefault(str(row["benchmark"]), []).append(row)
+    return dict(sorted(found.items()))
+
+
+def _by_operation(
+    found: Mapping[str, Sequence[Mapping[str, Any]]], data: Mapping[str, Any]
+) -> dict[str, dict[str, Sequence[Mapping[str, Any]]]]:
+    """Samples of ``operation.rule`` by operation in order, then by rule, the one that found most first."""
+    parted: dict[str, dict[str, Sequence[Mapping[str, Any]]]] = {}
+    for name in sorted(found):
+        operation, _, rule = name.partition(".")
+        if found[name]:
+            parted.setdefault(operation, {})[rule] = found[name]
+
+    def weight(operation: str, rule: str) -> int:
+        rules = data.get("operations", {}).get(operation, {}).get("rules", {})
+        return sum(rules.get(rule, {}).values())
+
+    return {
+        operation: dict(sorted(parted[operation].items(), key=lambda item: (-weight(operation, item[0]), item[0])))
+        for operation in in_order(parted)
+    }
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    largest = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    rest = f" and {len(largest) - 5:,} more" if len(largest) > 5 else ""
+    return ", ".join(f"{count:,} {name}" for name, count in largest[:5]) + rest or "–"

@@ -1,0 +1,265 @@
+"""The report of a curated folder: what went or would go, why, and the rows to judge it by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pairmill.engine.manifest import Manifest
+from pairmill.report.charts import Bars, HeatMap, Stacked
+from pairmill.report.model import Block, Cell, Percent, Report, Section, Table, describe_names, describe_rows
+from pairmill.stages.curate.report.evidence import benchmarks, closest, samples
+from pairmill.stages.curate.report.measures import costs, histograms, settings
+from pairmill.stages.curate.report.rates import removed_by_reason
+from pairmill.stages.curate.report.wording import and_more, describe_rule, in_order
+
+_FEW = 0.5
+"""A source of which less is kept, or of which another source has more, is worth a look."""
+_MANY = 0.2
+"""A rule that finds a larger share of all rows is worth a look before it drops them."""
+_SOURCES = 100
+_RULES = 100
+_LINES = 200
+_PARTS = {
+    "kept": (),
+    "duplicates": ("dup_exact", "dup_near", "cap_instruction", "cap_response", "cap_near"),
+    "leaks and held out": ("contaminated_question", "contaminated_question_answer", "held_out"),
+    "quality": (),
+}
+
+
+def report_of(manifest: Manifest) -> Report:
+    """The report of a finished folder of curate, from its manifest alone."""
+    data, ledger = manifest.data, manifest.ledger
+    sources = dict(sorted(data.get("sources", {}).items()))
+    operations = {name: data["operations"][name] for name in in_order(data.get("operations", {}))}
+    found = data.get("benchmarks", {})
+    near = _near_removals(data)
+    figures: dict[str, Cell] = {
+        "Rows in": ledger.rows_in,
+        "Kept": ledger.rows_kept,
+        "Share kept": Percent.of(ledger.rows_kept, ledger.rows_in),
+        "Dropped": ledger.rows_in - ledger.rows_kept,
+        "Would go, only reported": sum(one.get("would_go", 0) for one in sources.values()),
+        "Rows changed": ledger.notes.get("redacted", 0),
+        "Benchmark items found": sum(one.get("hit", 0) for one in found.values()),
+        "Sources": len(sources),
+        "Held-out rows": manifest.held_out,
+        "Fingerprint": manifest.fingerprint,
+    }
+    for name in ("Rows changed", "Benchmark items found", "Held-out rows"):
+        if not figures[name]:
+            del figures[name]
+    return Report(
+        "curate",
+        figures,
+        [
+            *_by_operation(operations, ledger.rows_in),
+            Bars("Dropped, by reason", list(removed_by_reason(data).items())[:_RULES], "rows", 1, tabled=False),
+            Bars("Would go in mode drop, by rule", _largest(_would_go(operations))[:_RULES], "rows", tabled=False),
+            *_by_source(sources),
+            HeatMap(
+                "Near duplicates, by source",
+                near,
+                "repeats",
+                "kept",
+                note="Rows of the source on the left that repeat a row of the source above, which is kept. Numbers on "
+                "the diagonal are repeats within a source.",
+            ),
+            *benchmarks(data),
+            *costs(data),
+            *_sources_and_rules(operations, sources),
+            *closest(data),
+            *samples(data),
+            *histograms(data),
+            settings(data),
+        ],
+        verdict=f"Rows: {describe_rows(ledger)}. {_next(operations, data, ledger.rows_kept)}",
+        look_at=_look_at(manifest, operations, sources, near),
+    )
+
+
+def _near_removals(data: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+    matrix = data.get("matrix", {})
+    return {source: dict(sorted(matrix[source].items())) for source in sorted(matrix)}
+
+
+def _count(operations: Mapping[str, Mapping[str, Any]], action: str) -> dict[str, int]:
+    """Findings of all rules with this action, by ``operation: rule``."""
+    found = {
+        f"{name}: {rule}": actions.get(action, 0)
+        for name, one in operations.items()
+        for rule, actions in one.get("rules", {}).items()
+    }
+    return {name: count for name, count in found.items() if count}
+
+
+def _goes(actions: Mapping[str, int]) -> int:
+    """Rows that findings of a rule removed."""
+    return actions.get("drop", 0) + actions.get("cap", 0)
+
+
+def _would_go(operations: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+    """Rows that a rule would remove which only reports, by ``operation: rule``."""
+    return {f"{name}: {rule}": count for name, one in operations.items() for rule, count in one["would_go"].items()}
+
+
+def _largest(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+
+
+def _next(operations: Mapping[str, Mapping[str, Any]], data: Mapping[str, Any], kept: int) -> str:
+    """What to do next."""
+    if data.get("settings", {}).get("report_all"):
+        return (
+            "Nothing was dropped, since report_all lets every operation look at every row. "
+            "Next: read the samples, then run it again with report_all: false."
+        )
+    if not kept and any(_count(operations, action) for action in ("drop", "cap")):
+        return "Next: raise the bound of the rule that dropped most, or set its operation to mode: report."
+    reporting = [name for name, _ in _largest(_would_go(operations))]
+    if reporting:
+        return (
+            f"Next: read the samples of {describe_names(reporting)}, which only report. "
+            "Where they are right, let them drop in curate_config.yaml."
+        )
+    return "Next: read the pairs closest to each threshold, then train a tokenizer on the kept rows."
+
+
+def _by_operation(operations: Mapping[str, Mapping[str, Any]], rows_in: int) -> list[Block]:
+    rows: list[tuple[Cell, ...]] = []
+    would_go = _would_go(operations)
+    off = [name for name, one in operations.items() if one.get("mode") == "off"]
+    for name, one in operations.items():
+        if name in off:
+            continue
+        mode = str(one.get("mode", ""))
+        rules = sorted(one.get("rules", {}).items(), key=lambda item: (-sum(item[1].values()), item[0]))
+        if not rules:
+            rows.append((name, mode, "–", 0, 0, 0, ""))
+        for rule, actions in rules:
+            found, gone = sum(actions.values()), _goes(actions)
+            would = would_go.get(f"{name}: {rule}", 0)
+            rows.append((name, one["modes"].get(rule, mode), rule, found, gone, would, describe_rule(name, rule)))
+    note = (
+        f"Of {rows_in:,} rows. A row goes for the first rule of the first operation that drops it; would go: what mode "
+        "drop of this rule would remove, each rule by itself; a later operation may still drop it. What mode redact "
+        "finds is changed and kept."
+    )
+    left_out = f"Off: {describe_names(off)}." if off else ""
+    return [
+        Table(
+            "What was found, by operation and rule",
+            ("Operation", "Mode", "Rule", "Found", "Dropped", "Would go", "Meaning"),
+            rows[:_LINES],
+            " ".join(filter(None, [note, left_out, and_more(rows, _LINES, "rules")])),
+        )
+    ]
+
+
+def _by_source(sources: Mapping[str, Mapping[str, Any]]) -> list[Block]:
+    largest = sorted(sources.items(), key=lambda item: (-item[1].get("rows", 0), item[0]))
+    rows: list[tuple[Cell, ...]] = []
+    for name, one in largest[:_SOURCES]:
+        gone = one["rows"] - one["kept"]
+        said = "–"
+        for reason, count in _largest(one.get("dropped", {}))[:1]:
+            said = reason if count == gone else f"{reason} ({Percent.of(count, gone)})"
+        rows.append((name, one["rows"], one["kept"], Percent.of(one["kept"], one["rows"]), said))
+    return [
+        Stacked(
+            "Rows kept and dropped, by source",
+            tuple(_PARTS),
+            [(name, _parts(one)) for name, one in largest[:_SOURCES]],
+            "rows",
+        ),
+        Table(
+            "Sources",
+            ("Source", "Rows", "Kept", "Share kept", "Dropped mostly for"),
+            rows,
+            and_more(largest, _SOURCES, "sources"),
+        ),
+    ]
+
+
+def _parts(source: Mapping[str, Any]) -> tuple[int, ...]:
+    """Rows of a source by the parts of the chart."""
+    dropped: Mapping[str, int] = source.get("dropped", {})
+    known = [sum(dropped.get(reason, 0) for reason in reasons) for reasons in list(_PARTS.values())[1:-1]]
+    return (source.get("kept", 0), *known, sum(dropped.values()) - sum(known))
+
+
+def _sources_and_rules(
+    operations: Mapping[str, Mapping[str, Any]], sources: Mapping[str, Mapping[str, Any]]
+) -> list[Block]:
+    blocks: list[Block] = []
+    for name, one in operations.items():
+        rows = [
+            (source, rule, count, Percent.of(count, sources.get(source, {}).get("rows", 0)))
+            for source, rules in one.get("by_source", {}).items()
+            for rule, count in rules.items()
+            if count
+        ]
+        rows.sort(key=lambda row: (-row[2], row[0], row[1]))
+        if rows:
+            note = and_more(rows, _RULES, "lines")
+            blocks.append(Table(name, ("Source", "Rule", "Rows", "Of the source"), rows[:_RULES], note))
+    return [Section("Sources and rules", blocks, "what each rule finds in each source")] if blocks else []
+
+
+def _look_at(
+    manifest: Manifest,
+    operations: Mapping[str, Mapping[str, Any]],
+    sources: Mapping[str, Mapping[str, Any]],
+    near: Mapping[str, Mapping[str, int]],
+) -> list[str]:
+    data, rows_in = manifest.data, manifest.ledger.rows_in
+    said = []
+    nothing = [name for name, one in sources.items() if one["rows"] and not one["kept"]]
+    few = [name for name, one in sources.items() if 0 < one["kept"] < _FEW * one["rows"]]
+    if nothing:
+        said.append(f"Nothing is kept of {describe_names(nothing)}.")
+    if few:
+        said.append(f"Less than half is kept of {describe_names(few)}.")
+    swallowed = [
+        f"{source} by {other} ({Percent.of(count, sources[source]['rows'])})"
+        for source, found in near.items()
+        for other, count in found.items()
+        if source != other and source in sources and count > _FEW * sources[source]["rows"]
+    ]
+    if swallowed:
+        said.append(f"Most of a source repeats rows of another: {describe_names(swallowed)}.")
+    said += _leaks(data, operations)
+    large = [
+        f"{name} ({Percent.of(count, rows_in)})"
+        for name, count in _largest(_would_go(operations))
+        if count > _MANY * rows_in
+    ]
+    if large:
+        said.append(f"Rules that only report find a large share of the rows: {describe_names(large)}.")
+    unverified = data.get("costs", {}).get("near", {}).get("unverified", 0)
+    if unverified:
+        said.append(
+            f"Pairs of rows that were not compared, because too many rows are alike in the same way: {unverified:,}. "
+            "Their rows are kept."
+        )
+    unscored = data.get("costs", {}).get("decontaminate", {}).get("unscored", 0)
+    if unscored:
+        said.append(
+            f"{unscored:,} times a benchmark's question was not compared with a row that shares words with it, because "
+            "too many questions share words with that row. Look at such benchmarks by themselves."
+        )
+    return said
+
+
+def _leaks(data: Mapping[str, Any], operations: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    hit = {name: one for name, one in sorted(data.get("benchmarks", {}).items()) if one.get("hit")}
+    if not hit:
+        return []
+    names = describe_names([f"{name} ({one['hit']:,} of {one['items']:,} items)" for name, one in hit.items()])
+    one = operations.get("decontaminate", {})
+    gone = sum(_goes(actions) for actions in one.get("rules", {}).values())
+    stay = sum(one.get("owned", {}).values()) - gone
+    said = f"rows dropped: {gone:,}" if gone or not stay else ""
+    kept = f"rows only reported: {stay:,}; decontaminate: {{mode: drop}} removes them" if stay else ""
+    return [f"Benchmarks leak into the rows: {names}; {', '.join(filter(None, [said, kept]))}."]

@@ -1,0 +1,355 @@
+"""Classifiers of texts: fastText, ONNX and our own, each with columns of probabilities and one of the best label."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Final, Literal, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pairmill import _native
+from pairmill.errors import InputError, UsageError, did_you_mean
+from pairmill.formats import rows
+from pairmill.stages.curate.rules import OPERATIONS, Mode, Rule
+from pairmill.stages.curate.scorer import Scored, Scorer
+from pairmill.stages.curate.scores import fasttext_file, logit
+from pairmill.stages.curate.scores.fields import PREFIX, Field, columns_of, texts_of
+from pairmill.stages.curate.scores.models import Model, require_extra
+
+MODULE: Final = "fasttext"
+EXTRA: Final = "classifiers"
+_PREFIX: Final = "__label__"
+_VERSION: Final = 1
+_USUAL_INPUTS: Final[Mapping[str, str]] = {"input_ids": "ids", "attention_mask": "mask", "token_type_ids": "types"}
+_PARTS: Final = tuple(_USUAL_INPUTS.values())
+_DTYPES: Final[Mapping[str, type[np.generic]]] = {"tensor(int64)": np.int64, "tensor(int32)": np.int32}
+
+Kind: TypeAlias = Literal["fasttext", "onnx", "logit"]
+Activation: TypeAlias = Literal["softmax", "sigmoid", "none"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelRule:
+    """Bounds of a label's probability.
+
+    Args:
+        label: one of the classifier's labels.
+        min: least probability that is kept.
+        max: greatest probability that is kept.
+    """
+
+    label: str
+    min: float | None = None
+    max: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.min is None and self.max is None:
+            raise UsageError("the rule has no bound", where="", expected="min or max")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifierSettings:
+    """A classifier.
+
+    Args:
+        name: of its attributes, and in the ledger.
+        kind: fasttext, onnx, or logit, which train_classifier makes.
+        model: path or URI of the model; of onnx also of a folder with model.onnx and tokenizer.json.
+        field: instruction, response, or both.
+        labels: in the order of the model's output; of logit the positive label, then the other one; of fasttext without
+            __label__.
+        lowercase: lower the case of texts first; fasttext and onnx.
+        tokenizer: path or URI of a tokenizer.json; onnx.
+        inputs: what each input of the model gets: ids, mask or types; onnx, where its names are not the usual ones.
+        activation: what makes probabilities of the model's output; onnx.
+        max_tokens: longer texts are cut; onnx.
+        mode: drop, report or off.
+        rules_: items {label, min, max}.
+    """
+
+    PER_TASK: ClassVar[tuple[str, ...]] = ("mode", "rules")
+
+    name: str
+    kind: Kind
+    model: str
+    field: Field = "response"
+    labels: list[str] = dataclasses.field(default_factory=list)
+    lowercase: bool = False
+    tokenizer: str = ""
+    inputs: dict[str, str] = dataclasses.field(default_factory=dict)
+    activation: Activation = "softmax"
+    max_tokens: int = 512
+    mode: Mode = "report"
+    rules_: list[LabelRule] = dataclasses.field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if not self.name.isascii() or not self.name.isidentifier() or self.name in OPERATIONS:
+            expected = f"a name of letters, digits and _ that is not {', '.join(OPERATIONS)} or source"
+            raise UsageError("not a valid name", where="name", got=repr(self.name), expected=expected)
+        if self.name in ("source", "origin"):  # folders of attributes that no classifier makes
+            raise UsageError("not a valid name", where="name", got=repr(self.name), expected="a name of its own")
+        if not self.labels and self.kind == "logit":
+            object.__setattr__(self, "labels", list(logit.LABELS))
+        if not self.labels:
+            raise UsageError("no labels are given", where="labels", expected="the labels of the model")
+        if len(set(self.labels)) < len(self.labels) or "" in self.labels:
+            raise UsageError("not valid labels", where="labels", got=str(self.labels), expected="names that differ")
+        if self.kind == "logit" and len(self.labels) != 2:
+            raise UsageError("not two labels", where="labels", got=str(self.labels), expected="[positive, negative]")
+        for part in self.inputs.values():
+            if part not in _PARTS:
+                raise UsageError("unknown input", where="inputs", got=repr(part), expected=", ".join(_PARTS))
+        if self.max_tokens < 1:
+            raise UsageError("out of range", where="max_tokens", got=str(self.max_tokens), expected="1 or more")
+        for rule in self.rules_:
+            if rule.label not in self.labels:
+                hint = did_you_mean(rule.label, self.labels)
+                expected = ", ".join(self.labels)
+                raise UsageError("unknown label", where="rules", got=repr(rule.label), expected=expected, hint=hint)
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of probabilities, one for each label."""
+        return [self._column(label) for label in self.labels]
+
+    def _column(self, label: str) -> str:
+        return f"{PREFIX[self.field]}_{self.name}_{label}"
+
+    def scorers(self, root: str) -> list[Scorer]:
+        """The scorer, with its model digested, whatever the mode: an override may have another one."""
+        option = f"classifiers.{self.name}.model"
+        if self.kind == "logit":
+            return [LogitScorer(self, Model.of(self.model, option))]
+        if self.kind == "fasttext":
+            require_extra(MODULE, EXTRA, f"classifiers.{self.name}")
+            return [FastTextScorer(self, Model.of(self.model, option))]
+        require_extra("onnxruntime", "onnx", f"classifiers.{self.name}")
+        model = Model.of(self.model, option)
+        tokenizer = Model.of(self.tokenizer, f"classifiers.{self.name}.tokenizer") if self.tokenizer else model
+        if not self.tokenizer and model.files[0].path == "":
+            expected = "a tokenizer.json, or model: a folder that has it"
+            raise UsageError(
+                "the tokenizer is not given", where=f"classifiers.{self.name}.tokenizer", expected=expected
+            )
+        return [OnnxScorer(self, model, tokenizer)]
+
+    def rules(self) -> list[Rule]:
+        """The bounds as rules of columns."""
+        return [Rule(self._column(one.label), self._column(one.label), one.min, one.max) for one in self.rules_]
+
+
+@dataclass(frozen=True)
+class Classifier(Scorer):
+    """What all classifiers have: the columns, and the options that change values."""
+
+    operation: ClassVar[str] = "classifiers"
+    settings: ClassifierSettings
+    model: Model
+
+    @property
+    def name(self) -> str:
+        return self.settings.name
+
+    def identity(self) -> list[Any]:
+        one = self.settings
+        return [_VERSION, one.kind, one.field, one.labels, one.lowercase, self.model.identity]
+
+    def types(self) -> dict[str, str]:
+        return {**dict.fromkeys(self.settings.columns, "number"), self.name: "text"}
+
+    def scored(self, probabilities: NDArray[np.floating[Any]]) -> Scored:
+        """The attributes of rows, of probabilities [rows, labels]."""
+        # Rounded to float32, which the library of another processor gives too; fastText returns 1.00001.
+        found = np.clip(probabilities.astype(np.float32), 0, 1).astype(np.float64)
+        best = [self.settings.labels[at] for at in found.argmax(axis=1).tolist()]
+        columns = [pa.array(np.ascontiguousarray(found[:, at])) for at in range(found.shape[1])]
+        counts = {f"{self.name} {label}": best.count(label) for label in self.settings.labels}
+        return Scored([*columns, pa.array(best, pa.string())], counts=counts)
+
+    def texts(self, batch: rows.Batch) -> list[str]:
+        """The texts of a batch."""
+        texts = texts_of(batch, self.settings.field)
+        return [text.lower() for text in texts] if self.settings.lowercase else texts
+
+
+@dataclass(frozen=True)
+class LogitScorer(Classifier):
+    """Our own classifier."""
+
+    def identity(self) -> list[Any]:
+        return [*super().identity(), _native.curate_unicode()]
+
+    @contextmanager
+    def opened(self) -> Iterator[Callable[[rows.Batch], Scored]]:
+        with self.model.used() as path:
+            weights = logit.load(self.model, path)
+
+            def score(batch: rows.Batch) -> Scored:
+                p = weights.probabilities(columns_of(batch, self.settings.field))
+                return self.scored(np.stack([p, 1 - p], axis=1))
+
+            yield score
+
+
+@dataclass(frozen=True)
+class FastTextScorer(Classifier):
+    """A supervised fastText model."""
+
+    @contextmanager
+    def opened(self) -> Iterator[Callable[[rows.Batch], Scored]]:
+        with self.model.used() as path:
+            model = load_fasttext(self.model, path)
+            labels = self.settings.labels
+            unknown = [label for label in labels if label not in model.labels]
+            if unknown:
+                raise InputError(
+                    f"the model has no label {unknown[0]!r}",
+                    where=self.model.where,
+                    expected=", ".join(model.labels[:40]),
+                    hint=did_you_mean(unknown[0], model.labels),
+                )
+
+            def score(batch: rows.Batch) -> Scored:
+                found = np.zeros((len(batch), len(labels)))
+                for row, text in enumerate(self.texts(batch)):
+                    given = dict(model.predict(one_line(text), -1))
+                    found[row] = [given.get(label, 0.0) for label in labels]
+                return self.scored(found)
+
+            yield score
+
+
+@dataclass(frozen=True)
+class OnnxScorer(Classifier):
+    """A model in ONNX with a tokenizer.
+
+    Each row runs by itself: in a batch the last bits of a row follow from its neighbours.
+    """
+
+    tokenizer: Model
+
+    def identity(self) -> list[Any]:
+        one = self.settings
+        library = importlib.metadata.version("onnxruntime")
+        options = [sorted(one.inputs.items()), one.activation, one.max_tokens, library]
+        return [*super().identity(), options, self.tokenizer.identity]
+
+    @contextmanager
+    def opened(self) -> Iterator[Callable[[rows.Batch], Scored]]:
+        with self.model.used("model.onnx") as path, self.tokenizer.used("tokenizer.json") as words:
+            session = _session(self.model, path)
+            tokenizer = _tokenizer(self.tokenizer, words, self.settings.max_tokens)
+            inputs = self._inputs(session)
+
+            def score(batch: rows.Batch) -> Scored:
+                found = [self._row(session, inputs, tokenizer.encode(text)) for text in self.texts(batch)]
+                return self.scored(np.array(found, np.float64).reshape(len(found), len(self.settings.labels)))
+
+            yield score
+
+    def _inputs(self, session: Any) -> list[tuple[str, str, type[np.generic]]]:
+        """Of each input of the model its name, what it gets, and its type."""
+        wanted = {**_USUAL_INPUTS, **self.settings.inputs}
+        inputs = []
+        for one in session.get_inputs():
+            if one.name not in wanted or one.type not in _DTYPES:
+                raise InputError(
+                    "an input of the model is not known",
+                    where=self.model.where,
+                    got=f"{one.name} of type {one.type}",
+                    expected=f"{', '.join(wanted)}, of type int64 or int32",
+                    hint=f"set classifiers.{self.name}.inputs",
+                )
+            inputs.append((one.name, wanted[one.name], _DTYPES[one.type]))
+        return inputs
+
+    def _row(self, session: Any, inputs: Sequence[tuple[str, str, type[np.generic]]], encoding: Any) -> Any:
+        parts = {"ids": encoding.ids, "mask": encoding.attention_mask, "types": encoding.type_ids}
+        given = {name: np.array([parts[part]], kind) for name, part, kind in inputs}
+        try:
+            output = np.asarray(session.run(None, given)[0], np.float64)
+        except Exception as error:  # the library has no class of its own for what it raises
+            raise InputError(
+                "the model fails on a text of a row",
+                where=self.model.where,
+                got=" ".join(str(error).split())[:200],
+                hint=f"check max_tokens and inputs of classifiers.{self.name}",
+            ) from error
+        labels = len(self.settings.labels)
+        if output.size != labels or output.shape[-1:] != (labels,):
+            raise InputError(
+                "the model's output does not fit the labels",
+                where=self.model.where,
+                got=f"shape {list(output.shape)}",
+                expected=f"[1, {labels}], for {', '.join(self.settings.labels)}",
+            )
+        values = output.ravel()
+        if self.settings.activation == "none":
+            return values
+        if self.settings.activation == "sigmoid":
+            return 1 / (1 + np.exp(-np.clip(values, -700, 700)))
+        powers = np.exp(values - values.max())
+        return powers / powers.sum()
+
+
+def _session(model: Model, path: Path) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    # Workers are processes: threads of each would take the cores of the others.
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    try:
+        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # the library has no class of its own for what it raises
+        raise model.wrong(path, "an ONNX model", str(error)) from error
+
+
+def _tokenizer(model: Model, path: Path, longest: int) -> Any:
+    from tokenizers import Tokenizer
+
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # as it raises them
+        raise model.wrong(path, "a tokenizer.json", str(error)) from error
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(longest)
+    return tokenizer
+
+
+@dataclass(frozen=True)
+class FastText:
+    """A loaded model, its labels without ``__label__``."""
+
+    labels: list[str]
+    _model: Any
+
+    def predict(self, text: str, count: int) -> list[tuple[str, float]]:
+        """The ``count`` most probable labels of a line of text, all with -1, and their probabilities in [0, 1]."""
+        labels, found = self._model.predict(text, k=count, threshold=0.0)
+        bounded = np.clip(np.array(found, np.float32), 0, 1).tolist()
+        return list(zip((label.removeprefix(_PREFIX) for label in labels), bounded, strict=True))
+
+
+def load_fasttext(model: Model, path: Path) -> FastText:
+    """Load a fastText model. Raises InputError if the file is not one."""
+    import fasttext
+
+    try:
+        labels = fasttext_file.labels_of(path)
+        loaded = fasttext.load_model(str(path))
+    except ValueError as error:
+        raise model.wrong(path, "a supervised fastText model", str(error)) from error
+    return FastText([label.removeprefix(_PREFIX) for label in labels], loaded)
+
+
+def one_line(text: str) -> str:
+    """A text with blanks in place of line feeds."""
+    return text.replace("\n", " ")

@@ -1,0 +1,259 @@
+"""Metrics of texts, and bounds for them: lengths, shares of characters, words and lines, repetition.
+
+docs/curation.md has their definitions. Metrics are of raw texts, each an attribute: ``i_`` of the instruction, ``r_``
+of the response, ``j_`` of both joined by a line feed, ``p_`` of the pair. Metrics of an empty text are null, and so are
+those of a pair with an empty text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, Literal, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pairmill import _native
+from pairmill.errors import UsageError, did_you_mean
+from pairmill.formats import rows
+from pairmill.stages.curate.rules import Mode, Rule
+from pairmill.stages.curate.scorer import Scored, Scorer
+
+VERSION: Final = 1
+
+Field: TypeAlias = Literal["instruction", "response", "joined"]
+Profile: TypeAlias = Literal["pairs", "seed_web", "gopher", "none"]
+
+_PREFIXES: Final[Mapping[str, str]] = {"instruction": "i_", "response": "r_", "joined": "j_"}
+PAIR: Final[Mapping[str, str]] = {
+    "p_response_instruction_ratio": "number",
+    "p_copy_ratio": "number",
+    "p_same": "integer",
+}
+"""Metrics of a pair and their types; ``p_same`` is 1 or 0."""
+
+
+def _metrics() -> dict[str, str]:
+    kinds = _native.curate_metrics(pa.array([], pa.string()))
+    return {name: "integer" if values.dtype == np.int64 else "number" for name, values in kinds.items()}
+
+
+METRICS: Final[Mapping[str, str]] = _metrics()
+"""Metrics of a text and their types."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Condition:
+    """Which rows a rule looks at.
+
+    Args:
+        metric: of the rule's field.
+        min: the least value of a row that the rule looks at.
+    """
+
+    metric: str
+    min: float
+
+    def __post_init__(self) -> None:
+        _refuse_unknown(self.metric, METRICS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeuristicRule:
+    """Bounds of a metric; a value on a bound is kept.
+
+    Args:
+        metric: such as url_ratio, or of pairs p_same, p_copy_ratio, p_response_instruction_ratio.
+        field: instruction, response or joined; of no meaning for pairs.
+        min: least value that is kept.
+        max: greatest value that is kept.
+        if_: look only at rows where another metric of the field has at least a value: {metric: words, min: 50}.
+        name: in decisions and in the ledger; empty = made of field, metric and bound, such as r_url_ratio_max.
+    """
+
+    metric: str
+    field: Field = "response"
+    min: float | None = None
+    max: float | None = None
+    if_: Condition | None = None
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        _refuse_unknown(self.metric, [*METRICS, *PAIR])
+        if self.min is None and self.max is None:
+            raise UsageError("the rule has no bound", where="", got=self.metric, expected="min or max")
+        if not all(one.isalnum() or one in "_-." for one in self.name):
+            raise UsageError("not a name", where="name", got=repr(self.name), expected="letters, digits, _, - and .")
+
+    def rules(self) -> list[Rule]:
+        """The same as rules, without a name of its own one for each bound."""
+        prefix = _PREFIXES[self.field]
+        column = self.metric if self.metric in PAIR else prefix + self.metric
+        when = (prefix + self.if_.metric, self.if_.min) if self.if_ is not None else None
+        if self.name:
+            return [Rule(self.name, column, self.min, self.max, when=when)]
+        made = []
+        if self.min is not None:
+            made.append(Rule(f"{column}_min", column, min=self.min, when=when))
+        if self.max is not None:
+            made.append(Rule(f"{column}_max", column, max=self.max, when=when))
+        return made
+
+
+def _refuse_unknown(metric: str, known: Iterable[str]) -> None:
+    names = list(known)
+    if metric not in names:
+        hint = did_you_mean(metric, names)
+        raise UsageError("unknown metric", where="metric", got=repr(metric), expected=", ".join(names), hint=hint)
+
+
+def _bounds(field: Field, *bounds: tuple[str, float | None, float | None]) -> tuple[HeuristicRule, ...]:
+    return tuple(HeuristicRule(metric=metric, field=field, min=least, max=most) for metric, least, most in bounds)
+
+
+PROFILES: Final[Mapping[str, tuple[HeuristicRule, ...]]] = {
+    "none": (),
+    "pairs": (
+        *_bounds("response", ("url_ratio", None, 0.2), ("dup_10gram_char_frac", None, 0.3)),
+        HeuristicRule(metric="char_rep_ratio", max=0.5, if_=Condition(metric="words", min=50)),
+        *_bounds("response", ("max_word_length", None, 1000), ("symbol_ratio", None, 0.6), ("p_same", None, 0)),
+        *_bounds("instruction", ("words", None, 100_000)),
+    ),
+    "seed_web": _bounds(
+        "joined",
+        ("non_alnum_ratio", None, 0.25),
+        ("digit_ratio", None, 0.15),
+        ("url_ratio", None, 0.2),
+        ("words", 50, 100_000),
+    ),
+    "gopher": _bounds(
+        "response",
+        ("words", 50, 100_000),
+        ("mean_word_length", 3, 10),
+        ("hash_word_ratio", None, 0.1),
+        ("ellipsis_word_ratio", None, 0.1),
+        ("bullet_line_ratio", None, 0.9),
+        ("ellipsis_line_ratio", None, 0.3),
+        ("alpha_word_ratio", 0.8, None),
+        ("stop_words", 2, None),
+        ("dup_line_frac", None, 0.3),
+        ("dup_para_frac", None, 0.3),
+        ("dup_line_char_frac", None, 0.2),
+        ("dup_para_char_frac", None, 0.2),
+        ("top_2gram_char_frac", None, 0.2),
+        ("top_3gram_char_frac", None, 0.18),
+        ("top_4gram_char_frac", None, 0.16),
+        ("dup_5gram_char_frac", None, 0.15),
+        ("dup_6gram_char_frac", None, 0.14),
+        ("dup_7gram_char_frac", None, 0.13),
+        ("dup_8gram_char_frac", None, 0.12),
+        ("dup_9gram_char_frac", None, 0.11),
+        ("dup_10gram_char_frac", None, 0.1),
+    ),
+}
+"""Rules by name. The bound of ``seed_web`` on perplexity is the default of the operation ``perplexity``."""
+
+# An override for web pages may ask for seed_web where the settings above it do not. These metrics cost little.
+_ALWAYS_JOINED: Final = tuple(f"j_{rule.metric}" for rule in PROFILES["seed_web"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeuristicsSettings:
+    """Metrics of texts with bounds.
+
+    Args:
+        mode: drop, report or off.
+        profile: pairs; seed_web (the bounds of data_io, for web pages); gopher (the bounds of Gopher, for prose); none.
+        rules_: items {metric, field, min, max, if, name} after those of the profile; one of an equal name replaces it.
+        metrics: all, or only those that the rules ask for.
+    """
+
+    PER_TASK: ClassVar[tuple[str, ...]] = ("mode", "profile", "rules")
+
+    mode: Mode = "report"
+    profile: Profile = "pairs"
+    rules_: list[HeuristicRule] = field(default_factory=list)
+    metrics: Literal["all", "rules"] = "all"
+
+    def __post_init__(self) -> None:
+        names = [rule.name for one in self.rules_ for rule in one.rules()]
+        for name in names:
+            if names.count(name) > 1:
+                raise UsageError("two rules have one name", where="rules", got=name, expected="a name of its own")
+
+    def rules(self) -> list[Rule]:
+        """All rules in the order in which they are asked."""
+        made = {rule.name: rule for one in (*PROFILES[self.profile], *self.rules_) for rule in one.rules()}
+        return list(made.values())
+
+    def scorers(self, root: str, variants: Sequence[HeuristicsSettings] = ()) -> list[Scorer]:
+        """What computes the metrics.
+
+        Args:
+            root: unused; there are no files.
+            variants: the settings of overrides, whose rules may ask for further metrics.
+        """
+        asked = [rule for one in (self, *variants) if one.mode != "off" for rule in one.rules()]
+        needed = {name for rule in asked for name in (rule.attribute, rule.when[0] if rule.when else rule.attribute)}
+        if self.metrics == "all":
+            needed |= {*(f"{prefix}{name}" for prefix in ("i_", "r_") for name in METRICS), *PAIR, *_ALWAYS_JOINED}
+        order = [*(f"{prefix}{name}" for prefix in _PREFIXES.values() for name in METRICS), *PAIR]
+        return [HeuristicsScorer(tuple(name for name in order if name in needed))]
+
+
+@dataclass(frozen=True)
+class HeuristicsScorer(Scorer):
+    """Computes metrics.
+
+    Args:
+        columns: those wanted, as ``i_words`` or ``p_same``.
+    """
+
+    operation: ClassVar[str] = "heuristics"
+
+    columns: tuple[str, ...]
+
+    def identity(self) -> list[Any]:
+        return [VERSION, _native.curate_unicode()]
+
+    def types(self) -> dict[str, str]:
+        return {name: PAIR.get(name) or METRICS[name[2:]] for name in self.columns}
+
+    @contextmanager
+    def opened(self) -> Iterator[Callable[[rows.Batch], Scored]]:
+        yield self._score
+
+    def _score(self, batch: rows.Batch) -> Scored:
+        found: dict[str, pa.Array] = {}
+        instruction, response = (column.fill_null("") for column in (batch.instruction, batch.response))
+        for prefix, texts in (("i_", instruction), ("r_", response), ("j_", None)):
+            wanted = [name[2:] for name in self.columns if name.startswith(prefix)]
+            if not wanted:
+                continue
+            measured = texts if texts is not None else joined(instruction, response)
+            values = _native.curate_metrics(measured, wanted)
+            empty = _is_empty(measured)
+            found |= {f"{prefix}{name}": pa.array(values[name], mask=empty) for name in wanted}
+        if any(name in PAIR for name in self.columns):
+            pairs = _native.curate_pair_metrics(instruction, response)
+            empty = _is_empty(instruction) | _is_empty(response)
+            for name, column in pairs.items():
+                numbers = column.astype(np.int64) if column.dtype == np.bool_ else column
+                found[f"p_{name}"] = pa.array(numbers, mask=empty)
+        return Scored([found[name] for name in self.columns])
+
+
+def joined(instruction: pa.Array, response: pa.Array) -> pa.Array:
+    """Both texts with a line feed between them, or the one that is not empty."""
+    both = ~(_is_empty(instruction) | _is_empty(response))
+    between = pc.if_else(pa.array(both), "\n", "").cast(response.type)
+    return pc.binary_join_element_wise(instruction.cast(response.type), between, response, pa.scalar("", response.type))
+
+
+def _is_empty(texts: pa.Array) -> NDArray[np.bool_]:
+    lengths: NDArray[np.int64] = pc.binary_length(texts).to_numpy(zero_copy_only=False)
+    return np.equal(lengths, 0)

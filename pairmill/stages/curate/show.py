@@ -1,0 +1,93 @@
+"""``show``: samples of what a rule found."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pairmill.engine.options import option
+from pairmill.errors import UsageError, did_you_mean
+from pairmill.stages.curate.beside import visible
+from pairmill.stages.curate.explain import ROWS_HELP, pair_of, show_pair
+from pairmill.stages.curate.finished import CuratedFolder
+from pairmill.stages.curate.report.wording import describe_finding, describe_rule, other_of, row_id
+from pairmill.stages.curate.tallies import drawn
+
+Found = tuple[str, dict[str, Any]]
+"""A task, and a decision about one of its rows."""
+
+
+@dataclass(kw_only=True)
+class ShowConfig:
+    """Print samples of what a rule found, with both texts; the same ones every time."""
+
+    path: str = option(help="finished folder of curate")
+    rule: str = option(help="name of a rule as the report has it, as in strong or near.strong")
+    n: int = option(20, help="how many samples")
+    rows: list[str] = option([], help=ROWS_HELP)
+
+    def __post_init__(self) -> None:
+        if self.n < 1:
+            raise UsageError("out of range", where="n", got=str(self.n), expected="1 or more")
+
+
+def show(config: ShowConfig) -> str:
+    """Draw samples of a rule by a hash of the row. Returns the text for the terminal.
+
+    Raises:
+        InputError: the folder is absent, unfinished or of another stage, or ``rows=`` has other rows.
+        UsageError: the rule is unknown.
+    """
+    folder = CuratedFolder.open(config.path)
+    folder.refuse_other_rows(config.rows)
+    operation, rule = _rule_of(folder, config.rule)
+    total, drawn = _draw(folder, operation, rule, config.n)
+    wanted = {(task, one["ordinal"]) for task, one in drawn}
+    wanted |= {(one["other_task"], one["other_ordinal"]) for _, one in drawn if one["other_task"]}
+    texts = folder.texts(wanted, config.rows)
+    meaning = describe_rule(operation, rule)
+    head = f"{operation}: {rule}" + (f", {meaning}" if meaning else "")
+    parts = [visible(f"{head}. {len(drawn):,} of {total:,} findings") + "\n"]
+    for number, (task, one) in enumerate(drawn, start=1):
+        this = task, one["ordinal"]
+        parts.append(visible(f"\n{number}. {row_id(*this)} · {describe_finding(operation, one)}") + "\n")
+        parts.append(show_pair(pair_of(folder, this, one, texts), other_of(one)))
+    return "".join(parts)
+
+
+def _rule_of(folder: CuratedFolder, given: str) -> tuple[str, str]:
+    """The operation and the rule that a name means, with or without the operation before it."""
+    known: Mapping[str, Mapping[str, Any]] = folder.manifest.data.get("operations", {})
+    rules = [(name, rule) for name in folder.operations() for rule in known.get(name, {}).get("rules", {})]
+    found = [(name, rule) for name, rule in rules if given in (rule, f"{name}.{rule}")]
+    if len(found) == 1:
+        return found[0]
+    names = [f"{name}.{rule}" for name, rule in rules]
+    if found:
+        meant = ", ".join(f"{name}.{rule}" for name, rule in found)
+        raise UsageError("several operations have this rule", where="rule", got=repr(given), expected=f"one of {meant}")
+    shown = ", ".join(names) or "none: no rule found a row"
+    near = did_you_mean(given, [*names, *(rule for _, rule in rules)])
+    raise UsageError("unknown rule", where="rule", got=repr(given), expected=shown, hint=near)
+
+
+def _draw(folder: CuratedFolder, operation: str, rule: str, most: int) -> tuple[int, list[Found]]:
+    """How many findings there are, and those with the smallest draws: the first are the report's samples."""
+    total = 0
+    # The largest draw of the heap is at its top; task and number break ties, so decisions are never compared.
+    heap: list[tuple[int, str, int, dict[str, Any]]] = []
+    for task, batch in folder.decisions(operation, rule):
+        ordinals = np.asarray(batch.column(batch.schema.get_field_index("ordinal"))).astype(np.uint64)
+        draws = drawn(task, rule, ordinals)
+        for index in np.argsort(draws, kind="stable")[:most].tolist():
+            entry = -int(draws[index]), task, -total - index
+            if len(heap) < most:
+                heapq.heappush(heap, (*entry, batch.slice(index, 1).to_pylist()[0]))
+            elif entry > heap[0][:3]:
+                heapq.heapreplace(heap, (*entry, batch.slice(index, 1).to_pylist()[0]))
+        total += len(batch)
+    return total, [(task, one) for _, task, _, one in sorted(heap, key=lambda one: (-one[0], one[1], -one[2]))]

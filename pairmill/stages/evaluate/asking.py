@@ -1,0 +1,171 @@
+"""The first two rounds: the prompts of each benchmark, and texts for pieces of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import groupby, islice
+from typing import Any, Final
+
+from pairmill import storage
+from pairmill.engine.manifest import Ledger, content_key
+from pairmill.engine.stage import HandKeyed, ShardRecord, ShardResult
+from pairmill.engine.writer import Writer
+from pairmill.errors import InputError
+from pairmill.stages.evaluate import benchmarks
+from pairmill.stages.evaluate.benchmarks.drop import Drop
+from pairmill.stages.evaluate.benchmarks.question import Question, digest_of
+from pairmill.stages.evaluate.cautions import TOO_LONG
+from pairmill.stages.evaluate.given import Given
+from pairmill.stages.evaluate.models.model import Asked, Model, Text
+from pairmill.stages.evaluate.settings import EvaluateSettings, Generation
+
+PROMPTS_VERSION: Final = 2
+TEXTS_VERSION: Final = 1
+PIECE: Final = 64
+"""Questions whose texts are stored together: what a killed run, or a server that dies, loses at most."""
+QUESTIONS, TEXTS = "questions.jsonl", "texts.jsonl"
+
+
+@dataclass
+class Prompted:
+    """The data of a shard of prompts: of each piece a digest over its prompts, and how many questions it has."""
+
+    pieces: list[tuple[str, int]]
+    groups: int
+
+
+@dataclass(frozen=True)
+class MakePrompts(HandKeyed[object]):
+    """Makes the prompts of a benchmark."""
+
+    given: Given
+    template: str
+    limit: int
+    condition: str
+
+    @classmethod
+    def of(cls, given: Given, settings: EvaluateSettings, generation: Generation) -> MakePrompts:
+        """The shard of a benchmark."""
+        condition = ",".join(generation.tags)
+        version = benchmarks.VERSION
+        parts = (given.name, version, given.digest, settings.prompt_template, settings.limit, condition)
+        key = content_key("evaluate prompts", PROMPTS_VERSION, *parts)
+        return cls(given.name, key, given.size, given, settings.prompt_template, settings.limit, condition)
+
+    def run(self, context: object, out: Writer) -> ShardResult:
+        benchmark = benchmarks.REGISTRY[self.given.name]
+        if isinstance(benchmark, Drop):
+            benchmark = replace(benchmark, shots_file=self.given.shots)
+        rows = benchmarks.load(self.given.name, self.given.place, self.given.revision)
+        settings = EvaluateSettings(prompt_template=self.template)
+
+        def made() -> Iterator[Question]:
+            for question in benchmark.questions(rows):
+                prompt = settings.prompt(question.prompt)
+                yield replace(
+                    question, prompt=prompt, condition=self.condition, digest=digest_of(prompt, self.condition)
+                )
+
+        return write_prompts(f"{self.given.name}: {self.given.place}", made(), self.limit, out)
+
+
+def write_prompts(where: str, made: Iterable[Question], limit: int, out: Writer) -> ShardResult:
+    """Write questions, the first ``limit`` of them if it is not 0.
+
+    Raises:
+        InputError: there are none, or one is not text.
+    """
+    ledger = Ledger()
+    digests: list[str] = []
+    groups: set[str] = set()
+    try:
+        with out.create(QUESTIONS, scratch=True) as local, local.open("w", encoding="utf-8") as file:
+            for question in made:
+                ledger.rows_in += 1
+                if limit and len(digests) == limit:
+                    ledger.drop("beyond_limit")
+                    continue
+                file.write(json.dumps(asdict(question), ensure_ascii=False) + "\n")
+                digests.append(question.digest)
+                groups.add(question.group)
+    except UnicodeEncodeError as error:
+        got = f"question {len(digests) + 1}"
+        raise InputError("an unpaired surrogate is not text", where=where, got=got, hint="correct the file") from error
+    if not digests:
+        raise InputError("the benchmark has no question", where=where)
+    ledger.rows_kept = ledger.rows_out = len(digests)
+    pieces = [digests[at : at + PIECE] for at in range(0, len(digests), PIECE)]
+    data = Prompted([(content_key(piece), len(piece)) for piece in pieces], len(groups))
+    return ShardResult(ledger, asdict(data))
+
+
+def questions(uri: str, start: int = 0, stop: int | None = None) -> Iterator[Question]:
+    """The questions of a file, or some of them."""
+    with storage.store_for(uri).open(uri) as file:
+        for line in islice(file, start, stop):
+            said = json.loads(line)
+            yield Question(**{**said, "choices": tuple(said["choices"]), "until": tuple(said["until"])})
+
+
+@dataclass(frozen=True)
+class Ask(HandKeyed[object]):
+    """Asks a model the questions of a piece."""
+
+    model: Model
+    generation: Generation
+    uri: str
+    start: int
+    stop: int
+
+    @classmethod
+    def all_of(cls, model: Model, generation: Generation, prompts: ShardRecord) -> list[Ask]:
+        """The shards of a benchmark's pieces, in order."""
+        made: list[Ask] = []
+        start = 0
+        for number, (digest, count) in enumerate(prompts.read(Prompted).pieces):
+            key = content_key("evaluate texts", TEXTS_VERSION, model.digest, generation.to_manifest(), digest)
+            name, uri = f"{prompts.name} {number:05}", prompts.uri(QUESTIONS)
+            made.append(cls(name, key, count, model, generation, uri, start, start + count))
+            start += count
+        return made
+
+    def run(self, context: object, out: Writer) -> ShardResult:
+        every = list(questions(self.uri, self.start, self.stop))
+        ledger = Ledger(len(every), len(every), len(every))
+        lines: list[dict[str, Any]] = []
+        # What a task of the harness asks is all of one kind, and of one length.
+        for (likely, most), some in groupby(every, key=lambda one: (one.ending is not None, one.max_tokens)):
+            found = list(some)
+            lines += self._likelihoods(found, ledger) if likely else self._texts(found, most, ledger)
+        out.write(TEXTS, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode())
+        return ShardResult(ledger)
+
+    def _texts(self, some: Sequence[Question], most: int, ledger: Ledger) -> Iterator[dict[str, Any]]:
+        most = min(most or self.generation.max_tokens, self.generation.max_tokens)
+        made = self.model.answers([_asked(one) for one in some], replace(self.generation, max_tokens=most))
+        for one, texts in zip(some, made, strict=True):
+            if any(text.too_long for text in texts):
+                ledger.note(TOO_LONG)
+            known = [text.tokens for text in texts if text.tokens >= 0]
+            ledger.measures["generated_tokens"] = ledger.measures.get("generated_tokens", 0) + sum(known)
+            until = (*one.until, *self.generation.stop)
+            yield {"digest": one.digest, "texts": [asdict(_cut(text, until)) for text in texts]}
+
+    def _likelihoods(self, some: Sequence[Question], ledger: Ledger) -> Iterator[dict[str, Any]]:
+        made = self.model.likelihoods([_asked(one) for one in some], [one.ending or "" for one in some])
+        for one, found in zip(some, made, strict=True):
+            if found.log is None:
+                ledger.note(TOO_LONG)
+            yield {"digest": one.digest, "likelihood": asdict(found)}
+
+
+def _asked(one: Question) -> Asked:
+    return Asked(one.digest, one.prompt, tuple(one.condition.split(",")) if one.condition else (), one.until)
+
+
+def _cut(text: Text, until: Sequence[str]) -> Text:
+    """The text before the first of these."""
+    places = [place for mark in until if mark and (place := text.text.find(mark)) >= 0]
+    return replace(text, text=text.text[: min(places)], stopped=True) if places else text

@@ -1,0 +1,78 @@
+"""Benchmarks by name. A file each; what they are made of is in ``question``, where their rows come from in ``data``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from pairmill.errors import UsageError, did_you_mean
+from pairmill.redact import scrubbed
+from pairmill.stages.evaluate.benchmarks import data
+from pairmill.stages.evaluate.benchmarks.aime import Aime
+from pairmill.stages.evaluate.benchmarks.arc import Arc
+from pairmill.stages.evaluate.benchmarks.boolq import BoolQ
+from pairmill.stages.evaluate.benchmarks.drop import Drop
+from pairmill.stages.evaluate.benchmarks.gsm8k import Gsm8k
+from pairmill.stages.evaluate.benchmarks.hellaswag import HellaSwag
+from pairmill.stages.evaluate.benchmarks.math import Math
+from pairmill.stages.evaluate.benchmarks.mmlu import Mmlu
+from pairmill.stages.evaluate.benchmarks.mmlu_pro import MmluPro
+from pairmill.stages.evaluate.benchmarks.question import REFERENCE, Benchmark, Need, Question, Row, Rows, Verdict
+from pairmill.stages.evaluate.benchmarks.winogrande import Winogrande
+
+__all__ = [
+    "REFERENCE",
+    "REGISTRY",
+    "VERSION",
+    "Benchmark",
+    "Need",
+    "Question",
+    "Row",
+    "Rows",
+    "Verdict",
+    "load",
+    "named",
+    "shown",
+]
+
+VERSION: Final = 2
+"""Of all that prompts and verdicts follow from, besides rows and options."""
+
+_ALL: tuple[Benchmark, ...] = (
+    Gsm8k(),
+    Math(),
+    Drop(),
+    Mmlu(),
+    MmluPro(),
+    Arc(),
+    HellaSwag(),
+    Winogrande(),
+    BoolQ(),
+    Aime(),
+)
+REGISTRY: Final[Mapping[str, Benchmark]] = MappingProxyType({one.name: one for one in _ALL})
+"""With the options that they have by default; ``dataclasses.replace`` gives others."""
+
+
+def named(name: str) -> Benchmark:
+    """The benchmark of a name. Raises UsageError with the nearest name."""
+    if name not in REGISTRY:
+        raise UsageError(
+            "unknown benchmark",
+            where="benchmarks",
+            got=name,
+            expected=", ".join(REGISTRY),
+            hint=did_you_mean(name, REGISTRY),
+        )
+    return REGISTRY[name]
+
+
+def load(name: str, place: str = "", revision: str = "") -> Rows:
+    """The rows of a benchmark by split; see :func:`pairmill.stages.evaluate.benchmarks.data.load`."""
+    return data.load(named(name), place, revision)
+
+
+def shown(place: str) -> str:
+    """A place as reports show it: without credentials."""
+    return scrubbed(place)

@@ -1,0 +1,187 @@
+"""What benchmarks share: one text a question, the data set's main configuration, figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pairmill.errors import InputError
+from pairmill.stages.evaluate.benchmarks.question import (
+    REFERENCE,
+    STRICT,
+    Need,
+    Question,
+    Row,
+    Rows,
+    Verdict,
+    digest_of,
+)
+from pairmill.stages.evaluate.prompts import choices_prompt, letters, shot, with_shots
+from pairmill.stages.evaluate.scoring import totals
+from pairmill.stages.evaluate.scoring.letters import letter
+
+MOST_CHOICES: Final = 26
+
+
+def asked(
+    benchmark: Base, number: int, prompt: str, gold: Any, *, group: str = "", choices: Sequence[str] = (), text: str
+) -> Question:
+    """The question of a row of the first split that a benchmark needs."""
+    condition = str(benchmark.settings.get("condition", ""))
+    name = f"{benchmark.needs[0].split} {number}"
+    return Question(
+        benchmark.name, name, group, prompt, condition, gold, tuple(choices), digest_of(prompt, condition), text
+    )
+
+
+def wrong_row(benchmark: str, split: str, number: int, column: str, got: object, expected: str) -> InputError:
+    """The error of a value that makes no question."""
+    shown = repr(got)
+    shown = shown if len(shown) <= 200 else shown[:200] + "…"
+    return InputError(
+        f"not a valid {column}", where=f"benchmark {benchmark}, {split}, row {number}", got=shown, expected=expected
+    )
+
+
+def text_of(benchmark: str, split: str, number: int, row: Row, column: str) -> str:
+    """The text of a column. Raises InputError if it is not text."""
+    value = row[column]
+    if not isinstance(value, str):
+        raise wrong_row(benchmark, split, number, column, value, "text")
+    return value
+
+
+@dataclass(frozen=True)
+class Base:
+    """A benchmark with one text a question and one configuration.
+
+    Subclasses set the class attributes, and give questions and verdicts.
+    """
+
+    name = ""
+    source = ""
+    configs: tuple[str, ...] = ("default",)
+    grouped = False
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """The splits that are read; the first has the questions."""
+        raise NotImplementedError
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """How texts are generated where the user says nothing."""
+        return {"condition": "direct", "max_context": 3072, "temperature": 0.0, "samples": 1}
+
+    def check(self) -> None:
+        """Raise UsageError if what it is scored with is not installed."""
+
+    def questions(self, rows: Rows) -> Iterator[Question]:
+        """The questions, in the order of the rows."""
+        need = self.needs[0]
+        for number, row in enumerate(rows[need.split]):
+            yield self.question(number, row)
+
+    def question(self, number: int, row: Row) -> Question:
+        """The question of a row."""
+        raise NotImplementedError
+
+    def score(self, question: Question, texts: Sequence[str]) -> Verdict:
+        """The verdict on the texts of a question."""
+        raise NotImplementedError
+
+    def total(self, scored: Iterable[tuple[Question, Verdict]], profile: str = "pairmill") -> dict[str, Any]:
+        """The figures; with ``hrm_text`` as the reference names and computes them."""
+        if profile == "hrm_text":
+            return dict(totals.reference_figures(scored, grouped=self.grouped))
+        return totals.figures(scored)
+
+    def row_text(self, number: int, row: Row, column: str, split: str = "") -> str:
+        """The text of a column of a row."""
+        return text_of(self.name, split or self.needs[0].split, number, row, column)
+
+    def wrong(self, number: int, column: str, got: object, expected: str, split: str = "") -> InputError:
+        """The error of a value that makes no question."""
+        return wrong_row(self.name, split or self.needs[0].split, number, column, got, expected)
+
+
+@dataclass(frozen=True)
+class Item:
+    """A row of a multiple choice benchmark: its text, its choices, and which of them is right, from 0."""
+
+    text: str
+    choices: tuple[str, ...]
+    right: int
+    group: str = ""
+
+
+@dataclass(frozen=True)
+class Choices(Base):
+    """Multiple choice by letters, one token an answer, with the first rows of a split as shots.
+
+    Args:
+        num_shots: so many; fewer if the split has fewer.
+    """
+
+    num_shots: int = 0
+
+    split = ""
+    shot_split = ""
+    columns: tuple[str, ...] = ()
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        found = [Need(self.split, self.columns)]
+        if self.num_shots:
+            found.append(Need(self.shot_split, self.columns, first=self.num_shots))
+        return tuple(found)
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        return {**super().settings, "max_context": 4096, "max_tokens": 1}
+
+    def item(self, number: int, row: Row, split: str) -> Item:
+        """The parts of a row."""
+        raise NotImplementedError
+
+    def checked(self, number: int, row: Row, split: str) -> Item:
+        """The parts of a row, if they make a question."""
+        found = self.item(number, row, split)
+        if not 1 < len(found.choices) <= MOST_CHOICES:
+            raise self.wrong(number, "choices", found.choices, f"2 to {MOST_CHOICES} of them", split)
+        if not 0 <= found.right < len(found.choices):
+            raise self.wrong(number, "answer", found.right, f"0 to {len(found.choices) - 1}", split)
+        return found
+
+    def shots_of(self, rows: Rows) -> list[tuple[str, str]]:
+        """The groups and texts of all rows that can be shots."""
+        if not self.num_shots:
+            return []
+        made = []
+        for number, row in enumerate(rows[self.shot_split]):
+            one = self.checked(number, row, self.shot_split)
+            made.append((one.group, shot(choices_prompt(one.text, one.choices), letters(MOST_CHOICES)[one.right])))
+        return made
+
+    def chosen(self, shots: Sequence[tuple[str, str]], group: str) -> list[str]:
+        """The shots before a question of a group."""
+        return [text for _, text in shots[: self.num_shots]]
+
+    def questions(self, rows: Rows) -> Iterator[Question]:
+        shots = self.shots_of(rows)
+        for number, row in enumerate(rows[self.split]):
+            one = self.checked(number, row, self.split)
+            valid = letters(len(one.choices))
+            prompt = with_shots(self.chosen(shots, one.group), choices_prompt(one.text, one.choices))
+            yield asked(self, number, prompt, valid[one.right], group=one.group, choices=valid, text=one.text.strip())
+
+    def score(self, question: Question, texts: Sequence[str]) -> Verdict:
+        return choice_verdict(question, letter(texts[0], question.choices))
+
+
+def choice_verdict(question: Question, found: str | None) -> Verdict:
+    """Right is 1. The reference credits an invalid answer with one part in as many as there are choices."""
+    right = float(found is not None and found == question.gold)
+    credit = 1 / len(question.choices) if found is None else right
+    return Verdict(found, right, found is None, {STRICT: right, "with_credit": credit, REFERENCE: credit})

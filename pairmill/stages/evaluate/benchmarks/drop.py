@@ -1,0 +1,94 @@
+"""DROP (Dua et al. 2019, arXiv:1903.00161): spans, numbers and dates of a passage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pairmill import storage
+from pairmill.stages.evaluate.benchmarks.base import Base, asked
+from pairmill.stages.evaluate.benchmarks.question import Need, Question, Row, Rows, Verdict
+from pairmill.stages.evaluate.prompts import passage_prompt, with_shots
+from pairmill.stages.evaluate.scoring import drop as scoring
+
+
+@dataclass(frozen=True)
+class Drop(Base):
+    """Correct is exact match; F1 is beside it. Without shots the questions are asked alone.
+
+    The reference's three shots are passages of the training split, which are not ours to give. Yours are the rows of a
+    split ``shots`` (``shots.jsonl`` beside the others), with a column ``text``, or one file of text. They are put
+    before every question.
+
+    Args:
+        shots_file: path or URI of that text; it goes before a split ``shots``.
+    """
+
+    shots_file: str = ""
+
+    name = "drop"
+    source = "EleutherAI/drop"
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        columns = ("passage", "question", "answer")
+        return (Need("validation", columns), Need("shots", ("text",), optional=True))
+
+    def questions(self, rows: Rows) -> Iterator[Question]:
+        found = enumerate(rows.get("shots", ()))
+        shots = [self.row_text(number, row, "text", "shots").strip() for number, row in found]
+        if self.shots_file:
+            uri = storage.normalise(self.shots_file, "shots_file")
+            shots = [storage.store_for(uri).read(uri).decode("utf-8", "replace").strip()]
+        for number, row in enumerate(rows["validation"]):
+            text = self.row_text(number, row, "question")
+            prompt = with_shots(shots, passage_prompt(self.row_text(number, row, "passage"), text))
+            gold = self._answers(number, row)
+            yield asked(self, number, prompt, gold, text=text)
+
+    def score(self, question: Question, texts: Sequence[str]) -> Verdict:
+        match, f1 = scoring.score(texts[0], question.gold)
+        said = texts[0].strip()
+        return Verdict(said[:1000] or None, match, not said, {"em": match, "f1": f1})
+
+    def total(self, scored: Iterable[tuple[Question, Verdict]], profile: str = "pairmill") -> dict[str, Any]:
+        if profile != "hrm_text":
+            return super().total(scored)
+        extra = [verdict.extra for _, verdict in scored]
+        means = {name: sum(one[name] for one in extra) / max(1, len(extra)) for name in ("em", "f1")}
+        return {"n": len(extra), **means}
+
+    def _answers(self, number: int, row: Row) -> list[list[str]]:
+        """The answer and those of the validators, each a list of spans, without those that are equal."""
+        given = [row["answer"], *_rows_of(row.get("validated_answers"))]
+        found: list[list[str]] = []
+        for one in given:
+            if not isinstance(one, dict):
+                raise self.wrong(number, "answer", one, "number, spans and date")
+            spans = _spans(one)
+            if any(spans) and spans not in found:
+                found.append(spans)
+        if not found:
+            raise self.wrong(number, "answer", row["answer"], "a number, spans or a date")
+        return found
+
+
+def _spans(answer: dict[str, Any]) -> list[str]:
+    if str(answer.get("number") or "").strip():
+        return [str(answer["number"])]
+    spans = answer.get("spans")
+    if spans is not None and len(spans):
+        return [str(one) for one in spans]
+    date = answer.get("date") or {}
+    return [" ".join(str(date.get(part) or "") for part in ("day", "month", "year")).strip()]
+
+
+def _rows_of(columns: Any) -> list[dict[str, Any]]:
+    """Records that are written as columns."""
+    if isinstance(columns, list):
+        return columns
+    if not isinstance(columns, dict) or not columns:
+        return []
+    count = min(len(values) for values in columns.values())
+    return [{name: values[at] for name, values in columns.items()} for at in range(count)]

@@ -1,0 +1,38 @@
+"""MMLU-Pro (Wang et al. 2024, arXiv:2406.01574): up to ten options, no shots, free text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pairmill.stages.evaluate.benchmarks.base import MOST_CHOICES, Base, asked, choice_verdict
+from pairmill.stages.evaluate.benchmarks.question import Need, Question, Row, Verdict
+from pairmill.stages.evaluate.prompts import letters, options_prompt
+from pairmill.stages.evaluate.scoring.boxed import boxed
+from pairmill.stages.evaluate.scoring.letters import letter_within
+
+
+@dataclass(frozen=True)
+class MmluPro(Base):
+    """Groups are categories."""
+
+    name = "mmlu_pro"
+    source = "TIGER-Lab/MMLU-Pro"
+    grouped = True
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        return (Need("test", ("question", "options", "answer", "category")),)
+
+    def question(self, number: int, row: Row) -> Question:
+        options = tuple(map(str, row["options"]))
+        if not 1 < len(options) <= MOST_CHOICES:
+            raise self.wrong(number, "options", options, f"2 to {MOST_CHOICES} of them")
+        valid, text = letters(len(options)), self.row_text(number, row, "question")
+        if row["answer"] not in valid:
+            raise self.wrong(number, "answer", row["answer"], f"one of {', '.join(valid)}")
+        prompt, group = options_prompt(text, options), str(row["category"])
+        return asked(self, number, prompt, row["answer"], group=group, choices=valid, text=text)
+
+    def score(self, question: Question, texts: Sequence[str]) -> Verdict:
+        return choice_verdict(question, letter_within(boxed(texts[0]) or texts[0], question.choices))

@@ -1,0 +1,98 @@
+"""Options of the evaluate stage."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+from pairmill.engine.options import RunConfig, option
+from pairmill.errors import UsageError
+from pairmill.stages.evaluate.settings import EvaluateSettings
+from pairmill.stages.train.arrays import PLACE
+
+
+@dataclass(kw_only=True)
+class EvaluateConfig(RunConfig):
+    """Ask a trained model the questions of benchmarks, and measure its loss on held-out rows."""
+
+    model: str = option(
+        help="a finished run of train, a folder that its export wrote, or the URL of a server of OpenAI's protocol",
+        changes_bytes=False,  # models and data are inputs, by content
+    )
+    tokenizer: str = option(
+        "",
+        help="tokenizer.json of the data, for a run of train that was trained without; empty = that of the model",
+        changes_bytes=False,  # the model's digest has it
+    )
+    benchmarks: list[str] = option(
+        [], help="names of benchmarks, or lm_eval/<task>, joined by commas; empty = held-out loss alone"
+    )
+    data: list[str] = option(
+        [],
+        help="where data of benchmarks are, as gsm8k=<a file, a folder, or owner/name@revision of the Hub>; others are "
+        "read from the Hub",
+        changes_bytes=False,
+    )
+    held_out: str = option(
+        "",
+        help="a held-out sampled folder, or its plan, for the loss of a run of train; empty = none",
+        changes_bytes=False,
+    )
+    samples_path: str = option(
+        PLACE,
+        help="local folder beside which the arrays of a plan of held-out rows are made, as of train",
+        changes_bytes=False,
+    )
+    training: list[str] = option(
+        [],
+        help="rows that the model was trained on, joined by commas: questions that are among them are scored apart",
+        changes_bytes=False,
+    )
+    evaluate_config: str = option(
+        EvaluateSettings.FILE,
+        help="generation, prompts and profile, as a YAML file; pairmill evaluate settings prints it",
+        changes_bytes=False,
+    )
+    set: list[str] = option(
+        [], help="settings in place of the file's, as generation.max_tokens=64,limit=100", changes_bytes=False
+    )
+    run_only: list[str] = option([], help="of benchmarks, only these; empty = all", changes_bytes=False)
+    workers: int = option(
+        1,
+        help="processes on this machine, each of which loads the model; 0 = one per available core",
+        changes_bytes=False,
+        at_least=0,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        unknown = [name for name in self.run_only if name not in self.benchmarks]
+        if unknown:
+            expected = ", ".join(self.benchmarks)
+            raise UsageError("not among benchmarks", where="run_only", got=unknown[0], expected=expected)
+        if not self.benchmarks and not self.held_out:
+            raise UsageError("nothing to evaluate", where="benchmarks, held_out", expected="one of them, or both")
+
+    @property
+    def asked(self) -> list[str]:
+        """The benchmarks to ask."""
+        return [name for name in self.benchmarks if not self.run_only or name in self.run_only]
+
+    @property
+    def places(self) -> dict[str, str]:
+        """Where the data of benchmarks are, by name of the benchmark."""
+        found: dict[str, str] = {}
+        for item in self.data:
+            match = re.fullmatch(r"([\w-]+)=(.+)", item)
+            if match is None:
+                raise UsageError("lacks a name", where="data", got=item, expected="<benchmark>=<place>")
+            if match[1] in found:
+                raise UsageError("a benchmark occurs twice", where="data", got=match[1])
+            found[match[1]] = match[2]
+        return found
+
+    @cached_property
+    def settings(self) -> EvaluateSettings:
+        """What the file and ``set`` say; read once."""
+        return EvaluateSettings.load(self.evaluate_config, self.set)

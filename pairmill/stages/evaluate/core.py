@@ -1,0 +1,217 @@
+"""The evaluate stage: prompts → texts → scores.
+
+Each step has shards of its own, keyed by what it reads: prompts by the data, texts by prompts, model and generation
+settings, scores by texts. So a run that is killed goes on where it was, other data ask their own questions only, and
+another way to score asks no model.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Generator, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from pairmill import storage
+from pairmill.engine.inputs import Inputs
+from pairmill.engine.manifest import InputRef, Ledger, Manifest
+from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
+from pairmill.engine.writer import Writer
+from pairmill.errors import UsageError
+from pairmill.log import event
+from pairmill.stages.evaluate import benchmarks, given, harness
+from pairmill.stages.evaluate.asking import Ask, MakePrompts
+from pairmill.stages.evaluate.benchmarks import REGISTRY
+from pairmill.stages.evaluate.benchmarks.question import LENIENT, STRICT
+from pairmill.stages.evaluate.cautions import cautions
+from pairmill.stages.evaluate.config import EvaluateConfig
+from pairmill.stages.evaluate.given import Given
+from pairmill.stages.evaluate.harness import ScoreAnswers, WriteRequests
+from pairmill.stages.evaluate.models.model import Model
+from pairmill.stages.evaluate.models.opened import open_model
+from pairmill.stages.evaluate.models.server import ServedModel
+from pairmill.stages.evaluate.scored import Score, ScoredBenchmark
+from pairmill.stages.evaluate.settings import EvaluateSettings, Generation
+from pairmill.stages.train import arrays
+
+if TYPE_CHECKING:
+    from pairmill.report.model import Report
+    from pairmill.stages.evaluate.held_out import HeldOutLoss
+
+RESULTS: Final = "results.json"
+STOP: Final = "stop"
+"""Of a benchmark's settings: what a served model goes on with after its answer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluatePlan(StagePlan[object]):
+    """Args: model: that is asked; asked: the data of each benchmark and how texts are generated; held_out: its shard;
+    training: the rows that questions are looked for in."""
+
+    model: Model
+    asked: list[tuple[Given, Generation]]
+    held_out: HeldOutLoss | None
+    training: Inputs | None
+
+
+class Evaluate(Stage[EvaluateConfig, EvaluatePlan]):
+    """Prompts; texts, with the held-out loss and the index of questions; overlap; scores."""
+
+    name: ClassVar[str] = "evaluate"
+    version: ClassVar[int] = 3
+    history: ClassVar[dict[int, str]] = {
+        2: "AIME and DROP were not as the reference scores them; held-out bytes are those that tokenize kept",
+        3: "damage of records and files of shards could go unseen; prompts of a served model counted as too long on "
+        "any refusal with the word context, and GSM8K's answers in sentences as wrong without a word",
+    }
+    config = EvaluateConfig
+
+    def plan(self, config: EvaluateConfig) -> EvaluatePlan:
+        settings = config.settings
+        for name in (*settings.benchmarks, *config.places):
+            if not harness.is_task(name):
+                benchmarks.named(name)
+        for name in config.asked:  # before anything is looked for on the Hub
+            harness.check() if harness.is_task(name) else benchmarks.named(name).check()
+        found = given.found(config.asked, config.places, config.root, settings)
+        model = open_model(config.model, settings, config.tokenizer)
+        asked = [(one, _generation(one.name, settings, model)) for one in found]
+        held_out = _held_out(config, model) if config.held_out else None
+        training = None
+        if config.training:
+            from pairmill.stages.evaluate.overlap import training_rows
+
+            training = training_rows(config.training, verify=config.verify)
+        refs = [InputRef("model", model.digest[:16]), *(one.ref for one, _ in asked)]
+        refs += [InputRef("held_out", held_out.key[:16])] if held_out is not None else []
+        refs += [InputRef("training", ref.fingerprint) for ref in training.refs] if training is not None else []
+        return EvaluatePlan(
+            inputs=refs,
+            build_context=object,
+            says={"settings": settings.to_manifest(), "version": benchmarks.VERSION},
+            options={"benchmarks": config.asked},
+            model=model,
+            asked=asked,
+            held_out=held_out,
+            training=training,
+        )
+
+    def rounds(
+        self, config: EvaluateConfig, plan: EvaluatePlan
+    ) -> Generator[Sequence[Shard[Any]], list[ShardRecord], None]:
+        settings = config.settings
+        first: list[MakePrompts | WriteRequests] = [
+            (WriteRequests if harness.is_task(one.name) else MakePrompts).of(one, settings, generation)
+            for one, generation in plan.asked
+        ]
+        prompts = yield first
+        pieces = [
+            Ask.all_of(plan.model, generation, record)
+            for (_, generation), record in zip(plan.asked, prompts, strict=True)
+        ]
+        texts: list[Shard[Any]] = [one for some in pieces for one in some]
+        beside: list[Shard[Any]] = [] if plan.held_out is None else [plan.held_out]
+        overlap = None
+        ours = [record for record in prompts if not harness.is_task(record.name)]
+        if plan.training is not None and ours:
+            from pairmill.stages.evaluate.overlap import BuildIndex, Overlap, scoring
+
+            made = yield [*texts, *beside, BuildIndex.of(ours)]
+            overlap = Overlap.of((yield scoring(plan.training, made[-1])))
+        else:
+            made = yield [*texts, *beside]
+        shards: list[Score | ScoreAnswers] = []
+        at = 0
+        for shard, some, record in zip(first, pieces, prompts, strict=True):
+            answers = made[at : at + len(some)]
+            if isinstance(shard, WriteRequests):
+                shards.append(ScoreAnswers.of(shard, record, answers))
+            else:
+                shards.append(Score.of(settings.profile, record, answers, overlap))
+            at += len(some)
+        yield shards
+
+    def ledger(self, plan: EvaluatePlan, rounds: Rounds) -> Ledger:
+        first, *later = (Ledger.sum(record.ledger for record in records) for records in rounds)
+        for one in later:
+            first = first.then(one)
+        return first
+
+    def parts(self, plan: EvaluatePlan, rounds: Rounds) -> dict[str, Ledger]:
+        """Those of benchmarks, with what was noted of their texts and verdicts."""
+        found = {}
+        for prompts, scores in zip(rounds[0], rounds[-1], strict=True):
+            texts = [one.ledger for one in rounds[1] if one.name.rpartition(" ")[0] == prompts.name]
+            found[prompts.name] = prompts.ledger.then(Ledger.sum(texts)).then(scores.ledger)
+        return found
+
+    def finish(self, config: EvaluateConfig, plan: EvaluatePlan, rounds: Rounds, out: Writer) -> dict[str, Any]:
+        super().finish(config, plan, rounds, out)
+        table = {}
+        for (one, generation), record in zip(plan.asked, rounds[-1], strict=True):
+            # A path is not content: the same questions give the same result on any machine.
+            place = one.place if one.revision else storage.name_of(one.place)
+            data = {"place": place, "revision": one.revision, "digest": one.digest[:16]}
+            if harness.is_task(one.name):
+                data |= {"place": one.revision, "revision": ""}
+            table[one.name] = {**asdict(record.read(ScoredBenchmark)), "data": data, "generation": asdict(generation)}
+        held_out = None
+        if plan.held_out is not None:
+            record = next(record for record in rounds[1] if record.key == plan.held_out.key)
+            for file in record.files:
+                out.link(record.folder, file)
+            held_out = record.data
+        results = {
+            "model": plan.model.said(),
+            "profile": config.settings.profile,
+            "benchmarks": table,
+            "held_out": held_out,
+        }
+        for sentence in cautions(table, self.parts(plan, rounds)):
+            event(sentence, level=logging.WARNING)
+        out.write(RESULTS, json.dumps(results, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n")
+        return results
+
+    def metrics(self, manifest: Manifest) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for name, one in manifest.data["benchmarks"].items():
+            figures = one["all"]
+            found[name] = round(figures["figure"], 6)
+            if LENIENT in figures["also"]:
+                found |= {f"{name}_{way}": round(figures["also"][way], 6) for way in (STRICT, LENIENT)}
+            found[f"{name}_invalid"] = round(figures["invalid"], 6)
+        held_out = manifest.data["held_out"]
+        if held_out is not None:
+            whole = held_out["table"]["all"]
+            for name in ("loss", "bits_per_byte"):
+                if whole[name] is not None:
+                    found[f"held_out_{name}"] = round(whole[name], 6)
+        return found
+
+    def report(self, manifest: Manifest) -> Report:
+        from pairmill.stages.evaluate.report.page import report_of
+
+        return report_of(manifest)
+
+
+def _generation(name: str, settings: EvaluateSettings, model: Model) -> Generation:
+    """How texts of a benchmark are generated."""
+    own = {} if harness.is_task(name) else dict(REGISTRY[name].settings)
+    if model.kind != ServedModel.kind:
+        own.pop(STOP, None)  # a net that was trained on responses ends them itself
+    elif STOP in own and settings.before_prompt.strip() not in ("", *own[STOP]):
+        own[STOP] = (*own[STOP], settings.before_prompt)
+    return settings.generation_of(name, own)
+
+
+def _held_out(config: EvaluateConfig, model: Model) -> HeldOutLoss:
+    from pairmill.stages.evaluate.held_out import HeldOutLoss
+    from pairmill.stages.evaluate.models.trained import TrainedModel
+
+    if not isinstance(model, TrainedModel):
+        hint = "give the run itself, or leave out held_out="
+        raise UsageError("held-out loss needs a run of train", where="held_out", got=f"a {model.kind}", hint=hint)
+    model.refuse_training_rows(config.held_out, config.root)
+    folder = arrays.held_out_here(config.held_out, config.samples_path)
+    return HeldOutLoss.of(model, folder, config.settings.held_out)

@@ -1,0 +1,134 @@
+"""Where the data of benchmarks are, by content: files of this machine or of a bucket, or a commit of a data set."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pairmill import storage
+from pairmill.engine.manifest import InputRef, canonical, content_key
+from pairmill.errors import InputError, UsageError
+from pairmill.log import event
+from pairmill.net import hub
+from pairmill.stages.evaluate import benchmarks
+from pairmill.stages.evaluate.settings import EvaluateSettings
+
+DROP: Final = "drop"
+_READ: Final = (".jsonl", ".parquet")
+_LOCKS: Final = ("evaluate", "benchmarks")
+
+
+@dataclass(frozen=True)
+class Given:
+    """The data of a benchmark.
+
+    Attributes:
+        name: of the benchmark.
+        place: a path or URI, or the name of a data set of the Hub.
+        revision: its commit there; empty for files.
+        digest: of the files, or of what names them.
+        size: bytes, where that is known.
+        shots: URI of the examples for DROP.
+    """
+
+    name: str
+    place: str
+    revision: str
+    digest: str
+    size: int = 0
+    shots: str = ""
+
+    @property
+    def ref(self) -> InputRef:
+        """It as an input of the stage."""
+        return InputRef(f"benchmark {self.name}", self.digest[:16])
+
+
+def found(names: Sequence[str], places: Mapping[str, str], root: str, settings: EvaluateSettings) -> list[Given]:
+    """The data of these benchmarks.
+
+    Args:
+        names: of benchmarks in the registry.
+        places: where their data are, by name; a benchmark that is not among them is read from the Hub.
+        root: of the project, below which the commits of data sets are kept.
+        settings: name the files of the harness's tasks, and the examples for DROP.
+
+    Raises:
+        UsageError: a benchmark occurs twice, or has data and is not asked.
+        InputError: a place has no file that can be read.
+    """
+    twice = [name for at, name in enumerate(names) if name in names[:at]]
+    if twice:
+        raise UsageError("a benchmark occurs twice", where="benchmarks", got=twice[0])
+    unused = [name for name in places if name not in names]
+    if unused:
+        raise UsageError(
+            "data of a benchmark that is not asked", where="data", got=unused[0], expected=", ".join(names)
+        )
+    from pairmill.stages.evaluate import harness  # it gives Given itself
+
+    asked = [name for name in places if harness.is_task(name)]
+    if asked:
+        hint = "set=harness.tasks=<a folder with its task file and data>"
+        raise UsageError("the harness reads its own data", where="data", got=asked[0], hint=hint)
+    if settings.drop_shots and DROP not in names:
+        raise UsageError("examples for a benchmark that is not asked", where="drop_shots", expected="benchmarks=drop")
+    made = [
+        harness.given(name, settings.harness) if harness.is_task(name) else _found(name, places.get(name, ""), root)
+        for name in names
+    ]
+    return [_with_shots(one, settings.drop_shots) if one.name == DROP and settings.drop_shots else one for one in made]
+
+
+def _with_shots(one: Given, shots: str) -> Given:
+    uri = storage.normalise(shots, "drop_shots")
+    digest = content_key("shots", one.digest, hashlib.sha256(storage.store_for(uri).read(uri)).hexdigest())
+    return replace(one, digest=digest, shots=uri)
+
+
+def _found(name: str, place: str, root: str) -> Given:
+    uri = storage.normalise(place, f"data: {name}") if place else ""
+    store = storage.store_for(uri) if uri else None
+    if store is not None and store.exists(uri):
+        return _of_files(name, uri, [uri])
+    if store is not None:
+        paths = sorted(one.path for one in store.list(uri))
+        paths = [path for path in paths if path.endswith(_READ) and not path.startswith((".", "_"))]
+        if paths:
+            return _of_files(name, uri, [storage.join(uri, *path.split("/")) for path in paths])
+    repository, _, revision = place.partition("@")
+    if place and (repository.count("/") != 1 or place.startswith(("/", "."))):
+        raise InputError(
+            f"no data of the benchmark {name}",
+            where=f"data={name}={place}",
+            expected="a file, or a folder of .jsonl or .parquet files; or on the Hub owner/name@revision",
+            hint="check the path",
+        )
+    repository = repository or benchmarks.REGISTRY[name].source
+    commit = _commit(repository, revision or "main", root)
+    return Given(name, repository, commit, content_key("hub", repository, commit))
+
+
+def _of_files(name: str, uri: str, uris: Sequence[str]) -> Given:
+    digested = storage.store_for(uri).digested(uris)
+    contents = [[storage.name_of(one), file.sha256] for one, file in zip(uris, digested, strict=True)]
+    return Given(name, uri, "", content_key("files", contents), sum(file.size for file in digested))
+
+
+def _commit(repository: str, revision: str, root: str) -> str:
+    """The commit that the revision was when it was asked for first: all processes and later runs mean the same one."""
+    uri = storage.join(root, *_LOCKS, f"{repository.replace('/', '--')}-{content_key(revision)[:16]}.json")
+    store = storage.store_for(uri)
+    if not store.exists(uri):
+        data_set = hub.Repository(repository, "dataset", f"write data=<benchmark>={repository}@<a commit>")
+        store.commit(uri, canonical({"repository": repository, "commit": hub.commit_of(data_set, revision)}))
+    try:
+        commit = str(json.loads(store.read(uri))["commit"])
+    except (ValueError, KeyError, TypeError) as error:
+        hint = "delete it, and the present commit is taken"
+        raise InputError("not a note of a data set's commit", where=uri, got=str(error), hint=hint) from error
+    event(f"evaluate: {repository} at {commit}; delete {uri} to take the present commit", commit=commit)
+    return commit

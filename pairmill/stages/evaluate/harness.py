@@ -1,0 +1,297 @@
+"""Tasks of lm-evaluation-harness as benchmarks, named ``lm_eval/<task>``: it asks and scores, a model of ours answers.
+
+The harness runs twice, by its public interface alone. First its model writes down what it is asked; those requests are
+the prompts, and are answered like any others, in pieces. Then its model gives these answers, and the harness scores
+them. So a killed run goes on where it was, and every question has its row.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import importlib.util
+import io
+import json
+import logging
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from pairmill import storage
+from pairmill.engine.manifest import Ledger, content_key
+from pairmill.engine.stage import HandKeyed, ShardRecord, ShardResult
+from pairmill.engine.writer import Writer
+from pairmill.errors import InputError, InternalError, UsageError
+from pairmill.stages.evaluate.asking import QUESTIONS, TEXTS, Prompted, questions, write_prompts
+from pairmill.stages.evaluate.benchmarks.question import Question, Verdict, digest_of
+from pairmill.stages.evaluate.given import Given
+from pairmill.stages.evaluate.scored import FOLDER, ScoredBenchmark
+from pairmill.stages.evaluate.scoring import totals
+from pairmill.stages.evaluate.settings import EvaluateSettings, Generation, Harness
+
+if TYPE_CHECKING:
+    from lm_eval.api.instance import Instance
+
+PREFIX: Final = "lm_eval/"
+VERSION: Final = 1
+_INVALID: Final = "[invalid]"
+"""What the harness's filters say where they find no answer."""
+
+
+def is_task(name: str) -> bool:
+    """Whether a benchmark is a task of the harness."""
+    return name.startswith(PREFIX)
+
+
+def check() -> None:
+    """Raise UsageError if the harness is not installed."""
+    if importlib.util.find_spec("lm_eval") is None:
+        hint = "pip install '.[harness]' in a checkout of pairmill"
+        raise UsageError(
+            "lm-evaluation-harness is not installed", where="evaluate", expected="the extra harness", hint=hint
+        )
+
+
+def given(name: str, settings: Harness) -> Given:
+    """A task as data of a benchmark: by the harness's version and the files of ``settings.tasks``.
+
+    What the harness reads from the Hub is of its task's revision; requests that were written down are not read again.
+
+    Raises:
+        UsageError: the harness is not installed, or ``settings.tasks`` is not on this machine.
+    """
+    check()
+    version, files, folder = importlib.metadata.version("lm_eval"), "", ""
+    if settings.tasks:
+        uri = storage.normalise(settings.tasks, "harness.tasks")
+        if storage.scheme(uri) != "file":
+            raise UsageError("not a folder of this machine", where="harness.tasks", got=uri)
+        store = storage.store_for(uri)
+        paths = sorted(one.path for one in store.list(uri) if "__pycache__" not in one.path)
+        digested = store.digested([storage.join(uri, *path.split("/")) for path in paths])
+        files = content_key([[path, one.sha256] for path, one in zip(paths, digested, strict=True)])
+        folder = str(storage.local_path(uri))
+    digest = content_key("lm_eval", VERSION, version, files, settings.shots)
+    return Given(name, folder, f"lm-evaluation-harness {version}", digest)
+
+
+@dataclass(frozen=True)
+class WriteRequests(HandKeyed[object]):
+    """Writes down what a task asks."""
+
+    task: str
+    folder: str
+    shots: int | None
+    limit: int
+    template: str
+    condition: str
+
+    @classmethod
+    def of(cls, given: Given, settings: EvaluateSettings, generation: Generation) -> WriteRequests:
+        """The shard of a task."""
+        condition, shots = ",".join(generation.tags), settings.harness.shots
+        parts = (given.name, given.digest, settings.prompt_template, settings.limit, condition)
+        key = content_key("evaluate harness prompts", VERSION, *parts)
+        task = given.name.removeprefix(PREFIX)
+        return cls(given.name, key, 0, task, given.place, shots, settings.limit, settings.prompt_template, condition)
+
+    def run(self, context: object, out: Writer) -> ShardResult:
+        settings = EvaluateSettings(prompt_template=self.template)
+        asked: list[Question] = []
+
+        def record(kind: str, requests: Sequence[Instance]) -> list[Any]:
+            if kind == "loglikelihood_rolling":
+                hint = "measure perplexity on held-out rows: held_out="
+                raise UsageError("a task without questions", where=self.name, got=kind, hint=hint)
+            asked.extend(_question(self.name, settings, self.condition, one) for one in requests)
+            return [("" if kind == "generate_until" else (0.0, False)) for _ in requests]
+
+        _evaluated(self.task, self.folder, self.shots, self.limit, record, predict_only=True)
+        return write_prompts(self.name, asked, len(asked), out)
+
+
+@dataclass(frozen=True)
+class ScoreAnswers(HandKeyed[object]):
+    """Has the harness score the answers of a task."""
+
+    task: str
+    folder: str
+    shots: int | None
+    limit: int
+    template: str
+    condition: str
+    uri: str
+    texts: tuple[str, ...]
+
+    @classmethod
+    def of(cls, asked: WriteRequests, prompts: ShardRecord, texts: Sequence[ShardRecord]) -> ScoreAnswers:
+        """The shard of a task."""
+        digests = [file.sha256 for record in (prompts, *texts) for file in record.files]
+        key = content_key("evaluate harness scores", VERSION, asked.key, digests)
+        count = sum(count for _, count in prompts.read(Prompted).pieces)
+        uris = tuple(one.uri(TEXTS) for one in texts)
+        how = (asked.task, asked.folder, asked.shots, asked.limit, asked.template, asked.condition)
+        return cls(asked.name, key, count, *how, prompts.uri(QUESTIONS), uris)
+
+    def run(self, context: object, out: Writer) -> ShardResult:
+        settings = EvaluateSettings(prompt_template=self.template)
+        lines = (json.loads(line) for uri in self.texts for line in storage.store_for(uri).read(uri).splitlines())
+        known: dict[str, dict[str, Any]] = {line["digest"]: line for line in lines}
+        stored = sum(1 for _ in questions(self.uri))
+        seen = 0
+
+        def replay(kind: str, requests: Sequence[Instance]) -> list[Any]:
+            nonlocal seen
+            found = []
+            for one in requests:
+                line = known.get(_question(self.name, settings, self.condition, one).digest)
+                if line is None:
+                    hint = "its data changed since they were asked for: give the task a revision, or another root="
+                    raise InputError("the harness asks other questions than before", where=self.name, hint=hint)
+                found.append(_answer(line, kind))
+            seen += len(found)
+            return found
+
+        results = _evaluated(self.task, self.folder, self.shots, self.limit, replay)
+        if seen != stored:
+            raise InternalError("the harness asked less than before", where=self.name, got=f"{seen} of {stored}")
+        ledger = Ledger(stored, stored, stored)
+        scored: list[tuple[Question, Verdict]] = []
+        with out.create(f"{FOLDER}/{self.name}.jsonl") as local, local.open("w", encoding="utf-8") as file:
+            for row, verdict in _rows(self.name, results["samples"]):
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+                scored.append((Question(self.name, row["id"], row["group"], "", "", None, (), ""), verdict))
+                if verdict.invalid:
+                    ledger.note("invalid")
+        own = {
+            f"{task} {metric}": value
+            for task, found in sorted(results["results"].items())
+            for metric, value in sorted(found.items())
+            if isinstance(value, int | float) and not isinstance(value, bool)
+        }
+        return ShardResult(ledger, asdict(ScoredBenchmark(totals.figures(scored), None, 0, own)))
+
+
+def _question(name: str, settings: EvaluateSettings, condition: str, one: Instance) -> Question:
+    """A request as a question, by what the harness gives its model."""
+    context, more = one.args[0], one.args[1]
+    until, ending, most = (), None, 0
+    if one.request_type == "generate_until":
+        stops = more.get("until") or []
+        until, most = tuple([stops] if isinstance(stops, str) else stops), int(more.get("max_gen_toks") or 0)
+    else:
+        ending = str(more)
+    prompt = settings.prompt(context)
+    said = digest_of(json.dumps([prompt, until, ending, most]), condition)
+    return Question(
+        name, f"{one.task_name} {one.doc_id}", str(one.task_name), prompt, condition, None, (), said,
+        until=until, ending=ending, max_tokens=most,
+    )  # fmt: skip
+
+
+def _answer(line: dict[str, Any], kind: str) -> Any:
+    if kind == "generate_until":
+        return line["texts"][0]["text"]
+    likelihood = line["likelihood"]
+    return (-math.inf if likelihood["log"] is None else likelihood["log"], likelihood["greedy"])
+
+
+def _rows(name: str, samples: dict[str, list[dict[str, Any]]]) -> Iterator[tuple[dict[str, Any], Verdict]]:
+    """A row for each question. The first filter's first figure of 0 to 1 is the verdict; the others are beside it."""
+    for task, found in sorted(samples.items()):
+        by_doc: dict[int, list[dict[str, Any]]] = {}
+        for one in found:
+            by_doc.setdefault(one["doc_id"], []).append(one)
+        for number, ones in sorted(by_doc.items()):
+            extra: dict[str, float] = {}
+            for one in ones:
+                for metric in one["metrics"]:
+                    value = one[metric]
+                    if isinstance(value, int | float) and 0 <= value <= 1:
+                        extra[metric if one["filter"] == "none" else f"{metric} {one['filter']}"] = float(value)
+            if not extra:
+                expected = "a metric that gives a question 0 to 1, as acc or exact_match"
+                got = ", ".join(ones[0]["metrics"])
+                raise InputError("the task scores no question alone", where=name, got=got, expected=expected)
+            first = ones[0]
+            extracted = first["filtered_resps"]
+            invalid = any(_INVALID in str(one) for one in extracted)
+            verdict = Verdict(str(extracted)[:1000], next(iter(extra.values())), invalid, extra)
+            row = {
+                "benchmark": name,
+                "id": f"{task} {number}",
+                "group": task,
+                "prompt_digest": first["prompt_hash"],
+                "gold": first["target"] if isinstance(first["target"], str | int | float | list) else None,
+                "output": first["resps"],
+                "extracted": extracted,
+                "correct": verdict.correct,
+                "invalid": invalid,
+                **extra,
+            }
+            yield _plain(row), verdict
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    """The row as JSON, without infinities."""
+    text = json.dumps(row, default=str)
+    made: dict[str, Any] = json.loads(text, parse_constant=lambda _: None)
+    return made
+
+
+@lru_cache(maxsize=1)
+def _manager(folder: str) -> Any:
+    """The harness's index of tasks, which reads thousands of files."""
+    from lm_eval.tasks import TaskManager
+
+    return TaskManager(include_path=folder or None)
+
+
+def _evaluated(
+    task: str, folder: str, shots: int | None, limit: int, answer: Any, *, predict_only: bool = False
+) -> dict[str, Any]:
+    """Run the harness on a task with a model that answers by ``answer(kind, requests)``."""
+    import lm_eval
+    from lm_eval.api.model import LM
+
+    class Answers(LM):  # type: ignore[misc]
+        """Gives the harness what it asks for."""
+
+        def generate_until(self, requests: list[Instance]) -> list[Any]:
+            return list(answer("generate_until", requests))
+
+        def loglikelihood(self, requests: list[Instance]) -> list[Any]:
+            return list(answer("loglikelihood", requests))
+
+        def loglikelihood_rolling(self, requests: list[Instance]) -> list[Any]:
+            return list(answer("loglikelihood_rolling", requests))
+
+    where = f"{PREFIX}{task}"
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)
+    try:
+        # It prints progress; stdout is for results.
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            found = lm_eval.simple_evaluate(
+                Answers(),
+                tasks=[task],
+                num_fewshot=shots,
+                limit=limit or None,
+                bootstrap_iters=0,
+                log_samples=True,
+                predict_only=predict_only,
+                torch_random_seed=None,
+                task_manager=_manager(folder),
+            )
+    except (InputError, UsageError, InternalError):
+        raise
+    except Exception as error:
+        raise InputError(
+            "lm-evaluation-harness cannot run the task",
+            where=where,
+            got=f"{type(error).__name__}: {' '.join(str(error).split())[:300]}",
+            hint="lm-eval ls tasks lists the tasks; those of your own need set=harness.tasks=<folder>",
+        ) from error
+    made: dict[str, Any] = found
+    return made

@@ -1,0 +1,226 @@
+"""Held-out loss of a run of train by source, also in bits per byte, so that runs with other tokenizers compare.
+
+Bits per byte is the loss of the response tokens, the one that ends the response included, over the bytes of the
+response's text. No text is needed: tokenize keeps how many bytes each response has, and sample hands them on with
+held-out rows. Of a response that was cut, and in folders without them, they are counted from tokenizer.json, which says
+how many a token writes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmill.engine import manifest as manifests
+from pairmill.engine.manifest import Ledger, content_key
+from pairmill.engine.stage import HandKeyed, ShardResult
+from pairmill.engine.writer import Writer
+from pairmill.errors import InputError
+from pairmill.formats import characters
+from pairmill.formats.tokens import BYTES, UNKNOWN_BYTES
+from pairmill.loader.arrays import MappedFiles, map_array
+from pairmill.loader.folder import SampledFolder
+from pairmill.loader.tokenizer import Tokenizer, check_same_tokenizer
+from pairmill.stages.evaluate.models.trained import TrainedModel, loaded
+from pairmill.stages.evaluate.settings import HeldOutSettings
+from pairmill.stages.train.data.held_out import HeldOutRows, chosen
+from pairmill.stages.train.data.sources import RowSources
+from pairmill.stages.train.trained import TOKENIZER
+
+if TYPE_CHECKING:
+    from pairmill.stages.train.data.feed import Microbatch
+
+VERSION: Final = 2
+ROWS: Final = "held_out/rows.npy"
+KIND: Final = np.dtype([("row", "<i8"), ("source", "<i4"), ("tokens", "<i4"), ("bytes", "<i8"), ("loss", "<f8")])
+"""Of each row: its number in the folder, that of its source, response tokens, their bytes, and their summed loss."""
+_TOGETHER = 1024
+"""Labels whose logits are held at a time."""
+_LN2 = math.log(2)
+
+
+@dataclass
+class HeldOutResult:
+    """The data of the shard.
+
+    Attributes:
+        table: ``all``, and each source by name: ``rows``, ``tokens``, ``bytes``, ``loss`` and ``loss_error`` in nats
+            a token, ``bits_per_byte`` and ``bits_per_byte_error``; errors are standard ones over rows, or null.
+        sources: names, by number in ``held_out/rows.npy``.
+        kept_bytes: rows whose bytes are those that tokenize kept; of the others they are counted from tokenizer.json.
+        exact: whether counted bytes are exact: of a byte-level tokenizer they are.
+    """
+
+    table: dict[str, dict[str, float | None]]
+    sources: list[str]
+    kept_bytes: int
+    exact: bool
+
+
+@dataclass(frozen=True)
+class HeldOutLoss(HandKeyed[object]):
+    """The loss of each held-out row."""
+
+    model: TrainedModel
+    folder: str
+    rows: int
+    slots: int
+
+    @classmethod
+    def of(cls, model: TrainedModel, given: str, settings: HeldOutSettings) -> HeldOutLoss:
+        """The shard for a held-out sampled folder on this machine.
+
+        Raises:
+            InputError: the folder is damaged, or was made with another tokenizer than the run's.
+            UsageError: it is a folder to train on.
+        """
+        folder = SampledFolder(given, name="held_out")
+        opened = _opened(folder)
+        run = model.opened()
+        digest = hashlib.sha256(run.tokenizer.encode()).hexdigest()[:16]
+        says = Tokenizer(digest, _alike(folder, run.trained.tokenizer_info))
+        check_same_tokenizer([(f"model={model.where}", says), (f"held_out={given}", folder.tokenizer)], "held_out")
+        if opened.longest > model.positions:
+            raise InputError(
+                "the rows are longer than the net has positions",
+                where=f"held_out={given}",
+                got=f"a row of {opened.longest:,}",
+                expected=f"at most {model.positions:,}",
+            )
+        kept = _kept_digest(folder)
+        key = content_key("evaluate held out", VERSION, model.digest, folder.digest, kept, settings.rows)
+        return cls("held-out rows", key, len(folder.tokens), model, str(folder.path), settings.rows, settings.slots)
+
+    def run(self, context: object, out: Writer) -> ShardResult:
+        import torch
+
+        from pairmill.stages.train.export.convert import is_causal
+        from pairmill.stages.train.nets import attention
+
+        run, _, net = loaded(self.model)
+        folder = SampledFolder(self.folder, name="held_out")
+        held = _opened(folder)
+        data = run.tokenizer.encode()
+        sizes, exact = characters.lengths(data, f"{run.uri}/{TOKENIZER}")
+        sizes += [0] * (run.trained.vocab_size - len(sizes))
+        device = next(net.parameters()).device
+        causal = is_causal(run.trained.net)
+        parts = []
+        with torch.inference_mode():
+            for batch in held.batches(self.rows, self.slots, 0, 1, device):
+                sees = attention.sees(
+                    batch.packed, causal=causal, path=attention.choose("auto", device, next(net.parameters()).dtype)
+                )
+                parts.append(_measured(net, sees, batch, np.array(sizes, np.int64)))
+        rows = np.concatenate(parts)
+        rows["row"] = np.sort(chosen(len(held), self.rows or len(held)))
+        known = _kept(folder)[rows["row"]]
+        rows["bytes"] = np.where(known >= 0, known, rows["bytes"])
+        with out.create(ROWS) as local, local.open("wb") as file:
+            np.save(file, rows)
+        table = {"all": summary(rows)}
+        table |= {
+            name: summary(rows[rows["source"] == number])
+            for number, name in enumerate(held.sources)
+            if (rows["source"] == number).any()
+        }
+        measures = {"held_out_rows": len(rows), "held_out_tokens": int(rows["tokens"].sum())}
+        result = HeldOutResult(table, list(held.sources), int((known >= 0).sum()), exact)
+        return ShardResult(Ledger(measures=measures), asdict(result))
+
+
+def summary(rows: NDArray[Any]) -> dict[str, float | None]:
+    """Mean losses of rows of :data:`KIND`, with standard errors over rows."""
+    tokens, size, loss = (rows[name].astype(np.float64) for name in ("tokens", "bytes", "loss"))
+    per_token, error = _ratio(loss, tokens)
+    bits, bits_error = _ratio(loss / _LN2, size)
+    return {
+        "rows": len(rows),
+        "tokens": int(tokens.sum()),
+        "bytes": int(size.sum()),
+        "loss": per_token,
+        "loss_error": error,
+        "bits_per_byte": bits,
+        "bits_per_byte_error": bits_error,
+    }
+
+
+def _ratio(above: NDArray[np.float64], below: NDArray[np.float64]) -> tuple[float | None, float | None]:
+    """The ratio of two sums over rows, and its standard error (Cochran, Sampling Techniques, section 2.11)."""
+    total, count = below.sum(), len(below)
+    if not total:
+        return None, None
+    ratio = float(above.sum() / total)
+    if count < 2:
+        return ratio, None
+    spread = np.square(above - ratio * below).sum() * count / (count - 1)
+    return ratio, float(np.sqrt(spread) / total)
+
+
+def _opened(folder: SampledFolder) -> HeldOutRows:
+    return HeldOutRows(folder, RowSources([folder], [folder.path.name]), target_only=True)
+
+
+def _kept_file(folder: SampledFolder) -> Path:
+    return folder.epochs[0].folder / f"{BYTES}.npy"
+
+
+def _kept_digest(folder: SampledFolder) -> str:
+    """Of the bytes that tokenize kept; empty if the folder has none. A run's own digests do not need them."""
+    path = _kept_file(folder)
+    if not path.exists():
+        return ""
+    name = path.relative_to(folder.path).as_posix()
+    return MappedFiles(folder.path, [name], manifests.read(str(folder.path))).digests()[name]
+
+
+def _kept(folder: SampledFolder) -> NDArray[np.int64]:
+    """Bytes of each row's response, int64 [rows]; UNKNOWN_BYTES where they were not kept.
+
+    Raises:
+        InputError: the file is damaged.
+    """
+    path, count = _kept_file(folder), folder.epochs[0].rows
+    if not path.exists():
+        return np.full(count, UNKNOWN_BYTES, np.int64)
+    found = map_array(path)
+    if len(found) != count or found.dtype.kind not in "ui":
+        raise InputError(
+            "not the bytes of these rows",
+            where=str(path),
+            got=f"{found.dtype} [{len(found)}]",
+            expected=f"integers [{count}]",
+            hint="sample again",
+        )
+    return found.astype(np.int64)
+
+
+def _alike(folder: SampledFolder, info: dict[str, Any]) -> dict[str, Any]:
+    """What a run says of its tokenizer; only what a folder says too is compared."""
+    known = folder.tokenizer.info if folder.tokenizer is not None else {}
+    return {name: value for name, value in info.items() if name in known and name != "vocab_size"}
+
+
+def _measured(net: Any, sees: Any, batch: Microbatch, sizes: NDArray[np.int64]) -> NDArray[Any]:
+    from torch.nn import functional
+
+    packed = batch.packed
+    starts: Sequence[int] = packed.starts
+    made = np.zeros(len(starts) - 1, KIND)
+    y = net(packed, sees)
+    for some in packed.labelled().split(_TOGETHER):
+        labels = packed.labels[some]
+        losses = functional.cross_entropy(net.logits(y[some]), labels, reduction="none").double().cpu().numpy()
+        row = np.searchsorted(np.array(starts), some.cpu().numpy(), side="right") - 1
+        made["loss"] += np.bincount(row, losses, len(made))
+        made["tokens"] += np.bincount(row, minlength=len(made)).astype(np.int32)
+        made["bytes"] += np.bincount(row, sizes[labels.cpu().numpy()], len(made)).astype(np.int64)
+    made["source"] = batch.sources[list(starts[:-1])].cpu().numpy()
+    return made

@@ -1,0 +1,232 @@
+"""A model that a server runs, asked by OpenAI's completions protocol (``POST <url>/completions``).
+
+Only the name that the user gives, and the revision, say which model it is: the protocol has no digest.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+from urllib.parse import urlsplit
+
+from pairmill.engine.manifest import content_key
+from pairmill.errors import InputError, StorageError, UsageError, did_you_mean
+from pairmill.net import http
+from pairmill.retry import Again
+from pairmill.stages.evaluate.models import protocol
+from pairmill.stages.evaluate.models.model import Asked, Model, Text
+from pairmill.stages.evaluate.models.protocol import Refusal
+from pairmill.stages.evaluate.settings import Generation, Server
+
+if TYPE_CHECKING:
+    import httpx
+
+_VERSION: Final = 2
+"""Of what an answer of a server counts as."""
+_REFUSED: Final = (400, 422)
+"""Statuses of a request that a server understood, and does not take."""
+_STOPS: Final = 4
+"""That OpenAI's protocol allows. Answers are cut before the others here."""
+_LISTED: Final = 1000
+"""Models among which the nearest name is looked for."""
+_AGAIN: Final = "check that the server runs, then run the same command: finished pieces are not asked again"
+_given_up: set[str] = set()
+"""URLs of servers that did not answer in time: the pieces after that one wait no longer."""
+
+
+@dataclass(frozen=True)
+class ServedModel(Model):
+    """Args: url: without ``/completions``; server: how it is asked."""
+
+    kind: ClassVar[str] = "server"
+
+    url: str = ""
+    server: Server = field(default_factory=Server)
+
+    @classmethod
+    def open(cls, given: str, server: Server) -> Self:
+        """Ask the server for the name of its model, unless the settings name one; so a finished result needs no server.
+
+        Raises:
+            UsageError: the URL has a password in it.
+            InputError: the server has several models, or none.
+            StorageError: it does not answer.
+        """
+        url = given.rstrip("/")
+        parts = urlsplit(url)
+        if parts.username or parts.password or parts.query:
+            expected = f"a URL without them, and the key in the variable {server.key_variable}"
+            raise UsageError("the URL has a name, a password or a query", where="model", got="it", expected=expected)
+        name = server.model
+        if not name:
+            found = _Client(url, server).models()
+            if len(found) != 1:
+                raise InputError(
+                    "the server has several models" if found else "the server has no model",
+                    where=f"{url}/models",
+                    got=", ".join(found[:10]),
+                    expected="set=server.model=<one of them>" if found else "a model",
+                )
+            name = found[0]
+        made = Server(**{**vars(server), "model": name})
+        return cls(content_key("evaluate server", _VERSION, name, server.revision), given, url, made)
+
+    def said(self) -> dict[str, Any]:
+        revision = {"revision": self.server.revision} if self.server.revision else {}
+        return {**super().said(), "name": self.server.model, **revision}
+
+    def answers(self, asked: Sequence[Asked], generation: Generation) -> list[list[Text]]:
+        client = _Client(self.url, self.server)
+        client.check()
+        # One request for each text: its seed follows from the question, and a lost answer is asked for alone.
+        todo = [(one, sample) for one in asked for sample in range(generation.samples)]
+        stop = threading.Event()
+        failed: list[BaseException] = []
+
+        def work(item: tuple[Asked, int]) -> Text:
+            try:
+                return client.text(*item, generation, stop)
+            except BaseException as error:
+                failed.append(error)
+                stop.set()
+                raise
+
+        with ThreadPoolExecutor(min(self.server.at_once, len(todo) or 1)) as pool:
+            jobs = [pool.submit(work, item) for item in todo]
+            for job in jobs:
+                try:
+                    job.result()
+                except BaseException as error:
+                    stop.set()
+                    pool.shutdown(wait=True, cancel_futures=True)
+                    raise (failed[0] if failed else error) from None  # the others were stopped by the first
+        many = generation.samples
+        texts = [job.result() for job in jobs]
+        return [texts[at : at + many] for at in range(0, len(texts), many)]
+
+
+class _Client:
+    """Requests to a server.
+
+    Args:
+        url: without ``/completions``.
+        server: how it is asked.
+    """
+
+    def __init__(self, url: str, server: Server) -> None:
+        key = os.environ.get(server.key_variable, "")
+        self._url, self._server = url, server
+        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
+
+    def models(self) -> list[str]:
+        """Names of its models; none if it does not say them."""
+        answer = self._request("GET", "/models", None)
+        if isinstance(answer, Refusal):
+            raise answer.error(f"{self._url}/models")
+        return protocol.model_names(answer)
+
+    def check(self) -> None:
+        """Raise InputError if the server says its models, and this one is not among them."""
+        try:
+            found = self.models()
+        except InputError as error:
+            if "404" in error.got or "405" in error.got:  # it does not say them
+                return
+            raise
+        name = self._server.model
+        if found and name not in found:
+            hint = did_you_mean(name, found[:_LISTED], "set=server.model= names one of them")
+            expected = ", ".join(found[:10])
+            raise InputError(
+                "the server has no such model", where=f"{self._url}/models", got=name, expected=expected, hint=hint
+            )
+
+    def text(self, asked: Asked, sample: int, generation: Generation, stop: threading.Event) -> Text:
+        """One text.
+
+        Raises:
+            InputError: the server refuses the question, though its prompt leaves room for an answer.
+        """
+        seed = int(content_key(generation.seed, asked.digest, sample)[:7], 16)
+        body = {
+            "model": self._server.model,
+            "prompt": asked.prompt,
+            "max_tokens": generation.max_tokens,
+            "temperature": generation.temperature,
+            "seed": seed,
+        }
+        if until := (*asked.until, *generation.stop)[:_STOPS]:
+            body["stop"] = until
+        where = f"{self._url}/completions"
+        answer = self._request("POST", "/completions", body, stop)
+        if not isinstance(answer, Refusal):
+            return protocol.completion(answer, where)
+        too_long = answer.leaves_no_room(generation.max_tokens)
+        if too_long is None:
+            shortest = self._request("POST", "/completions", {**body, "max_tokens": 1}, stop)
+            too_long = isinstance(shortest, Refusal) and shortest.leaves_no_room(1)
+        if not too_long:
+            raise answer.error(where, generation.max_tokens)
+        return Text("", 0, stopped=False, too_long=True)
+
+    def _request(self, method: str, path: str, body: Any, stop: threading.Event | None = None) -> bytes | Refusal:
+        """The body of the answer, or why the request itself is refused."""
+        url = f"{self._url}{path}"
+
+        def once() -> bytes | Refusal:
+            if stop is not None and stop.is_set():
+                raise StorageError("stopped, as another question of the piece failed", where=url)
+            sent = {"json": body, "headers": self._headers}
+            with _connection(self._server.seconds).stream(method, url, **sent) as response:
+                content = protocol.read(response, self._server.seconds)
+            if response.status_code in _REFUSED:
+                return Refusal.of(response.status_code, content)
+            http.checked(
+                response,
+                url,
+                lambda _: self._refuse(response, content),
+                "check the URL, which ends as in http://host:8000/v1",
+            )
+            protocol.parsed(content)  # what is not JSON may be the page of a proxy, so it is asked for again
+            return content
+
+        try:
+            answer = self._at_once(once, url) if self._url in _given_up else http.asked(url, once)
+        except StorageError as error:
+            _given_up.add(self._url)
+            _connection.cache_clear()  # a server that comes back knows none of the old connections
+            raise StorageError(error.what, where=error.where, got=error.got, hint=_AGAIN) from error
+        _given_up.discard(self._url)
+        return answer
+
+    def _at_once(self, once: Callable[[], bytes | Refusal], url: str) -> bytes | Refusal:
+        """A single try of a server that was given up."""
+        try:
+            return http.tried(url, once)
+        except Again as error:
+            raise StorageError("the server still does not answer", where=url, got=str(error)) from error
+
+    def _refuse(self, response: httpx.Response, content: bytes) -> None:
+        where, status = str(response.url), response.status_code
+        if status in (401, 403):
+            hint = f"put the key into the environment variable {self._server.key_variable}"
+            raise InputError("the server wants another key", where=where, got=f"status {status}", hint=hint)
+        refusal = Refusal.of(status, content)
+        if status == 404 and response.request.method == "POST" and "model" in refusal.words.lower():
+            hint = "set=server.model= names one of the server's"
+            raise InputError("the server has no such model", where=where, got=self._server.model, hint=hint)
+        if status != 404:
+            raise refusal.error(where)
+
+
+@lru_cache(maxsize=1)
+def _connection(seconds: float) -> httpx.Client:
+    """The connections of this process, which its threads share."""
+    made = http.client()
+    made.timeout = seconds
+    return made

@@ -1,0 +1,183 @@
+"""A finished run of train, or a checkpoint of one, by its own generation engine."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from pairmill import storage
+from pairmill.engine import manifest as manifests
+from pairmill.engine.manifest import content_key
+from pairmill.errors import UsageError
+from pairmill.formats import drawn_rows
+from pairmill.formats.drawn_rows import DrawnRows
+from pairmill.log import event
+from pairmill.stages.evaluate.models.model import Asked, Likelihood, Model, Text
+from pairmill.stages.evaluate.settings import Generation, Net
+from pairmill.stages.train import needs
+from pairmill.stages.train.trained import EMA, WEIGHTS, Run
+
+if TYPE_CHECKING:
+    from pairmill.stages.train.generate.prompts import Prompts
+
+
+@dataclass(frozen=True)
+class TrainedModel(Model):
+    """Args: run: URI of the run's folder; net: how it runs here; weights: those that are taken; tokenizer: what the
+    option of that name says."""
+
+    kind: ClassVar[str] = "run of train"
+
+    run: str = ""
+    net: Net = field(default_factory=Net)
+    weights: Literal["ema", "current"] = "ema"
+    positions: int = 0
+    steps: int = 0
+    tokenizer: str = ""
+
+    @classmethod
+    def of(cls, run: Run, given: str, net: Net) -> Self:
+        """The model of an opened run.
+
+        Raises:
+            InputError: the run has no tokenizer, and no option names its own.
+            UsageError: the run has not the weights that are asked for.
+        """
+        weights, reason = run.which(net.weights)
+        event(f"evaluate: {weights} weights ({reason})", weights=weights)
+        digest = content_key(
+            "evaluate run", _digest_of(run, weights), net.precision, net.special_tokens, net.unknown_tags
+        )
+        trained = run.trained
+        return cls(digest, given, run.uri, net, weights, trained.positions, trained.steps, run.tokenizer_option)
+
+    def opened(self) -> Run:
+        """The run, opened."""
+        return Run.open(self.run, "model", self.tokenizer)
+
+    def said(self) -> dict[str, Any]:
+        return {**super().said(), "weights": self.weights, "steps": self.steps, "precision": self.net.precision}
+
+    def refuse_training_rows(self, held_out: str, root: str) -> None:
+        """Raise InputError if the run was trained on rows of a held-out folder or plan, as far as plans are at hand.
+
+        Args:
+            held_out: path or URI.
+            root: of the project; plans are looked for there, and in the projects of the run and of the rows.
+        """
+        run = Run.open(self.run, "model")
+        roots = [storage.normalise(root, "root"), storage.parent_of(storage.parent_of(self.run))]
+        held = DrawnRows.of_sample(held_out, "held_out", roots)
+        uri = storage.normalise(held_out, "held_out")
+        roots.append(storage.parent_of(storage.parent_of(uri)))
+        where = f"model={self.where}"
+        training = [DrawnRows.recorded(one, where, roots) for one in run.samples]
+        manifest = manifests.read(uri)
+        if held is not None and manifest is not None and manifest.fingerprint in run.samples:
+            training.append(replace(held, where=where))
+        drawn_rows.refuse_training_rows(held, training, f"held_out={held_out}")
+
+    def answers(self, asked: Sequence[Asked], generation: Generation) -> list[list[Text]]:
+        needs.require("evaluate", "torch", "safetensors")
+        from pairmill.stages.train.export.convert import is_causal
+        from pairmill.stages.train.generate import engine
+
+        run, prompts, net = loaded(self)
+        ids = [_ids(prompts, one, self.net) for one in asked for _ in range(generation.samples)]
+        limits = engine.Limits(prompts.stop, generation.max_tokens, min(generation.max_context, self.positions))
+        made: dict[int, Text] = {}
+        for one in engine.generate(
+            net,
+            ids,
+            limits,
+            causal=is_causal(run.trained.net),
+            batch_size=self.net.batch,
+            temperature=generation.temperature,
+            seed=generation.seed,
+        ):
+            made[one.index] = Text(prompts.text(one.ids), len(one.ids), one.stopped, too_long=not one.ids)
+        many = generation.samples
+        return [[made[index * many + sample] for sample in range(many)] for index in range(len(asked))]
+
+    def likelihoods(self, asked: Sequence[Asked], endings: Sequence[str]) -> list[Likelihood]:
+        needs.require("evaluate", "torch", "safetensors")
+        from pairmill.stages.train.export.convert import is_causal
+
+        run, prompts, net = loaded(self)
+        causal = is_causal(run.trained.net)
+        found = []
+        for one, ending in zip(asked, endings, strict=True):
+            ids, rest = _ids(prompts, one, self.net), prompts.answer_ids(ending)
+            if len(ids) + len(rest) - 1 > self.positions:
+                found.append(Likelihood(None, greedy=False))
+            else:
+                found.append(_likelihood(net, ids, rest, causal=causal))
+        return found
+
+
+def _likelihood(net: Any, ids: Sequence[int], rest: Sequence[int], *, causal: bool) -> Likelihood:
+    import torch
+
+    from pairmill.stages.train.batch import Packed
+    from pairmill.stages.train.nets import attention
+
+    if not rest:
+        return Likelihood(0.0, greedy=True)
+    given = torch.tensor([*ids, *rest[:-1]])
+    none = torch.full_like(given, -100)
+    device, dtype = next(net.parameters()).device, next(net.parameters()).dtype
+    batch = Packed(given, torch.arange(len(given)), none, (0, len(given)), (len(ids),)).to(device)
+    with torch.inference_mode():
+        sees = attention.sees(batch, causal=causal, path=attention.choose("auto", device, dtype))
+        logits = net.logits(net(batch, sees)[len(ids) - 1 :]).float().cpu()
+    wanted = torch.tensor(rest)
+    log = logits.double().log_softmax(-1).gather(1, wanted[:, None]).sum()
+    return Likelihood(float(log), bool((logits.argmax(-1) == wanted).all()))
+
+
+@lru_cache(maxsize=1)
+def loaded(model: TrainedModel) -> tuple[Run, Prompts, Any]:
+    """The run, what makes its prompts, and its net on the device, ready to be called."""
+    import torch
+
+    from pairmill.stages.train import parallel
+    from pairmill.stages.train.generate.prompts import Prompts
+
+    run = model.opened()
+    find = model.net.special_tokens == "tokens"
+    prompts = Prompts(run.tokenizer, run.trained.tokenizer_info, find_specials=find, where=run.uri)
+    device = parallel.start(model.net.device).device
+    return run, prompts, run.net(model.weights).to(device, getattr(torch, model.net.precision))
+
+
+def _ids(prompts: Prompts, asked: Asked, net: Net) -> list[int]:
+    tags = [tag for tag in asked.tags if net.unknown_tags == "refuse" or tag in prompts.conditions]
+    try:
+        return prompts.ids(asked.prompt, tags)
+    except UsageError as error:
+        if error.where != "condition":
+            raise
+        hint = "set=benchmarks.<name>.condition='' names others, set=net.unknown_tags=leave_out leaves them out"
+        raise UsageError(error.what, where="condition", got=error.got, expected=error.expected, hint=hint) from error
+
+
+def _digest_of(run: Run, weights: Literal["ema", "current"]) -> str:
+    """Of the weights, and of what is needed to use them; not of how long it took to train them."""
+    if run.checkpoint is not None:
+        named = [hashlib.sha256(run.tokenizer.encode()).hexdigest()] if run.tokenizer_option else []
+        return content_key(run.checkpoint.digest, weights, *named)
+    trained = run.trained
+    # An average has parameters only: buffers are those of the net.
+    names = [WEIGHTS, *([EMA] if weights == "ema" else [])]
+    if run.manifest is not None:
+        known = {file.path: file.sha256 for file in run.manifest.files}
+        files = [known.get(name, "") for name in names]
+    else:
+        uris = [storage.join(run.uri, name) for name in names]
+        files = [one.sha256 for one in storage.store_for(run.uri).digested(uris)]
+    # That of the run may have been put there later, or be named by an option.
+    files.append(hashlib.sha256(run.tokenizer.encode()).hexdigest())
+    return content_key(trained.model, trained.vocab_size, trained.positions, trained.tokenizer_info, files)

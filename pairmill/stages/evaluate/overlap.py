@@ -1,0 +1,107 @@
+"""Questions that are in the training rows, by the index that curate decontaminates with (docs/curation.md).
+
+A question counts as seen if a row repeats it, or it with its answer. Those with other numbers do not count: they are
+new questions.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from pairmill import storage
+from pairmill._native import LeakIndexBuilder
+from pairmill.engine.inputs import HELD_OUT, Inputs
+from pairmill.engine.manifest import Ledger, content_key
+from pairmill.engine.options import RECORD_BYTES
+from pairmill.engine.stage import HandKeyed, Shard, ShardRecord, ShardResult
+from pairmill.engine.writer import Writer
+from pairmill.formats import row_files
+from pairmill.stages.curate.decontaminate import index as leaks
+from pairmill.stages.curate.decontaminate.items import Item
+from pairmill.stages.curate.decontaminate.scorer import LeakScorer
+from pairmill.stages.curate.inputs import Slice
+from pairmill.stages.curate.scorer import FINDINGS
+from pairmill.stages.curate.scorer import Score as ScoreRows
+from pairmill.stages.evaluate.asking import QUESTIONS, questions
+
+VERSION: Final = 1
+SEEN: Final = ("question_answer", "question")
+"""Curate's verdicts that drop a row by default."""
+_FILE: Final = "leaks.bin"
+
+
+def training_rows(given: Sequence[str], *, verify: bool) -> Inputs:
+    """The row files that a model was trained on.
+
+    Raises:
+        InputError: there is none, or one is damaged.
+    """
+    return row_files.discover(given, "training", verify=verify)
+
+
+@dataclass(frozen=True)
+class BuildIndex(HandKeyed[object]):
+    """Makes an index of the questions of all benchmarks."""
+
+    files: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, prompts: Sequence[ShardRecord]) -> BuildIndex:
+        """The shard over these questions."""
+        contents = [[one.name, next(file.sha256 for file in one.files)] for one in prompts]
+        key = content_key("evaluate leaks", VERSION, leaks.VERSION, contents)
+        return cls("index of questions", key, 0, tuple((one.name, one.uri(QUESTIONS)) for one in prompts))
+
+    def run(self, context: object, out: Writer) -> ShardResult:
+        builder = LeakIndexBuilder()
+        for name, uri in self.files:
+            leaks.add(builder, name, _items(uri))
+        with out.create(_FILE, scratch=True) as local:
+            builder.finish().tofile(local)
+        return ShardResult(Ledger())
+
+
+def _items(uri: str) -> Iterable[Item]:
+    """Names are numbers in the benchmark: two questions may have the same text."""
+    for number, one in enumerate(questions(uri)):
+        answers = [str(one.gold)] if isinstance(one.gold, str | int) else []
+        yield Item(str(number), one.text, [text for text in answers if text.strip()])
+
+
+def scoring(found: Inputs, index: ShardRecord) -> list[Shard[Any]]:
+    """The shards that compare the rows with the index."""
+    scorer = LeakScorer(index.uri(_FILE), index.key)
+    made: list[Shard[Any]] = []
+    for file in found.files:
+        for part, identity, name in row_files.cut(file, RECORD_BYTES):
+            one = Slice(len(made), part, tuple(identity), file.task.startswith(HELD_OUT), name)
+            made.append(ScoreRows.of(one, scorer))
+    return made
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """What was found. Args: key: of all that it follows from; files: URIs of findings."""
+
+    key: str
+    files: tuple[str, ...]
+
+    @classmethod
+    def of(cls, records: Sequence[ShardRecord]) -> Overlap:
+        """From the records of ``scoring``."""
+        files = tuple(one.uri(FINDINGS) for one in records if any(file.path == FINDINGS for file in one.files))
+        return cls(content_key("evaluate overlap", [one.key for one in records]), files)
+
+    def seen(self, benchmark: str) -> frozenset[str]:
+        """Numbers of the questions of a benchmark that a training row repeats."""
+        found: set[str] = set()
+        for uri in self.files:
+            table = pa.ipc.open_file(io.BytesIO(storage.store_for(uri).read(uri))).read_all()
+            columns = (table[name].to_pylist() for name in ("benchmark", "item", "rule"))
+            found |= {item for name, item, rule in zip(*columns, strict=True) if name == benchmark and rule in SEEN}
+        return frozenset(found)

@@ -1,0 +1,136 @@
+"""The report of an evaluation, from its manifest alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pairmill.engine.manifest import Manifest
+from pairmill.report.charts import Bars
+from pairmill.report.model import Block, Cell, Percent, Report, Section, Table
+from pairmill.stages.evaluate.benchmarks.question import LENIENT, STRICT
+from pairmill.stages.evaluate.cautions import cautions, share
+
+_NOTE = (
+    "The figure is the mean over questions, its interval Wilson's at 95%. Macro is the mean over groups (subjects, "
+    "categories). Strict: the text, or its box, is the answer; lenient: the answer may also be in a sentence. Further "
+    "columns score the same answers in other ways: a figure is comparable only with one that is scored as it is."
+)
+
+
+def report_of(manifest: Manifest) -> Report:
+    """The report of a finished folder of evaluate."""
+    data = manifest.data
+    table: Mapping[str, Any] = data["benchmarks"]
+    model: Mapping[str, Any] = data["model"]
+    figures: dict[str, Cell] = {"Model": model["kind"]}
+    figures |= {name.capitalize(): model[name] for name in ("name", "revision", "weights", "steps") if name in model}
+    figures |= {"Profile": data["profile"], "Questions": manifest.ledger.rows_out, "Fingerprint": manifest.fingerprint}
+    sections: list[Block] = []
+    if table:
+        apart = {name: one["unseen"] for name, one in table.items() if one["unseen"] is not None}
+        seen = sum(one["seen"] for one in table.values())
+        none = " No training row repeats a question." if apart and not seen else ""
+        sections += [_benchmarks("Benchmarks", {name: one["all"] for name, one in table.items()}, _NOTE + none)]
+        shown = [(name, round(100 * one["all"]["figure"], 1)) for name, one in table.items()]
+        sections += [Bars("Figure of each benchmark", shown, "%", tabled=False, most=100)]
+        if seen:
+            note = f"Without the {seen:,} questions that a training row repeats."
+            sections.append(_benchmarks("Questions that no training row has", apart, note))
+    if data["held_out"] is not None:
+        sections.append(_held_out(data["held_out"]))
+    groups = [
+        Table(name, ("Group", "Questions", "Figure"), [(g, v["n"], Percent(v["figure"])) for g, v in found.items()])
+        for name, one in table.items()
+        if len(found := one["all"]["groups"]) > 1
+    ]
+    if groups:
+        sections.append(Section("Groups", groups, f"{len(groups)} benchmark{'s' * (len(groups) > 1)}"))
+    if table:
+        sections.append(
+            Section("How it was asked", [_asked(table, data["model"]["kind"])], "data and generation settings")
+        )
+    return Report("evaluate", figures, sections, verdict=_verdict(data), look_at=_look_at(manifest, table))
+
+
+def _benchmarks(title: str, table: Mapping[str, Any], note: str) -> Table:
+    names = sorted({name for one in table.values() for name in one["also"]})
+    first = [name for name in (STRICT, LENIENT) if LENIENT in names]
+    last = [name for name in names if name not in first]
+    rows: list[list[Cell]] = []
+    for name, one in table.items():
+        beside, also = ([_further(one["also"].get(extra)) for extra in some] for some in (first, last))
+        interval = f"{share(one['low'])} – {share(one['high'])}"
+        cells: list[Cell] = [name, one["n"], share(one["figure"]), *beside, interval]
+        rows.append([*cells, share(one["macro"]), share(one["invalid"]), *also])
+    head = ["Benchmark", "Questions", "Figure", *map(str.capitalize, first), "95% interval", "Macro", "Invalid"]
+    return Table(title, [*head, *(name.replace("_", " ") for name in last)], rows, note)
+
+
+def _further(value: float | None) -> Cell:
+    """A mean: of scores from 0 to 1, or of counts."""
+    return share(value) if value is None or value <= 1 else f"{value:.3g}"
+
+
+def _held_out(held_out: Mapping[str, Any]) -> Table:
+    rows: list[list[Cell]] = []
+    # A manifest keeps no order of keys.
+    for name, one in sorted(held_out["table"].items(), key=lambda item: (item[0] != "all", item[0])):
+        figures = [_figure(one[key]) for key in ("loss", "loss_error", "bits_per_byte", "bits_per_byte_error")]
+        rows.append(["all sources" if name == "all" else name, one["rows"], one["tokens"], one["bytes"], *figures])
+    note = (
+        "Loss in nats a response token; ± is the standard error over rows. Bits per byte compare runs with other "
+        f"tokenizers. Bytes: {_bytes(held_out)}."
+    )
+    head = ("Source", "Rows", "Response tokens", "Bytes", "Loss", "±", "Bits per byte", "±")
+    return Table("Held-out loss", head, rows, note)
+
+
+def _bytes(held_out: Mapping[str, Any]) -> str:
+    """Where the bytes of the rows come from."""
+    kept = held_out["kept_bytes"]
+    counted = held_out["table"]["all"]["rows"] - kept
+    said = [f"those of the texts, which tokenize kept, for {kept:,} rows"] if kept else []
+    if counted:
+        said.append(f"counted from tokenizer.json for {counted:,} rows, cut ones or such as tokenize kept none of")
+        if not held_out["exact"]:
+            said.append("which is not exact, as the tokenizer is not byte-level")
+    return ", ".join(said)
+
+
+def _figure(value: float | None) -> Cell:
+    return "–" if value is None else f"{value:.4f}"
+
+
+def _asked(table: Mapping[str, Any], kind: str) -> Table:
+    rows: list[list[Cell]] = []
+    for name, one in table.items():
+        data, how = one["data"], one["generation"]
+        place = f"{data['place']}@{data['revision'][:12]}" if data["revision"] else data["place"]
+        condition = how["condition"] or "none"
+        temperature, ends = f"{how['temperature']:g}", " ".join(map(repr, how["stop"])) or "–"
+        rows.append([name, place, data["digest"], condition, how["samples"], temperature, how["max_tokens"], ends])
+    head = ("Benchmark", "Data", "Digest", "Condition", "Texts a question", "Temperature", "Most tokens", "Ends before")
+    return Table("Data and generation", head, rows, "A server is sent no conditions." if kind == "server" else "")
+
+
+def _verdict(data: Mapping[str, Any]) -> str:
+    said = [f"{name} {_score(one['all'])} of {one['all']['n']:,}" for name, one in data["benchmarks"].items()]
+    if data["held_out"] is not None:
+        whole = data["held_out"]["table"]["all"]
+        said.append(f"held-out loss {_figure(whole['loss'])} over {whole['rows']:,} rows")
+    return "; ".join(said) + "."
+
+
+def _score(figures: Mapping[str, Any]) -> str:
+    """The figure; where answers are read in two ways, both."""
+    ways = [f"{share(figures['also'][name])} {name}" for name in (STRICT, LENIENT) if LENIENT in figures["also"]]
+    return f"{', '.join(ways)}," if ways else share(figures["figure"])
+
+
+def _look_at(manifest: Manifest, table: Mapping[str, Any]) -> list[str]:
+    found = list(cautions(table, manifest.shards))
+    for name, one in table.items():
+        if one["seen"]:
+            found.append(f"{name}: {one['seen']:,} questions are in the training rows; see the figure without them.")
+    return found

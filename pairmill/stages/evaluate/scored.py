@@ -1,0 +1,120 @@
+"""The last round: verdicts on texts, a row a question, and the figures of a benchmark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+from pairmill import storage
+from pairmill.engine.manifest import Ledger, content_key
+from pairmill.engine.stage import HandKeyed, ShardRecord, ShardResult
+from pairmill.engine.writer import Writer
+from pairmill.errors import InternalError
+from pairmill.stages.evaluate import benchmarks
+from pairmill.stages.evaluate.asking import QUESTIONS, TEXTS, Prompted, questions
+from pairmill.stages.evaluate.benchmarks.question import REFERENCE, Verdict
+from pairmill.stages.evaluate.overlap import Overlap
+from pairmill.stages.evaluate.settings import ProfileName
+
+VERSION: Final = 1
+FOLDER: Final = "questions"
+
+
+@dataclass
+class ScoredBenchmark:
+    """The data of the shard.
+
+    Attributes:
+        all: figures over all questions (``pairmill.stages.evaluate.scoring.totals``).
+        unseen: over those that no training row has, if rows were given.
+        seen: how many questions training rows have.
+        reference: with profile=hrm_text the figures as the reference names and computes them.
+    """
+
+    all: dict[str, Any]
+    unseen: dict[str, Any] | None
+    seen: int
+    reference: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class Score(HandKeyed[object]):
+    """Scores the texts of a benchmark."""
+
+    profile: ProfileName
+    uri: str
+    texts: tuple[str, ...]
+    overlap: Overlap | None
+
+    @classmethod
+    def of(
+        cls, profile: ProfileName, prompts: ShardRecord, texts: Sequence[ShardRecord], overlap: Overlap | None
+    ) -> Score:
+        """The shard of a benchmark.
+
+        Args:
+            profile: whose figures count.
+            prompts: the questions.
+            texts: of its pieces, in order.
+            overlap: which questions are in the training rows; None = not known.
+        """
+        digests = [file.sha256 for record in (prompts, *texts) for file in record.files]
+        seen = overlap.key if overlap is not None else ""
+        key = content_key("evaluate scores", VERSION, benchmarks.VERSION, profile, prompts.name, digests, seen)
+        uris = tuple(one.uri(TEXTS) for one in texts)
+        count = sum(count for _, count in prompts.read(Prompted).pieces)
+        return cls(prompts.name, key, count, profile, prompts.uri(QUESTIONS), uris, overlap)
+
+    def run(self, context: object, out: Writer) -> ShardResult:
+        benchmark = benchmarks.REGISTRY[self.name]
+        seen = self.overlap.seen(self.name) if self.overlap is not None else frozenset()
+        written = (json.loads(line) for uri in self.texts for line in storage.store_for(uri).read(uri).splitlines())
+        verdicts, asked = [], []
+        ledger = Ledger()
+        with out.create(f"{FOLDER}/{self.name}.jsonl") as local, local.open("w", encoding="utf-8") as file:
+            for number, (question, text) in enumerate(zip(questions(self.uri), written, strict=True)):
+                if question.digest != text["digest"]:
+                    raise InternalError("the texts are of other questions", where=self.name, got=question.id)
+                outputs = [one["text"] for one in text["texts"]]
+                verdict = benchmark.score(question, outputs)
+                said = {
+                    "benchmark": question.benchmark,
+                    "id": question.id,
+                    "group": question.group,
+                    "prompt_digest": question.digest,
+                    "gold": question.gold,
+                    "output": outputs[0] if len(outputs) == 1 else outputs,
+                    "tokens": [one["tokens"] for one in text["texts"]],
+                    "stopped": all(one["stopped"] for one in text["texts"]),
+                    "extracted": verdict.extracted,
+                    "correct": verdict.correct,
+                    "invalid": verdict.invalid,
+                    **({"seen": str(number) in seen} if self.overlap is not None else {}),
+                    **verdict.extra,
+                }
+                file.write(json.dumps(said, ensure_ascii=False) + "\n")
+                asked.append(question)
+                verdicts.append(verdict)
+                if verdict.invalid:
+                    ledger.note("invalid")
+                if str(number) in seen:
+                    ledger.note("seen")
+        ledger.rows_in = ledger.rows_kept = ledger.rows_out = len(verdicts)
+        scored = list(zip(asked, [_counted(one, self.profile) for one in verdicts], strict=True))
+        apart = None
+        if self.overlap is not None:
+            apart = benchmark.total([one for at, one in enumerate(scored) if str(at) not in seen])
+        reference = (
+            benchmark.total(zip(asked, verdicts, strict=True), self.profile) if self.profile != "pairmill" else None
+        )
+        return ShardResult(ledger, asdict(ScoredBenchmark(benchmark.total(scored), apart, len(seen), reference)))
+
+
+def _counted(verdict: Verdict, profile: ProfileName) -> Verdict:
+    """The verdict that the profile counts."""
+    if profile == "pairmill" or REFERENCE not in verdict.extra:
+        return verdict
+    invalid = bool(verdict.extra.get(f"{REFERENCE}_invalid", verdict.invalid))
+    return replace(verdict, correct=verdict.extra[REFERENCE], invalid=invalid)

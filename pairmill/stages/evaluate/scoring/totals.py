@@ -1,0 +1,71 @@
+"""Figures of many verdicts. n is questions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pairmill.stages.evaluate.benchmarks.question import REFERENCE, Question, Verdict
+from pairmill.stages.evaluate.scoring.intervals import wilson
+
+
+def figures(scored: Iterable[tuple[Question, Verdict]]) -> dict[str, Any]:
+    """The figures of questions, and of each group.
+
+    ``n`` is questions; ``figure`` their mean (micro), with ``low`` and ``high``, the 95 % interval; ``macro`` the mean
+    over groups; ``invalid`` a share; ``also`` the mean of each further verdict; ``groups`` the same of each group.
+
+    Without a question the figures are None.
+    """
+    every = list(scored)
+    groups: dict[str, list[Verdict]] = {}
+    for question, verdict in every:
+        groups.setdefault(question.group, []).append(verdict)
+    by_group = {name: _of(found) for name, found in sorted(groups.items())}
+    macro = _mean([one["figure"] for one in by_group.values()])
+    return {**_of([verdict for _, verdict in every]), "macro": macro, "groups": by_group}
+
+
+def reference_figures(scored: Iterable[tuple[Question, Verdict]], *, grouped: bool) -> dict[str, float]:
+    """The figures as the reference names and computes them.
+
+    Args:
+        scored: questions and verdicts.
+        grouped: n is the number of groups, and the others are means over groups.
+    """
+    groups: dict[str, list[Verdict]] = {}
+    for question, verdict in scored:
+        groups.setdefault(question.group if grouped else "", []).append(verdict)
+    found: dict[str, float] = {}
+    rows = []
+    for name, verdicts in groups.items():
+        right = _mean([one.extra.get(REFERENCE, one.correct) for one in verdicts]) or 0.0
+        invalid = _mean([one.extra.get(f"{REFERENCE}_invalid", float(one.invalid)) for one in verdicts]) or 0.0
+        rows.append((len(verdicts), right, invalid))
+        if grouped:
+            found |= {f"n_{name}": len(verdicts), f"acc_{name}": right, f"invalid_{name}": invalid}
+    count = len(rows) if grouped else sum(row[0] for row in rows)
+    found |= {
+        "n": count,
+        "acc": _mean([row[1] for row in rows]) or 0.0,
+        "invalid": _mean([row[2] for row in rows]) or 0.0,
+    }
+    return found
+
+
+def _of(verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    values = [float(one.correct) for one in verdicts]
+    low, high = wilson(min(sum(values), len(values)), len(values)) if values else (None, None)
+    names = sorted({name for one in verdicts for name in one.extra})
+    return {
+        "n": len(values),
+        "figure": _mean(values),
+        "low": low,
+        "high": high,
+        "invalid": _mean([float(one.invalid) for one in verdicts]),
+        "also": {name: _mean([float(one.extra[name]) for one in verdicts if name in one.extra]) for name in names},
+    }
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None

@@ -1,0 +1,408 @@
+"""The fetch stage: raw data at locked revisions, whole, with digests, licences and where it came from.
+
+Raw data is in ``<root>/raw/<source>/<revision>/``, finished by a manifest of its own. The stage's folder is an index
+of it, which the clean stage reads. Files that are there already, under ``raw=``, are digested and indexed in place.
+
+With a limit it is an extract, in ``<root>/raw/<source>/<revision>-first-<N>/``, whose files have names of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, ClassVar, Self
+
+from pairmill import storage
+from pairmill.engine.manifest import Ledger, Manifest, canonical, content_key
+from pairmill.engine.options import Profile, list_item
+from pairmill.engine.stage import Outputs, Rounds, Shard, ShardRecord, Stage, StagePlan
+from pairmill.engine.writer import Writer
+from pairmill.errors import InputError, UsageError
+from pairmill.log import event
+from pairmill.net import drive, http, hub
+from pairmill.report.model import Report
+from pairmill.sources import raw
+from pairmill.sources.card import CARD
+from pairmill.sources.extracts import least
+from pairmill.sources.origin import Git, Given, Hub, HubRows, Manual, Web
+from pairmill.sources.patterns import matching
+from pairmill.sources.raw import FETCH, RawFolder
+from pairmill.sources.registry import chosen
+from pairmill.sources.source import Source
+from pairmill.stages.fetch import archive, lock, scratch
+from pairmill.stages.fetch.bring import (
+    Archive,
+    Brought,
+    FetchFiles,
+    data_set,
+    first_records,
+)
+from pairmill.stages.fetch.config import KINDS, FetchConfig
+from pairmill.stages.fetch.extract import Place
+from pairmill.stages.fetch.given import GivenData, places
+from pairmill.stages.fetch.lock import Pin
+from pairmill.stages.fetch.planned import PlannedSource, declared, describe, members, of_extract
+from pairmill.stages.fetch.publish import lock_digests, lock_tokenizer, publish, publish_given
+from pairmill.stages.fetch.report import report_of
+from pairmill.stages.fetch.work import shards_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class FetchPlan(StagePlan[FetchConfig]):
+    """What is fetched.
+
+    Args:
+        shards: only of what is missing, so the fingerprint follows from inputs and ``says`` alone.
+        sources: all of them, and finished data.
+        config: the options.
+        passed_on: option and URI of finished data that is where it is.
+    """
+
+    shards: list[FetchFiles]
+    sources: list[PlannedSource]
+    config: FetchConfig
+    passed_on: list[list[str]]
+
+    def described(self, sources: list[PlannedSource]) -> Self:
+        """Return the plan with what its manifest will say about these sources; their order is not content."""
+        ordered = sorted(sources, key=lambda one: one.source.name)
+        said: object = {one.source.name: one.about for one in ordered}
+        said = [said, self.passed_on] if self.passed_on else said
+        plan = replace(self, sources=sources, inputs=[one.ref for one in ordered], says=said, fingerprint="")
+        return replace(plan, fingerprint=Fetch().fingerprint(self.config, plan, []))
+
+
+class Fetch(Stage[FetchConfig, FetchPlan]):
+    """Downloads, resumes and indexes raw data."""
+
+    name: ClassVar[str] = FETCH
+    counts_rows: ClassVar[bool] = False
+    version: ClassVar[int] = 3
+    round_count: ClassVar[int] = 1
+    history: ClassVar[dict[int, str]] = {
+        2: "one was kept when a source read through datasets had other columns to read, or another licence or citation",
+        3: "damage of records and files of shards could go unseen; the index said where given files are, so equal "
+        "files at two places had other bytes",
+    }
+    config = FetchConfig
+
+    def __init__(self) -> None:
+        self._given: list[tuple[str, str, bool]] = []
+        """What later stages are given: option, URI, and whether the files are there only once the stage has run."""
+        self._found: dict[str, str] = {}
+
+    def outputs(self, config: FetchConfig, manifest: Manifest, folder: str) -> Outputs:
+        """Return the folder, and for each option that gives finished data where later stages read it."""
+        given = {name: self._passed_on(name) for name in KINDS}
+        options = {"root": config.root, **{name: uri for name, uri in given.items() if uri}}
+        if given["tokenized"]:
+            # The stages after tokenize read it under another name.
+            options["tokenized_path"] = given["tokenized"]
+        return Outputs(
+            folder,
+            manifest.ledger.rows_out,
+            # The folder, if anything is to be cleaned.
+            printed=[*([folder] if config.sources else []), *filter(None, given.values())],
+            parameters={f"given_{name}": uri for name, uri in given.items()},
+            options=options,
+        )
+
+    def _passed_on(self, option: str) -> str:
+        """What later stages are given by this option, once the stage has run."""
+        if option in self._found:
+            return self._found[option]
+        uris = [uri for name, uri, _ in self._given if name == option]
+        distant = {uri for _, uri, later in self._given if later}
+        found = [one for uri in uris for one in (places(option, uri, check=False) if uri in distant else [uri])]
+        self._found[option] = ",".join(map(list_item, found)) if option == "rows" else "".join(found)
+        return self._found[option]
+
+    def plan(self, config: FetchConfig) -> FetchPlan:
+        config.look_at_settings()
+        given = storage.normalise(config.raw, "raw") if config.raw else ""
+        lock_of(config)  # a place that no storage serves is refused, needed or not
+        there = raw.folders(given) if given else set()
+        sources = chosen(config.sources, there if given else None, f"raw={given}", given) if config.sources else []
+        asked = config.addresses()
+        distant = [GivenData(name, one, config.template) for name, items in asked.items() for _, one in items if one]
+        _refuse_manual(sources, there, "all" in config.sources)
+        have = [source for source in sources if source.name in there or isinstance(source.origin, Given)]
+        missing = [source for source in sources if source not in have]
+        movable = {"all", *(source.name for source in missing), *(one.option for one in distant)}
+        unknown = [name for name in config.update if name not in movable]
+        if unknown:
+            known = {source.name for source in have}
+            what = "is taken from raw=, not from a lock" if unknown[0] in known else "not one of sources="
+            raise UsageError(what, where="update", got=unknown[0])
+        found = [self._plan_given(source, given if source.name in there else "", config) for source in have]
+        if missing or distant:
+            found += self._plan_locked([*missing, *distant], config)
+        planned = {one.source.name: one for one, _ in found}
+        self._given, self._found = [], {}
+        for name, items in asked.items():
+            for item, address in items:
+                if address is not None:
+                    source = planned[f"{name}={address.text}"]
+                    self._given.append((name, source.place(config.root), True))
+                    if name == "tokenizer" and source.revision and source.finished(config.root) is not None:
+                        # An earlier run fetched it, perhaps for another template.
+                        places(name, source.place(config.root), config.template)
+                else:
+                    uris = places(name, storage.normalise(item, name), config.template)
+                    self._given += [(name, uri, False) for uri in uris]
+        for one, _ in found if config.verify else ():
+            if one.pin is None and one.given is None:
+                one.finished(config.root, verify=True)
+        order = [*sources, *distant]
+        found.sort(key=lambda pair: order.index(pair[0].source))
+        plan = FetchPlan(
+            inputs=[],
+            build_context=lambda: config,
+            options={"sources": sorted(source.name for source in sources)},  # a YAML file's path is a place
+            shards=[shard for _, shards in found for shard in shards],
+            sources=[],
+            config=config,
+            passed_on=[[name, uri] for name, uri, later in self._given if not later],
+        )
+        return plan.described([one for one, _ in found])
+
+    def rounds(
+        self, config: FetchConfig, plan: FetchPlan
+    ) -> Generator[Sequence[Shard[FetchConfig]], list[ShardRecord], FetchPlan]:
+        records = yield plan.shards
+        digests = {one.source: one.sha256 for one in (record.read(Brought) for record in records)}
+        return plan.described(
+            [
+                one if one.revision or one.given is not None else replace(one, revision=digests[one.source.name])
+                for one in plan.sources
+            ]
+        )
+
+    def is_intact(self, config: FetchConfig, plan: FetchPlan, folder: str) -> bool:
+        gone = [one.source.name for one in plan.sources if one.given is None and one.finished(config.root) is None]
+        if gone:
+            event(f"fetch: raw data of {', '.join(gone)} is missing or changed; fetching it again")
+        # Equal files at two places are the same data; stages that run next read them where this run was given them.
+        where = _places(plan)
+        if not gone and where and raw.places(folder) != where:
+            event(f"fetch: the given files of {', '.join(where)} are at another place now")
+            _write_places(folder, where)
+        return not gone
+
+    def _plan_given(self, source: Source, given: str, config: FetchConfig) -> tuple[PlannedSource, list[FetchFiles]]:
+        origin = source.origin
+        if given:
+            folder = raw.folder_of(source, given)
+        else:
+            assert isinstance(origin, Given)
+            folder = raw.given(source, origin)
+        limit = least(config.limit, source.limit)
+        if limit and not (folder.extract and folder.extract.limit <= limit) and not _lone_archive(source, folder):
+            return self._plan_extract(source, folder, limit, config)
+        card = folder.card()
+        paths = folder.listed()
+        # Other options of the source than the default ones may read more of what it declares.
+        wanted = set(matching(getattr(origin, "files", ()) or getattr(origin, "unpack", ()), paths))
+        profiles: tuple[Profile, ...] = ("pairmill", "data_io")
+        for profile in profiles:
+            for unit in source.units(paths, card, profile, source.options()):
+                wanted |= {*unit.files, *unit.withheld}
+        if wanted:
+            wanted = (wanted | {CARD}) & folder.sizes.keys()
+            folder.digest(sorted(wanted))
+            folder.sizes = {path: folder.sizes[path] for path in sorted(wanted)}
+            return PlannedSource(source, "", given=folder), []
+        archives = [path for path in paths if path.endswith(archive.NAMES)]
+        patterns, strip = members(source)
+        if len(archives) != 1 or not patterns:
+            raise InputError(
+                f"no file of {source.name}",
+                where=folder.uri,
+                got=", ".join(paths[:5]),
+                expected=", ".join(patterns or getattr(source.origin, "files", ()))
+                or "the files that its source names",
+            )
+        uri = storage.join(folder.uri, *archives[0].split("/"))
+        folder.digest(archives)
+        sha256 = folder.digests[archives[0]]
+        shard = Archive(
+            source.name,
+            sha256,
+            patterns,
+            strip,
+            uri=uri,
+            sha256=sha256,
+            limit=limit,
+            reads=source if limit else None,
+            name=f"{source.name} {archives[0]}",
+            size=folder.sizes[archives[0]],
+        )
+        one = PlannedSource(source, content_key(sha256, patterns)[:16], revision=sha256)
+        if limit:
+            one = PlannedSource(source, content_key(sha256, patterns, limit)[:16], revision=sha256, limit=limit)
+        return one, [shard]
+
+    def _plan_extract(
+        self, source: Source, folder: RawFolder, limit: int, config: FetchConfig
+    ) -> tuple[PlannedSource, list[FetchFiles]]:
+        """An extract of files that are there. They are not digested: that would read all of them."""
+        stamps = {entry.path: entry.stamp for entry in storage.store_for(folder.uri).list(folder.uri)}
+        places = {}
+        for path in sorted(folder.sizes):
+            uri = folder.uri_of(path)
+            stamp = stamps.get(folder.place(path)) or storage.store_for(uri).stamp(uri)
+            # A digest that a manifest has says more than a stamp: it is the same wherever the files are.
+            content = folder.digests.get(path) or stamp
+            places[path] = Place(path, source.name, uri=uri, stamp=stamp, content=content)
+        known = [[path, place.content] for path, place in places.items()]
+        revision = content_key(folder.about.get("revision", ""), known)
+        identity = content_key(revision, *of_extract(source, limit))[:16]
+        one = PlannedSource(source, identity, revision=revision, limit=limit, known=folder.about)
+        if one.finished(config.root, verify=config.verify) is not None:
+            return one, []
+        size = max(sum(folder.sizes.values()), 1)
+        return one, [first_records(source, folder.card(), places, limit, folder.listed(), size)]
+
+    def _plan_locked(
+        self, sources: Sequence[Source], config: FetchConfig
+    ) -> list[tuple[PlannedSource, list[FetchFiles]]]:
+        uri = lock_of(config)
+        found = []
+        with lock.held(uri):
+            pins = lock.read(uri)
+            new: dict[str, Pin] = {}
+            for source in sources:
+                name = source.address.locked if isinstance(source, GivenData) else source.name
+                option = source.option if isinstance(source, GivenData) else source.name
+                old = new.get(name) or pins.get(name)
+                moved = name not in new and bool({option, "all"} & set(config.update))
+                pin = old if old is not None and not moved else _resolved(source, old)
+                if pin.origin != describe(source):
+                    raise InputError(
+                        f"{source.name} is locked to another origin",
+                        where=uri,
+                        got=pin.origin,
+                        expected=describe(source),
+                        hint=f"update={option} locks it again",
+                    )
+                if pin != old:
+                    new[name] = pin
+                limit = 0 if isinstance(source, GivenData) else least(config.limit, source.limit)
+                identity = content_key(pin.origin, pin.revision, *declared(source))[:16]
+                one = PlannedSource(source, identity, pin, pin.revision if pin.of_commit else pin.sha256)
+                if limit:
+                    revision = pin.revision if pin.of_commit else content_key(pin.origin, pin.revision)
+                    identity = content_key(identity, *of_extract(source, limit))[:16]
+                    one = PlannedSource(source, identity, pin, revision, limit=limit)
+                there = bool(one.revision) and one.finished(config.root, verify=config.verify) is not None
+                found.append((one, [] if there else list(shards_of(source, pin, limit))))
+            # Before the first byte is fetched: a run that is killed goes on with the same revisions.
+            if new:
+                lock.write(uri, new)
+                event(f"fetch: {uri} now holds the revisions of {', '.join(new)}")
+        return found
+
+    def parts(self, plan: FetchPlan, rounds: Rounds) -> dict[str, Ledger]:
+        """By source, including files that existed already."""
+        found = {}
+        for one in plan.sources:
+            files = one.files(plan.config.root, rounds[0])
+            measures = {"files": len(files), "raw_bytes": sum(file.size for file in files)}
+            found[one.source.name] = Ledger(measures=measures)
+        return found
+
+    def ledger(self, plan: FetchPlan, rounds: Rounds) -> Ledger:
+        return Ledger.sum(self.parts(plan, rounds).values())
+
+    def finish(self, config: FetchConfig, plan: FetchPlan, rounds: Rounds, out: Writer) -> dict[str, Any]:
+        scratch.clear(config.root, [record.key for record in rounds[0]])
+        if where := _places(plan):
+            _write_places(out.folder, where)
+        index, given = {}, {}
+        for one in plan.sources:
+            if isinstance(one.source, GivenData):
+                given[one.source.name] = publish_given(one, config.root, self.version, rounds[0])
+            else:
+                index[one.source.name] = publish(one, config.root, self.version, rounds[0], out)
+        seen = {
+            one.source.name: one
+            for one in plan.sources
+            if one.pin and not one.pin.of_commit and not one.pin.sha256 and not one.limit
+        }
+        if seen:
+            lock_digests(lock_of(config), seen)
+        lock_tokenizer(lock_of(config), plan.sources, config.root)
+        return {
+            "sources": index,
+            **({"given": given} if given else {}),
+            **({"passed_on": plan.passed_on} if plan.passed_on else {}),
+        }
+
+    def metrics(self, manifest: Manifest) -> dict[str, float]:
+        sources = manifest.data["sources"].values()
+        every = [*sources, *manifest.data.get("given", {}).values()]
+        sums = {what: sum(one[what] for one in every) for what in ("files", "bytes")}
+        return {"sources": len(sources), **sums}
+
+    def report(self, manifest: Manifest) -> Report:
+        return report_of(manifest)
+
+
+def _places(plan: FetchPlan) -> dict[str, str]:
+    """Where given files are, by source."""
+    return {one.source.name: one.given.uri for one in plan.sources if one.given is not None}
+
+
+def _write_places(folder: str, where: dict[str, str]) -> None:
+    storage.store_for(folder).write(storage.join(folder, raw.PLACES), canonical(where))
+
+
+def _resolved(source: Source, old: Pin | None) -> Pin:
+    """The pin of what is published now; the old pin, with its digest, if that has not changed."""
+    origin, name = source.origin, describe(source)
+    if isinstance(source, GivenData) and isinstance(origin, Hub):
+        commit = hub.commit_of(source.repository, origin.revision)
+        pin = Pin(name, commit, licence=hub.licence_of(source.repository, commit))
+    elif isinstance(origin, Hub | HubRows):
+        pin = Pin(name, hub.commit_of(data_set(origin.repo, source.name), origin.revision))
+    elif isinstance(origin, Git):
+        pin = Pin(name, http.commit_of(origin.repository, origin.revision))
+    else:
+        assert isinstance(origin, Web)
+        address = drive.address_of(origin.url)
+        version = address.version or http.version(origin.url)
+        if version == http.UNTOLD:
+            # Whether it is what was locked is known when its bytes are there. Until then it is a version of its own, so
+            # that it is fetched; what comes is locked by its digest.
+            version = f"{version}, asked for at {datetime.now(UTC).isoformat()}"
+        pin = Pin(name, version)
+    return old if old is not None and (old.origin, old.revision) == (pin.origin, pin.revision) else pin
+
+
+def _lone_archive(source: Source, folder: RawFolder) -> bool:
+    """Whether a source's given files are an archive that has to be unpacked first."""
+    patterns, _ = members(source)
+    return bool(patterns) and not matching(patterns, sorted(folder.sizes))
+
+
+def lock_of(config: FetchConfig) -> str:
+    """URI of the lock file."""
+    return storage.normalise(config.lock, "lock") if config.lock else storage.join(config.root, "sources.lock.yaml")
+
+
+def _refuse_manual(sources: Sequence[Source], there: set[str], every: bool) -> None:
+    missing = [one for one in sources if isinstance(one.origin, Manual) and one.name not in there]
+    if not missing:
+        return
+    lines = []
+    for one in missing:
+        assert isinstance(one.origin, Manual)
+        lines.append(f"\n  {one.name}: {one.origin.command}\n    ({one.origin.page})")
+    others = ",".join(one.name for one in sources if one not in missing)
+    leave = f"sources={others}" if every and others else "sources= without it"
+    raise InputError(
+        "has to be downloaded by hand" if len(missing) == 1 else f"{len(missing)} have to be downloaded by hand",
+        where=", ".join(one.name for one in missing),
+        hint=f"put it into <folder>/<source>/ and give raw=<folder>, or go on with {leave}:" + "".join(lines),
+    )

@@ -1,0 +1,110 @@
+"""Rows of the Hub, as ``datasets`` streams them, where files alone do not tell the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pairmill.errors import InputError
+from pairmill.formats import rows
+from pairmill.net import hub
+from pairmill.sources.origin import HubRows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_PART_BYTES = 128 << 20
+_GROUP_BYTES = 16 << 20
+_BATCH_ROWS = 1000
+
+
+def stream(
+    origin: HubRows,
+    commit: str,
+    split: str,
+    repository: hub.Repository,
+    fields: Sequence[str],
+    create: Callable[[str], AbstractContextManager[Path]],
+    limit: int = 0,
+) -> int:
+    """Write the rows of a split, as ``datasets`` streams them, to Parquet files ``<split>-00000.parquet`` and so on.
+
+    Returns the number of rows.
+
+    Args:
+        origin: the data set.
+        commit: its revision.
+        split: what to read.
+        repository: it again, for messages.
+        fields: columns that the source reads; empty = all.
+        create: gives the local file for a name.
+        limit: streaming stops after this many rows; 0 = at the end.
+
+    Raises:
+        InputError: ``datasets`` cannot read it, or made other texts of a field
+            (:func:`pairmill.formats.rows.refuse_mixed`).
+        StorageError: the Hub does not answer.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    groups = _groups(origin, commit, split, repository, limit)
+    group = next(groups, None)
+    if group is None:
+        raise InputError("contains no row", where=f"{origin.repo} {origin.config} {split}")
+    schema = group.schema
+    rows.refuse_mixed(schema, fields, f"{origin.repo} {origin.config} {split}")
+    part = written = 0
+    while group is not None:
+        with create(f"{split}-{part:05}.parquet") as path, pq.ParquetWriter(path, schema) as writer:
+            size = 0
+            while group is not None and size < _PART_BYTES:
+                try:
+                    writer.write_table(group.cast(schema))
+                except pa.ArrowException as error:
+                    raise _unreadable(error, origin, split) from error
+                size += group.nbytes
+                written += len(group)
+                group = next(groups, None)
+        part += 1
+    return written
+
+
+def _groups(origin: HubRows, commit: str, split: str, repository: hub.Repository, limit: int) -> Iterator[pa.Table]:
+    """The rows of a split in tables large enough to be row groups."""
+    import datasets
+    import httpx
+    import pyarrow as pa
+    from huggingface_hub.errors import HfHubHTTPError
+
+    hub.limit_waiting()
+    datasets.disable_progress_bars()
+    datasets.utils.logging.set_verbosity(datasets.utils.logging.CRITICAL)  # stderr is for our log
+    name = None if origin.config == "default" else origin.config
+    waiting: list[pa.Table] = []
+    try:
+        # Streamed: the library's cache of prepared data sets is never asked, which can serve another folder's rows.
+        found = datasets.load_dataset(origin.repo, name=name, split=split, revision=commit, streaming=True)
+        found = found.take(limit) if limit else found
+        for table in found.with_format("arrow").iter(batch_size=_BATCH_ROWS):
+            waiting.append(table)
+            if sum(one.nbytes for one in waiting) >= _GROUP_BYTES:
+                yield pa.concat_tables(waiting, promote_options="permissive")
+                waiting = []
+    except (httpx.TransportError, HfHubHTTPError) as error:
+        raise hub.translated(error, f"{origin.repo} {split}", repository) from error
+    except Exception as error:
+        raise _unreadable(error, origin, split) from error
+    if waiting:
+        yield pa.concat_tables(waiting, promote_options="permissive")
+
+
+def _unreadable(error: Exception, origin: HubRows, split: str) -> InputError:
+    return InputError(
+        "datasets cannot read it",
+        where=f"{origin.repo} {origin.config} {split}",
+        got=f"{type(error).__name__}: {' '.join(str(error).split())[:300]}",
+        hint="check name, config and split on the Hub; a gated data set needs HF_TOKEN",
+    )

@@ -1,0 +1,114 @@
+"""What a run of fetch leaves behind: finished raw folders, the index of them, and digests in the lock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from pairmill import storage
+from pairmill.engine import manifest as manifests
+from pairmill.engine.manifest import MANIFEST, Ledger, Manifest, canonical
+from pairmill.engine.stage import ShardRecord
+from pairmill.engine.writer import Writer
+from pairmill.errors import InputError
+from pairmill.sources.origin import Git
+from pairmill.stages.fetch import lock
+from pairmill.stages.fetch.bring import Brought
+from pairmill.stages.fetch.given import GivenData
+from pairmill.stages.fetch.lock import Pin
+from pairmill.stages.fetch.planned import RAW, PlannedSource
+
+
+def publish(
+    one: PlannedSource, root: str, stage_version: int, records: Sequence[ShardRecord], out: Writer
+) -> dict[str, Any]:
+    """Finish the raw folder of a source and index it; return what the manifest says about it."""
+    source, about = one.source, one.about
+    # Where given files are is not content, so it is not here.
+    entry: dict[str, Any] = {"path": "", "about": about}
+    if one.given is not None:
+        files = one.files(root, records)
+        extract = asdict(one.given.extract) if one.given.extract else None
+    else:
+        entry["path"] = one.path
+        finished = _finish_raw(one, root, stage_version, records)
+        files, extract = finished.files, finished.data.get("extract")
+    entry["files"] = [{"path": file.path, "size": file.size, "sha256": file.sha256} for file in files]
+    said = {}
+    if extract is not None:
+        entry["extract"] = extract
+        said = {what: extract[what] for what in ("limit", "records")}
+    out.write(f"sources/{source.name}.json", canonical(entry))
+    return {**about, **said, "files": len(files), "bytes": sum(file.size for file in files)}
+
+
+def publish_given(one: PlannedSource, root: str, stage_version: int, records: Sequence[ShardRecord]) -> dict[str, Any]:
+    """Finish the folder of finished data; return what the manifest says about it."""
+    files = _finish_raw(one, root, stage_version, records).files
+    return {**one.about, "path": one.path, "files": len(files), "bytes": sum(file.size for file in files)}
+
+
+def _finish_raw(one: PlannedSource, root: str, stage_version: int, records: Sequence[ShardRecord]) -> Manifest:
+    folder, about, brought = one.folder(root), one.about, one.brought(records)
+    # The manifest of an older declaration is deleted. Its files stay: older indexes name them.
+    existing = manifests.load_or_discard(folder, lambda found: found.fingerprint == one.identity)
+    if existing is not None:
+        if existing.data["about"] != about:
+            # Only the description is new.
+            data = {**existing.data, "about": about}
+            storage.store_for(folder).write(storage.join(folder, MANIFEST), replace(existing, data=data).dump())
+        return existing
+    manifests.begin(folder, RAW, one.identity)
+    out = Writer(folder)
+    for record in brought:
+        for file in record.files:
+            out.link(record.folder, file)
+    out.flush()
+    files = sorted(out.files, key=lambda file: file.path)
+    fetched = max(record.read(Brought).fetched for record in brought)
+    ledger = Ledger.sum(record.ledger for record in brought)
+    said: dict[str, Any] = {"about": about, "fetched": fetched}
+    if one.limit:
+        (first,) = (record.read(Brought) for record in brought)
+        said["extract"] = {"limit": one.limit, "records": first.records, "listed": first.listed}
+    made = Manifest(RAW, stage_version, one.identity, {}, [], ledger, files, data=said)
+    return manifests.finish(folder, made)
+
+
+def lock_digests(uri: str, seen: Mapping[str, PlannedSource]) -> None:
+    """Add to the lock the digests of archives that were seen for the first time."""
+    with lock.held(uri):
+        pins = lock.read(uri)
+        new = {
+            name: Pin(one.pin.origin, one.pin.revision, one.revision)
+            for name, one in seen.items()
+            if one.pin is not None and pins.get(name) == one.pin  # else another run has moved it
+        }
+        if new:
+            lock.write(uri, new)
+
+
+def lock_tokenizer(uri: str, sources: Sequence[PlannedSource], root: str) -> None:
+    """Compare the tokenizer of a git repository with the digest in the lock, or add the digest to it.
+
+    A forge makes its archive anew, so the archive has no digest that can be locked.
+    """
+    for one in sources:
+        if not isinstance(one.source, GivenData) or not isinstance(one.source.origin, Git) or one.pin is None:
+            continue
+        found = one.finished(root)
+        digests = [file.sha256 for file in found.files] if found else []
+        if one.pin.sha256 and digests != [one.pin.sha256]:
+            raise InputError(
+                "the file is not the one that the lock names",
+                where=one.source.name,
+                got=f"sha256 {', '.join(digests)}",
+                expected=f"sha256 {one.pin.sha256}",
+                hint="update=tokenizer locks what is published now",
+            )
+        if not one.pin.sha256 and len(digests) == 1:
+            with lock.held(uri):
+                name = one.source.address.locked
+                if lock.read(uri).get(name) == one.pin:
+                    lock.write(uri, {name: replace(one.pin, sha256=digests[0])})

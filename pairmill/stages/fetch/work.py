@@ -1,0 +1,107 @@
+"""The shards that fetch a source at what it is locked to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from pairmill.engine.manifest import MANIFEST
+from pairmill.errors import InputError
+from pairmill.net import hub
+from pairmill.sources.card import CARD, CARD_BYTES
+from pairmill.sources.extracts import described
+from pairmill.sources.origin import Git, Hub, HubRows, Web
+from pairmill.sources.patterns import matching
+from pairmill.sources.source import Source
+from pairmill.stages.fetch.bring import (
+    Archive,
+    FetchFiles,
+    FirstRows,
+    HubFile,
+    HubSplit,
+    data_set,
+    first_records,
+    web_name,
+)
+from pairmill.stages.fetch.extract import Place
+from pairmill.stages.fetch.given import FILES, GivenData
+from pairmill.stages.fetch.lock import Pin
+from pairmill.stages.fetch.planned import members
+
+
+def shards_of(source: Source, pin: Pin, limit: int) -> Sequence[FetchFiles]:
+    """Make the shards that fetch a source, or with a limit the one that makes an extract of it."""
+    origin = source.origin
+    if isinstance(origin, HubRows):
+        return _of_rows(source, origin, pin, limit)
+    if isinstance(origin, Hub):
+        return _of_hub(source, origin, pin, limit)
+    assert isinstance(origin, Git | Web)
+    return [_of_archive(source, origin, pin, limit)]
+
+
+def _of_rows(source: Source, origin: HubRows, pin: Pin, limit: int) -> Sequence[FetchFiles]:
+    name, fields = source.name, (*source.fields, *source.optional)
+    if limit:
+        return [FirstRows(name, origin, pin.revision, fields, limit, name=f"{name} {described(limit)}")]
+    return [
+        HubSplit(name, origin, pin.revision, split, fields, name=f"{name} split {split}") for split in origin.splits
+    ]
+
+
+def _of_hub(source: Source, origin: Hub, pin: Pin, limit: int) -> Sequence[FetchFiles]:
+    given = source if isinstance(source, GivenData) else None
+    repository = given.repository if given else data_set(origin.repo, source.name)
+    files = hub.files(repository, pin.revision)
+    found = tuple(given.chosen(sorted(files))) if given else matching(origin.files, sorted(files))
+    if not found:
+        raise InputError(
+            f"no file of {source.name} at this revision",
+            where=f"{origin.repo} {pin.revision}",
+            got=", ".join(sorted(files)[:5]),
+            expected=", ".join(origin.files),
+        )
+    wanted = {path: files[path] for path in (*found, CARD) if path in files}
+    if limit:
+        places = {
+            path: Place(path, source.name, repo=repository, commit=pin.revision, file=file)
+            for path, file in wanted.items()
+        }
+        return [first_records(source, _card_of(places), places, limit)]
+    check = given is not None and not any(path.endswith(MANIFEST) for path in found)
+    return [
+        HubFile(
+            source.name,
+            repository,
+            pin.revision,
+            file,
+            given,
+            check,
+            name=f"{source.name} {path}",
+            size=max(file.size, 1),
+        )
+        for path, file in wanted.items()
+    ]
+
+
+def _of_archive(source: Source, origin: Git | Web, pin: Pin, limit: int) -> FetchFiles:
+    patterns, strip = members(source)
+    if isinstance(origin, Git):
+        url, version = f"{origin.repository}/archive/{pin.revision}.tar.gz", ""
+    else:
+        url, version = origin.url, pin.revision
+        if limit and not patterns:
+            file = web_name(url, source.name)
+            return first_records(source, "", {file: Place(file, source.name, url=url, version=version)}, limit)
+    work = Archive(source.name, pin.revision, patterns, strip, url=url, name=f"{source.name} {url}", size=1)
+    if isinstance(source, GivenData):  # the digest in its pin is that of the tokenizer
+        return replace(work, prefix=f"{FILES}/")
+    return replace(work, version=version, sha256=pin.sha256, limit=limit, reads=source if limit else None)
+
+
+def _card_of(places: Mapping[str, Place]) -> str:
+    """The head of a data set's card."""
+    if CARD not in places:
+        return ""
+    with places[CARD].opened() as file:
+        return file.read(CARD_BYTES).decode("utf-8", "replace")

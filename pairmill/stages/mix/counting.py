@@ -1,0 +1,207 @@
+"""Counts the rows and response tokens of tasks, after the sampler's own filter and truncation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from pairmill.engine.content import Content
+from pairmill.engine.inputs import InputFile
+from pairmill.engine.manifest import Ledger
+from pairmill.engine.options import Profile
+from pairmill.engine.stage import Shard, ShardResult
+from pairmill.engine.writer import Writer
+from pairmill.errors import InputError
+from pairmill.formats.eligible_rows import rows_of
+from pairmill.formats.prefixes import Rule
+from pairmill.formats.split import Cutter
+from pairmill.formats.tokens import Dataset, write_npy
+from pairmill.mixture.plan import BUCKETS, PlannedTask
+from pairmill.stages.mix.buckets import Codes, codes_of
+from pairmill.stages.mix.settings import BucketAttribute
+
+_ROWS_AT_ONCE = 1 << 18
+
+
+@dataclass(frozen=True)
+class CountOptions:
+    """What decides which rows may be sampled, as the sampler's options do."""
+
+    context_size: int
+    min_resp_length: int
+    profile: Profile = "pairmill"
+
+
+@dataclass(frozen=True)
+class Counting:
+    """What shards share.
+
+    Attributes:
+        options: of the filter.
+        continuing: for each token whether it continues a character, if a rule splits rows.
+    """
+
+    options: CountOptions
+    continuing: bytes = b""
+
+
+@dataclass(frozen=True)
+class CountedTask:
+    """What is to be counted.
+
+    Attributes:
+        task: as it was found.
+        rule: of the task; only ``long_context`` is read.
+        beside: files of attributes by operation, if its rows are put into buckets; else None.
+    """
+
+    task: Dataset
+    rule: Rule
+    beside: Mapping[str, InputFile] | None = None
+
+    def identify(self) -> list[Any]:
+        """Return what its counts follow from."""
+        arrays = sorted((name, one.sha256) for name, one in self.task.contents.items())
+        if self.beside is None:
+            return [self.task.name, self.rule.long_context, arrays]
+        return [
+            self.task.name,
+            self.rule.long_context,
+            arrays,
+            sorted((name, one.sha256) for name, one in self.beside.items()),
+        ]
+
+
+@dataclass
+class Counts:
+    """What was counted.
+
+    Attributes:
+        tasks: [task, bucket or None, rows, response tokens, sum of squared lengths] of each task, and of each bucket of
+            it that has rows.
+        ledgers: of each task.
+    """
+
+    tasks: list[list[Any]]
+    ledgers: dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class CountTasks(Shard[Counting], reads=("context_size", "min_resp_length")):
+    """Counts a few tasks: with 100,000 of them, records of single ones would take longer than counting.
+
+    Args:
+        tasks: that are counted.
+        buckets: what makes buckets; empty if no task is put into buckets.
+        continuing: digest of what says where characters end; empty if no row is split.
+    """
+
+    work = "count tokens"
+
+    tasks: tuple[CountedTask, ...]
+    buckets: tuple[BucketAttribute, ...]
+    continuing: str
+
+    def random_access(self) -> Mapping[str, Content]:
+        found = {}
+        for one in self.tasks:
+            if one.rule.long_context == "split":
+                array = one.task.array()
+                found[array.uri] = array.content
+            for file in (one.beside or {}).values():
+                found.update(file.random_access)
+        return found
+
+    def run(self, context: Counting, out: Writer) -> ShardResult:
+        made = Counts([], {})
+        total = Ledger()
+        for one in self.tasks:
+            codes = None
+            if one.beside is not None:
+                codes = codes_of(one.task.name, self.buckets, one.beside)
+                with out.create(f"{BUCKETS}/{one.task.name}.npy") as path:
+                    write_npy(path, np.uint16, len(codes), [codes])
+            cells, ledger = count(one, context, codes)
+            made.tasks += [[cell.task, cell.bucket, cell.rows, cell.response_tokens, cell.squares] for cell in cells]
+            made.ledgers[one.task.name] = asdict(ledger)
+            total.add(ledger)
+        return ShardResult(total, asdict(made))
+
+
+def count(one: CountedTask, context: Counting, codes: Codes | None = None) -> tuple[list[PlannedTask], Ledger]:
+    """Count a task, or each bucket of it.
+
+    Args:
+        one: the task.
+        context: options.
+        codes: the bucket of each of its rows; None without.
+
+    Raises:
+        InputError: the rows with attributes are others than those that were tokenized.
+    """
+    sums: dict[int | None, list[int]] = {}
+    ledger = Ledger()
+    with _cutter(one, context) as cutter:
+        for chunk in one.task.index(_ROWS_AT_ONCE):
+            found = rows_of(one.task.name, one.rule, [chunk], context.options, cutter, numbered=codes is not None)
+            lengths = found.columns["resp_len"].astype(np.int64)
+            if codes is not None:
+                assert found.origins is not None
+                _check_rows(one, len(codes), ledger.rows_in + len(chunk["resp_len"]), ended=False)
+                _add_buckets(sums, codes[found.origins + np.uint32(ledger.rows_in)], lengths)
+            else:
+                _add(sums, None, lengths)
+            mine = found.ledger
+            mine.rows_kept = mine.rows_in - sum(mine.dropped.values())
+            mine.rows_out = len(found)
+            ledger.add(mine)
+    if codes is not None:
+        _check_rows(one, len(codes), ledger.rows_in, ended=True)
+    if not sums:  # the sampler wants every task in the plan
+        sums[None if codes is None else int(codes[0]) if len(codes) else 0] = [0, 0, 0]
+    codes_there = sorted(sums, key=lambda code: -1 if code is None else code)
+    cells = [cell_of(one.task.name, code, *sums[code]) for code in codes_there]
+    return cells, ledger
+
+
+def cell_of(task: str, bucket: int | None, rows: int, response_tokens: int, squares: int) -> PlannedTask:
+    """A task, or a bucket of it, of which nothing is planned yet."""
+    return PlannedTask(task, rows, response_tokens, squares, 0, bucket)
+
+
+def _add(sums: dict[int | None, list[int]], code: int | None, lengths: Any) -> None:
+    cell = sums.setdefault(code, [0, 0, 0])
+    cell[0] += len(lengths)
+    cell[1] += int(lengths.sum())
+    # A response of 2 million tokens in each of 2 million rows would still fit.
+    cell[2] += int((lengths * lengths).sum())
+
+
+def _add_buckets(sums: dict[int | None, list[int]], codes: Codes, lengths: Any) -> None:
+    for code in np.unique(codes).tolist():
+        _add(sums, code, lengths[codes == code])
+
+
+def _check_rows(one: CountedTask, there: int, tokenized: int, *, ended: bool) -> None:
+    if there < tokenized or (ended and there != tokenized):
+        said = f"{tokenized:,} rows" if ended else f"{tokenized:,} rows or more"
+        raise InputError(
+            f"the attributes of {one.task.name!r} do not fit the tokenized rows",
+            where="rows",
+            got=f"{there:,} rows with attributes",
+            expected=f"{said}, those of the tokenized folder",
+            hint="give rows= the folder that was tokenized",
+        )
+
+
+@contextmanager
+def _cutter(one: CountedTask, context: Counting) -> Iterator[Cutter | None]:
+    if one.rule.long_context != "split":
+        yield None
+        return
+    with Cutter.open(one.task.array(), context.continuing) as cutter:
+        yield cutter

@@ -1,0 +1,109 @@
+"""Which source has which task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pairmill.errors import UsageError, did_you_mean
+from pairmill.formats.source_names import source_of
+from pairmill.stages.mix.settings import MixSettings
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """The sources.
+
+    Attributes:
+        sources: the tasks of each source, sorted, in the order of the settings.
+        bucketed: the tasks whose rows are put into buckets, sorted.
+        buckets: the names of buckets by code; empty without.
+        left: the tasks of which nothing is drawn, sorted.
+    """
+
+    sources: dict[str, list[str]]
+    bucketed: list[str]
+    buckets: list[str]
+    left: list[str]
+
+
+def group(settings: MixSettings, tasks: Sequence[str]) -> Grouping:
+    """Give each task its source.
+
+    Args:
+        settings: of the stage.
+        tasks: names, sorted.
+
+    Raises:
+        UsageError: two sources have one task, a source or the buckets have none, or a task has no source.
+    """
+    found: dict[str, list[str]] = {one.name: [] for one in settings.sources}
+    buckets = settings.buckets.names() if settings.buckets.attributes else []
+    bucketed, rest = [], []
+    owned = {one.name: tuple(one.prefixes) for one in settings.sources}
+    shared = tuple(settings.buckets.prefixes)
+    for task in tasks:
+        owners = [name for name, prefixes in owned.items() if task.startswith(prefixes)]
+        in_buckets = bool(buckets and shared and task.startswith(shared))
+        if len(owners) + in_buckets > 1:
+            both = [*map(repr, owners), *(["buckets"] if in_buckets else [])]
+            raise UsageError(
+                f"two sources have the task {task!r}",
+                where="mix_config sources",
+                got=" and ".join(both),
+                expected="one source for each task",
+                hint="make a prefix longer",
+            )
+        if owners:
+            found[owners[0]].append(task)
+        elif in_buckets or (buckets and not shared):
+            bucketed.append(task)
+        else:
+            rest.append(task)
+    _refuse_empty(settings, found, tasks)
+    if buckets and not bucketed:
+        got = ", ".join(map(repr, settings.buckets.prefixes)) or "none that no source has"
+        raise UsageError("the buckets have no task", where="mix_config buckets.prefixes", got=got)
+    plain = not settings.sources and not buckets
+    own: dict[str, list[str]] = {}
+    for task in rest:
+        own.setdefault(source_of(task), []).append(task)
+    if plain and rest and settings.others == "leave":
+        shown = ", ".join(sorted(own)[:20]) + (" …" if len(own) > 20 else "")
+        raise UsageError(
+            "there is no source: others: leave leaves all tasks out",
+            where="mix_config sources",
+            expected=f"[{{name, prefixes}}, …], or others: sources, which makes these: {shown}",
+        )
+    if not rest or settings.others == "leave":
+        return Grouping(found, bucketed, buckets, rest)
+    if not plain and settings.others == "error":
+        raise UsageError(
+            f"{len(rest):,} tasks have no source" if len(rest) > 1 else "a task has no source",
+            where="mix_config sources",
+            got=", ".join(map(repr, rest[:5])) + (" …" if len(rest) > 5 else ""),
+            expected="a source for each task",
+            hint="add a source, or set others: sources, or others: leave, which does not sample them",
+        )
+    for name in own:
+        if name in found or name in buckets:
+            raise UsageError(
+                f"a source of others has the name of yours, {name!r}",
+                where="mix_config sources",
+                got=", ".join(map(repr, own[name][:3])),
+                hint="rename the source, or add a prefix to it",
+            )
+    return Grouping({**found, **dict(sorted(own.items()))}, bucketed, buckets, [])
+
+
+def _refuse_empty(settings: MixSettings, found: Mapping[str, Sequence[str]], tasks: Sequence[str]) -> None:
+    for number, one in enumerate(settings.sources, 1):
+        for prefix in one.prefixes:
+            if not any(task.startswith(prefix) for task in tasks):
+                known = sorted({name for task in tasks for name in (task, task.split("__", 1)[0])})
+                raise UsageError(
+                    f"no task begins with {prefix!r}",
+                    where=f"mix_config sources[{number}].prefixes, source {one.name!r}",
+                    expected=f"the beginning of a task's name, such as {min(tasks)!r}" if tasks else "",
+                    hint=did_you_mean(prefix.rstrip("_"), known),
+                )

@@ -1,0 +1,114 @@
+"""A plan that is drawn again with another seed: all but the seed is what its manifest says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from pairmill import storage
+from pairmill.engine import manifest as manifests
+from pairmill.engine.manifest import Manifest
+from pairmill.errors import InputError, UsageError
+from pairmill.formats import tokens
+from pairmill.formats.prefixes import Rule, Rules
+from pairmill.formats.sample_plan import HELD_OUT, read_plan
+from pairmill.stages.sample.config import SampleConfig
+
+if TYPE_CHECKING:
+    from pairmill.stages.sample.core import Draft
+    from pairmill.stages.sample.mixed import OpenMixture
+
+_MIX, _TOKENIZE = "mix", "tokenize"
+_MOST: Final = 1000
+"""Mixtures of a project that are looked through, the newest name last."""
+
+
+class RecordedRules(Rules):
+    """The rules that a plan was drawn by, as its manifest says them: task by task, without their file."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        super().__init__([], "pairmill", "the rules of the plan")
+        self._of: Mapping[str, Rule] = {name: Rule(**rule) for name, rule in manifest.data["rules"].items()}
+        self._named: Mapping[str, str | None] = manifest.data["prefixes"]
+        self._idle: list[str] = manifest.data["idle_rules"]
+        self._recorded = next(ref.fingerprint for ref in manifest.inputs if ref.role == "rules")
+
+    def match(self, task: str) -> tuple[Rule, bool]:
+        return self._of[task], False
+
+    def prefix_of(self, task: str) -> str | None:
+        return self._named[task]
+
+    def idle(self, tasks: Iterable[str], *, long_rows: bool = False) -> list[str]:
+        return list(self._idle)
+
+    def digest(self) -> str:
+        return self._recorded
+
+
+def drawn_again(config: SampleConfig, draft: type[Draft]) -> Draft:
+    """What ``again=<plan>@<seed>`` asks for.
+
+    Raises:
+        UsageError: it is not a plan and a seed.
+        InputError: the plan, its tokens or its mixture is not there.
+    """
+    place, _, number = config.again.rpartition("@")
+    if not place or not number.isdecimal():
+        raise UsageError("not a plan and a seed", where="again", got=config.again, expected="<plan>@<seed>")
+    uri, manifest = read_plan(place, "again")
+    refs = {ref.role: ref.fingerprint for ref in manifest.inputs}
+    if HELD_OUT in refs:
+        raise UsageError("held-out rows are drawn once, each", where="again", got=uri, expected="a plan to train on")
+    root = storage.parent_of(storage.parent_of(uri))
+    options: dict[str, Any] = {**manifest.options, "seed": int(number)}
+    options["tokenized_path"] = config.tokenized_path or storage.join(root, _TOKENIZE, refs["tokenized"])
+    known = {name: options[name] for name in options if hasattr(config, name)}
+    layout = config.layout if config.layout != "auto" else manifest.data["layout"]
+    config = replace(config, again="", layout=layout, **known)
+    rules = RecordedRules(manifest)
+    folder = tokens.open_folder(
+        config.tokenized_path, "tokenized_path", tolerate_strays=config.profile == "pairmill", verify=config.verify
+    )
+    if folder.fingerprint != refs["tokenized"]:
+        raise InputError(
+            "the plan was drawn from another folder",
+            where=f"tokenized_path={folder.uri}",
+            got=folder.fingerprint,
+            expected=refs["tokenized"],
+        )
+    mixed = None
+    if "mixture" in refs:
+        found = _mixture(root, refs["mixture"])
+        mixed = replace(found, plan=replace(found.plan, seed=config.seed))
+    return draft(config, folder, rules, _tokenizer(folder, rules), mixed)
+
+
+def _tokenizer(folder: tokens.Folder, rules: Rules) -> bytes:
+    from pairmill.stages.sample.core import tokenizer_of
+
+    split = any(rules.match(task.name)[0].long_context == "split" for task in folder.tasks)
+    return tokenizer_of(folder) if split else b""
+
+
+def _mixture(root: str, digest: str) -> OpenMixture:
+    """The mixture of a project that has this digest."""
+    from pairmill.stages.sample.mixed import OpenMixture
+
+    top = storage.join(root, _MIX)
+    store = storage.store_for(top)
+    names = sorted(name for name in store.folders(top) if manifests.is_fingerprint(name))
+    for name in names[-_MOST:]:
+        folder = storage.join(top, name)
+        if store.exists(storage.join(folder, manifests.MANIFEST)):
+            found = OpenMixture.open(folder)
+            if found.digest == digest:
+                return found
+    raise InputError(
+        "the mixture of the plan is not in its project",
+        where=top,
+        got=f"{len(names)} mixtures",
+        expected=f"the one with digest {digest}",
+        hint="a plan is drawn again from mixtures that mix made below the same root",
+    )

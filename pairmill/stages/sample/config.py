@@ -1,0 +1,78 @@
+"""Options of the sample stage: those of the reference's sampler, and those of a node that carries out a plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pairmill.engine.options import Profile, option
+from pairmill.errors import UsageError
+from pairmill.formats import prefixes
+from pairmill.stages.sample.node.config import FINGERPRINT, NodeConfig, require_at_least
+
+_APART = "-holdout"
+
+
+@dataclass(kw_only=True)
+class SampleConfig(NodeConfig):
+    """Draw stratified epochs of a tokenized folder into a folder that a trainer maps."""
+
+    prefix_config_path: str = option(
+        prefixes.DEFAULT, help="how much of each task is taken; not read with a plan", changes_bytes=False
+    )
+    mixture: str = option(
+        "",
+        help="result of mix to carry out: folder, or mixture.json; it says epochs and rows of each task, and of the "
+        "rules only long_context applies; empty = as the rules say; not read with a plan or held_out=true",
+        changes_bytes=False,  # the plan's inputs say it
+    )
+    again: str = option(
+        "",
+        help="draw this plan again with another seed, as <plan>@<seed>: its rules, mixture and other options are the "
+        "plan's; empty = a plan of these options",
+        changes_bytes=False,  # the new plan is the one that its options and inputs say
+    )
+    seed: int = option(0, help="seed of every random draw")
+    epochs: int = option(10, help="number of epochs; not read with a mixture")
+    held_out: bool = option(
+        False,
+        help="sample the held-out rows instead, each once; of the rules only long_context applies; "
+        "output_path then ends with -holdout",
+        changes_bytes=False,  # the plan's inputs say it
+    )
+    context_size: int = option(4097, help="longest row in tokens, one more than the trainer's context")
+    min_resp_length: int = option(2, help="shortest response in tokens, its end token included")
+    profile: Profile = option("pairmill", help="pairmill, or data_io for the reference's bytes, defects included")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.held_out:
+            self.epochs = 1
+            self.output_path = held_out_path(self.output_path)
+        if self.mixture and self.profile == "data_io" and not self.held_out:
+            raise UsageError(
+                "the reference has no mixtures",
+                where="mixture",
+                got=f"{self.mixture} with profile=data_io",
+                hint="leave one of them out; pairmill mix export writes rules that data_io's sampler reads",
+            )
+        require_at_least(self, seed=0, epochs=1, context_size=1, min_resp_length=0)
+        if self.again and (self.mixture or self.plan or self.held_out):
+            other = next(name for name in ("mixture", "plan", "held_out") if getattr(self, name))
+            raise UsageError(
+                "the plan that is drawn again decides this", where=other, got="again= too", expected="one of them"
+            )
+        if not self.tokenized_path and not self.plan and not self.again:
+            raise UsageError("required option missing", where="tokenized_path", expected="key=value", hint="see --help")
+
+    @classmethod
+    def details(cls) -> str:
+        """More of ``--help``."""
+        return "commands, each with a --help of its own: inspect, verify, wait, serve, prepare"
+
+
+def held_out_path(path: str) -> str:
+    """Where held-out rows are written: beside the rows for training."""
+    folder = path.rstrip("/").removesuffix(f"/{FINGERPRINT}")
+    if not folder or folder.endswith(_APART):
+        return path
+    return folder + _APART + path.rstrip("/")[len(folder) :]

@@ -1,0 +1,307 @@
+"""The sample stage: a tokenized folder and a rule file → a plan of rows and epochs, with the digests of its arrays.
+
+The plan is the stage's one shard. :mod:`pairmill.stages.sample.node.carry_out` makes the arrays where they train.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Generator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from pairmill import log, storage
+from pairmill.engine import inputs
+from pairmill.engine.manifest import InputRef, Ledger, Manifest
+from pairmill.engine.options import byte_options
+from pairmill.engine.stage import Rounds, Shard, ShardRecord, ShardResult, Stage, StagePlan
+from pairmill.engine.writer import Writer
+from pairmill.errors import InputError
+from pairmill.formats import characters, tokens
+from pairmill.formats.eligible_rows import NEVER, SPLIT, DatasetRows, rows_of
+from pairmill.formats.prefixes import Rules, reference_json
+from pairmill.formats.sample_plan import HELD_OUT
+from pairmill.formats.split import Cutter
+from pairmill.formats.tokenizer_file import NAME as TOKENIZER
+from pairmill.formats.tokenizer_file import read as read_tokenizer
+from pairmill.stages.sample import analytics
+from pairmill.stages.sample.config import SampleConfig
+from pairmill.stages.sample.draw import draw_plan
+from pairmill.stages.sample.node import owned
+from pairmill.stages.sample.node.carry_out import Made, PlannedSample, carry_out, threads
+from pairmill.stages.sample.node.config import OutputFormat
+from pairmill.stages.sample.node.plan import SamplePlan, fingerprint_of
+from pairmill.stages.sample.sampled_rows import SampledRows
+
+if TYPE_CHECKING:  # what a sample without a mixture does not load
+    from pairmill.mixture.realised import Realised
+    from pairmill.report.model import Report
+    from pairmill.stages.sample.mixed import OpenMixture
+
+
+class Sample(Stage[SampleConfig, StagePlan["Draft"]]):
+    """One round with one shard: drawing the plan."""
+
+    name: ClassVar[str] = "sample"
+    version: ClassVar[int] = 4
+    round_count: ClassVar[int] = 1
+    history: ClassVar[dict[int, str]] = {
+        2: "plans hold rows and digests now",
+        3: "a plan was kept when tokens changed while they were read; it records neither cuts nor the tokenizer",
+        4: "damage of records and files of shards could go unseen; rows that are never drawn counted as cut",
+    }
+    config = SampleConfig
+
+    def plan(self, config: SampleConfig) -> StagePlan[Draft]:
+        draft = self.draft = Draft.of(config)
+        # Those that a mixture, or the plan that is drawn again, decides.
+        return StagePlan(
+            inputs=draft.inputs,
+            build_context=lambda: draft,
+            options=byte_options(draft.config),
+            # That of the arrays in the plan's format: a folder on a node is named after it.
+            fingerprint=draft.fingerprint,
+        )
+
+    def rounds(
+        self, config: SampleConfig, plan: StagePlan[Draft]
+    ) -> Generator[Sequence[Shard[Any]], list[ShardRecord], None]:
+        yield [DrawPlan(plan.context.fingerprint, name="plan")]
+
+    def parts(self, plan: StagePlan[Draft], rounds: Rounds) -> dict[str, Ledger]:
+        """Return the ledgers of the data sets."""
+        return {name: Ledger(**one) for name, one in rounds[0][0].data["ledgers"].items()}
+
+    def finish(self, config: SampleConfig, plan: StagePlan[Draft], rounds: Rounds, out: Writer) -> dict[str, Any]:
+        super().finish(config, plan, rounds, out)
+        return {name: value for name, value in rounds[0][0].data.items() if name != "ledgers"}
+
+    def report(self, manifest: Manifest) -> Report:
+        # Imported here because a sample without a root writes no report.
+        from pairmill.stages.sample.report import PlanReport, report_of
+
+        return PlanReport(**vars(report_of(manifest)), analytics=manifest.data["analytics"])
+
+
+@dataclass(frozen=True)
+class DrawPlan(Shard["Draft"], reads=()):
+    """Draws the plan, and digests its arrays; if the options name a folder for them, writes them too."""
+
+    fingerprint: str
+
+    def run(self, context: Draft, out: Writer) -> ShardResult:
+        config, sample = context.config, context.sample(out)
+        if config.output_path:
+            context.written = carry_out(config, context.fingerprint, lambda: sample)
+        if context.written and not context.written.reused:
+            manifest = context.written.manifest
+        else:  # digests of a plan come from the tokens, never from arrays that are there already
+            manifest = sample.make(None, threads(config))[0]
+        ledgers = {name: asdict(one) for name, one in manifest.shards.items()}
+        files = [asdict(file) for file in manifest.files]
+        return ShardResult(manifest.ledger, {**manifest.data, "sample": files, "ledgers": ledgers})
+
+
+@dataclass
+class Draft:
+    """A sample to draw: its options and inputs.
+
+    Attributes:
+        config: with a mixture, its options in place of those that were given.
+        rules: with a mixture, only what they say of long rows.
+        tokenizer: the tokenizer.json, if a rule splits rows.
+        mixed: the mixture to carry out, if there is one.
+        written: its arrays on this machine, once the shard has written them.
+    """
+
+    config: SampleConfig
+    folder: tokens.Folder
+    rules: Rules
+    tokenizer: bytes = b""
+    mixed: OpenMixture | None = None
+    written: Made | None = None
+
+    @classmethod
+    def of(cls, config: SampleConfig) -> Draft:
+        """Open the inputs that the options name."""
+        if config.again:
+            from pairmill.stages.sample.again import drawn_again
+
+            return drawn_again(config, cls)
+        rules = Rules.load(config.prefix_config_path, config.profile, "prefix_config_path")
+        mixed = None
+        if config.held_out:
+            rules = rules.of_long_rows(inputs.HELD_OUT)
+        elif config.mixture:
+            from pairmill.stages.sample.mixed import OpenMixture
+
+            mixed = OpenMixture.open(config.mixture)
+            config, rules = mixed.applied_to(config), rules.of_long_rows("")
+        strays = config.profile == "pairmill"
+        folder = tokens.open_folder(
+            config.tokenized_path,
+            "tokenized_path",
+            tolerate_strays=strays,
+            verify=config.verify,
+            held_out=config.held_out,
+        )
+        if mixed is not None:
+            mixed.require_same_inputs(folder, rules)
+        split = any(rules.match(task.name)[0].long_context == "split" for task in folder.tasks)
+        return cls(config, folder, rules, tokenizer_of(folder) if split else b"", mixed)
+
+    @property
+    def inputs(self) -> list[InputRef]:
+        refs = [InputRef("tokenized", self.folder.fingerprint), InputRef("rules", self.rules.digest())]
+        if self.tokenizer:
+            refs.append(InputRef("tokenizer", hashlib.sha256(self.tokenizer).hexdigest()[:16]))
+        if self.mixed:
+            refs.append(InputRef("mixture", self.mixed.digest))
+        return [*refs, InputRef(HELD_OUT, "")] if self.config.held_out else refs
+
+    @cached_property
+    def continuing(self) -> bytes:
+        """Which tokens a row must not be cut before."""
+        return characters.continuing(self.tokenizer, storage.join(self.folder.uri, TOKENIZER))
+
+    @property
+    def layout(self) -> OutputFormat:
+        if self.config.layout != "auto":
+            return self.config.layout
+        return "data_io" if self.config.profile == "data_io" else "compact"
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint_of(Sample.version, byte_options(self.config), self.inputs, self.layout)
+
+    def sample(self, out: Writer | None = None) -> PlannedSample:
+        """Draw the sample, and keep its plan in ``out`` when its arrays are made."""
+        plan, sampled = draw_plan(
+            [partial(self._rows, task) for task in self.folder.tasks],
+            self.config,
+            threads(self.config),
+            self.mixed.rows_of if self.mixed else None,
+        )
+
+        def keep() -> None:
+            if out is not None:
+                with owned.errors_at(out.folder):  # the arrays that are written meanwhile are elsewhere
+                    plan.save(out)
+
+        return PlannedSample(self._manifest(plan, sampled), lambda: plan, lambda: self.folder.tasks, keep=keep)
+
+    def _rows(self, task: tokens.Dataset) -> DatasetRows:
+        rule, ambiguous = self.rules.match(task.name)
+        if ambiguous and self.config.profile == "data_io":
+            log.event(f"Warning: Multiple possible prefixes for task {task.name}, pick config {reference_json(rule)}")
+        numbered = self.mixed is not None and self.mixed.is_bucketed(task.name)
+        # Only rows that a loss is measured on take the bytes of their responses along.
+        index = task.index(with_bytes=self.config.held_out)
+        if rule.long_context != "split":
+            return rows_of(task.name, rule, index, self.config, numbered=numbered)
+        with Cutter.open(task.array(), self.continuing) as cutter:
+            return rows_of(task.name, rule, index, self.config, cutter, numbered=numbered)
+
+    def _manifest(self, plan: SamplePlan, sampled: list[SampledRows]) -> Manifest:
+        ledgers = {one.name: one.ledger for one in sampled}
+        ledger = Ledger.sum(ledgers.values())
+        options = byte_options(self.config)
+        if not ledger.rows_in:
+            raise InputError(
+                "the tokenized folder has no rows", where=f"tokenized_path={self.folder.uri}", hint="tokenize again"
+            )
+        if self.folder.rows not in {None, ledger.rows_in}:
+            raise InputError(
+                "the tokenized folder does not have the rows that its manifest counts",
+                where=f"tokenized_path={self.folder.uri}",
+                got=f"{ledger.rows_in:,} rows",
+                expected=f"{self.folder.rows:,} rows",
+                hint="the folder was changed after it was finished; tokenize again",
+            )
+        ledger.reconcile(Sample.name)
+        if not ledger.rows_out and self.config.profile == "pairmill":
+            # The reference makes empty files.
+            raise self._nothing_left(ledger, sampled)
+        stats = {one.name: one.stats for one in sampled}
+        whole = analytics.total(stats)
+        ledger.measures = {
+            "epochs": self.config.epochs,
+            "tokens_sampled": whole.cov_toks,
+            "unique_tokens": whole.unique_toks,
+            "response_tokens_sampled": whole.cov_rtoks,
+            "truncated_tokens": ledger.measures.get("truncated_tokens", 0),
+            **{name: ledger.measures[name] for name in SPLIT if name in ledger.measures},
+        }
+        realised = self._realised(sampled)
+        names, mixed = [one.name for one in sampled], self.mixed is not None
+        data = {
+            "layout": self.layout,
+            "analytics": analytics.markdown(stats, ledgers, self.config.profile, self.config.context_size, realised),
+            "stats": {name: asdict(one) for name, one in stats.items()},
+            "lengths": np.sum([one.lengths for one in sampled], axis=0).tolist(),
+            "cuts": np.sum([one.cuts for one in sampled], axis=0).tolist(),
+            "sources": [asdict(dataset) for dataset in plan.datasets],
+            "rules": {one.name: asdict(one.rule) for one in sampled},
+            "prefixes": {one.name: self.rules.prefix_of(one.name) for one in sampled},
+            "idle_rules": [] if self.config.held_out else self.rules.idle(names, long_rows=mixed),
+            # As text: the trainer gets its keys in the order in which the file has them.
+            "tokenizer_info": json.dumps(self.folder.info, ensure_ascii=False),
+            # Loaders refuse to mix folders of two tokenizers; tokenizer_info does not tell them apart.
+            **({"tokenizer": self.folder.tokenizer} if self.folder.tokenizer else {}),
+            **({"mixture": {**realised.dump(), "sources": self._tasks_of_sources()}} if realised else {}),
+        }
+        return Manifest(Sample.name, Sample.version, self.fingerprint, options, self.inputs, ledger, [], ledgers, data)
+
+    def _tasks_of_sources(self) -> dict[str, list[str]]:
+        """The tasks of each source of the mixture, for the page over the line; a bucket is not a task."""
+        assert self.mixed is not None
+        found: dict[str, list[str]] = {}
+        for (task, bucket), name in sorted(self.mixed.plan.source_of.items(), key=lambda item: item[0][0]):
+            if bucket is None:
+                found.setdefault(name, []).append(task)
+        return found
+
+    def _realised(self, sampled: list[SampledRows]) -> Realised | None:
+        if self.mixed is None:
+            return None
+        from pairmill.mixture.realised import Realised
+
+        drawn = {key: tokens for one in sampled for key, tokens in one.drawn.items()}
+        return Realised.of(self.mixed.plan, drawn)
+
+    def _nothing_left(self, ledger: Ledger, sampled: list[SampledRows]) -> InputError:
+        least = min(one.least_context for one in sampled)
+        if least == NEVER:
+            hint = f"no response has min_resp_length={self.config.min_resp_length} tokens: lower it"
+        elif least > self.config.context_size:
+            hint = f"raise context_size={self.config.context_size}: the shortest row needs {least:,}"
+        else:
+            hint = "the rules select none: raise max_per_file, max_response_tokens_per_file or repeat"
+            if self.mixed:
+                hint = "the mixture draws none: raise its budget"
+        reasons = sorted(ledger.dropped.items(), key=lambda item: (-item[1], item[0]))
+        dropped = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in reasons)
+        return InputError(
+            "no row is left to sample",
+            where=f"tokenized_path={self.folder.uri}",
+            got=f"{ledger.rows_in:,} rows: {dropped}",
+            expected="at least one",
+            hint=hint,
+        )
+
+
+def tokenizer_of(folder: tokens.Folder) -> bytes:
+    uri = storage.join(folder.uri, TOKENIZER)
+    if not storage.store_for(uri).exists(uri):
+        raise InputError(
+            "a rule splits rows, and where a character ends is not known",
+            where=f"tokenized_path={folder.uri}",
+            got=f"no {TOKENIZER}",
+            expected="the tokenizer.json that made the tokens",
+            hint="copy it into the folder, tokenize again, or use long_context: truncate",
+        )
+    return read_tokenizer(uri)

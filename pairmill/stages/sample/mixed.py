@@ -1,0 +1,251 @@
+"""A mixture that a sample executes: opened, and checked against the tokenized folder before anything is drawn."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from pairmill import storage
+from pairmill.engine import manifest as manifests
+from pairmill.engine.content import Content
+from pairmill.engine.manifest import Manifest
+from pairmill.errors import InputError, UsageError
+from pairmill.formats import tokens
+from pairmill.formats.eligible_rows import DatasetRows
+from pairmill.formats.prefixes import Rules
+from pairmill.mixture import capacity
+from pairmill.mixture.plan import BUCKETS, NO_BUCKET, Key, Mixture, identity, long_rows_key
+from pairmill.stages.sample.config import SampleConfig
+
+_AGAIN = "run mix again, and give its result"
+
+
+@dataclass(frozen=True)
+class WantedRows:
+    """What a mixture draws of a data set, or of a bucket of it.
+
+    Attributes:
+        stream: the name of the walk's random numbers.
+        members: of the rows that may be sampled those of the bucket, ascending; None = all.
+        rows: of each epoch.
+    """
+
+    key: Key
+    stream: str
+    members: NDArray[np.uint32] | None
+    rows: list[int]
+
+
+@dataclass(frozen=True)
+class OpenMixture:
+    """A plan, and the folder that has the buckets of its tasks.
+
+    Attributes:
+        folder: URI.
+        manifest: of the folder; None if it has none, or if the plan is not the one that it names.
+    """
+
+    plan: Mixture
+    folder: str
+    manifest: Manifest | None
+
+    @classmethod
+    def open(cls, given: str) -> OpenMixture:
+        """Open a folder that mix made, or a plan itself, with the buckets beside it.
+
+        Raises:
+            InputError: absent, unfinished or damaged, or not a plan.
+            UsageError: the sampler could not hold what it asks for.
+        """
+        uri = storage.normalise(given, "mixture")
+        plan = Mixture.load(given, "mixture")
+        file = storage.name_of(uri).endswith(".json")
+        folder = storage.parent_of(uri) if file else uri
+        manifest = manifests.read(folder)
+        if manifest is not None and file:
+            digest = hashlib.sha256(storage.store_for(uri).read(uri)).hexdigest()
+            listed = {one.path: one.sha256 for one in manifest.files}
+            manifest = manifest if listed.get(storage.name_of(uri)) == digest else None
+        found = cls(plan, folder, manifest)
+        capacity.check(plan, f"mixture={uri}")
+        return found
+
+    @cached_property
+    def digest(self) -> str:
+        """Content identity of the plan and its buckets, for fingerprints."""
+        buckets = {}
+        for task in self.bucketed:
+            path = f"{BUCKETS}/{task}.npy"
+            buckets[task] = self._digests.get(path) or hashlib.sha256(self._read(path)).hexdigest()
+        return identity(self.plan.dump(), buckets)
+
+    @cached_property
+    def bucketed(self) -> set[str]:
+        """The tasks that are drawn by buckets."""
+        return {task for task, bucket in self.plan.tasks if bucket is not None}
+
+    def is_bucketed(self, task: str) -> bool:
+        """Whether a task of the folder is drawn by buckets; a task with no row in a bucket is not in the plan."""
+        return task in self.bucketed or task not in self.of_task
+
+    def _has_buckets(self, task: str) -> bool:
+        if not self.plan.buckets:
+            return False
+        path = f"{BUCKETS}/{task}.npy"
+        uri = storage.join(self.folder, *path.split("/"))
+        return path in self._digests or storage.store_for(uri).exists(uri)
+
+    @cached_property
+    def of_task(self) -> Mapping[str, list[Key]]:
+        """The keys of each task, in the order of their buckets."""
+        found: dict[str, list[Key]] = {}
+        for task, bucket in sorted(self.plan.tasks, key=lambda key: (key[0], -1 if key[1] is None else key[1])):
+            found.setdefault(task, []).append((task, bucket))
+        return found
+
+    @cached_property
+    def _digests(self) -> Mapping[str, str]:
+        return {} if self.manifest is None else {one.path: one.sha256 for one in self.manifest.files}
+
+    @cached_property
+    def _wants(self) -> Mapping[Key, list[int]]:
+        return self.plan.wants()
+
+    def applied_to(self, config: SampleConfig) -> SampleConfig:
+        """Return the options with those that the plan decides.
+
+        Raises:
+            UsageError: an option contradicts the plan.
+        """
+        plan = self.plan
+        for name, planned in {"context_size": plan.context, "min_resp_length": plan.min_resp_length}.items():
+            if getattr(config, name) != planned:
+                raise UsageError(
+                    "differs from the mixture, which counted the rows with another",
+                    where=name,
+                    got=str(getattr(config, name)),
+                    expected=str(planned),
+                    hint=f"give {name}={planned}, or run mix again with {name}={getattr(config, name)}",
+                )
+        if config.seed not in {0, plan.seed}:
+            raise UsageError(
+                "differs from the mixture",
+                where="seed",
+                got=str(config.seed),
+                expected=str(plan.seed),
+                hint="leave it out, or run mix again with this seed",
+            )
+        return replace(config, epochs=plan.epochs, seed=plan.seed)
+
+    def require_same_inputs(self, folder: tokens.Folder, rules: Rules) -> None:
+        """Compare the plan with the tokenized folder, and with what the rules say of long rows.
+
+        Raises:
+            InputError: the plan was made of another folder or other rules, or tasks are not the same.
+        """
+        where = f"mixture={self.folder}"
+        if self.plan.inputs.tokenized != folder.fingerprint:
+            raise InputError(
+                "the mixture was planned for another tokenized folder",
+                where=where,
+                got=self.plan.inputs.tokenized,
+                expected=f"{folder.fingerprint}, of tokenized_path={folder.uri}",
+                hint="give the folder that it was planned for, or run mix with this one",
+            )
+        here, planned = {task.name for task in folder.tasks}, set(self.of_task)
+        left_out = {name for name in here - planned if not self._has_buckets(name)}
+        for names, what, expected in (
+            (planned - here, "tasks of the mixture are not in the tokenized folder", "tasks of the folder"),
+            (left_out, "tasks of the tokenized folder are not in the mixture", "every task in a source"),
+        ):
+            if names:
+                raise InputError(f"{len(names)} {what}", where=where, got=_some(names), expected=expected, hint=_AGAIN)
+        long_rows = long_rows_key({name: rules.match(name)[0].long_context for name in here})
+        if self.plan.inputs.long_rows not in {"", long_rows}:
+            raise InputError(
+                "prefix_config_path says other things of long rows than when the mixture was planned",
+                where=where,
+                got=long_rows,
+                expected=self.plan.inputs.long_rows,
+                hint="give each task the long_context that mix read, or run mix again with these rules",
+            )
+
+    def rows_of(self, rows: DatasetRows) -> list[WantedRows]:
+        """Return what to draw of a data set.
+
+        Raises:
+            InputError: its rows are not those that the plan counts.
+        """
+        keys = self.of_task.get(rows.name, [])
+        if not self.is_bucketed(rows.name):
+            self._require_same_rows(keys[0], len(rows), rows.columns["resp_len"])
+            return [WantedRows(keys[0], f"task\0{rows.name}", None, self._wants[keys[0]])]
+        codes = self._codes(rows)
+        unknown = set(np.unique(codes).tolist()) - {NO_BUCKET, *(bucket for _, bucket in keys)}
+        if unknown:
+            raise InputError(
+                "rows that may be sampled are in buckets that the mixture does not count",
+                where=f"mixture={self.folder}: task {rows.name!r}",
+                got=_some(map(str, unknown)),
+                expected=", ".join(str(bucket) for _, bucket in keys) or "none",
+                hint=_AGAIN,
+            )
+        found = []
+        for key in keys:
+            members = np.flatnonzero(codes == key[1]).astype(np.uint32)
+            self._require_same_rows(key, len(members), rows.columns["resp_len"][members])
+            stream = f"task\0{rows.name}\0{self.plan.buckets[key[1] or 0]}"
+            found.append(WantedRows(key, stream, members, self._wants[key]))
+        return found
+
+    def _require_same_rows(self, key: Key, rows: int, lengths: NDArray[np.int64]) -> None:
+        planned, tokens_there = self.plan.tasks[key], int(lengths.sum(dtype=np.int64))
+        if (rows, tokens_there) == (planned.rows, planned.response_tokens):
+            return
+        bucket = "" if key[1] is None else f", bucket {self.plan.buckets[key[1]]!r}"
+        raise InputError(
+            "the rows that may be sampled are not those that the mixture counts",
+            where=f"mixture={self.folder}: task {key[0]!r}{bucket}",
+            got=f"{rows:,} rows with {tokens_there:,} response tokens",
+            expected=f"{planned.rows:,} rows with {planned.response_tokens:,}",
+            hint=_AGAIN,
+        )
+
+    def _codes(self, rows: DatasetRows) -> NDArray[np.uint16]:
+        """Return the bucket of each row that may be sampled."""
+        path = f"{BUCKETS}/{rows.name}.npy"
+        where = storage.join(self.folder, *path.split("/"))
+        try:
+            codes = npy.read_array(io.BytesIO(self._read(path)), allow_pickle=False)
+        except ValueError as error:
+            raise InputError("not an array", where=where, got=str(error), hint=_AGAIN) from error
+        if codes.dtype != np.dtype(np.uint16) or codes.shape != (rows.ledger.rows_in,):
+            raise InputError(
+                "not the buckets of this task",
+                where=where,
+                got=f"{codes.dtype} {list(codes.shape)}",
+                expected=f"uint16 [{rows.ledger.rows_in}], a code for each of its rows",
+                hint=_AGAIN,
+            )
+        assert rows.origins is not None
+        found: NDArray[np.uint16] = codes[rows.origins]
+        return found
+
+    def _read(self, path: str) -> bytes:
+        uri = storage.join(self.folder, *path.split("/"))
+        data = storage.store_for(uri).read(uri)
+        if path in self._digests:
+            Content(self._digests[path], promised=True).require(uri, hashlib.sha256(data).hexdigest())
+        return data
+
+
+def _some(names: Iterable[str]) -> str:
+    listed = sorted(names)
+    return ", ".join(map(repr, listed[:5])) + (f" and {len(listed) - 5} more" if len(listed) > 5 else "")

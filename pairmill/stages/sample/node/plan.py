@@ -1,0 +1,89 @@
+"""A sample's plan: which rows, and which of them at which position of which epoch.
+
+A plan does not depend on how the arrays are laid out (:mod:`pairmill.stages.sample.node.layout`). It is made once, kept
+below the project's root as ``plan/<name>.npy``, and carried out on any number of machines.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from pairmill.engine import manifest as manifests
+from pairmill.engine.manifest import InputRef, Manifest
+from pairmill.formats.sample_plan import FOLDER
+from pairmill.formats.tokens import BYTES, INDEX
+from pairmill.stages.sample.node.config import OutputFormat
+
+if TYPE_CHECKING:
+    from pairmill.engine.writer import Writer
+
+VERSION = 4
+"""Of the plans that this program carries out: that of the stage (pairmill/stages/sample/core.py)."""
+
+
+def fingerprint_of(version: int, options: Mapping[str, Any], inputs: Iterable[InputRef], layout: OutputFormat) -> str:
+    """Content identity of a sample: the name of its plan's folder, and of its own in a node's folder."""
+    refs = [[ref.role, ref.fingerprint] for ref in inputs]
+    return manifests.content_key("sample", version, {**options, "layout": layout}, refs)[:16]
+
+
+@dataclass(frozen=True)
+class PlannedDataset:
+    """A data set of a plan: its name, its tokens, and how many of its rows are taken."""
+
+    name: str
+    length: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class SamplePlan:
+    """Rows and epochs.
+
+    Args:
+        datasets: sorted by name.
+        rows: the four index arrays of all rows that are taken, data set by data set in the order of the tokenized
+            folder; int32 or int64, shape (rows,). Spans point into the data set's own ``tokens.npy``; responses are
+            already cut to the context. Held-out rows may have the bytes of their responses too.
+        epochs: for each epoch its rows in training order, as positions in ``rows``; uint32.
+    """
+
+    datasets: list[PlannedDataset]
+    rows: dict[str, NDArray[Any]]
+    epochs: list[NDArray[np.uint32]]
+
+    def save(self, out: Writer) -> None:
+        columns = {**self.rows, **{f"epoch_{number}": order for number, order in enumerate(self.epochs)}}
+        for name, values in columns.items():
+            with out.create(f"{FOLDER}{name}.npy") as path, path.open("wb") as file:
+                npy.write_array(file, values, (1, 0), allow_pickle=False)
+
+    @classmethod
+    def load(cls, home: str, manifest: Manifest, workers: int) -> SamplePlan:
+        """Read the plan in the folder ``home``.
+
+        Raises:
+            InputError: a file differs from the manifest.
+        """
+
+        def column(name: str) -> NDArray[Any]:
+            data = manifests.read_file(home, manifest, f"{FOLDER}{name}.npy")
+            array: NDArray[Any] = npy.read_array(io.BytesIO(data), allow_pickle=False)
+            return array
+
+        epochs = sum(file.path.startswith(f"{FOLDER}epoch_") for file in manifest.files)
+        known = any(file.path == f"{FOLDER}{BYTES}.npy" for file in manifest.files)
+        columns = (*INDEX, BYTES) if known else INDEX
+        names = [*columns, *(f"epoch_{number}" for number in range(epochs))]
+        with ThreadPoolExecutor(workers) as pool:
+            arrays = list(pool.map(column, names))
+        datasets = [PlannedDataset(**one) for one in manifest.data["sources"]]
+        return cls(datasets, dict(zip(columns, arrays, strict=False)), arrays[len(columns) :])

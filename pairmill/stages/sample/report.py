@@ -1,0 +1,221 @@
+"""The report of a sample, to look at before any GPU is rented."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pairmill.engine.manifest import Manifest
+from pairmill.errors import did_you_mean
+from pairmill.formats.eligible_rows import SPLIT
+from pairmill.formats.sample_plan import HELD_OUT
+from pairmill.report.charts import Bars, Histogram, Stacked
+from pairmill.report.model import Block, Cell, Percent, Report, Section, Table, describe_names, describe_rows
+from pairmill.report.powers import bins
+from pairmill.stages.sample import analytics
+from pairmill.stages.sample.analytics import Stats
+
+_PARTS = ("instruction", "response")
+
+
+@dataclass
+class PlanReport(Report):
+    """The report in the plan's folder; its text is the analytics."""
+
+    analytics: str = ""
+
+    def markdown(self) -> str:
+        return self.analytics
+
+
+def report_of(manifest: Manifest) -> Report:
+    """Report coverage by category and task, lengths, cuts, epochs and response tokens, and what was left out."""
+    ledger, measures = manifest.ledger, manifest.ledger.measures
+    stats = {name: Stats(**values) for name, values in manifest.data["stats"].items()}
+    categories = dict(sorted(analytics.by_category(stats).items(), key=lambda item: -item[1].cov_toks))
+    tasks = dict(sorted(stats.items(), key=lambda item: -item[1].cov_toks))
+    left_out = [
+        (name, reason, count, f"{one.measures.get('truncated_tokens', 0):,}" if reason == "truncated" else "")
+        for name, one in manifest.shards.items()
+        for reason, count in {**one.dropped, **one.notes}.items()
+    ]
+    left_out.sort(key=lambda one: (-one[2], *one[:2]))
+    # A sample of an older pairmill has none.
+    prefixes = manifest.data.get("prefixes", {})
+    epochs, truncated = measures["epochs"], ledger.notes.get("truncated", 0)
+    whole = analytics.total(stats)
+    cut = measures.get("truncated_tokens", 0)
+    cut_share = Percent.of(cut, whole.unique_toks + cut)
+    split = ledger.notes.get("split", 0)
+    pieces, split_tokens, repeated = (measures.get(name, 0) for name in SPLIT)
+    figures: dict[str, Cell] = {}
+    # The report of a plan whose rules split nothing has the bytes that it always had.
+    if any(rule["long_context"] == "split" for rule in manifest.data["rules"].values()):
+        padded = analytics.padded_tokens(manifest)
+        figures = {
+            "Rows split": f"{split:,} into {pieces:,} pieces",
+            "Tokens split": Percent.of(split_tokens, whole.toks),
+            "Padding if rows are not packed": Percent.of(padded, padded + measures["tokens_sampled"]),
+        }
+    idle = manifest.data.get("idle_rules", [])
+    unused = _lost(manifest)
+    look_at = []
+    if unused:
+        look_at.append(f"No row is sampled of {describe_names(unused)}.")
+    if truncated:
+        look_at.append(
+            f"{truncated:,} sampled rows ({Percent.of(truncated, whole.unique_rows)}) are longer than the context and "
+            f"were cut: {cut:,} tokens, {cut_share} of the sampled rows', are not seen."
+        )
+    if split:
+        look_at.append(
+            f"{split:,} rows are longer than the context and were split into {pieces:,} pieces: "
+            f"{split_tokens:,} response tokens, and {repeated:,} of instructions repeated."
+        )
+    if idle:
+        # All of them: the misspelt one may be the last of many.
+        look_at.append("Rules that apply to no task: " + ", ".join(_meant(prefix, stats) for prefix in idle) + ".")
+    mixture, said = _mixture(manifest, look_at)
+    if said:
+        figures["Mixture"] = said
+    return Report(
+        "sample, held-out rows" if any(ref.role == HELD_OUT for ref in manifest.inputs) else "sample",
+        {
+            "Epochs": epochs,
+            "Rows in": ledger.rows_in,
+            "Rows sampled": ledger.rows_kept,
+            "Rows over all epochs": ledger.rows_out,
+            "Tokens over all epochs": measures["tokens_sampled"],
+            "Unique tokens": measures["unique_tokens"],
+            "Response tokens": Percent.of(measures["response_tokens_sampled"], measures["tokens_sampled"]),
+            "Truncated rows": truncated,
+            "Tokens cut off": cut_share,
+            **figures,
+            "Bytes on a node": measures["bytes"],
+            "Layout": manifest.data["layout"],
+            "Fingerprint": manifest.fingerprint,
+        },
+        [
+            *mixture,
+            Bars("Tokens over all epochs by category", [(n, s.cov_toks) for n, s in categories.items()], "tokens"),
+            _coverage("Coverage by category", categories),
+            Stacked(
+                "Instruction and response tokens by category",
+                _PARTS,
+                [(name, (one.cov_itoks, one.cov_rtoks)) for name, one in categories.items()],
+                "tokens",
+            ),
+            Bars(
+                "Epochs over the rows of a category",
+                [(name, round(one.cov_rows / max(1, one.rows), 2)) for name, one in categories.items()],
+                "times",
+            ),
+            Histogram("Rows over all epochs by length", bins(manifest.data["lengths"]), "tokens of a row", "rows"),
+            Histogram("Truncated rows by what was cut", bins(manifest.data["cuts"]), "tokens cut off", "rows"),
+            _table("Categories", "Category", categories),
+            Section(
+                "Tasks",
+                [
+                    _coverage("Coverage by task", tasks),
+                    _table("All tasks", "Task", tasks),
+                    _rules(manifest.data["rules"], prefixes, tasks, mixed=bool(mixture)),
+                    Table("Rules that apply to no task", ("Prefix",), [(_said(prefix),) for prefix in idle]),
+                ],
+            ),
+            Table("What was left out or cut", ("Task", "Reason", "Rows", "Tokens cut off"), left_out),
+        ],
+        verdict=f"Rows: {describe_rows(ledger, 'sampled')}; {ledger.rows_out:,} rows and "
+        f"{measures['tokens_sampled']:,} tokens over {epochs:,} {'epoch' if epochs == 1 else 'epochs'}.",
+        look_at=look_at,
+    )
+
+
+def _lost(manifest: Manifest) -> list[str]:
+    """The tasks of which no row is sampled although that was not asked for, each with its rows and why they are not."""
+    rules, stats = manifest.data["rules"], manifest.data["stats"]
+
+    def is_asked_for(name: str) -> bool:
+        if "mixture" in manifest.data:  # it plans with the rows that may be sampled
+            return bool(stats[name]["rows"])
+        return 0 in (rules[name][limit] for limit in ("max_per_file", "repeat", "max_response_tokens_per_file"))
+
+    return [
+        f"{name} ({describe_rows(one, 'sampled')})"
+        for name, one in manifest.shards.items()
+        if one.rows_in and not one.rows_kept and not is_asked_for(name)
+    ]
+
+
+def _mixture(manifest: Manifest, look_at: list[str]) -> tuple[list[Block], str]:
+    """Return what there is to show and to say of the mixture, if there is one; add what is unusual to ``look_at``."""
+    if "mixture" not in manifest.data:
+        return [], ""
+    from pairmill.mixture.realised import Realised
+    from pairmill.mixture.shown import blocks, summary
+
+    realised = Realised.load(manifest.data["mixture"])
+    if realised.outside or realised.over_cap:
+        look_at.append(f"Mixture: {summary(realised)}")
+    return blocks(realised), summary(realised)
+
+
+def _said(prefix: str | None) -> str:
+    return "no rule" if prefix is None else repr(prefix)
+
+
+def _meant(prefix: str, tasks: Iterable[str]) -> str:
+    """Return a prefix with the name that it may have been meant for."""
+    names = sorted({name for task in tasks for name in (task, analytics.category(task))})
+    hint = did_you_mean(prefix.rstrip("_"), names)
+    return f"{prefix!r} ({hint})" if hint else repr(prefix)
+
+
+def _rules(
+    rules: Mapping[str, dict[str, Any]], prefixes: Mapping[str, str | None], tasks: Iterable[str], *, mixed: bool
+) -> Table:
+    if mixed:
+        note = "The mixture says how many rows an epoch has."
+        rows = [(name, _said(prefixes.get(name)), rules[name]["long_context"]) for name in tasks]
+        return Table("Rules applied", ("Task", "Prefix", "Over the context"), rows, note)
+    return Table(
+        "Rules applied",
+        ("Task", "Prefix", "Rows per epoch", "Times over", "Over the context", "Response tokens per epoch"),
+        [(name, _said(prefixes.get(name)), *_rule(rules[name])) for name in tasks],
+    )
+
+
+def _rule(rule: dict[str, Any]) -> tuple[str, int, str, str]:
+    def limit(name: str) -> str:
+        return "all" if rule[name] is None else f"{rule[name]:,}"
+
+    return limit("max_per_file"), rule["repeat"], rule["long_context"], limit("max_response_tokens_per_file")
+
+
+def _coverage(title: str, stats: dict[str, Stats]) -> Stacked:
+    return Stacked(
+        title,
+        ("rows sampled", "rows not sampled"),
+        [(name, (one.unique_rows, one.rows - one.unique_rows)) for name, one in stats.items()],
+        "rows",
+    )
+
+
+def _table(title: str, what: str, stats: dict[str, Stats]) -> Table:
+    return Table(
+        title,
+        (what, "Rows", "Rows sampled", "Coverage", "Rows over all epochs", "Epochs", "Tokens", "Response tokens"),
+        [
+            (
+                name,
+                one.rows,
+                one.unique_rows,
+                Percent.of(one.unique_rows, one.rows),
+                one.cov_rows,
+                round(one.cov_rows / max(1, one.rows), 2),
+                one.cov_toks,
+                Percent.of(one.cov_rtoks, one.cov_toks),
+            )
+            for name, one in stats.items()
+        ],
+    )

@@ -1,0 +1,175 @@
+"""``pairmill sample``: carry out the plan that is given, or make one first.
+
+Modules that only planning or the preview needs are imported in functions, so that a node starts without them.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pairmill import log, storage
+from pairmill.engine.manifest import MANIFEST, Manifest
+from pairmill.engine.metrics import of_rows
+from pairmill.errors import PairmillError, StageFailure
+from pairmill.formats.eligible_rows import SPLIT
+from pairmill.interface.cli import Command, Outcome
+from pairmill.stages.sample.analytics import Stats, markdown, padded_tokens
+from pairmill.stages.sample.config import SampleConfig
+from pairmill.stages.sample.node.carry_out import Made, carry_out, open_plan
+from pairmill.stages.sample.node.folder import NAME
+from pairmill.stages.sample.node.prepare import PrepareConfig, prepare
+from pairmill.stages.sample.node.serve import ServeConfig, serve
+from pairmill.stages.sample.node.verify import VerifyConfig, verify
+from pairmill.stages.sample.node.wait import WaitConfig, wait
+from pairmill.stages.sample.preview.config import InspectConfig
+
+MOST_TASKS = 50
+"""Tasks that have a line each on stdout."""
+
+if TYPE_CHECKING:
+    from pairmill.mixture.realised import Realised
+    from pairmill.report.model import Report
+
+
+def _inspect(config: InspectConfig) -> str:
+    from pairmill.stages.sample.preview.inspect import inspect
+
+    return inspect(config)
+
+
+COMMANDS = {
+    "inspect": Command(InspectConfig, _inspect),
+    "verify": Command(VerifyConfig, verify),
+    "wait": Command(WaitConfig, wait),
+    "serve": Command(ServeConfig, serve),
+    "prepare": Command(PrepareConfig, prepare),
+}
+"""What the program does when its first argument is one of these words."""
+
+
+def run(config: SampleConfig) -> Outcome:
+    """Make the plan and the arrays that the options ask for, unless an earlier run made them."""
+    start = time.monotonic()
+    made = _carry_out(config) if config.plan else _plan(config) if config.root else _draw(config)
+    if made.reused and (config.plan or not config.root):  # the stage's runner logs it itself
+        log.event(f"{NAME}: reused, nothing to do", stage=NAME, fingerprint=made.manifest.fingerprint)
+    return outcome(made, time.monotonic() - start, config.root, planned=bool(config.plan or config.root))
+
+
+def _carry_out(config: SampleConfig) -> Made:
+    """Carry out the plan that is given. This is all that a node does."""
+    sample = open_plan(config)
+    if not config.output_path:
+        return Made(sample.planned or sample.manifest, sample.home, True)
+    return replace(carry_out(config, sample.manifest.fingerprint, lambda: sample, sample.files), where=sample.home)
+
+
+def _plan(config: SampleConfig) -> Made:
+    """Run the stage, which keeps its plan below root; then carry the plan out."""
+    from pairmill.engine import runner
+    from pairmill.stages.sample.core import Sample
+
+    stage = Sample()
+    try:
+        planned = runner.run(stage, config)
+    except StageFailure as failure:  # of the one shard
+        raise failure.failures[0][1] from None
+    if not config.output_path:
+        return Made(planned.manifest, planned.uri, planned.reused)
+    written = stage.draft.written
+    if written is not None and not written.reused:  # while the plan was made, so the tokens are read once
+        return replace(written, where=planned.uri)
+    made = _carry_out(replace(stage.draft.config, plan=planned.uri))
+    return replace(made, reused=made.reused and planned.reused)
+
+
+def _draw(config: SampleConfig) -> Made:
+    """Draw a sample and write its arrays, and keep no plan."""
+    from pairmill.stages.sample.core import Draft
+
+    draft = Draft.of(config)
+    return carry_out(config, draft.fingerprint, draft.sample)
+
+
+def outcome(made: Made, seconds: float = 0.0, root: str = "", *, planned: bool = True) -> Outcome:
+    """Return what the program prints, and gives Kubeflow.
+
+    Args:
+        made: the sample.
+        seconds: that it took.
+        root: of the project, whose other stages the report then shows as well; empty = there is none.
+        planned: whether a plan is kept, with its report.
+    """
+    manifest, ledger, measures = made.manifest, made.manifest.ledger, made.manifest.ledger.measures
+    metrics = {
+        **of_rows(ledger),
+        "truncated_rows": ledger.notes.get("truncated", 0),
+        # Samples of older versions of pairmill did not count them.
+        "truncated_tokens": measures.get("truncated_tokens", 0),
+        "split_rows": ledger.notes.get("split", 0),
+        **{name: measures.get(name, 0) for name in SPLIT[:2]},
+        "padded_tokens_unpacked": padded_tokens(manifest),
+        "tokens": measures["tokens_sampled"],
+        "response_tokens": measures["response_tokens_sampled"],
+        "unique_tokens": measures["unique_tokens"],
+        "epochs": measures["epochs"],
+        "tasks": len(manifest.shards),
+        "bytes": measures["bytes"],
+        **_of_mixture(manifest),
+    }
+    return Outcome(
+        stdout=_printed(made, planned=planned),
+        parameters={"output": made.where, "fingerprint": manifest.fingerprint, "rows_out": ledger.rows_out},
+        metrics=metrics,
+        report=lambda: _report(manifest, root),
+        manifest=manifest.dump(),
+        metadata={"data": made.where, "fingerprint": manifest.fingerprint, "rows_out": ledger.rows_out},
+        reused=made.reused,
+        seconds=seconds,
+    )
+
+
+def _printed(made: Made, *, planned: bool) -> str:
+    """The analytics; of many tasks without the lines of each, unless they are to be the reference's."""
+    manifest, count = made.manifest, len(made.manifest.shards)
+    whole: str = manifest.data["analytics"]
+    if count <= MOST_TASKS or manifest.options["profile"] == "data_io":
+        return whole
+    stats = {name: Stats(**values) for name, values in manifest.data["stats"].items()}
+    context = manifest.options["context_size"]
+    text = markdown(stats, manifest.shards, "pairmill", context, _realised(manifest), by_task=False)
+    place = "report.md" if planned else f"{MANIFEST}, under data.analytics"
+    return f"{text}{count:,} tasks; each has its line in {storage.join(made.where, place)}\n"
+
+
+def _of_mixture(manifest: Manifest) -> dict[str, float]:
+    realised = _realised(manifest)
+    return {} if realised is None else realised.metrics()
+
+
+def _realised(manifest: Manifest) -> Realised | None:
+    if "mixture" not in manifest.data:
+        return None
+    from pairmill.mixture.realised import Realised
+
+    return Realised.load(manifest.data["mixture"])
+
+
+def _report(manifest: Manifest, root: str) -> Report:
+    """The report of the plan; where the line that it ends is at hand, with that in front of it."""
+    from pairmill.lineage.page import section_of
+    from pairmill.lineage.steps import find
+    from pairmill.stages.sample.report import report_of
+
+    report = report_of(manifest)
+    if root:
+        try:
+            steps = find(storage.normalise(root, "root"), manifest)
+        except PairmillError as error:  # the sample is whole, whatever became of the stages before it
+            log.event(f"{NAME}: no report of the line: {error}", level=logging.WARNING)
+        else:
+            report.sections = [*section_of(steps), *report.sections]
+    return report

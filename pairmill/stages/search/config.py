@@ -1,0 +1,129 @@
+"""Options of the search stage."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from functools import cached_property
+
+from pairmill.engine.options import RunConfig, option
+from pairmill.errors import UsageError
+from pairmill.formats import prefixes
+from pairmill.stages.evaluate import before
+from pairmill.stages.mix.config import MixConfig
+from pairmill.stages.mix.settings import MixSettings
+from pairmill.stages.search.settings import SearchSettings
+from pairmill.stages.train.settings import TrainSettings
+
+
+@dataclass(kw_only=True)
+class SearchConfig(RunConfig):
+    """Draw mixtures for small trainings; fit a law to what they lose, and find the mixture that loses least."""
+
+    tokenized_path: str = option(help="tokenized folder or URI", changes_bytes=False)
+    held_out: str = option(
+        "",
+        help="the held-out rows that proxies are evaluated on, to check before they are trained; empty = not checked",
+        changes_bytes=False,
+    )
+    rows: list[str] = option(
+        [],
+        help="the rows that were tokenized, joined by commas; only attributes beside them are read, for buckets",
+        changes_bytes=False,
+    )
+    mix_config: str = option(
+        MixSettings.FILE,
+        help="sources, budget and caps, as of mix; its method and weights are not read",
+        changes_bytes=False,  # the mixtures say it by content
+    )
+    search_config: str = option(
+        SearchSettings.FILE,
+        help="proxies and objective, as a YAML file; pairmill search settings prints it",
+        changes_bytes=False,
+    )
+    set: list[str] = option(
+        [], help="settings in place of the file's, as runs=24,objective.measure=loss", changes_bytes=False
+    )
+    runs: int = option(0, help="proxies; 0 = as search_config says", changes_bytes=False)
+    max_runs: int = option(0, help="refuse more proxies than this; 0 = any number", changes_bytes=False)
+    earlier: str = option(
+        "",
+        help="a finished search: sources that are as they were keep its shares among themselves, and only the others "
+        "are searched; empty = all are searched",
+        changes_bytes=False,
+    )
+    train_config: str = option(
+        "",
+        help="settings of every proxy, as a YAML file, to check before one is trained; empty = not checked",
+        changes_bytes=False,
+    )
+    train_set: list[str] = option([], help="settings in place of that file's", changes_bytes=False)
+    evaluate_config: str = option(
+        "", help="settings of every evaluation, to check with those of the proxies", changes_bytes=False
+    )
+    evaluate_set: list[str] = option([], help="settings in place of that file's", changes_bytes=False)
+    sampled: list[str] = option(
+        [], help="the plans that sample made of the proxies' mixtures, joined by commas", changes_bytes=False
+    )
+    evaluated: list[str] = option(
+        [],
+        help="what evaluate made of the proxies, in the order of sampled; empty = mixtures are drawn, and no law is "
+        "fitted",
+        changes_bytes=False,
+    )
+    measured: str = option("", help="what evaluate made of the optimum; empty = not measured", changes_bytes=False)
+    prefix_config_path: str = option(
+        prefixes.DEFAULT, help="the sampler's rules, of which long_context is read", changes_bytes=False
+    )
+    epochs: int = option(10, help="number of epochs of every mixture")
+    context_size: int = option(4097, help="longest row in tokens, one more than the trainer's context")
+    min_resp_length: int = option(2, help="shortest response in tokens, its end token included")
+    seed: int = option(0, help="seed of the sampler's draws")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.mix()
+        if len(self.sampled) != len(self.evaluated):
+            raise UsageError(
+                "the numbers of plans and of evaluations differ",
+                where="sampled, evaluated",
+                got=f"{len(self.sampled)} and {len(self.evaluated)}",
+                expected="both, one for each proxy",
+            )
+        if self.measured and not self.evaluated:
+            raise UsageError("no optimum without a law", where="measured", expected="sampled= and evaluated= too")
+
+    def mix(self) -> MixConfig:
+        """The same as options of mix, which counts sources."""
+        return MixConfig(
+            root=self.root,
+            verify=self.verify,
+            tokenized_path=self.tokenized_path,
+            rows=self.rows,
+            mix_config=self.mix_config,
+            prefix_config_path=self.prefix_config_path,
+            epochs=self.epochs,
+            context_size=self.context_size,
+            min_resp_length=self.min_resp_length,
+            seed=self.seed,
+        )
+
+    @cached_property
+    def settings(self) -> SearchSettings:
+        """What the file and ``set`` say; read once."""
+        found = SearchSettings.load(self.search_config, self.set)
+        return dataclasses.replace(found, runs=self.runs) if self.runs else found
+
+    @cached_property
+    def mix_settings(self) -> MixSettings:
+        """What mix_config says; read once."""
+        return MixSettings.load(self.mix_config)
+
+    @cached_property
+    def trainings(self) -> TrainSettings | None:
+        """The settings of the proxies, once those of their evaluations are checked too; None = they are not known."""
+        if not self.train_config:
+            return None
+        found = TrainSettings.load(self.train_config, self.train_set, by="train_set")
+        before.check(found, self.evaluate_config, self.evaluate_set)
+        return found

@@ -1,0 +1,393 @@
+"""The search stage: a tokenized folder → mixtures for proxies; what they lost → the mixture that loses least.
+
+It is started three times with the same options, and each time with more results: none, those of the proxies, and that
+of the optimum. Its one round counts rows and response tokens, as mix does; all else follows from sums and results.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import numpy as np
+
+from pairmill import storage
+from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
+from pairmill.engine.options import too_many
+from pairmill.engine.stage import Outputs, Rounds, Shard, ShardRecord, Stage, StagePlan
+from pairmill.engine.writer import Writer
+from pairmill.errors import UsageError
+from pairmill.formats.drawn_rows import DrawnRows, refuse_training_rows
+from pairmill.formats.source_names import source_of
+from pairmill.mixture.plan import BUCKETS, NAME, Mixture, identity
+from pairmill.mixture.planning import limits_of
+from pairmill.stages.mix.core import Found, counted_sources, discover, ledgers_of
+from pairmill.stages.mix.counting import Counting
+from pairmill.stages.mix.planned import Counted, mixture_of
+from pairmill.stages.mix.settings import MixSettings
+from pairmill.stages.search import draw, findings, lengths, results
+from pairmill.stages.search.config import SearchConfig
+from pairmill.stages.search.findings import Findings, Measured
+from pairmill.stages.search.law import least_runs
+from pairmill.stages.search.results import Evaluated, ProxyResults
+from pairmill.stages.search.settings import SearchSettings
+from pairmill.stages.search.space import Source, Space
+from pairmill.stages.train.settings import TrainSettings
+from pairmill.storage import join
+
+if TYPE_CHECKING:
+    from pairmill.report.model import Report
+
+OPTIMUM: Final = "optimum.json"
+"""The best mixture with the budget of a proxy, to be measured beside them; :data:`NAME` is the same with the whole."""
+RESULTS: Final = "search.json"
+
+
+def run_file(number: int) -> str:
+    """The mixture of a proxy."""
+    return f"run-{number:03}.json"
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What is drawn, once the sources are counted.
+
+    Attributes:
+        space: that is searched.
+        points: of the proxies, float64 [axes] each.
+        mixtures: of the proxies.
+        budget: of the whole training, and of a proxy, in response tokens.
+        cap: passes over a source that has none of its own.
+    """
+
+    space: Space
+    points: tuple[Any, ...]
+    mixtures: tuple[Mixture, ...]
+    budget: float
+    proxy_budget: float
+    cap: float | None
+    counted: Counted
+
+    def mixture(self, config: SearchConfig, found: Found, point: Any, budget: float) -> Mixture:
+        """The plan of a mixture."""
+        return _planned(config, found, self.counted, self.space.expand(point), budget, self.cap)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchPlan(StagePlan[Counting]):
+    """Args: found: what is counted; proxies: what was measured of them; optimum: and of the optimum; earlier: the data
+    of an earlier search; drawn, fitted: what follows, once the sources are counted."""
+
+    found: Found
+    proxies: ProxyResults | None
+    optimum: Evaluated | None
+    earlier: Mapping[str, Any] | None
+    drawn: Drawn | None = None
+    fitted: Findings | None = None
+    losses: Measured | None = None
+
+
+class Search(Stage[SearchConfig, SearchPlan]):
+    """Count; draw; and with results: fit, and find the optimum."""
+
+    name: ClassVar[str] = "search"
+    version: ClassVar[int] = 2
+    round_count: ClassVar[int] = 1
+    history: ClassVar[dict[int, str]] = {
+        2: "damage of records and files of shards could go unseen",
+    }
+    config = SearchConfig
+
+    def plan(self, config: SearchConfig) -> SearchPlan:
+        settings, mixing = config.settings, config.mix_settings
+        if mixing.phases:
+            raise UsageError(
+                "a search finds one mixture for the whole training",
+                where="mix_config phases",
+                got=f"{len(mixing.phases)} phases",
+                expected="none",
+                hint="search each phase with a mix_config of its own",
+            )
+        trainings = None if config.evaluated else config.trainings
+        if trainings is not None:
+            lengths.refuse_epochs(trainings, config.epochs)
+        found = discover(config.mix(), mixing)
+        refs = [InputRef("tokenized", found.inputs.tokenized), InputRef("long_rows", found.inputs.long_rows)]
+        if found.inputs.rows:
+            refs.append(InputRef("rows", found.inputs.rows))
+        earlier = None
+        if config.earlier:
+            manifest = results.earlier(config.earlier)
+            refs.append(InputRef("earlier", manifest.fingerprint))
+            earlier = manifest.data
+        if config.held_out:
+            refuse_training_rows(
+                DrawnRows.of_sample(config.held_out, "held_out", [config.root]),
+                [_every_row(config.tokenized_path, found)],
+                f"held_out={config.held_out}",
+            )
+            results.check_held_out(config.held_out, config.tokenized_path, _targets_of(found), settings.objective)
+        proxies = optimum = None
+        if config.evaluated:
+            proxies = ProxyResults.open(config.sampled, config.evaluated)
+            refs += [InputRef("evaluated", one.fingerprint) for one in proxies.evaluated]
+        if config.measured:
+            optimum = Evaluated.open(config.measured, "measured")
+            refs.append(InputRef("measured", optimum.fingerprint))
+        return SearchPlan(
+            inputs=refs,
+            rows_expected=found.rows,
+            build_context=lambda: found.counting,
+            says={"settings": settings.to_manifest(), "mix": _said(mixing), **_length_said(trainings)},
+            found=found,
+            proxies=proxies,
+            optimum=optimum,
+            earlier=earlier,
+        )
+
+    def rounds(
+        self, config: SearchConfig, plan: SearchPlan
+    ) -> Generator[Sequence[Shard[Counting]], list[ShardRecord], SearchPlan]:
+        records = yield list(plan.found.shards())
+        drawn = _drawn(config, plan, counted_sources(plan.found.grouping, records))
+        trainings = config.trainings
+        if trainings is not None and plan.proxies is None:
+            lengths.refuse_short(trainings, drawn.mixtures, plan.found, ledgers_of(records))
+        fitted = losses = None
+        if plan.proxies is not None:
+            digests = {
+                file.path.removeprefix(f"{BUCKETS}/").removesuffix(".npy"): file.sha256
+                for record in records
+                for file in record.files
+            }
+            known = [identity(one.dump(), _of(digests, one)) for one in drawn.mixtures]
+            losses = plan.proxies.measured(known, np.stack(drawn.points), config.settings.objective)
+            fitted = findings.find(losses, drawn.space, config.settings.objective.closeness)
+        return replace(plan, drawn=drawn, fitted=fitted, losses=losses, build_context=lambda: plan.context)
+
+    def parts(self, plan: SearchPlan, rounds: Rounds) -> dict[str, Ledger]:
+        """Those of the tasks."""
+        return ledgers_of(rounds[0])
+
+    def finish(self, config: SearchConfig, plan: SearchPlan, rounds: Rounds, out: Writer) -> dict[str, Any]:
+        super().finish(config, plan, rounds, out)  # the buckets of tasks, which the mixtures beside them need
+        drawn = plan.drawn
+        assert drawn is not None
+        for number, mixture in enumerate(drawn.mixtures):
+            out.write(run_file(number), mixture.dump())
+        space = drawn.space
+        data: dict[str, Any] = {
+            "measure": config.settings.objective.measure,
+            "budget": drawn.budget,
+            "proxy_budget": drawn.proxy_budget,
+            "epochs": config.epochs,
+            "sources": [
+                {
+                    "name": one.name,
+                    "tokens": one.tokens,
+                    "cap": one.limit / one.tokens if np.isfinite(one.limit) else None,
+                    "digest": one.digest,
+                }
+                for one in space.sources
+            ],
+            "axes": [
+                {"name": axis.name, "parts": dict(axis.parts), "natural": natural, "limit": limit}
+                for axis, natural, limit in zip(space.axes, space.natural, space.limits, strict=True)
+            ],
+            "earlier": plan.earlier is not None,
+            "runs": [space.expand(point) for point in drawn.points],
+            "fit": None,
+            "optimum": None,
+            "measured": None,
+        }
+        if plan.fitted is not None:
+            assert plan.losses is not None
+            point = plan.fitted.optimum.point
+            out.write(NAME, drawn.mixture(config, plan.found, point, drawn.budget).dump())
+            out.write(OPTIMUM, drawn.mixture(config, plan.found, point, drawn.proxy_budget).dump())
+            data["fit"] = _fit_said(plan.fitted, plan.losses)
+            data["optimum"] = _optimum_said(plan.fitted, drawn)
+        if plan.optimum is not None:
+            assert plan.proxies is not None
+            data["measured"] = plan.proxies.beside(plan.optimum, config.settings.objective.measure)
+        out.write(RESULTS, json.dumps(data, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n")
+        return data
+
+    def outputs(self, config: SearchConfig, manifest: Manifest, folder: str) -> Outputs:
+        made, data = super().outputs(config, manifest, folder), manifest.data
+        if not data:
+            return made
+        runs = [{"mixture": join(folder, run_file(number))} for number in range(len(data["runs"]))]
+        optimum = join(folder, OPTIMUM) if data["optimum"] else ""
+        return replace(made, parameters={"mixtures": runs, "optimum": optimum})
+
+    def metrics(self, manifest: Manifest) -> dict[str, float]:
+        data = manifest.data
+        found: dict[str, float] = {"runs": len(data["runs"]), "axes": len(data["axes"])}
+        if data["fit"]:
+            agreement = data["fit"]["objective"]["agreement"]
+            found |= {name: round(agreement[name], 6) for name in ("pearson", "error") if agreement[name] is not None}
+            found["predicted"] = round(data["optimum"]["objective"], 6)
+        if data["measured"]:
+            found["measured"] = round(results.objective(data["measured"], data["fit"]["weights"]), 6)
+        return found
+
+    def report(self, manifest: Manifest) -> Report:
+        from pairmill.stages.search.report import report_of
+
+        return report_of(manifest)
+
+
+def _said(settings: MixSettings) -> dict[str, Any]:
+    """What of mix's settings is read: not how mix itself would share the budget out."""
+    said = settings.to_manifest()
+    for name in ("method", "exponent", "temperature", "weights", "phases", "allow_unfilled"):
+        del said[name]
+    return said
+
+
+def _every_row(tokenized: str, found: Found) -> DrawnRows:
+    uri = storage.normalise(tokenized, "tokenized_path")
+    names = [one.task.name for one in found.tasks]
+    return DrawnRows.of_tokenized(uri, "tokenized_path", found.inputs.tokenized, dict.fromkeys(names, 1))
+
+
+def _length_said(trainings: TrainSettings | None) -> dict[str, Any]:
+    """What the mixtures are compared with: others are compared again, although they are the same mixtures."""
+    if trainings is None:
+        return {}
+    asked = trainings.training
+    return {"proxies": {"steps": asked.steps, "tokens": asked.tokens, "batch": trainings.batch.tokens}}
+
+
+def _targets_of(found: Found) -> dict[str, set[str]]:
+    """By source, the names that its held-out rows have."""
+    grouping = found.grouping
+    made = {name: {source_of(task) for task in tasks} for name, tasks in grouping.sources.items()}
+    if grouping.bucketed:
+        made["buckets"] = {source_of(task) for task in grouping.bucketed}
+    return made
+
+
+def _of(digests: Mapping[str, str], mixture: Mixture) -> dict[str, str]:
+    return {task: digests[task] for task, bucket in mixture.tasks if bucket is not None}
+
+
+def _cap(mixing: MixSettings, settings: SearchSettings) -> float | None:
+    recipes = mixing.recipes()
+    cap = recipes[0].max_epochs if recipes else mixing.max_epochs
+    return settings.max_epochs if cap is None else cap
+
+
+def _drawn(config: SearchConfig, plan: SearchPlan, counted: Counted) -> Drawn:
+    settings, mixing = config.settings, config.mix_settings
+    counts = {source.name: source.response_tokens for source in counted.sources}
+    cap = _cap(mixing, settings)
+    caps = {name: value for name, value in mixing.caps.items() if name in counts}
+    limits = limits_of(counts, cap, caps)
+    budget = float(mixing.budget) if mixing.budget is not None else _one_pass(counts, limits)
+    proxy_budget = budget if settings.proxy_budget is None else float(settings.proxy_budget)
+    if proxy_budget > budget:
+        raise UsageError(
+            "a proxy would see more than the training",
+            where="search_config proxy_budget",
+            got=f"{proxy_budget:,.0f}",
+            expected=f"at most {budget:,.0f}, the budget of mix_config",
+        )
+    identities = _identities(plan.found, counted)
+    sources = [Source(name, count, limits.get(name, np.inf), identities[name]) for name, count in counts.items()]
+    kept = {} if plan.earlier is None else results.kept(plan.earlier, sources, settings.again)
+    space = Space.of(sources, budget, kept)
+    count, least = settings.count(len(space.axes)), least_runs(len(space.axes))
+    if 0 < config.max_runs < count:
+        raise too_many(count, config.max_runs, "runs")
+    if count < least:
+        raise UsageError(
+            "too few runs for the shares that are searched",
+            where="search_config runs",
+            got=f"{count} runs for {len(space.axes)} shares",
+            expected=f"at least {least}; {SearchSettings().count(len(space.axes))} are a good number",
+        )
+    points = draw.mixtures(settings.draw.draw(), space.natural, space.limits, count)
+    mixtures = [_planned(config, plan.found, counted, space.expand(point), proxy_budget, cap) for point in points]
+    return Drawn(space, tuple(points), tuple(mixtures), budget, proxy_budget, cap, counted)
+
+
+def _one_pass(counts: Mapping[str, int], limits: Mapping[str, float]) -> float:
+    return float(sum(min(limits.get(name, np.inf), count) for name, count in counts.items()))
+
+
+def _identities(found: Found, counted: Counted) -> dict[str, str]:
+    """Of each source, what its rows and counts follow from."""
+    options = asdict(found.counting.options)
+    of_task = {one.task.name: one.identify() for one in found.tasks}
+    return {
+        source.name: content_key(
+            "search source",
+            options,
+            [[task.task, task.bucket, task.rows, task.response_tokens, of_task[task.task]] for task in source.tasks],
+        )[:16]
+        for source in counted.sources
+    }
+
+
+def _planned(
+    config: SearchConfig, found: Found, counted: Counted, shares: Mapping[str, float], budget: float, cap: float | None
+) -> Mixture:
+    mixing = config.mix_settings
+    settings = MixSettings(
+        method="weights",
+        budget=budget,
+        weights=dict(shares),
+        max_epochs=cap,
+        caps=mixing.caps,
+        within=mixing.within,
+        sources=mixing.sources,
+        others=mixing.others,
+        buckets=mixing.buckets,
+    )
+    return mixture_of(settings, config, counted, found.inputs, found.where)
+
+
+def _fit_said(fitted: Findings, losses: Measured) -> dict[str, Any]:
+    """The laws, and how well each predicts the runs left out of its fit: for the report and search.json."""
+
+    def one(truth: Any, left_out: Any) -> dict[str, Any]:
+        agreement = findings.agreement(truth, left_out)
+        return {"measured": truth.tolist(), "left_out": left_out.tolist(), "agreement": agreement}
+
+    targets = {
+        name: {
+            "floor": fitted.laws[name].floor,
+            "slopes": fitted.laws[name].slopes.tolist(),
+            **one(losses.losses[name], fitted.left_out[name]),
+        }
+        for name in losses.losses
+    }
+    whole = one(fitted.objective(losses.losses), fitted.objective(fitted.left_out))
+    return {"weights": dict(fitted.weights), "targets": targets, "objective": whole}
+
+
+def _optimum_said(fitted: Findings, drawn: Drawn) -> dict[str, Any]:
+    point = fitted.optimum.point
+    shares = drawn.space.expand(point)
+    predicted = fitted.predicted(point)
+    slope = fitted.slope(point)
+    return {
+        "shares": shares,
+        "passes": {one.name: shares[one.name] * drawn.budget / one.tokens for one in drawn.space.sources},
+        "at_limit": [
+            axis.name
+            for axis, share, limit in zip(drawn.space.axes, point.tolist(), drawn.space.limits, strict=True)
+            if limit < 1 and share >= limit - 2e-6
+        ],
+        "predicted": predicted,
+        "objective": float(fitted.objective(predicted)),
+        "sensitivities": {
+            axis.name: value
+            for axis, value in zip(drawn.space.axes, findings.sensitivities(slope, point).tolist(), strict=True)
+        },
+        "gap": fitted.optimum.gap,
+    }

@@ -1,0 +1,49 @@
+"""Options of the select stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from pairmill.engine.options import StageConfig, option
+from pairmill.errors import UsageError
+from pairmill.stages.select.settings import DEFAULT, Settings
+
+
+@dataclass(kw_only=True)
+class SelectConfig(StageConfig):
+    """Choose the rows worth training on, by target texts, by attributes, or by both."""
+
+    rows: list[str] = option(
+        [], help="folders or URIs of rows (.jsonl, .parquet), joined by commas", changes_bytes=False
+    )
+    select_config: str = option(
+        DEFAULT,
+        help="which rows are chosen, as a YAML file; the shipped one has every setting and a comment on each",
+        changes_bytes=False,  # the plan says it by content
+    )
+    seed: int = option(0, help="of all draws: another seed draws other rows")
+    tokenized: str = option(
+        "", help="tokenized folder that a later stage passes on: there is nothing to select", changes_bytes=False
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.rows and not self.tokenized:
+            raise UsageError("required option missing", where="rows", expected="rows=…")
+        if not 0 <= self.seed < 1 << 64:
+            raise UsageError("out of range", where="seed", got=str(self.seed), expected="0 to 2**64 - 1")
+
+    @cached_property
+    def settings(self) -> Settings:
+        """What the file says; read once."""
+        return Settings.load(self.select_config)
+
+    @property
+    def is_off(self) -> bool:
+        """Whether all rows are passed on."""
+        return self.profile == "data_io" or self.settings.method == "off"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "settings"}

@@ -1,0 +1,224 @@
+"""Counts of blocks: words and n-grams of raw and target rows by bucket, and moments of attributes by group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pairmill import _native
+from pairmill.engine.content import Content, whole
+from pairmill.engine.manifest import Ledger
+from pairmill.engine.stage import Shard, ShardResult
+from pairmill.engine.writer import Writer
+from pairmill.errors import InputError
+from pairmill.formats import jsonstream, rows
+from pairmill.formats.row_files import ORIGIN
+from pairmill.stages.select import arrays, attributes
+from pairmill.stages.select.attributes import AttributeQuery
+from pairmill.stages.select.inputs import Block, Slice
+from pairmill.stages.select.moments import Moments
+from pairmill.stages.select.settings import DsirSettings, Settings
+
+COUNTS: Final = "counts.npy"
+MOMENTS: Final = "moments.json"
+_TEXTS: Final = 1 << 20
+
+
+@dataclass(frozen=True)
+class Features:
+    """How texts become buckets.
+
+    Args:
+        fields: whose features are added up.
+        ngrams: longest n-gram.
+        buckets: how many.
+        hash: of a feature.
+        unicode: version of the tables that texts are split by.
+    """
+
+    fields: tuple[str, ...]
+    ngrams: int
+    buckets: int
+    hash: str
+    unicode: str
+
+    @classmethod
+    def from_settings(cls, settings: DsirSettings) -> Features:
+        """Take them from the settings."""
+        unicode = _native.curate_unicode()
+        return cls(tuple(settings.fields), settings.ngrams, settings.buckets, settings.hash, unicode)
+
+    def count(
+        self, columns: Mapping[str, pa.Array], counts: NDArray[np.int64], which: NDArray[np.bool_] | None = None
+    ) -> int:
+        """Add how often each bucket occurs to ``counts`` int64 [buckets]; return how many features there are."""
+        texts = [columns[name] for name in self.fields]
+        return _native.select_count(texts, counts, self.ngrams, self.hash, which)  # type: ignore[arg-type]
+
+
+@dataclass
+class Fitted:
+    """The data of a record of FitRows or FitTarget.
+
+    Args:
+        rows: of the block.
+        fitted: rows whose features were counted.
+        features: of the counted rows.
+    """
+
+    rows: int = 0
+    fitted: int = 0
+    features: int = 0
+
+
+@dataclass(frozen=True)
+class FitRows(Shard[object], reads=()):
+    """Counts the buckets of a block's rows, and adds up the attributes of its candidates.
+
+    Args:
+        features: None = no text is read.
+        share: of the rows that are counted.
+        query: attributes that are read.
+        method: decides which rows are counted and which are candidates.
+        seed: of the draw of rows that are counted.
+    """
+
+    block: Block
+    features: Features | None
+    share: float
+    query: AttributeQuery
+    method: str
+    seed: int
+
+    @classmethod
+    def from_settings(cls, block: Block, settings: Settings, query: AttributeQuery, seed: int) -> FitRows:
+        """Make the shard of a block; what it does not use has one value, so that equal shards have equal keys."""
+        features = Features.from_settings(settings.dsir) if settings.uses_weights else None
+        share = settings.dsir.fit_share if features is not None else 1.0
+        block = block.keep(query.operations | ({ORIGIN} if share < 1 else set()))
+        method = settings.method if query.names else ""
+        seed = seed if share < 1 else 0
+        return cls(block, features, share, query, method, seed, name=f"fit {block.name}", size=block.size)
+
+    def random_access(self) -> dict[str, Content]:
+        return self.block.random_access()
+
+    def run(self, context: object, out: Writer) -> ShardResult:
+        data = Fitted()
+        own = self.method == "target_by_attribute"
+        counts = np.zeros((2 if own else 1, self.features.buckets if self.features is not None else 0), np.int64)
+        moments: list[Moments] = []
+        for part in self.block.slices:
+            count, values = 0, None
+            if self.query.names or self.share < 1 or self.features is None:
+                count = part.count()
+                values = attributes.read(self.query, part, count)
+            if self.features is not None:
+                count = self._count_features(part, self.features, values, counts, data)
+            values = values or attributes.read(self.query, part, count)
+            within = values.passes if only_within(self.method) else np.ones(count, np.bool_)
+            moments.append(Moments.from_values(values.values, values.groups, values.names, within))
+            data.rows += count
+        if self.features is not None:
+            arrays.save(out, COUNTS, counts)
+        with out.create(MOMENTS, scratch=True) as local:
+            local.write_bytes(Moments.merge(moments).dump())
+        return ShardResult(Ledger(), asdict(data))
+
+    def _count_features(
+        self,
+        part: Slice,
+        features: Features,
+        values: attributes.AttributeValues | None,
+        counts: NDArray[np.int64],
+        data: Fitted,
+    ) -> int:
+        """Count the features of a slice; return its rows."""
+        which: NDArray[np.bool_] | None = None
+        if values is not None:
+            count = len(values.passes)
+            which = values.passes if self.method == "filter_then_dsir" else np.ones(count, np.bool_)
+            if self.share < 1:
+                draws = _native.select_draws(part.task.name, part.ordinals(count), self.seed, "fit")
+                which = which & (draws < self.share)
+        start = 0
+        for batch in part.batches(features.fields):
+            columns = {name: getattr(batch, name) for name in features.fields}
+            stop = start + len(batch)
+            mine = which[start:stop] if which is not None else None
+            data.features += features.count(columns, counts[0], mine)
+            data.fitted += len(batch) if mine is None else int(mine.sum())
+            if len(counts) > 1:
+                assert values is not None
+                features.count(columns, counts[1], values.passes[start:stop])
+            start = stop
+        return start
+
+
+def only_within(method: str) -> bool:
+    """Return whether only rows within ``attributes.where`` are candidates."""
+    return method in ("attributes", "hybrid", "filter_then_dsir")
+
+
+@dataclass(frozen=True)
+class FitTarget(Shard[object], reads=()):
+    """Counts the buckets of a target's rows; they need only the fields that count, and may have others."""
+
+    block: Block
+    features: Features
+
+    def random_access(self) -> dict[str, Content]:
+        return self.block.random_access()
+
+    def run(self, context: object, out: Writer) -> ShardResult:
+        data = Fitted()
+        counts = np.zeros((1, self.features.buckets), np.int64)
+        for part in self.block.slices:
+            for columns in _read_texts(part, self.features.fields):
+                data.features += self.features.count(columns, counts[0])
+                data.rows += len(columns[self.features.fields[0]])
+        data.fitted = data.rows
+        arrays.save(out, COUNTS, counts)
+        return ShardResult(Ledger(), asdict(data))
+
+
+def _read_texts(part: Slice, fields: Sequence[str]) -> Iterator[dict[str, pa.Array]]:
+    """Yield these columns of rows that may lack others."""
+    file = part.part
+    if file.uri.endswith(".parquet"):
+        with rows.open_parquet(file.uri, file.content) as parquet:
+            names = parquet.schema_arrow.names
+            for name in fields:
+                if name not in names:
+                    raise InputError(f"column {name!r} is missing", where=file.uri, got=", ".join(names))
+            groups = None if file.stop is None else range(file.start, file.stop)
+            for batch in rows.parquet_batches(file.uri, parquet, list(fields), groups, longest=file.longest):
+                for name in fields:
+                    if batch.column(name).null_count:
+                        raise InputError(f"{name} is null", where=file.uri, expected="text")
+                yield {name: batch.column(name).cast(pa.large_string()) for name in fields}
+        return
+    held: dict[str, list[str]] = {name: [] for name in fields}
+    size = 0
+    with whole(file.uri, file.content) as opened:
+        for number, item in enumerate(jsonstream.objects(file.uri, longest=file.longest, file=opened), 1):
+            where = f"{file.uri} row {number}"
+            if not isinstance(item, jsonstream.Pairs):
+                raise InputError("not a JSON object", where=where, got=type(item).__name__, expected=", ".join(fields))
+            values: dict[str, Any] = dict(item)
+            for name in fields:
+                if not isinstance(values.get(name), str):
+                    got = "nothing" if name not in values else type(values[name]).__name__
+                    raise InputError(f"{name} is not text", where=where, got=got, expected="a string")
+                held[name].append(values[name])
+                size += len(values[name])
+            if size >= _TEXTS:
+                yield {name: pa.array(texts, pa.large_string()) for name, texts in held.items()}
+                held, size = {name: [] for name in fields}, 0
+    if held[fields[0]]:
+        yield {name: pa.array(texts, pa.large_string()) for name, texts in held.items()}

@@ -1,0 +1,116 @@
+"""Columns of a user's own beside rows: a folder of ``<task>.parquet``, or one file with the columns task and ordinal.
+
+A column ``ordinal`` names rows by the number that they had in the file that curate was given, or have in theirs; rows
+that it does not name have null. Without that column, the rows are those of the task, in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pairmill.engine import inputs
+from pairmill.engine.inputs import InputFile
+from pairmill.errors import InputError
+from pairmill.formats.row_files import RowFile
+from pairmill.formats.rows import BATCH_ROWS, open_parquet, parquet_batches
+from pairmill.stages.select.columns import column_slices, joined, no_column
+from pairmill.stages.select.inputs import Rows, Slice
+
+SIDECAR: Final = "sidecar"
+_ENDING: Final = ".parquet"
+KEYS: Final = ("task", "ordinal")
+
+
+def sidecars(uri: str, rows: Rows) -> Rows:
+    """The rows, each training task with its file of a sidecar.
+
+    Raises:
+        InputError: nothing is there, or a task has no file.
+    """
+    found = inputs.discover([uri], ("parquet",), SIDECAR, verify=False)
+    files = {file.task.removesuffix(_ENDING): file for file in found.files}
+    single = found.files[0] if len(found.files) == 1 and _has_tasks(found.files[0]) else None
+    new: dict[str, RowFile] = {}
+    for task in rows.training:
+        file = single or files.get(task.name)
+        if file is None:
+            raise InputError(
+                "no file of the sidecar for a task",
+                where=f"sidecar={uri}",
+                got=", ".join(sorted(files)[:5]),
+                expected=f"{task.name}{_ENDING}",
+                hint="a file is named after its task; a single file for all tasks has the columns task and ordinal",
+            )
+        new[task.name] = replace(task, beside={**task.beside, SIDECAR: file})
+    blocks = [
+        replace(block, slices=tuple(replace(one, task=new[one.task.name]) for one in block.slices))
+        for block in rows.blocks
+    ]
+    return Rows([new.get(task.name, task) for task in rows.tasks], blocks, rows.found)
+
+
+def read_columns(part: Slice, columns: Sequence[str], ordinals: NDArray[np.int64]) -> list[pa.Array]:
+    """Read columns of a task's sidecar for the rows of a slice.
+
+    Args:
+        part: the slice.
+        columns: by name.
+        ordinals: of its rows, as above, ascending.
+
+    Raises:
+        InputError: a column is absent, a row is named twice, or a file without ordinals has other rows.
+    """
+    file = part.task.beside[SIDECAR]
+    with open_parquet(file.uri, file.content) as parquet:
+        names = parquet.schema_arrow.names
+        for name in columns:
+            if name not in names:
+                raise no_column(file.uri, name, names)
+        if "ordinal" not in names:
+            whole = part.part.stop is None
+            return column_slices(file.uri, file.content, columns, part.part.first, len(ordinals), whole=whole)
+        table = _read_near(parquet, file.uri, part.task.name, columns, ordinals)
+    return _match(table, columns, ordinals, file.uri, part.task.name)
+
+
+def _read_near(parquet: Any, uri: str, task: str, columns: Sequence[str], ordinals: NDArray[np.int64]) -> pa.Table:
+    """Read the rows of a sidecar that may be rows of the slice."""
+    keys = [name for name in KEYS if name in parquet.schema_arrow.names]
+    held: list[pa.RecordBatch] = []
+    least, most = (int(ordinals[0]), int(ordinals[-1])) if len(ordinals) else (0, -1)
+    for batch in parquet_batches(uri, parquet, [*keys, *columns], None, BATCH_ROWS):
+        ordinal = batch.column("ordinal")
+        mask = pc.and_(pc.greater_equal(ordinal, least), pc.less_equal(ordinal, most))
+        if "task" in keys:
+            mask = pc.and_(mask, pc.equal(batch.column("task").cast(pa.string()), task))
+        held.append(batch.filter(mask))
+    return pa.Table.from_batches(held, held[0].schema if held else parquet.schema_arrow.remove_metadata())
+
+
+def _match(table: pa.Table, columns: Sequence[str], ordinals: NDArray[np.int64], uri: str, task: str) -> list[pa.Array]:
+    """Put rows of a sidecar in the order of the slice's rows; a row that it does not name has nulls."""
+    given = joined(table["ordinal"]).cast(pa.int64()).to_numpy(zero_copy_only=False)
+    order = np.argsort(given, kind="stable")
+    given = given[order]
+    twice = np.flatnonzero(given[1:] == given[:-1])
+    if len(twice):
+        raise InputError(
+            "a row is named twice", where=uri, got=f"{task}:{given[twice[0]]}", expected="each row at most once"
+        )
+    at = np.minimum(np.searchsorted(given, ordinals), max(len(given) - 1, 0))
+    # That no row of a slice is named says nothing: where slices begin must not decide.
+    absent = given[at] != ordinals if len(given) else np.ones(len(ordinals), np.bool_)
+    place = pa.array(order[at] if len(given) else at, mask=absent)
+    return [joined(table[name]).take(place) for name in columns]
+
+
+def _has_tasks(file: InputFile) -> bool:
+    with open_parquet(file.uri, file.content) as parquet:
+        return all(name in parquet.schema_arrow.names for name in KEYS)

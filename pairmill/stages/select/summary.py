@@ -1,0 +1,208 @@
+"""What the manifest says of a choice: counts by source and group, lengths, divergences, and the best and worst rows."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from pairmill import storage
+from pairmill.engine.inputs import InputFile
+from pairmill.engine.keys import unkeyed
+from pairmill.engine.manifest import Ledger
+from pairmill.engine.stage import Shard, ShardRecord, ShardResult
+from pairmill.engine.writer import Writer
+from pairmill.formats import some_rows
+from pairmill.formats.row_files import RowFile
+from pairmill.stages.select.choose import Chosen, GroupCounts
+from pairmill.stages.select.divergence import compare
+from pairmill.stages.select.lengths import Lengths
+from pairmill.stages.select.model import Model, load_moments
+from pairmill.stages.select.rankings import Budget, Ranking
+from pairmill.stages.select.score import Scored
+from pairmill.stages.select.settings import Settings
+from pairmill.stages.select.write import Written
+
+TEXTS: Final = "texts.json"
+_SHOWN: Final = 2000
+"""Characters of a text that the report shows."""
+_GROUPS: Final = 1000
+"""Groups that the manifest lists, the largest first."""
+
+
+@dataclass(frozen=True)
+class SelectionRecords:
+    """Records of all rounds.
+
+    Args:
+        model: of AddUp.
+        scored: of ScoreRows, by block.
+        chosen: of Choose.
+        texts: of ReadTexts.
+        counted: of CountChosen, by block; none without log weights.
+        written: of WriteRows, by task: one, or that of each part.
+        joined: of JoinParts.
+    """
+
+    model: ShardRecord
+    scored: Sequence[ShardRecord]
+    chosen: ShardRecord
+    texts: ShardRecord
+    counted: Sequence[ShardRecord]
+    written: Sequence[Sequence[ShardRecord]]
+    joined: Sequence[ShardRecord]
+
+
+@dataclass(frozen=True)
+class ReadTexts(Shard[object], reads=()):
+    """Reads the texts of the best and worst rows.
+
+    Args:
+        files: that they are in, by task.
+        rows: task and number of each row.
+        longest: bytes of the longest row.
+    """
+
+    work = "write the report"
+
+    files: Mapping[str, InputFile]
+    rows: tuple[tuple[str, int], ...]
+    longest: int = field(metadata=unkeyed("a longer row fails the shard"))
+
+    def run(self, context: object, out: Writer) -> ShardResult:
+        texts: dict[tuple[str, int], list[str]] = {}
+        for task, file in sorted(self.files.items()):
+            numbers = [number for name, number in self.rows if name == task]
+            for number, row in some_rows.read(file.uri, numbers, file.content, self.longest).items():
+                texts[task, number] = [(row.instruction or "")[:_SHOWN], (row.response or "")[:_SHOWN]]
+        with out.create(TEXTS, scratch=True) as local:
+            shown = [[*row, *texts[row]] for row in self.rows]
+            local.write_text(json.dumps(shown, separators=(",", ":"), ensure_ascii=False), encoding="utf-8")
+        return ShardResult(Ledger())
+
+
+def locate_extremes(
+    chosen: ShardRecord, scored: Sequence[ShardRecord]
+) -> list[dict[str, list[tuple[float, str, int]]]]:
+    """Return the best and worst rows of each ranking: value, task, and number in its file."""
+    slices = [part for record in scored for part in record.read(Scored).slices]
+    starts = [0]
+    for _, _, count in slices:
+        starts.append(starts[-1] + count)
+
+    def locate(value: float, place: int) -> tuple[float, str, int]:
+        at = bisect_right(starts, place) - 1
+        task, first, _ = slices[at]
+        return value, task, first + place - starts[at]
+
+    extremes = chosen.read(Chosen).extremes
+    return [{end: [locate(*row) for row in rows] for end, rows in ranking.items()} for ranking in extremes]
+
+
+def summarise(
+    tasks: Sequence[RowFile], rankings: Sequence[Ranking], settings: Settings, records: SelectionRecords
+) -> dict[str, Any]:
+    """Make the manifest's data.
+
+    Args:
+        tasks: with held-out ones.
+        rankings: in the order in which they took rows.
+        settings: of the stage.
+        records: of all rounds.
+    """
+    chosen, model = records.chosen.read(Chosen), records.model.read(Model)
+    sources: dict[str, dict[str, Any]] = {}
+    before, after = Lengths(), Lengths()
+    for task, parts in zip(tasks, records.written, strict=True):
+        for record in parts if not task.held_out else ():
+            data = record.read(Written)
+            mine = {end: Lengths(**data.lengths[end]) for end in ("before", "after")}
+            before.join(mine["before"])
+            after.join(mine["after"])
+            source = sources.setdefault(task.source, {"rows": 0, "chosen": 0, "characters": 0, "characters_chosen": 0})
+            source["rows"] += data.rows
+            source["chosen"] += data.chosen
+            source["characters"] += mine["before"].response
+            source["characters_chosen"] += mine["after"].response
+    names = [ranking.name for ranking in rankings]
+    # A hybrid has the divergences of its target.
+    targets = [target.name for target in settings.dsir.targets] if settings.method == "hybrid" else names
+    return {
+        "settings": settings.to_manifest(),
+        "method": settings.method,
+        "mode": settings.mode,
+        "budget": {
+            "unit": "response_tokens" if settings.tokens is not None else "rows",
+            "asked": Budget.from_settings(settings, model.candidates).amount,
+            "taken": chosen.spent,
+        },
+        "rows": model.rows,
+        "candidates": model.candidates,
+        "chosen": sum(chosen.rows),
+        "outside": chosen.outside,
+        "rankings": [
+            {"name": ranking.name, "share": ranking.share, "rows": count, "tokens": tokens}
+            for ranking, count, tokens in zip(rankings, chosen.rows, chosen.tokens, strict=True)
+        ],
+        "groups": _summarise_groups(records, settings),
+        "divergences": compare(targets, records.model, records.counted) if records.counted else {},
+        "sources": dict(sorted(sources.items())),
+        "lengths": {"before": asdict(before), "after": asdict(after)},
+        "samples": dict(zip(names, _show_extremes(records), strict=True)),
+    }
+
+
+def _show_extremes(records: SelectionRecords) -> list[dict[str, list[dict[str, Any]]]]:
+    uri = records.texts.uri(TEXTS)
+    texts = {(task, number): some for task, number, *some in json.loads(storage.store_for(uri).read(uri))}
+    fields = ("value", "task", "ordinal", "instruction", "response")
+
+    def show(value: float, task: str, number: int) -> dict[str, Any]:
+        return dict(zip(fields, (value, task, number, *texts[task, number]), strict=True))
+
+    extremes = locate_extremes(records.chosen, records.scored)
+    return [{end: [show(*row) for row in rows] for end, rows in ranking.items()} for ranking in extremes]
+
+
+def _summarise_groups(records: SelectionRecords, settings: Settings) -> dict[str, Any]:
+    """List the largest groups: candidates, part of the budget by the rule alone, quota, taken; count them all."""
+    if settings.attributes.group_by is None or not settings.uses_score:
+        return {}
+    groups, taken = load_moments(records.model), GroupCounts.from_record(records.chosen)
+    by_tokens = settings.tokens is not None
+    rows: list[dict[str, Any]] = [
+        {
+            "group": name,
+            "candidates": int(groups.rows[at]),
+            "asked": taken.asked[at],
+            "quota": taken.quotas[at],
+            "taken": (taken.tokens if by_tokens else taken.rows)[at],
+            "rows": taken.rows[at],
+        }
+        for at, name in enumerate(groups.names)
+    ]
+    rows.sort(key=lambda row: (-row["candidates"], row["group"]))
+    short = [row for row in rows if row["asked"] > row["quota"] + 1]
+    return {
+        "by": settings.attributes.group_by,
+        "number": len(rows),
+        "short": len(short),
+        "redistributed": sum(row["asked"] - row["quota"] for row in short),
+        "groups": rows[:_GROUPS],
+    }
+
+
+def metrics_of(data: Mapping[str, Any]) -> dict[str, float]:
+    """Return numbers that Kubeflow compares between runs."""
+    metrics = {"candidates": data["candidates"], "chosen": data["chosen"]}
+    if data["rows"]:
+        metrics["chosen_fraction"] = round(data["chosen"] / data["rows"], 6)
+    for name, compared in data["divergences"].items():
+        metrics[f"kl_reduction_{name}"] = round(compared["reduction"], 9)
+    for end in ("before", "after"):
+        lengths = data["lengths"][end]
+        if lengths["rows"]:
+            metrics[f"mean_response_characters_{end}"] = round(lengths["response"] / lengths["rows"], 3)
+    return metrics

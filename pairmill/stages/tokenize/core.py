@@ -1,0 +1,218 @@
+"""The tokenize stage: rows → token arrays, one folder per row file.
+
+A file is one shard, whose arrays are those of its task. A large Parquet file is cut between row groups into several,
+and a second round of shards puts their arrays together (:mod:`pairmill.stages.tokenize.merge`). Token files of other
+programs are tasks too (:mod:`pairmill.stages.tokenize.token_inputs`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from pairmill.engine import inputs
+from pairmill.engine.inputs import HELD_OUT
+from pairmill.engine.manifest import InputRef, Manifest, content_key
+from pairmill.engine.stage import GivenResult, Rounds, Shard, ShardRecord, Stage, StagePlan
+from pairmill.engine.writer import Writer
+from pairmill.errors import InputError
+from pairmill.formats import row_files, tokens, window_files
+from pairmill.formats.given import tokenized_at
+from pairmill.formats.slices import Slicing
+from pairmill.formats.tokenizer_file import NAME, locate, read
+from pairmill.log import event
+from pairmill.report.model import Report
+from pairmill.stages.tokenize import control_tokens, token_inputs
+from pairmill.stages.tokenize.config import NONE, TokenizeConfig
+from pairmill.stages.tokenize.encode import EncodeRows, Vocabulary
+from pairmill.stages.tokenize.merge import MergeArrays
+from pairmill.stages.tokenize.report import report_of, sums_of
+from pairmill.stages.tokenize.token_inputs import TakeTokens
+
+# A slice is enough work to be worth a shard and a copy, and little enough that sixteen cores share half a gigabyte.
+# A smaller file than open_from would be texts compressed to an eighth.
+SLICING = Slicing(32 << 20, open_from=8 << 20, cut_from=64 << 20)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizePlan(StagePlan[Vocabulary]):
+    """Args: shards: those of the first round, by task; config: the options, with the tags that the rows bring."""
+
+    shards: dict[str, list[EncodeRows] | list[TakeTokens]]
+    config: TokenizeConfig
+
+    def pieces(self) -> dict[str, list[str]]:
+        """The names of the shards of each task that is made of several, in order."""
+        return {task: [shard.name for shard in shards] for task, shards in self.shards.items() if len(shards) > 1}
+
+
+class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
+    """Round 1 encodes row files, large ones in pieces; round 2 puts the arrays of pieces together."""
+
+    name: ClassVar[str] = "tokenize"
+    version: ClassVar[int] = 4
+    round_count: ClassVar[int] = 2
+    history: ClassVar[dict[int, str]] = {
+        2: "tokens could be those of a row file that changed while it was read",
+        3: "the bytes of each response are kept",
+        4: "damage of records and files of shards could go unseen",
+    }
+    config = TokenizeConfig
+
+    def given(self, config: TokenizeConfig) -> GivenResult | None:
+        if not config.tokenized:
+            return None
+        found = tokenized_at(config.tokenized, "tokenized")
+        return GivenResult("tokenized", found.uris, found.files, found.size, found.rows)
+
+    def plan(self, config: TokenizeConfig) -> TokenizePlan:
+        uri = locate(config.tokenizer, config.root)
+        data = read(uri)
+        digest = hashlib.sha256(data).hexdigest()
+        found = row_files.discover(config.rows, "rows", verify=config.verify, held_out=True)
+        own = found.conditions
+        if own and config.conditions == [NONE]:
+            said = (
+                f"tokenize: tags get no token, {', '.join(own)} neither; name all tags with conditions=, if they should"
+            )
+            event(said, level=logging.WARNING)
+        control_tokens.refuse_written(found.written, data, uri)
+        given, config = config, config.with_conditions({name: tag.token for name, tag in own.items()})
+        windows = config.window_options()
+        other = token_inputs.discover(config.tokens, verify=config.verify)
+        refs = [*found.refs, *other.refs, InputRef("tokenizer", digest[:16])]
+        if config.profile == "data_io":
+            # The reference copies the path it was given into tokenizer_info.json, so here the path changes bytes.
+            refs.append(InputRef("tokenizer_path", content_key(config.tokenizer)[:16]))
+        taken = token_inputs.shards_of(other, digest, SLICING, config)
+        _refuse_one_name(found.files, other.files)
+        return TokenizePlan(
+            inputs=refs,
+            rows_expected=found.rows,
+            build_context=lambda: Vocabulary.of(config, uri, data, own),
+            shards={**{file.task: list(_shards(file, digest, config)) for file in found.files}, **taken},
+            options={**windows, **({"conditions": config.conditions} if config is not given else {})},
+            config=config,
+        )
+
+    def rounds(
+        self, config: TokenizeConfig, plan: TokenizePlan
+    ) -> Generator[Sequence[Shard[Vocabulary]], list[ShardRecord], TokenizePlan | None]:
+        first = [shard for shards in plan.shards.values() for shard in shards]
+        records = yield first
+        if config.profile == "pairmill" and not any(record.ledger.rows_kept for record in records):
+            read = {"rows": config.rows, "tokens": config.tokens}
+            raise InputError(
+                "the row files contain no row",
+                where=" ".join(f"{name}={','.join(uris)}" for name, uris in read.items() if uris),
+                hint="check the stage before" if config.rows else "no sample has a token that is trained on",
+            )
+        by_name = {record.name: record for record in records}
+        yield [_merge(task, tuple(by_name[name] for name in names)) for task, names in plan.pieces().items()]
+        samples = [
+            record.ledger.rows_in for shard, record in zip(first, records, strict=True) if isinstance(shard, TakeTokens)
+        ]
+        if not samples or plan.rows_expected is None:
+            return None
+        # Manifests say how many rows there are, and nothing says how many samples.
+        return replace(plan, rows_expected=plan.rows_expected + sum(samples), build_context=lambda: plan.context)
+
+    def finish(self, config: TokenizeConfig, plan: TokenizePlan, rounds: Rounds, out: Writer) -> dict[str, Any]:
+        encoded, merged = rounds
+        dropped = sum(record.ledger.measures.get("dropped_bytes", 0) for record in encoded)
+        if dropped:
+            event(
+                f"tokenize: {dropped:,} bytes of text have no symbol in this tokenizer's vocabulary and are left out",
+                dropped_bytes=dropped,
+            )
+        pieces = plan.pieces()
+        in_pieces = {name for names in pieces.values() for name in names}
+        for record in (*encoded, *merged):
+            if record.name not in in_pieces:
+                for file in record.files:
+                    if file.path != f"{window_files.NAME}.npy":
+                        out.link(record.folder, file, task=record.name)
+                    elif record.ledger.measures["window_tokens"]:  # no window is cut from an empty file
+                        top = HELD_OUT if record.name.startswith(HELD_OUT) else ""
+                        path = window_files.path_of(record.name.removeprefix(top))
+                        out.link(record.folder, file, path=f"{top}{path}")
+        path = config.tokenizer
+        if config.profile == "pairmill":
+            # The folder brings its tokenizer along, so that it can be moved and says the same wherever it was made.
+            path = NAME
+            out.write(NAME, plan.context.text.encode())
+        info = {
+            "tokenizer_path": path,
+            "boq": config.boq,
+            "eoq": config.eoq,
+            "eoa": config.eoa,
+            "condition_mapping": plan.config.condition_tokens(),
+            "vocab_size": plan.context.size,
+        }
+        said = json.dumps(info, separators=(",", ":"), ensure_ascii=False).encode()
+        out.write(tokens.INFO, said)
+        held_out = _held_out(plan, encoded)
+        if config.windows:
+            end = window_files.describe(config.end_of_document, plan.context.eod)
+            for top in ("", HELD_OUT) if held_out else ("",):
+                out.write(f"{top}{window_files.FOLDER}/{window_files.INFO}", end)
+        if held_out:  # so that this folder within the folder is a whole one, for a loader or another sampler
+            out.write(HELD_OUT + tokens.INFO, said)
+            if config.profile == "pairmill":
+                out.write(HELD_OUT + NAME, plan.context.text.encode())
+        data = {"vocab_size": plan.context.size, **({"pieces": pieces} if pieces else {})}
+        return {**data, **({"held_out": held_out} if held_out else {})}
+
+    def metrics(self, manifest: Manifest) -> dict[str, float]:
+        sums, per_byte = sums_of(manifest)
+        vocab_size, tasks = manifest.data["vocab_size"], len(manifest.tasks())
+        return {**sums, "tokens_per_byte": round(per_byte, 6), "vocab_size": vocab_size, "tasks": tasks}
+
+    def report(self, manifest: Manifest) -> Report:
+        return report_of(manifest)
+
+
+def _held_out(plan: TokenizePlan, encoded: Sequence[ShardRecord]) -> dict[str, int]:
+    """Held-out rows by task."""
+    rows_of = {record.name: record.ledger.rows_kept for record in encoded}
+    return {
+        task: sum(rows_of[shard.name] for shard in shards)
+        for task, shards in plan.shards.items()
+        if task.startswith(HELD_OUT)
+    }
+
+
+def _merge(task: str, pieces: tuple[ShardRecord, ...]) -> MergeArrays:
+    return MergeArrays(pieces, name=task, size=sum(file.size for piece in pieces for file in piece.files))
+
+
+def _shards(file: inputs.InputFile, tokenizer: str, config: TokenizeConfig) -> Iterator[EncodeRows]:
+    whole = row_files.slice_whole(file, config.max_record_bytes, config.max_expansion)
+    slices = [whole]
+    # A damaged file is its shard's to name, so that all others are committed.
+    with suppress(InputError):
+        slices = SLICING.cut(whole)
+    held_out = file.task.startswith(HELD_OUT)
+    if len(slices) == 1:
+        yield EncodeRows(tokenizer, slices[0], False, held_out, name=file.task, size=file.size)
+        return
+    for index, part in enumerate(slices):
+        yield EncodeRows(tokenizer, part, True, held_out, name=f"{file.task} {index:05}", size=part.size)
+
+
+def _refuse_one_name(rows_: Sequence[inputs.InputFile], tokens_: Sequence[inputs.InputFile]) -> None:
+    """Raise InputError if a row file and a token file are one task."""
+    known = {file.task: file.uri for file in rows_}
+    for file in tokens_:
+        if file.task in known:
+            raise InputError(
+                f"two files give the task name {file.task!r}",
+                where="rows, tokens",
+                got=f"{known[file.task]} and {file.uri}",
+                hint="rename one of them, or give the folder above one of them",
+            )

@@ -1,0 +1,64 @@
+"""The report of the tokenize stage."""
+
+from __future__ import annotations
+
+from pairmill.engine.manifest import Ledger, Manifest
+from pairmill.report.charts import Bars
+from pairmill.report.model import Report, Table, describe_names, describe_rows
+from pairmill.stages.tokenize.config import NONE
+
+
+def report_of(manifest: Manifest) -> Report:
+    """The report of a finished folder."""
+    ledger, measures = manifest.ledger, manifest.ledger.measures
+    sums, per_byte = sums_of(manifest)
+    density = f", {per_byte:.4f} per byte of text" if sums["text_bytes"] else ""
+    task_of = {name: task for task, names in manifest.data.get("pieces", {}).items() for name in names}
+    by_task: dict[str, Ledger] = {}
+    for name, one in manifest.shards.items():
+        by_task.setdefault(task_of.get(name, name), Ledger()).add(one)
+    tasks = [
+        (
+            name,
+            one.rows_in,
+            one.measures["tokens"],
+            one.measures["response_tokens"],
+            one.measures["text_bytes"] / max(1, one.measures["tokens"]),
+        )
+        for name, one in sorted(by_task.items(), key=lambda item: (-item[1].measures["tokens"], item[0]))
+    ]
+    empty = [name for name, one in sorted(by_task.items()) if not one.rows_in]
+    look_at = []
+    if measures.get("dropped_bytes"):
+        look_at.append(f"{measures['dropped_bytes']:,} bytes of text have no symbol in the vocabulary: left out.")
+    if empty:
+        look_at.append(f"No row is in {describe_names(empty)}.")
+    if manifest.options["conditions"] == [NONE] and measures.get("text_bytes"):
+        look_at.append("The tags of conditions have no token: conditions=none.")
+    return Report(
+        "tokenize",
+        {
+            "Rows": ledger.rows_in,
+            **({"Held-out rows": manifest.held_out} if manifest.held_out else {}),
+            "Tokens": sums["tokens"],
+            "Response tokens": sums["response_tokens"],
+            "Tokens per byte": per_byte,
+            "Bytes without symbol": measures.get("dropped_bytes", "not known"),
+            **({"Tokens in flat files": measures["window_tokens"]} if "window_tokens" in measures else {}),
+            "Vocabulary": manifest.data["vocab_size"],
+            "Fingerprint": manifest.fingerprint,
+        },
+        [
+            Bars("Tokens by task", [(task[0], task[2]) for task in tasks], "tokens"),
+            Table("Tasks", ("Task", "Rows", "Tokens", "Response tokens", "Bytes per token"), tasks),
+        ],
+        verdict=f"Rows: {describe_rows(ledger)}; {sums['tokens']:,} tokens{density}.",
+        look_at=look_at,
+    )
+
+
+def sums_of(manifest: Manifest) -> tuple[dict[str, int], float]:
+    """What was counted over all tasks, and tokens per byte of text; tokens of token files have no text."""
+    sums = {"text_bytes": 0, "tokens": 0, "response_tokens": 0, **manifest.ledger.measures}
+    encoded = sums["tokens"] - sums.get("given_tokens", 0)
+    return sums, encoded / sums["text_bytes"] if sums["text_bytes"] else 0.0

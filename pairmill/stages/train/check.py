@@ -1,0 +1,443 @@
+"""``check``: before an hour is spent, whether plan, tokenizer, net and ranks fit, and what the run will cost.
+
+Every line is looked at even if one before it is wrong. Under torchrun all ranks run it, and rank 0 prints.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+import numpy as np
+
+from pairmill import storage
+from pairmill.engine.options import option
+from pairmill.errors import InternalError, PairmillError, StorageError, UsageError
+from pairmill.formats.tokens import INDEX
+from pairmill.loader import RowPlan
+from pairmill.loader.arrays import map_array
+from pairmill.redact import escaped
+from pairmill.stages.train import cost, launch
+from pairmill.stages.train.config import TrainConfig
+from pairmill.stages.train.data import Inputs, open_inputs, refuse_training_rows
+from pairmill.stages.train.data.steps import Planned, planned, scheduled_steps
+from pairmill.stages.train.schedules import Rate, steps_differentiated
+from pairmill.stages.train.settings import TrainSettings
+from pairmill.stages.train.start import Start
+from pairmill.stages.train.watch.progress import duration
+
+if TYPE_CHECKING:
+    from pairmill.stages.train.parallel import Ranks
+
+T = TypeVar("T")
+
+_ROWS: Final = 4096
+"""Rows whose shapes stand for all: an epoch has its rows in random order."""
+_POINTS: Final = 1000
+"""Steps at which the number of differentiated calls is looked up."""
+_PER_WEIGHT: Final = 16
+"""Bytes of a weight in a checkpoint: itself, two moments, their average, float32."""
+CPU: Final = "CPU"
+_WIDTH: Final = 120
+"""Of what is not a terminal."""
+
+
+@dataclass(kw_only=True)
+class CheckConfig(TrainConfig):
+    """Say what a training will need and whether its parts fit; under torchrun, whether its processes meet."""
+
+    root: str = option(
+        "",
+        help="project folder or URI of the training; empty = room for checkpoints is not looked at",
+        changes_bytes=False,
+    )
+    gpu: str = option("", help="what it will run on, such as H100; empty = what is here", changes_bytes=False)
+    tokens_per_s: float = option(0.0, help="rate of all devices; 0 = by mfu, or measured here", changes_bytes=False)
+    mfu: float = option(
+        0.0, help="part of the peak that is reached, such as 0.4; 0 = measured here", changes_bytes=False
+    )
+    measure: int = option(3, help="steps to measure; 0 = none", changes_bytes=False)
+    limit_s: float = option(60.0, help="seconds to wait for the other processes", changes_bytes=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("tokens_per_s", "mfu", "measure", "limit_s"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise UsageError("out of range", where=name, got=str(getattr(self, name)), expected="0 or more")
+        if self.mfu > 1:
+            raise UsageError("out of range", where="mfu", got=f"{self.mfu:g}", expected="0 to 1, such as 0.4")
+
+
+class Line(NamedTuple):
+    """A line of the table."""
+
+    name: str
+    said: str
+    wrong: bool = False
+
+
+@dataclass
+class Findings:
+    """What was found so far.
+
+    Attributes:
+        lines: of the table.
+        errors: what is wrong.
+    """
+
+    lines: list[Line] = field(default_factory=list)
+    errors: list[PairmillError] = field(default_factory=list)
+
+    def say(self, name: str, said: str) -> None:
+        """Add a line."""
+        self.lines.append(Line(name, said))
+
+    def look(self, name: str, at: Callable[[], T]) -> T | None:
+        """What this gives; None if it raises an error of ours, which becomes a line."""
+        try:
+            return at()
+        except PairmillError as error:
+            self.lines.append(Line(name, str(error), wrong=True))
+            self.errors.append(error)
+            return None
+
+
+def check(config: CheckConfig) -> str:
+    """The table; under torchrun that of rank 0.
+
+    Raises:
+        PairmillError: the gravest of what is wrong; the table is printed before.
+    """
+    found = Findings()
+    ranks, size = None, config.processes or 1
+    if find_spec("torch"):
+        ranks, size = found.look("Processes", lambda: _met(config, found)), launch.count(config)
+    else:
+        found.say("Processes", f"{size}; torch is not installed, so nothing is tried")
+    planned = _plan(config, found, size)
+    right = not found.errors
+    if ranks is not None:
+        # All have an answer to each question, also those that found something.
+        found.look("Processes", lambda: ranks.agree("the data", planned[0].digest if planned else None))
+        right = found.look("Processes", lambda: ranks.any(bool(found.errors))) == (False,)
+    if planned and right:
+        _cost(config, found, *planned, ranks, size)
+    if ranks is not None:
+        found.look("Processes", ranks.close)
+    text = "" if launch.rank() else table(found.lines)
+    if found.errors:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        raise max(found.errors, key=lambda error: error.exit_code)
+    return text
+
+
+def _met(config: CheckConfig, found: Findings) -> Ranks:
+    """Join the other processes, and add something up with all of them."""
+    import torch
+
+    from pairmill.stages.train import parallel
+
+    begun = time.monotonic()
+    ranks = parallel.start(config.device, config.limit_s)
+    if ranks.size > 1:
+        with ranks.together("the sum of check"):
+            ranks.sum(torch.ones(1, device=ranks.device)).cpu()
+        found.say("Processes", f"{ranks.size} reach each other, in {time.monotonic() - begun:.1f} s")
+    else:
+        several = launch.count(config) > 1
+        said = "; whether they reach each other is tried with torchrun … -m pairmill train check …" if several else ""
+        found.say("Processes", f"{launch.count(config)}{said}")
+    return ranks
+
+
+def _plan(config: CheckConfig, found: Findings, size: int) -> tuple[Inputs, Planned] | None:
+    """Whether settings, data and first weights fit, and how long the run is; None if it cannot be said."""
+    settings = found.look("Settings", lambda: config.settings)
+    if settings is None:
+        return None
+    found.say("Net", f"{_named(settings)}; profile {settings.profile}")
+    found.look("Held out", lambda: refuse_training_rows(config))
+    inputs = found.look("Data", lambda: open_inputs(config, settings))
+    if inputs is None:
+        return None
+    found.say("Data", _said(inputs))
+    held = inputs.held_out
+    found.say("Held out", f"{len(held):,} of {_some(held.sources)}" if held is not None else "none")
+    if config.weights_from:
+        start = found.look("First weights", lambda: _start(config, settings, inputs))
+        if start is not None:
+            found.say("First weights", f"{config.weights} of {start.uri}")
+    length = found.look("Length", lambda: _length(settings, inputs, size))
+    if length is None:
+        return None
+    used = length.tokens / (length.steps * settings.batch.tokens)
+    steps = f"{length.steps:,} steps of {settings.batch.tokens:,} slots"
+    found.say("Length", f"{steps}, {length.tokens:,} tokens, {used:.1%} of the slots")
+    found.say("Learning rate", _schedule(settings, scheduled_steps(inputs, settings, size)))
+    if inputs.tokenizer is None:
+        found.say("Note", "without tokenizer=, generate, export and evaluate will need it")
+    for note in settings.notes(length.steps):
+        found.say("Note", note)
+    return inputs, length
+
+
+def _start(config: CheckConfig, settings: TrainSettings, inputs: Inputs) -> Start:
+    start = Start.find(config.weights_from, config.weights)
+    start.check(settings, inputs)
+    return start
+
+
+def _length(settings: TrainSettings, inputs: Inputs, size: int) -> Planned:
+    length = planned(inputs, settings, size)
+    settings.check_steps(scheduled_steps(inputs, settings, size))
+    return length
+
+
+def _named(settings: TrainSettings) -> str:
+    model = settings.model
+    size = f" {model.size}" if model.size != "none" else ""
+    return f"{model.net}{size}, {model.layers} layers, width {model.width}, attention {model.attention}"
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
+def _said(inputs: Inputs) -> str:
+    tokenizer = "with tokenizer.json" if inputs.tokenizer is not None else "without tokenizer.json"
+    return (
+        f"{inputs.kind} of {_some(inputs.sources)}; {inputs.vocab_size:,} ids {tokenizer}; "
+        f"longest {inputs.longest:,}, {inputs.positions:,} positions; sha256 {inputs.digest[:16]}"
+    )
+
+
+def _schedule(settings: TrainSettings, steps: int) -> str:
+    rate = Rate(settings, steps)
+    said = f"{settings.schedule.shape} of {settings.optimizer.lr:g}: {rate.warmup:,} steps up"
+    if rate.stable:
+        said += f", {rate.stable:,} level"
+    middle = max(1, steps // 2)
+    return f"{said}; step 1 {rate.at(1):.3g}, step {middle:,} {rate.at(middle):.3g}, last {rate.at(steps):.3g}"
+
+
+class Shape(NamedTuple):
+    """Rows that stand for all: where they begin, their prefixes, and how many labels they have."""
+
+    starts: list[int]
+    prefixes: list[int]
+    labels: int
+
+
+def shape_of(inputs: Inputs, settings: TrainSettings) -> Shape:
+    """Some rows of the first epoch; of windows one that is one document, which is the most that attention may cost."""
+    if not isinstance(inputs.plan, RowPlan):
+        return Shape([0, inputs.longest], [0], inputs.longest)
+    plan = inputs.plan
+    folder = plan.folders[plan.names.index(plan.phases[0].source)].epochs[0].folder
+    _, inst, _, resp = (map_array(folder / f"{name}.npy")[:_ROWS].astype(np.int64) for name in INDEX)
+    starts = [0, *np.cumsum(inst + resp - 1).tolist()]
+    return Shape(starts, inst.tolist(), int(resp.sum()) if settings.batch.target_only else starts[-1])
+
+
+def flops_per_token(settings: TrainSettings, vocab_size: int, shape: Shape, steps: int) -> float:
+    """Of the whole run, forward and backward, on average: hrm differentiates more calls after its warm-up."""
+    points = np.unique(np.linspace(1, steps, min(steps, _POINTS)).astype(int)).tolist()
+    calls = [steps_differentiated(settings.model, step, steps) for step in points]
+    each = {
+        one: cost.flops(settings.model, vocab_size, shape.starts, shape.prefixes, shape.labels, one)
+        for one in set(calls)
+    }
+    return sum(each[one] for one in calls) / len(calls) / shape.starts[-1]
+
+
+def _cost(
+    config: CheckConfig, found: Findings, inputs: Inputs, length: Planned, ranks: Ranks | None, size: int
+) -> None:
+    settings, shape = config.settings, shape_of(inputs, config.settings)
+    weights = cost.parameters(settings.model, inputs.vocab_size)
+    each = flops_per_token(settings, inputs.vocab_size, shape, length.steps)
+    found.say("Weights", f"{weights:,}")
+    found.say("Computation", f"{each * length.tokens:.3g} FLOPs, {each:.3g} a token")
+    device, there = _device(config, ranks)
+    memory = found.look("Memory", lambda: _memory(settings, inputs.vocab_size, shape, size, device, there))
+    if memory is not None:
+        found.say("Memory", memory)
+    room = found.look("Checkpoints", lambda: _room(config, weights))
+    if room is not None:
+        found.say("Checkpoints", room)
+    if found.errors:  # no step is tried that does not fit
+        return
+    rate = found.look("Rate", lambda: _rate(config, inputs, length, ranks, size, device, each))
+    if rate is not None and not rate[0]:
+        found.say("Rate", rate[1])
+    elif rate is not None:
+        hours = length.tokens / rate[0] / 3600
+        price = f", {config.price * hours * size:,.2f} at {config.price:g} an hour" if config.price else ""
+        found.say("Rate", f"{rate[0]:,.0f} tokens/s, {rate[1]}")
+        found.say("Time", f"{duration(length.tokens / rate[0])} without evaluation and checkpoints{price}")
+
+
+def _memory(settings: TrainSettings, vocab_size: int, shape: Shape, size: int, device: str, there: int) -> str:
+    asked = settings.training.precision
+    half = asked == "bfloat16" or (asked == "auto" and device != CPU)
+    parts = size * settings.batch.accumulate
+    slots = settings.batch.tokens // parts
+    labels = round(slots * shape.labels / shape.starts[-1])
+    need = cost.memory(settings.model, vocab_size, slots, labels, ranks=size, half=half)
+    if there and need > there:
+        raise UsageError(
+            "a step does not fit into the memory of a device",
+            where="batch.tokens",
+            got=f"about {_bytes(need)} for {slots:,} slots",
+            expected=f"at most {_bytes(there)}",
+            hint=f"more processes, or batch.accumulate={settings.batch.accumulate * 2}",
+        )
+    of = f" of {_bytes(there)}" if there else ""
+    return f"about {_bytes(need)}{of} a device, for {slots:,} slots at a time"
+
+
+def _rate(
+    config: CheckConfig, inputs: Inputs, length: Planned, ranks: Ranks | None, size: int, device: str, each: float
+) -> tuple[float, str]:
+    """Tokens per second of all devices, and how that is known; 0 = it is not."""
+    if config.tokens_per_s:
+        return config.tokens_per_s, "as given"
+    if config.mfu:
+        peak = cost.peak(device)
+        if peak is None:
+            expected = f"a device of {', '.join(cost.PEAKS)}"
+            raise UsageError(
+                "the peak is not known", where="mfu", got=device, expected=expected, hint="say gpu=, or tokens_per_s="
+            )
+        return config.mfu * peak * size / each, f"{config.mfu:.0%} of the peak of {size} x {device}"
+    if config.gpu or not config.measure or ranks is None:
+        return 0.0, "not known: say tokens_per_s=, or mfu= and gpu="
+    return _measured(config, inputs, length, ranks, size)
+
+
+def _device(config: CheckConfig, ranks: Ranks | None) -> tuple[str, int]:
+    """Its name, and bytes of its memory; 0 = not known, as of a GPU that is not here."""
+    if config.gpu:
+        return config.gpu, 0
+    if ranks is not None and ranks.device.type == "cuda":
+        import torch
+
+        found = torch.cuda.get_device_properties(ranks.device)
+        return str(found.name), int(found.total_memory)
+    with suppress(ValueError, OSError):
+        return CPU, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return CPU, 0
+
+
+def _room(config: CheckConfig, weights: int) -> str:
+    """What checkpoints take, compared with what is free if the project is on this machine."""
+    options, one = config.settings.checkpoints, _PER_WEIGHT * weights
+    # The new one is complete before the oldest goes; final weights and their average come on top.
+    need = one * (options.keep + 1) + one // 2
+    often = [f"{options.every_steps:,} steps"] if options.every_steps else []
+    often += [f"{options.every_minutes:g} minutes"] if options.every_minutes else []
+    when = f"every {' or '.join(often)}" if often else "at the end"
+    said = f"{_bytes(one)} each, {when}; {_bytes(need)} for {options.keep}"
+    uri = storage.normalise(config.root, "root") if config.root else ""
+    if not uri or storage.scheme(uri) != "file":
+        return said
+    path = Path(storage.local_path(uri))
+    folder = next(one for one in (path, *path.parents) if one.exists())
+    free = shutil.disk_usage(folder).free
+    if free < need:
+        raise StorageError(
+            "not enough room for the checkpoints",
+            where=f"root={folder}",
+            got=f"{_bytes(free)} free",
+            expected=_bytes(need),
+            hint="free some, or set checkpoints.keep lower",
+        )
+    return f"{said}; {_bytes(free)} are free"
+
+
+def _bytes(count: float) -> str:
+    return f"{count / 1e9:,.1f} GB" if count >= 1e9 else f"{count / 1e6:,.1f} MB"
+
+
+def _measured(config: CheckConfig, inputs: Inputs, length: Planned, ranks: Ranks, size: int) -> tuple[float, str]:
+    """Tokens per second of all devices, from some steps on those that are here."""
+    import torch
+
+    from pairmill.stages.train import hardware, parallel
+    from pairmill.stages.train.data.feed import Feed
+    from pairmill.stages.train.nets import attention, build, initialise
+    from pairmill.stages.train.optimizers import make
+    from pairmill.stages.train.step import Stepper
+
+    settings = config.settings
+    shares = ranks.size * settings.batch.accumulate
+    # A part of a batch that has room for the longest row, and for a row beside one with a response of one token.
+    least = inputs.longest + 2 if isinstance(inputs.plan, RowPlan) else 0
+    here = max(settings.batch.tokens * ranks.size // size, min(settings.batch.tokens, -(-least // shares) * shares))
+    settings = replace(settings, batch=replace(settings.batch, tokens=here))
+    hardware.settle(settings.training.threads, ranks)
+    precision = hardware.precision(settings.training.precision, ranks.device)
+    path = attention.choose(settings.training.attention_path, ranks.device, precision)
+    with torch.device("meta"):
+        net = build(settings.model, inputs.vocab_size, inputs.positions)
+    parallel.shard(net, ranks, precision)
+    initialise(net, settings.training.seed)
+    optimizer = make(settings.optimizer, parallel.parameters(net).items(), None)
+    if settings.training.compile:
+        net.compile()
+    stepper = Stepper(net, optimizer, settings, length.steps, ranks, path, inputs.sources, inputs.vocab_size)
+    feed = Feed(inputs, settings, ranks.rank, ranks.size, ranks.device)
+    seconds, tokens = [], []
+    try:
+        # The last step has the most differentiated calls. The first one allocates and compiles.
+        for number, batch in zip(range(config.measure + 1), feed.batches(), strict=False):
+            begun = time.perf_counter()
+            stepper.step(length.steps, batch)
+            if ranks.device.type == "cuda":
+                torch.cuda.synchronize(ranks.device)
+            if number:
+                seconds.append(time.perf_counter() - begun)
+                tokens.append(batch.tokens)
+    except torch.OutOfMemoryError as error:
+        hint = f"batch.accumulate={settings.batch.accumulate * 2} takes half as much at a time"
+        raise UsageError(
+            "a step needs more memory than there is", where="batch.tokens", got=str(error).split(".")[0], hint=hint
+        ) from error
+    finally:
+        feed.close()
+    if not seconds:
+        raise InternalError("no step was measured", where="check")
+    rate = sum(tokens) / len(tokens) / median(seconds) * size / ranks.size
+    many = f", times {size / ranks.size:g}" if size != ranks.size else ""
+    memory = hardware.memory_gb(ranks.device)
+    steps = f"{len(seconds)} steps of {median(seconds):.3g} s, {memory:.2g} GB, attention by {path}"
+    return rate, f"measured on {hardware.devices(ranks)}{many}: {steps}"
+
+
+def table(lines: Sequence[Line]) -> str:
+    """The lines as a terminal of this width shows them."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size((_WIDTH, 50)).columns if terminal else _WIDTH
+    console = Console(file=io.StringIO(), width=width, force_terminal=terminal, highlight=False, markup=False)
+    grid = Table.grid(padding=(0, 2))
+    for line in lines:
+        name = Text(f"{'wrong' if line.wrong else 'ok':5}", style="red" if line.wrong else "green")
+        grid.add_row(name, Text(line.name), Text(escaped(line.said)))
+    with console.capture() as capture:
+        console.print(grid)
+    return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())

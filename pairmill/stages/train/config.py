@@ -1,0 +1,90 @@
+"""Options of the train stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from pairmill.engine.options import RunConfig, option
+from pairmill.errors import UsageError
+from pairmill.stages.train import arrays
+from pairmill.stages.train.settings import DEFAULT, TrainSettings
+
+Take = Literal["ema", "current", "all"]
+Device = Literal["auto", "cpu", "cuda"]
+
+
+@dataclass(kw_only=True)
+class TrainConfig(RunConfig):
+    """Train a net on a sampled folder, on flat token files, or on a data set of the Hub."""
+
+    sampled: list[str] = option(
+        [],
+        help="a sampled folder, a node's folder with PLAN, or a plan of sample; several as name=path, with data.phases",
+        changes_bytes=False,  # data, settings and weights are inputs, by content
+    )
+    windows: list[str] = option(
+        [], help="folders of flat token files, such as windows of tokenize; several as name=path", changes_bytes=False
+    )
+    hub: str = option("", help="a data set of the Hugging Face Hub, or a folder of its library", changes_bytes=False)
+    tokenizer: str = option(
+        "",
+        help="tokenizer.json: required with hub, else for generation and export where the data lack it",
+        changes_bytes=False,
+    )
+    held_out: str = option(
+        "", help="a folder to evaluate on: the held-out sample, or windows; empty = none", changes_bytes=False
+    )
+    samples_path: str = option(
+        arrays.PLACE,
+        help="local folder in which the arrays of a plan are made; a last part {fingerprint} means the sample's",
+        changes_bytes=False,
+    )
+    train_config: str = option(
+        DEFAULT,
+        help="net, optimizer, schedule and length, as a YAML file; pairmill train settings prints it",
+        changes_bytes=False,
+    )
+    set: list[str] = option(
+        [], help="settings in place of the file's, as optimizer.lr=0.001,training.epochs=2", changes_bytes=False
+    )
+    weights_from: str = option(
+        "",
+        help="begin with the weights of an earlier run or checkpoint, at step 1: fine-tuning; empty = new weights",
+        changes_bytes=False,
+    )
+    weights: Take = option(
+        "ema",
+        help="what weights_from gives: ema (the average), current, or all: current ones with the optimizer's state",
+        changes_bytes=False,
+    )
+    resume_from: str = option(
+        "",
+        help="go on from checkpoints of the same run in another root; those of its own folder are found without it",
+        changes_bytes=False,
+    )
+    processes: int = option(
+        0, help="processes on this machine, 0 = one per GPU, or 1; torchrun says it itself", changes_bytes=False
+    )
+    device: Device = option("auto", help="auto = a GPU if there is one", changes_bytes=False)
+    price: float = option(0.0, help="price of a device for an hour, for the report; 0 = not known", changes_bytes=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.share:
+            raise UsageError(
+                "a run is not shared out", where="share", got=self.share, hint="start it with torchrun, or processes="
+            )
+        if self.processes < 0:
+            raise UsageError("out of range", where="processes", got=str(self.processes), expected="0 or more")
+        if not 0 <= self.price < float("inf"):
+            raise UsageError("out of range", where="price", got=str(self.price), expected="0 or more")
+
+    @cached_property
+    def settings(self) -> TrainSettings:
+        """What the file and ``set`` say; read once."""
+        return TrainSettings.load(self.train_config, self.set)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "settings"}

@@ -1,0 +1,207 @@
+"""The train stage: data and settings → a trained net.
+
+Its one shard is the run. It resumes in its own folder, ``<root>/train/shards/<key>/``: ``checkpoints/`` and ``live/``
+are there while it trains. The key says data, settings and first weights. It says neither the device nor the number of
+processes, which change sums by rounding alone; with a profile whose losses follow from that number, it says it too.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pairmill import storage
+from pairmill.engine import manifest as manifests
+from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
+from pairmill.engine.stage import HandKeyed, Rounds, Shard, ShardRecord, ShardResult, Stage, StagePlan
+from pairmill.engine.writer import Writer
+from pairmill.errors import UsageError
+from pairmill.formats import window_files
+from pairmill.loader import RowPlan
+from pairmill.log import event
+from pairmill.stages.train import arrays, launch
+from pairmill.stages.train.config import TrainConfig
+from pairmill.stages.train.data import Inputs, open_inputs, refuse_training_rows, scheduled_steps
+from pairmill.stages.train.generate import samples
+from pairmill.stages.train.report.summary import metrics_of
+from pairmill.stages.train.settings import TrainSettings
+from pairmill.stages.train.start import Start
+from pairmill.stages.train.watch.records import LIVE
+
+if TYPE_CHECKING:
+    from pairmill.report.model import Report
+    from pairmill.stages.train.loop import Job
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the run needs. It stays in this process."""
+
+    config: TrainConfig
+    settings: TrainSettings
+    inputs: Inputs
+    start: Start | None
+    group: launch.Group
+
+    def job(self, key: str) -> Job:
+        """The run, in the folder of its shard."""
+        from pairmill.stages.train.loop import Job
+
+        config = self.config
+        return Job(
+            key=key,
+            folder=storage.join(storage.normalise(config.root, "root"), Train.name, "shards", key),
+            inputs=self.inputs,
+            settings=self.settings,
+            start=self.start,
+            resume_from=config.resume_from,
+            price=config.price,
+            tokenizer_info=_tokenizer_info(self.inputs, self.settings, config.windows),
+            data=_data(self.inputs, config.hub),
+        )
+
+
+@dataclass(frozen=True)
+class TrainNet(HandKeyed[Context]):
+    """The whole run."""
+
+    def run(self, context: Context, out: Writer) -> ShardResult:
+        from pairmill.stages.train.loop import fit
+
+        if context.inputs.tokenizer is None:
+            event(
+                "train: the data do not say where their tokenizer.json is, so the run will be without, and generate, "
+                "export and evaluate will need tokenizer=. Give it now, and it is kept beside the weights: "
+                "tokenizer=<project of the data>/tokenize/<fingerprint>/tokenizer.json",
+                level=logging.WARNING,
+            )
+        outcome = fit(context.job(self.key), context.group.begin(), out)
+        rows = dict(outcome.rows)
+        trained = rows.pop("trained")
+        ledger = Ledger(trained + sum(rows.values()), trained, trained)
+        for reason, number in rows.items():
+            if number:
+                ledger.drop(reason, number)
+        return ShardResult(ledger, outcome.data)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainPlan(StagePlan[Context]):
+    """Args: key: of the run; size: bytes to read, where that is known."""
+
+    key: str
+    name: str
+
+
+class Train(Stage[TrainConfig, TrainPlan]):
+    """One round of one shard."""
+
+    name: ClassVar[str] = "train"
+    version: ClassVar[int] = 2
+    round_count: ClassVar[int] = 1
+    history: ClassVar[dict[int, str]] = {
+        2: "damage of records and files of shards could go unseen; the rows of a batch followed from the number of "
+        "processes",
+    }
+    config = TrainConfig
+
+    def __init__(self, group: launch.Group | None = None) -> None:
+        self._group = group
+
+    def plan(self, config: TrainConfig) -> TrainPlan:
+        settings = config.settings
+        refuse_training_rows(config)
+        inputs, start = _opened(config)
+        settings.check_steps(scheduled_steps(inputs, settings, launch.count(config)))
+        refs = [InputRef("data", inputs.digest[:16]), *_folders(inputs)]
+        if start is not None:
+            refs.append(InputRef("weights_from", start.digest[:16]))
+        return TrainPlan(
+            inputs=refs,
+            build_context=lambda: Context(config, settings, inputs, start, self._group or launch.Group(config)),
+            says={"settings": settings.said(), **settings.processes(launch.count(config))},
+            key=_key(settings, inputs, start, launch.count(config)),
+            name=settings.model.net,
+        )
+
+    def rounds(
+        self, config: TrainConfig, plan: TrainPlan
+    ) -> Generator[Sequence[Shard[Context]], list[ShardRecord], None]:
+        yield [TrainNet(plan.name, plan.key, 0)]
+
+    def finish(self, config: TrainConfig, plan: TrainPlan, rounds: Rounds, out: Writer) -> dict[str, Any]:
+        super().finish(config, plan, rounds, out)
+        storage.clear(storage.join(storage.parent_of(rounds[0][0].folder), LIVE))  # the finished folder has its files
+        return rounds[0][0].data
+
+    def metrics(self, manifest: Manifest) -> dict[str, float]:
+        return metrics_of(manifest.data)
+
+    def report(self, manifest: Manifest) -> Report:
+        from pairmill.stages.train.report.page import report_of
+
+        return report_of(manifest)
+
+
+def job_of(config: TrainConfig) -> Job:
+    """The run that these options name, as every rank sees it."""
+    config = replace(config)
+    inputs, start = _opened(config)
+    context = Context(config, config.settings, inputs, start, None)  # type: ignore[arg-type]
+    return context.job(_key(config.settings, inputs, start, launch.count(config)))
+
+
+def _opened(config: TrainConfig) -> tuple[Inputs, Start | None]:
+    settings = config.settings
+    if config.weights_from and config.resume_from:
+        raise UsageError(
+            "a run goes on or begins",
+            where="resume_from, weights_from",
+            got="both",
+            expected="one of them",
+            hint="resume_from= goes on with the same run; weights_from= begins another one",
+        )
+    settings.check_ranks(launch.count(config))
+    config = arrays.on_this_machine(config)
+    inputs = open_inputs(config, settings)
+    info = _tokenizer_info(inputs, settings, config.windows)
+    samples.refuse(settings.evaluation, inputs.tokenizer, info)
+    start = Start.find(config.weights_from, config.weights) if config.weights_from else None
+    if start is not None:
+        start.check(settings, inputs)
+    return inputs, start
+
+
+def _key(settings: TrainSettings, inputs: Inputs, start: Start | None, ranks: int) -> str:
+    first = [start.digest, start.take] if start is not None else []
+    said = settings.said() | settings.processes(ranks)
+    return content_key(Train.name, Train.version, inputs.digest, first, said)
+
+
+def _folders(inputs: Inputs) -> list[InputRef]:
+    """The sampled folders that have manifests, by which their rows are traced back."""
+    paths = [str(folder.path) for folder in inputs.plan.folders] if isinstance(inputs.plan, RowPlan) else []
+    found = [manifests.read(path) for path in paths]
+    return [InputRef("sampled", one.fingerprint) for one in found if one is not None]
+
+
+def _data(inputs: Inputs, hub: str) -> dict[str, str]:
+    """What is read, for people; no path of a machine is in it."""
+    kinds = {"rows": "sampled folder", "windows": "flat token files", "stream": "stream of texts"}
+    samples = ", ".join(one.fingerprint for one in _folders(inputs))
+    found = {"kind": kinds[inputs.kind], "sample": samples, "Hub": hub}
+    return {name: text for name, text in found.items() if text}
+
+
+def _tokenizer_info(inputs: Inputs, settings: TrainSettings, windows: Sequence[str]) -> dict[str, Any]:
+    """The tokens that begin and end texts, as the data say them."""
+    if isinstance(inputs.plan, RowPlan):
+        return dict(inputs.plan.folders[0].metadata.tokenizer_info)
+    if inputs.kind == "stream" or not windows:
+        return {"eod": settings.data.hub.eos} if settings.data.hub.eos else {}
+    uri = storage.join(storage.normalise(windows[0].rpartition("=")[2], "windows"), window_files.INFO)
+    store = storage.store_for(uri)
+    return {"eod": json.loads(store.read(uri))["eod"]} if store.exists(uri) else {}

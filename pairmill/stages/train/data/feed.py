@@ -1,0 +1,218 @@
+"""Batches of one rank on its device, from a position to the end of the run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pairmill.errors import InputError, InternalError
+from pairmill.loader import Batch, Loader
+from pairmill.loader.batch import DATASET_IDX
+from pairmill.loader.torch import pinned, tensor
+from pairmill.loader.window_plan import WindowPlan
+from pairmill.stages.train.batch import Packed
+from pairmill.stages.train.data.inputs import Inputs
+from pairmill.stages.train.data.steps import check, epochs_of, is_over, total_steps
+
+if TYPE_CHECKING:
+    from pairmill.stages.train.settings import TrainSettings
+
+
+@dataclass(frozen=True)
+class Microbatch:
+    """What one forward pass of one rank reads.
+
+    Attributes:
+        packed: on the device.
+        sources: number of the source of each slot, int64 [c], on the device; of padding any.
+    """
+
+    packed: Packed
+    sources: Tensor
+
+
+@dataclass(frozen=True)
+class GlobalBatch:
+    """One rank's share of an optimizer step.
+
+    Attributes:
+        micro: ``batch.accumulate`` of them.
+        step: from 0.
+        phase: name of it; its number if it has none.
+        epoch: of the first row.
+        lr_scale: factor of the learning rate.
+        rows: of all ranks.
+        tokens: inputs of all ranks, padding between rows not counted.
+        slots: of all ranks.
+        wait_s: seconds that were waited for it.
+    """
+
+    micro: tuple[Microbatch, ...]
+    step: int
+    phase: str
+    epoch: int
+    lr_scale: float
+    rows: int
+    tokens: int
+    slots: int
+    wait_s: float
+
+
+def microbatch(
+    arrays: Mapping[str, NDArray[Any]], scalars: Mapping[str, int], of: NDArray[np.int64], device: torch.device
+) -> Microbatch:
+    """A batch of the loader on a device.
+
+    Args:
+        arrays: of rows or of windows.
+        scalars: of rows; empty for windows.
+        of: number of the source of each row or window, int64 [rows].
+    """
+    if DATASET_IDX in arrays:
+        given = {name: tensor(array) for name, array in arrays.items()}
+        packed = Packed.of_windows(given["input_ids"], given["labels"], given.get("doc_ids")).to(device)
+        lengths = np.full(len(of), arrays["input_ids"].shape[1])
+    else:
+        rows = scalars["numseqs"]
+        starts = arrays["cu_seqlens"][: rows + 1].astype(np.int64)
+        # Copied as they are and widened there; from pinned memory the copy is not waited for.
+        inputs, positions, labels = (
+            tensor(arrays[name]).to(device, non_blocking=True).long() for name in ("inputs", "position_ids", "labels")
+        )
+        packed = Packed(inputs, positions, labels, tuple(starts.tolist()), tuple(arrays["prefix_lens"][:rows].tolist()))
+        lengths = np.diff(starts)
+    # Padding is of the first source: nothing counts it.
+    spans = np.append(of, 0).astype(np.int64), np.append(lengths, packed.slots - int(lengths.sum()))
+    numbers, counts = (torch.from_numpy(one).to(device, non_blocking=True) for one in spans)
+    return Microbatch(packed, torch.repeat_interleave(numbers, counts, output_size=packed.slots))
+
+
+class Feed:
+    """Batches of one rank, from a position to the end that the settings ask for.
+
+    With k parts (``batch.accumulate``) a rank reads what k of ``ranks * k`` ranks would read, and one optimizer step is
+    one global batch. Of windows it divides its own batch. Of a batch with fewer rows than parts, a part has none.
+
+    Args:
+        inputs: what to read.
+        settings: of the run.
+        rank: from 0.
+        ranks: how many.
+        device: where batches go; to a GPU from pinned memory.
+
+    Raises:
+        UsageError: the ranks cannot share a batch.
+        InputError: the data do not suit the ranks.
+    """
+
+    def __init__(self, inputs: Inputs, settings: TrainSettings, rank: int, ranks: int, device: torch.device) -> None:
+        self._inputs, self._settings, self._ranks, self._device = inputs, settings, ranks, device
+        self._epochs = epochs_of(inputs, settings)
+        parts = settings.batch.accumulate
+        # A stream is read once by a rank, however many parts there are.
+        self._divided, parts = (parts, 1) if isinstance(inputs.plan, WindowPlan) else (1, parts)
+        check(inputs, settings, ranks)
+        self._loaders = [
+            Loader(
+                inputs.plan,
+                batch_tokens=settings.batch.tokens,
+                rank=rank * parts + part,
+                ranks=ranks * parts,
+                prefetch=settings.data.prefetch,
+                allocate=pinned if device.type == "cuda" else bytearray,
+            )
+            for part in range(parts)
+        ]
+
+    def total_steps(self) -> int:
+        """T of a run that begins with these ranks (:func:`pairmill.stages.train.data.steps.total_steps`)."""
+        return total_steps(self._inputs, self._settings, self._ranks)
+
+    def batches(self) -> Iterator[GlobalBatch]:
+        """The batches from here to the end of the run: of the epochs, steps or tokens that are asked for.
+
+        Raises:
+            PairmillError: at the batch that cannot be made.
+        """
+        first = self._loaders[0]
+        while not self._is_over():
+            before = first.position
+            epochs = [loader.epoch() for loader in self._loaders]
+            while True:
+                begun = time.perf_counter()
+                parts = [next(epoch, None) for epoch in epochs]
+                waited = time.perf_counter() - begun
+                if parts[0] is None:
+                    break
+                yield self._global(parts, waited)
+                if self._is_over():
+                    return
+            if first.position == before:  # not even the end of an epoch was left
+                return
+
+    def state_dict(self) -> dict[str, Any]:
+        """The loader's position after the batch that was handed out last; the same on all ranks."""
+        return self._loaders[0].state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue there, with any number of ranks and parts; :meth:`batches` has to be called again.
+
+        Raises:
+            InputError: it was saved with other data.
+        """
+        for loader in self._loaders:
+            loader.load_state_dict(state)
+
+    @property
+    def left(self) -> dict[str, int]:
+        """Rows that no rank got, by source and epoch, of the epochs that ended here."""
+        return {f"{source} {epoch}": rows for (source, epoch), rows in self._loaders[0].left.items()}
+
+    def close(self) -> None:
+        """End the threads."""
+        for loader in self._loaders:
+            loader.close()
+
+    def _is_over(self) -> bool:
+        return is_over(self._inputs, self._settings, self._epochs, self._loaders[0].position)
+
+    def _global(self, parts: list[Batch | None], waited: float) -> GlobalBatch:
+        first = parts[0]
+        assert first is not None
+        phase = self._inputs.plan.phases[first.phase]
+        return GlobalBatch(
+            micro=tuple(micro for part in parts for micro in self._micro(part)),
+            step=first.step,
+            phase=phase.name or str(first.phase),
+            epoch=first.epoch,
+            lr_scale=first.lr_scale,
+            rows=first.global_rows,
+            tokens=first.global_tokens,
+            slots=self._settings.batch.tokens,
+            wait_s=waited,
+        )
+
+    def _micro(self, part: Batch | None) -> Iterator[Microbatch]:
+        if part is None:
+            raise InternalError("the parts of a step are not of one length", where="loader")
+        highest = int(part.arrays["input_ids" if DATASET_IDX in part.arrays else "inputs"].max())
+        if highest >= self._inputs.vocab_size:  # without this an index error, on a GPU one that names nothing
+            raise InputError(
+                "an id is not in the vocabulary",
+                where=f"step {part.step + 1}",
+                got=str(highest),
+                expected=f"below {self._inputs.vocab_size:,}",
+                hint="give the tokenizer of the data, or set data.vocab_size",
+            )
+        of = part.rows[:, 0] if self._inputs.rows is None else self._inputs.rows.of(part.rows)
+        size = len(of) // self._divided
+        for low in (number * size for number in range(self._divided)):
+            divided = {name: one[low : low + size] for name, one in part.items()} if self._divided > 1 else part.arrays
+            yield microbatch(divided, part.scalars, of[low : low + size], self._device)

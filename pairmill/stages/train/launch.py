@@ -1,0 +1,145 @@
+"""The processes of a run: torchrun's, or those that ``processes=`` starts on this machine.
+
+Rank 0 is the stage: it plans, and writes what the engine expects. The others open the same data and wait until rank 0
+says that there is a run, or that there is nothing to do.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import socket
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+from pairmill import log
+from pairmill.engine.options import list_item
+from pairmill.stages.train import needs
+from pairmill.stages.train.config import TrainConfig
+
+if TYPE_CHECKING:
+    from pairmill.stages.train.parallel import Ranks
+
+_CHILD: Final = "PAIRMILL_TRAIN_FOLLOWS"
+_WORD: Final = "what rank 0 does"
+
+
+def rank() -> int:
+    """Of this process, as torchrun says it; 0 without torchrun."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def count(config: TrainConfig) -> int:
+    """How many processes a run has."""
+    if "WORLD_SIZE" in os.environ:
+        return int(os.environ["WORLD_SIZE"])
+    if config.processes:
+        return config.processes
+    needs.require("train", "torch", "safetensors")
+    import torch
+
+    return max(1, torch.cuda.device_count()) if config.device != "cpu" else 1
+
+
+class Group:
+    """What rank 0 knows of the others."""
+
+    def __init__(self, config: TrainConfig) -> None:
+        self._config = config
+        self._begun = False
+        self._ranks: Ranks | None = None
+        self._children: list[subprocess.Popen[bytes]] = []
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            self._ranks = _join(config)
+
+    def begin(self) -> Ranks:
+        """There is a run: all processes join it."""
+        if self._ranks is None:
+            size = count(self._config)
+            if size > 1:
+                self._spawn(size)
+            self._ranks = _join(self._config)
+        if self._ranks.size > 1:
+            self._ranks.share(_WORD, "begin")
+        self._begun = True
+        return self._ranks
+
+    def end(self, *, failed: bool) -> None:
+        """Let the others go; after a failure in a run without waiting for them."""
+        if self._ranks is not None and not (failed and self._begun):
+            if not self._begun and self._ranks.size > 1:
+                self._ranks.share(_WORD, "nothing")
+            self._ranks.close()
+        for child in self._children:
+            assert child.stdin is not None
+            child.stdin.close()
+            child.wait()
+
+    def _spawn(self, size: int) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        os.environ |= _environment(0, size, port)
+        command = [sys.executable, "-m", "pairmill", "train", *_arguments(self._config)]
+        for number in range(1, size):
+            # The end of its standard input tells a process that this one is gone.
+            environment = {**os.environ, **_environment(number, size, port), _CHILD: "1"}
+            self._children.append(subprocess.Popen(command, env=environment, stdin=subprocess.PIPE))
+
+
+def follow(config: TrainConfig) -> None:
+    """Be another rank than 0."""
+    if os.environ.get(_CHILD):
+        threading.Thread(target=_die_with_parent, daemon=True).start()
+    from pairmill.stages.train.core import job_of
+    from pairmill.stages.train.loop import fit
+
+    # What rank 0 says is enough.
+    log.logger().setLevel(logging.WARNING)
+    ranks = _join(config)
+    # Opened now: rank 0 needs as long for the same.
+    job = job_of(config)
+    try:
+        if ranks.share(_WORD) == "begin":
+            fit(job, ranks, None)
+    except SystemExit:  # stopped by a signal: all ranks are
+        ranks.close()
+        raise
+    ranks.close()
+
+
+def _join(config: TrainConfig) -> Ranks:
+    from pairmill.stages.train import parallel
+
+    return parallel.start(config.device)
+
+
+def _environment(number: int, size: int, port: int) -> dict[str, str]:
+    return {
+        "RANK": str(number),
+        "LOCAL_RANK": str(number),
+        "WORLD_SIZE": str(size),
+        "LOCAL_WORLD_SIZE": str(size),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+
+
+def _arguments(config: TrainConfig) -> list[str]:
+    """The options as a command line."""
+    return [f"{item.name}={_text(getattr(config, item.name))}" for item in dataclasses.fields(config)]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(map(list_item, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _die_with_parent() -> None:
+    # Not sys.stdin: Python aborts at its end if a thread has its lock.
+    os.read(0, 1)
+    os._exit(1)

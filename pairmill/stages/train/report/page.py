@@ -1,0 +1,332 @@
+"""The report of a run: what was trained on what, how it went, and what it cost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from pairmill.engine.manifest import Manifest
+from pairmill.formats.settings_file import flat
+from pairmill.report.html import Html, tag
+from pairmill.report.markdown import plain
+from pairmill.report.model import Block, Cell, Percent, Report, Samples, Section, Table, describe_names
+from pairmill.report.series import Lines, Series
+from pairmill.stages.train.watch.progress import duration
+from pairmill.stages.train.watch.records import perplexity
+
+_IN_CHART: Final = 5
+_RISEN: Final = 1.01
+"""Held-out loss of this many times its least value is worth a look."""
+_WAITED: Final = 0.01
+_USED: Final = 0.8
+_DASH: Final = "–"
+_BAND: Final = "The pale band is from the least to the greatest value of the steps that a point stands for."
+
+
+def report_of(manifest: Manifest) -> Report:
+    """The report of a finished folder of train, from its manifest alone; ``data`` is that of ``summary.data_of``."""
+    data = manifest.data
+    return Report(
+        "train",
+        _figures(manifest),
+        [
+            *_losses(data),
+            *_weights(data),
+            *_by_source(data),
+            *_course(data),
+            *_happened(data),
+            *_absent(data),
+            *_samples(data),
+            _provenance(manifest),
+            _cost(data),
+            *_settings(data),
+        ],
+        verdict=_verdict(data),
+        look_at=_look_at(data),
+    )
+
+
+def _figures(manifest: Manifest) -> dict[str, Cell]:
+    data, last, speed = manifest.data, manifest.data["last"], manifest.data["speed"]
+    figures: dict[str, Cell] = {"Net": data["net"], "Parameters": data["parameters"]}
+    figures["Steps"] = last.get("step", 0)
+    for name, key in (("Tokens", "tokens"), ("Labels", "labels")):
+        if key in last:
+            figures[name] = last[key]
+    if "loss" in data["end"]:
+        figures["Loss at the end"] = f"{data['end']['loss']:.4f}"
+    for name, key in (
+        ("Held-out loss", "heldout_loss"),
+        ("Held-out, averaged weights", "heldout_ema_loss"),
+        ("Held-out perplexity", "heldout_perplexity"),
+    ):
+        if key in last:
+            figures[name] = f"{last[key]:.4f}"
+    if "flops" in last:
+        figures["FLOPs"] = f"{last['flops']:.3g}"
+    if "tokens_per_s" in speed:
+        figures["Tokens/s"] = round(speed["tokens_per_s"])
+    if "mfu" in speed:
+        figures["Share of peak (MFU)"] = Percent(speed["mfu"])
+    if "seconds" in last:
+        figures["Time"] = duration(last["seconds"])
+    if data["price_per_hour"]:
+        figures["Cost"] = _price(data)
+    return {**figures, "Fingerprint": manifest.fingerprint}
+
+
+def _verdict(data: Mapping[str, Any]) -> str:
+    last = data["last"]
+    steps = last.get("step", 0)
+    said = f"{data['net']} with {data['parameters']:,} parameters, {steps:,} step" + "s" * (steps != 1)
+    if "tokens" in last:
+        said += f" on {last['tokens']:,} tokens"
+    if data["by_source"]:
+        said += f" of {len(data['by_source']):,} source" + "s" * (len(data["by_source"]) > 1)
+    if "loss" in data["end"] and data["first_loss"] is not None:
+        said += f": loss {data['first_loss']:.3f} → {data['end']['loss']:.3f}"
+    if "heldout_loss" in last:
+        said += f", held-out {last['heldout_loss']:.3f} (perplexity {perplexity(last['heldout_loss']):.2f})"
+    return f"{said}."
+
+
+def _look_at(data: Mapping[str, Any]) -> list[str]:
+    said, last, curves, counts = [], data["last"], data["curves"], data["event_counts"]
+    if counts.get("skipped"):
+        said.append(f"Updates that all ranks skipped, because a number was not finite: {counts['skipped']:,}.")
+    if counts.get("rolled_back"):
+        said.append("Weights went back to an earlier checkpoint; the table of events says from where.")
+    never = [name for name, steps in data["absent"].items() if steps >= last.get("step", 0)]
+    if never:
+        said.append(f"These parameters had no gradient in any step: {describe_names(never)}.")
+    if "heldout_loss" not in last:
+        said.append("No held-out rows: set some apart (holdout=) to see what the net learns beyond its rows.")
+    for key, name in (("heldout_loss", "Held-out loss"), ("heldout_ema_loss", "Held-out loss of averaged weights")):
+        points = curves.get(key, [])
+        if points:
+            step, least = min(((point[0], point[2]) for point in points), key=lambda point: point[1])
+            if last[key] > _RISEN * least:
+                said.append(f"{name} was least at step {step:,} ({least:.4f}) and has risen to {last[key]:.4f}.")
+    if last.get("heldout_ema_loss", 0.0) > last.get("heldout_loss", 0.0) > 0:
+        said.append("Averaged weights are worse than the current ones on held-out rows: use the current ones.")
+    rates = [point[1] for point in curves.get("lr", [])]
+    if len(rates) > 1 and rates[-1] >= max(rates):
+        said.append("The learning rate does not fall after its warm-up.")
+    if data["speed"].get("wait_share", 0.0) > _WAITED:
+        said.append(f"Steps waited for data {Percent(data['speed']['wait_share'])} of their time.")
+    used = [point[1] for point in curves.get("slots_used", [])]
+    if used and sum(used) / len(used) < _USED:
+        said.append(f"Only {Percent(sum(used) / len(used))} of the slots of batches held a token.")
+    return said
+
+
+def _losses(data: Mapping[str, Any]) -> list[Block]:
+    names = {
+        "loss": "training",
+        "heldout_loss": "held out",
+        "heldout_ema_loss": "held out, averaged",
+    }
+    marks = [one["step"] for one in data["events"] if one["event"] == "rolled_back"]
+    series = [_series(data, key, name, band=key == "loss") for key, name in names.items()]
+    half = data["last"].get("step", 0) / 2
+    late = [_after(one, half) for one in series]
+    blocks: list[Block] = [Lines("Loss", series, unit="nats a label", marks=marks)]
+    if sum(len(one.points) for one in late) > 3:
+        blocks.append(Lines("Loss, second half", late, unit="nats a label", marks=marks, tabled=False))
+    said = ["The loss is the mean cross entropy of the labels of a step."]
+    said += [_BAND] if any(one.band for one in series) else []
+    said += ["A dashed line is where weights went back to an earlier checkpoint."] if marks else []
+    return [*blocks, _Note(" ".join(said))]
+
+
+def _weights(data: Mapping[str, Any]) -> list[Block]:
+    last = data["last"]
+    if "heldout_ema_loss" not in last:
+        return []
+    rows = [
+        (name, last[f"{key}_loss"], last[f"{key}_perplexity"])
+        for name, key in (("current", "heldout"), ("moving average", "heldout_ema"))
+    ]
+    better = min(rows, key=lambda row: row[1])[0]
+    beta = data["ema_beta"]
+    note = f"Of {last['heldout_labels']:,} labels of held-out rows, at the end. Lower: {better}."
+    note += f" The moving average has β = {beta:.6g}." if beta else ""
+    shown = [(name, f"{loss:.4f}", f"{found:.3f}") for name, loss, found in rows]
+    return [Table("Averaged weights against the current ones", ("Weights", "Loss", "Perplexity"), shown, note)]
+
+
+def _by_source(data: Mapping[str, Any]) -> list[Block]:
+    sources, curves = data["by_source"], data["curves"]
+    if not sources:
+        return []
+    blocks: list[Block] = []
+    drawn = [name for name in sources if f"loss/{name}" in curves or f"heldout_loss/{name}" in curves]
+    for first in range(0, len(drawn), _IN_CHART):
+        some = drawn[first : first + _IN_CHART]
+        number = f" ({first + 1} to {first + len(some)})" if len(drawn) > _IN_CHART else ""
+        for kind, title in (("loss", "Loss by source"), ("heldout_loss", "Held-out loss by source")):
+            series = [_series(data, f"{kind}/{name}", name) for name in some]
+            blocks.append(Lines(f"{title}{number}", series, unit="nats a label", tabled=False))
+    tokens = sum(one.get("tokens", 0) for one in sources.values())
+    planned = any("planned" in one for one in sources.values())
+    header = ["Source", "Tokens", "Share", *(["Planned"] if planned else []), "Labels", "Loss, first", "Loss, end"]
+    header += ["Held-out loss", "Held out, averaged", "Held-out perplexity"]
+    rows: list[list[Cell]] = []
+    for name, one in sources.items():
+        share: list[Cell] = [int(one.get("tokens", 0)), Percent.of(one.get("tokens", 0), tokens)]
+        share += ([Percent(one["planned"]) if "planned" in one else _DASH]) if planned else []
+        losses = [_loss(one.get(key)) for key in ("first_loss", "loss", "heldout_loss", "heldout_ema_loss")]
+        shown = f"{perplexity(one['heldout_loss']):.2f}" if "heldout_loss" in one else _DASH
+        rows.append([name, *share, int(one.get("labels", 0)), *losses, shown])
+    note = "Tokens that were trained on, all epochs together; losses at the end are means over the last steps."
+    return [*blocks, Table("Sources", header, rows, note)]
+
+
+def _course(data: Mapping[str, Any]) -> list[Block]:
+    """What is watched beside the loss; what did not vary says so in one point less."""
+    used = [Series(one.name, [(x, 100 * y) for x, y in one.points]) for one in [_series(data, "slots_used", "used")]]
+    b = _series(data, "b", "b")
+    return [
+        Lines("Learning rate", [_series(data, "lr", "rate")], zero=True),
+        Lines("Gradient norm, before clipping", [_series(data, "grad_norm", "norm", band=True)], zero=True),
+        Lines("Throughput", [_series(data, "tokens_per_s", "rate")], unit="tokens a second", zero=True, tabled=False),
+        Lines("Slots used", used, unit="% of the slots", zero=True, tabled=False),
+        Lines("Differentiated steps, b", [b], zero=True),
+        Lines(
+            "Time of a step",
+            [_series(data, "step_s", "step"), _series(data, "wait_s", "of it, waiting for data")],
+            unit="seconds",
+            zero=True,
+            tabled=False,
+        ),
+        Lines("Memory of a rank, at most", [_series(data, "memory_gb", "memory")], unit="GB", zero=True, tabled=False),
+    ]
+
+
+def _happened(data: Mapping[str, Any]) -> list[Block]:
+    rows = []
+    for one in data["events"]:
+        says = {name: value for name, value in one.items() if name not in {"step", "event"}}
+        said = ", ".join(f"{name.replace('_', ' ')}: {_text(value)}" for name, value in says.items())
+        rows.append((one["step"], one["event"].replace("_", " "), said or _DASH))
+    counts = data["event_counts"]
+    skipped, back = counts.get("skipped", 0), counts.get("rolled_back", 0)
+    note = f"Skipped updates: {skipped:,}. Returns to an earlier checkpoint: {back:,}."
+    if not rows:
+        return [_Note(f"{note} The run was never interrupted.")]
+    return [Table("Skipped steps, returns, stops and resumes", ("Step", "Event", "Details"), rows, note)]
+
+
+def _absent(data: Mapping[str, Any]) -> list[Block]:
+    steps = data["last"].get("step", 0)
+    rows = [
+        (name, count, Percent.of(count, steps))
+        for name, count in sorted(data["absent"].items(), key=lambda item: (-item[1], item[0]))
+    ]
+    if not rows:
+        return [_Note("Every parameter had a gradient in every step.")]
+    note = "Not differentiated in these steps: neither gradient, nor decay, nor moments. They stay what they were."
+    return [Table("Parameters without a gradient", ("Parameter", "Steps", "Of all steps"), rows, note)]
+
+
+def _samples(data: Mapping[str, Any]) -> list[Block]:
+    found = data["samples"]
+    if not found:
+        return []
+    rows = [
+        {"condition": one["condition"] or "none", "prompt": one["prompt"], "written": one["text"]}
+        for one in found["texts"]
+    ]
+    return [Samples(f"What the net writes after step {found['step']:,}", rows, "condition")]
+
+
+def _provenance(manifest: Manifest) -> Block:
+    data = manifest.data
+    rows = [
+        ("plan", data["plan"] or _DASH),
+        *((name, _text(value)) for name, value in data["data"].items()),
+        *((f"input: {one.role}", one.fingerprint) for one in manifest.inputs),
+    ]
+    return Table("Data", ("What", "Which"), rows, "A run goes on only with the same plan.")
+
+
+def _cost(data: Mapping[str, Any]) -> Block:
+    last, speed = data["last"], data["speed"]
+    rows: list[tuple[str, Cell]] = [
+        ("Devices", data["devices"]),
+        ("Precision", data["precision"]),
+        ("Attention", data["attention"] or _DASH),
+        ("FLOPs of training, by the formula", f"{last.get('flops', 0):.4g}"),
+        ("Hours", f"{_hours(data):.4g}"),
+        ("Hours of devices", f"{_hours(data) * data['device_count']:.4g}"),
+    ]
+    if "tokens_per_s" in speed:
+        rows.append(("Tokens a second, without evaluation and checkpoints", round(speed["tokens_per_s"])))
+        rows.append(("Of it waiting for data", Percent(speed["wait_share"])))
+    if "mfu" in speed:
+        rows.append(("Share of the devices' peak (MFU)", Percent(speed["mfu"])))
+    if data["price_per_hour"]:
+        rows.append(("Price of a device, an hour", f"{data['price_per_hour']:,.2f}"))
+        rows.append(("Cost", _price(data)))
+    note = (
+        "Hours are of the clock, with evaluation and checkpoints. Work after the last checkpoint of a killed attempt "
+    )
+    return Table("What it took", ("What", "How much"), rows, note + "is not among them.")
+
+
+def _settings(data: Mapping[str, Any]) -> list[Block]:
+    profile = data["profile"] or "none"
+    changed = [(name, _text(theirs), _text(mine)) for name, (theirs, mine) in data["differences"].items()]
+    every = [(name, _text(value)) for name, value in flat(data["settings"]).items()]
+    blocks: list[Block] = []
+    if changed:
+        blocks.append(Table(f"Where they differ from the profile {profile}", ("Setting", "Profile", "Here"), changed))
+    blocks.append(Table("All settings", ("Setting", "Value"), every))
+    return [Section("Settings", blocks, f"profile {profile}, {len(changed):,} changed")]
+
+
+class _Note(Block):
+    """A sentence of its own, for page and text."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def html(self, level: int) -> Html:
+        return tag("p", self._text)
+
+    def markdown(self, level: int) -> list[str]:
+        return ["", plain(self._text)]
+
+
+def _series(data: Mapping[str, Any], key: str, name: str, *, band: bool = False) -> Series:
+    points: Sequence[Sequence[float]] = data["curves"].get(key, [])
+    varies = band and any(low != high for _, _, low, high in points)
+    return Series(
+        name, [(point[0], point[1]) for point in points], [(one[2], one[3]) for one in points] if varies else ()
+    )
+
+
+def _after(series: Series, step: float) -> Series:
+    kept = [at for at, (x, _) in enumerate(series.points) if x >= step]
+    return Series(
+        series.name,
+        [series.points[at] for at in kept],
+        [series.band[at] for at in kept] if series.band else (),
+    )
+
+
+def _hours(data: Mapping[str, Any]) -> float:
+    return float(data["last"].get("seconds", 0.0)) / 3600
+
+
+def _price(data: Mapping[str, Any]) -> str:
+    return f"{_hours(data) * data['device_count'] * data['price_per_hour']:,.2f}"
+
+
+def _loss(value: float | None) -> str:
+    return _DASH if value is None else f"{value:.4f}"
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,223 @@
+"""What the manifest of a finished run says of it: small, whatever its number of steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from pairmill.stages.train.watch.records import Line, numbers_of, perplexity, read
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What the loop and its configuration know of a run beside metrics.jsonl.
+
+    Args:
+        net: its name and size, e.g. ``hrm`` or ``hrm B``.
+        parameters: trained numbers.
+        vocab_size: padded vocabulary.
+        steps: T, planned steps.
+        epochs: of the plan that are trained on, where known.
+        precision, attention: what was chosen at start, e.g. ``bfloat16``, ``flex``.
+        devices: what it ran on, e.g. ``8 x NVIDIA H100``; of the last attempt.
+        device_count: processes of the last attempt; for hours of devices.
+        processes: their number, where losses follow from it; 0 = they do not.
+        peak_flops: of all devices together, per second; 0 = not known.
+        price_per_hour: of one device; 0 = not known.
+        ema_beta: of the averaged weights; 0 = none.
+        absent: parameters without a gradient → steps in which they had none.
+        plan: digest of the data's plan.
+        data: what is read: a name → text, in order (kind, path or Hub id, revision, manifest's fingerprint, mixture).
+        sources: source → share of tokens that the plan or mixture promises; may be empty.
+        profile: its name.
+        settings: all settings as said (`TrainSettings.said()`).
+        differences: setting → (the profile's value, this run's), where they differ.
+    """
+
+    net: str
+    parameters: int
+    vocab_size: int
+    steps: int
+    epochs: float | None = None
+    precision: str = "float32"
+    attention: str = ""
+    devices: str = "CPU"
+    device_count: int = 1
+    processes: int = 0
+    peak_flops: float = 0.0
+    price_per_hour: float = 0.0
+    ema_beta: float = 0.0
+    absent: Mapping[str, int] = field(default_factory=dict)
+    plan: str = ""
+    data: Mapping[str, str] = field(default_factory=dict)
+    sources: Mapping[str, float] = field(default_factory=dict)
+    profile: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    differences: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+
+
+_POINTS: Final = 150
+"""Of a curve: a chart is not wider than this many of them can be told apart on."""
+_SOURCES: Final = 200
+_CURVES: Final = 10
+"""Sources that have curves: those with the most tokens."""
+_EVENTS: Final = 200
+_SAMPLES: Final = 12
+_LAST: Final = 0.05
+"""The loss at the end is the mean of the lines of this part of the run: that of one step follows its batch."""
+
+
+class _Curve:
+    """A number over steps, in buckets of equally many steps.
+
+    Args:
+        width: steps of a bucket.
+    """
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+        self._buckets: dict[int, list[float]] = {}
+
+    def add(self, step: int, value: float) -> None:
+        found = self._buckets.get((step - 1) // self._width)
+        if found is None:
+            self._buckets[(step - 1) // self._width] = [step, value, value, value, 1]
+        else:
+            found[0] = step
+            found[1] += value
+            found[2], found[3] = min(found[2], value), max(found[3], value)
+            found[4] += 1
+
+    def points(self) -> list[list[float]]:
+        """The last step, mean, least and greatest value of each bucket."""
+        return [
+            [int(step), *map(_short, (total / count, low, high))]
+            for step, total, low, high, count in self._buckets.values()
+        ]
+
+
+def data_of(metrics: Path, facts: Facts) -> dict[str, Any]:
+    """Data of the manifest, JSON-like: the facts, the last lines, events, and curves of at most 150 points.
+
+    Args:
+        metrics: the run's metrics.jsonl, from its first step to its last.
+        facts: of the run.
+    """
+    width = max(1, math.ceil(facts.steps / _POINTS))
+    curves: dict[str, _Curve] = {}
+    last: Line = {}
+    first: dict[str, float] = {}
+    at_end: dict[str, list[float]] = {}
+    events: list[Line] = []
+    counts: dict[str, int] = {}
+    samples: Line = {}
+    speed = _Speed()
+    for line in read(metrics):
+        step = line["step"]
+        if line["kind"] == "event":
+            counts[line["event"]] = counts.get(line["event"], 0) + 1
+            events.append({name: value for name, value in line.items() if name not in {"kind", "time"}})
+        elif line["kind"] == "sample":
+            samples = line
+        else:
+            numbers = numbers_of(line)
+            speed.add(step, numbers)
+            last |= {"step": step, **numbers}
+            for name, value in numbers.items():
+                first.setdefault(name, value)
+                if not name.startswith(("tokens/", "labels/")):
+                    curves.setdefault(name, _Curve(width)).add(step, value)
+                if step > (1 - _LAST) * facts.steps:
+                    at_end.setdefault(name, []).append(value)
+    end = {name: sum(values) / len(values) for name, values in at_end.items()}
+    sources = _sources(last, first, end, facts)
+    drawn = {name for name in curves if "/" not in name}
+    drawn |= {name for name in curves if name.partition("/")[2] in list(sources)[:_CURVES]}
+    return {
+        **asdict(facts),
+        "last": last,
+        "end": {name: end[name] for name in ("loss", "accuracy", "exact_accuracy") if name in end},
+        "first_loss": first.get("loss"),
+        "speed": speed.said(facts.peak_flops),
+        "by_source": dict(list(sources.items())[:_SOURCES]),
+        "curves": {name: curves[name].points() for name in sorted(drawn)},
+        "event_counts": counts,
+        "events": [one for one in events if one["event"] not in {"begun", "finished"}][:_EVENTS],
+        "samples": {"step": samples["step"], "texts": samples["samples"][:_SAMPLES]} if samples else {},
+    }
+
+
+def _sources(
+    last: Mapping[str, float], first: Mapping[str, float], end: Mapping[str, float], facts: Facts
+) -> dict[str, dict[str, float]]:
+    """By source: tokens, labels, and losses where there are any; those with the most tokens first."""
+    found: dict[str, dict[str, float]] = {name: {} for name in facts.sources}
+    for key, value in last.items():
+        kind, _, name = key.partition("/")
+        if name:
+            found.setdefault(name, {})[kind] = value
+    for name, one in found.items():
+        if f"loss/{name}" in first:
+            one["first_loss"] = first[f"loss/{name}"]
+            one["loss"] = end.get(f"loss/{name}", last[f"loss/{name}"])
+        if name in facts.sources:
+            one["planned"] = facts.sources[name]
+    return dict(sorted(found.items(), key=lambda item: (-item[1].get("tokens", 0), item[0])))
+
+
+class _Speed:
+    """Seconds of training without evaluation, added up from the rates of the lines."""
+
+    def __init__(self) -> None:
+        self._step, self._seconds, self._waited = 0, 0.0, 0.0
+        self._tokens: float = 0
+        self._flops: float = 0
+
+    def add(self, step: int, numbers: Mapping[str, float]) -> None:
+        if "step_s" in numbers:
+            steps, self._step = step - self._step, step
+            self._seconds += steps * numbers["step_s"]
+            self._waited += steps * numbers["wait_s"]
+            self._tokens, self._flops = numbers["tokens"], numbers["flops"]
+
+    def said(self, peak: float) -> dict[str, float]:
+        if not self._seconds:
+            return {}
+        return {
+            "seconds": _short(self._seconds),
+            "tokens_per_s": _short(self._tokens / self._seconds),
+            "wait_share": _short(self._waited / self._seconds),
+            **({"mfu": _short(self._flops / self._seconds / peak)} if peak else {}),
+        }
+
+
+def metrics_of(data: Mapping[str, Any]) -> dict[str, float]:
+    """Numbers that Kubeflow compares between runs (pairmill/engine/metrics.py says what each is)."""
+    last, end, speed = data["last"], data["end"], data["speed"]
+    found = {
+        **end,
+        **({"perplexity": perplexity(end["loss"])} if "loss" in end else {}),
+        **{name: last.get(name) for name in _KUBEFLOW},
+        **{name: speed.get(name) for name in ("tokens_per_s", "mfu")},
+        "steps": last.get("step"),
+        "parameters": data["parameters"],
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+_KUBEFLOW: Final = (
+    "heldout_loss",
+    "heldout_perplexity",
+    "heldout_ema_loss",
+    "heldout_ema_perplexity",
+    "tokens",
+    "labels",
+    "flops",
+)
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.6g}")

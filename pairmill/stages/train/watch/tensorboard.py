@@ -1,0 +1,106 @@
+"""TensorBoard files of a run."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+from pairmill.errors import UsageError
+from pairmill.stages.train.watch.records import Line, numbers_of, read
+
+FILE: Final = "events.out.tfevents.train"
+"""The one file of a finished run; TensorBoard finds it by the word tfevents."""
+
+_GROUPS: Final = {
+    "loss": "train",
+    "accuracy": "train",
+    "exact_accuracy": "train",
+    "perplexity": "train",
+    "lr": "update",
+    "grad_norm": "update",
+    "b": "update",
+    "tokens": "data",
+    "labels": "data",
+    "slots_used": "data",
+}
+"""Others are of the group speed."""
+
+
+def require() -> None:
+    """Raise UsageError unless TensorBoard's writer is installed."""
+    if any(find_spec(name) is None for name in ("torch", "tensorboard")):
+        raise UsageError(
+            "TensorBoard is not installed",
+            where="watch.tensorboard",
+            hint="install the package tensorboard, or set watch.tensorboard to false",
+        )
+
+
+def tag_of(name: str) -> str:
+    """The tag of a number: what is before its last slash is the group of charts that TensorBoard shows it in.
+
+    >>> tag_of("loss"), tag_of("loss/web"), tag_of("heldout_ema_loss/web"), tag_of("heldout_loss")
+    ('train/loss', 'train_loss_by_source/web', 'heldout_ema_loss_by_source/web', 'heldout/loss')
+    """
+    whole, _, source = name.partition("/")
+    if source:
+        group = whole if whole.startswith("heldout") else f"train_{whole}"
+        return f"{group}_by_source/{source}"
+    if whole.startswith("heldout_"):
+        return f"heldout/{whole.removeprefix('heldout_')}"
+    return f"{_GROUPS.get(whole, 'speed')}/{whole}"
+
+
+class TensorBoard:
+    """Writes lines of metrics.jsonl as scalars and texts.
+
+    Args:
+        folder: of its files.
+        step: what other files of the folder have after this step is forgotten by TensorBoard.
+    """
+
+    def __init__(self, folder: Path, step: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer: Any = SummaryWriter(str(folder), purge_step=step + 1, max_queue=1000, flush_secs=10)
+
+    def write(self, line: Line) -> None:
+        """Write the numbers, or the texts, of a line."""
+        step, at = line["step"], line.get("time")
+        if line["kind"] == "sample":
+            for number, sample in enumerate(line["samples"], 1):
+                self._writer.add_text(f"samples/{number}", _text(sample), step, at)
+        elif line["kind"] == "event":
+            says = {name: value for name, value in line.items() if name not in {"step", "kind", "time"}}
+            self._writer.add_text("events", ", ".join(f"{name} {value}" for name, value in says.items()), step, at)
+        else:
+            for name, value in numbers_of(line).items():
+                self._writer.add_scalar(tag_of(name), value, step, at)
+
+    def flush(self) -> None:
+        """Wait until everything is in the file."""
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def of_metrics(metrics: Path) -> bytes:
+    """The file of a finished run: each line of its metrics.jsonl once, whatever was stopped and begun again."""
+    with tempfile.TemporaryDirectory() as scratch:
+        board = TensorBoard(Path(scratch), 0)
+        for line in read(metrics):
+            board.write(line)
+        board.close()
+        (made,) = Path(scratch).iterdir()
+        return made.read_bytes()
+
+
+def _text(sample: Mapping[str, str]) -> str:
+    """Indented, so that Markdown shows the texts as they are."""
+    condition = f" ({sample['condition']})" if sample["condition"] else ""
+    parts = ((f"prompt{condition}", sample["prompt"]), ("text", sample["text"]))
+    return "\n\n".join(f"{name}:\n\n" + "\n".join(f"    {one}" for one in text.split("\n")) for name, text in parts)

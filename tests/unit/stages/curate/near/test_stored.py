@@ -1,0 +1,108 @@
+"""Arrays in scratch files: runs of parts, ranges, segments."""
+
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pairmill import storage
+from pairmill.errors import StorageError
+from pairmill.stages.curate.near.stored import Range, Run, Runs, RunWriter, distinct, segments
+
+ROW = np.dtype([("key", "<u8"), ("at", "<u4")])
+
+
+def rows_of(parts: list[int], seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows with a part each, ascending, and a key that tells them apart."""
+    found = np.zeros(len(parts), ROW)
+    found["key"] = np.arange(len(parts)) + 1000 * seed
+    found["at"] = parts
+    return np.array(parts), found
+
+
+def written(path: Path, runs: list[list[int]], parts: int) -> Runs:
+    with path.open("wb") as file:
+        file.write(b"before the runs")
+        writer = RunWriter(file, parts, file.tell())
+        for seed, some in enumerate(runs):
+            writer.write(*rows_of(some, seed))
+    return Runs(parts, tuple(Run(str(path), start, 7 + place) for place, start in enumerate(writer.starts)))
+
+
+def test_a_part_of_several_runs_is_read_in_their_order_with_its_owners(tmp_path: Path) -> None:
+    runs = written(tmp_path / "file", [[0, 0, 2, 2, 2], [1, 2], [0, 3]], 4)
+    rows, owner = runs.rows(2, ROW)
+    assert rows["key"].tolist() == [2, 3, 4, 1001]
+    assert owner.tolist() == [7, 7, 7, 8]
+    assert [len(runs.rows(part, ROW)[0]) for part in range(4)] == [3, 1, 4, 1]
+
+
+def test_rows_come_in_any_order_and_those_of_a_part_stay_in_theirs(tmp_path: Path) -> None:
+    runs = written(tmp_path / "file", [[2, 0, 2, 3, 0, 2]], 4)
+    assert [runs.rows(part, ROW)[0]["key"].tolist() for part in range(4)] == [[1, 4], [], [0, 2, 5], [3]]
+
+
+def test_a_part_that_is_too_large_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="parts below 3"):
+        written(tmp_path / "file", [[0, 3]], 3)
+
+
+def test_an_empty_run_is_not_written(tmp_path: Path) -> None:
+    assert len(written(tmp_path / "file", [[], [0], []], 1).runs) == 1
+    assert RunWriter(BytesIO(), 3).starts == []
+
+
+def test_a_part_that_no_run_has_is_empty(tmp_path: Path) -> None:
+    rows, owner = written(tmp_path / "file", [[0], [2]], 3).rows(1, ROW)
+    assert (len(rows), len(owner), rows.dtype) == (0, 0, ROW)
+
+
+def test_a_part_in_a_bucket_is_that_of_a_file(s3: str, tmp_path: Path) -> None:
+    runs = written(tmp_path / "file", [[0, 1, 1]] * 20, 2)
+    uri = f"{s3}/file"
+    storage.store_for(uri).write(uri, (tmp_path / "file").read_bytes())
+    there = Runs(2, tuple(Run(uri, run.start, run.owner) for run in runs.runs))
+    for part in (0, 1):
+        here, owner = runs.rows(part, ROW)
+        rows, owners = there.rows(part, ROW)
+        assert rows.tolist() == here.tolist()
+        assert owners.tolist() == owner.tolist()
+
+
+def test_blocks_of_a_range_make_the_range(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(range(100)))
+    assert b"".join(Range(str(path), 10, 75).blocks(20)) == bytes(range(10, 85))
+    assert [len(one) for one in Range(str(path), 10, 75).blocks(20)] == [20, 20, 20, 15]
+
+
+def test_a_file_that_is_too_short_is_an_error_that_names_it(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"0123")
+    with pytest.raises(StorageError, match=str(path)):
+        Range(str(path), 2, 3).read()
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 500])
+def test_segments_are_copied_in_their_order(count: int) -> None:
+    random = np.random.default_rng(count)
+    data = random.integers(0, 256, 5_000, dtype=np.uint8)
+    sizes = random.integers(0, 200, count)
+    starts = random.integers(0, 4_800, count)
+    expected = b"".join(data[at : at + size].tobytes() for at, size in zip(starts, sizes, strict=True))
+    assert segments(data, starts, sizes).tobytes() == expected
+
+
+@pytest.mark.parametrize(("start", "size"), [(-1, 1), (4, 1), (3, 2), (0, 5), (0, -1)])
+def test_a_segment_beyond_the_data_is_refused(start: int, size: int) -> None:
+    with pytest.raises(ValueError, match="not within the 4 bytes"):
+        segments(np.zeros(4, np.uint8), np.array([start]), np.array([size]))
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 1000])
+def test_distinct_numbers_ascend(count: int) -> None:
+    values = np.random.default_rng(count).integers(0, 300, count, dtype=np.uint64)
+    before = values.copy()
+    assert distinct(values).tolist() == sorted(set(values.tolist()))
+    assert values.tolist() == before.tolist()

@@ -1,0 +1,69 @@
+"""Files of keys in ranges, and what is found in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pairmill.engine.writer import Writer
+from pairmill.stages.curate import exact
+from pairmill.stages.curate.exact import ENTRY, SortedKeys
+from pairmill.stages.curate.inputs import rank_of
+from tests.support import curating, tools
+from tests.support.curated_rows import Shares, generated
+from tests.support.curating import curate
+
+
+@pytest.mark.parametrize("rows", [0, 1, 900, 5000, 400_000])
+def test_ranges_of_keys_are_the_whole_file_cut_at_any_number_of_bits(rows: int, tmp_path: Path) -> None:
+    entries = np.zeros(rows, ENTRY)
+    entries["high"] = np.random.default_rng(rows).integers(0, 1 << 63, rows, np.uint64) << np.uint64(1)
+    entries["row"] = np.arange(rows)
+    bounds = exact._write(Writer(str(tmp_path)), "keys", entries)
+    assert len(bounds) <= 257
+    file = SortedKeys(str(tmp_path / "keys"), tuple(bounds), 0, False, False, "key")
+    assert file.entries == rows
+    for bits in (0, 1, 5, 8, 10):
+        read = np.concatenate([file.read(part, bits) for part in range(1 << bits)])
+        assert sorted(read["row"].tolist()) == list(range(rows))
+        assert (np.diff(read["high"].astype(np.float64)) >= 0).all()
+
+
+def test_entries_are_by_the_whole_key_and_then_by_row() -> None:
+    random = np.random.default_rng(5)
+    entries = np.zeros(5_000, ENTRY)
+    # Few keys, so that halves of different keys are equal too.
+    entries["high"], entries["low"] = random.integers(0, 600, 5_000), random.integers(0, 4, 5_000)
+    entries["row"] = np.arange(5_000)
+    found = entries.take(exact._by_key(entries))
+    assert found.tolist() == sorted(entries.tolist(), key=lambda one: (one[0], one[1], one[3]))
+    assert len(np.unique(entries["high"])) <= 600 < len({one[:2] for one in entries.tolist()})
+
+
+def test_any_number_of_partitions_finds_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    some = [tuple(map(str, row)) for row in generated(3000, shares=Shares(copies=30))]
+    rows = curating.write(tmp_path / "rows", {"a.jsonl": some[:1500], "b.jsonl": some[1500:]})
+    said = "near: off\nheuristics: off\nexact: {max_instructions_per_response: 2}\n"
+    whole = tools.digests(curate(tmp_path / "one", rows, said))
+    monkeypatch.setattr(exact, "_PARTITION_BYTES", 4000)
+    many = curate(tmp_path / "many", rows, said)
+    found = tools.digests(many)
+    changing = ("_MANIFEST.json", "report.html", "report.md")  # the costs
+    assert {path: digest for path, digest in found.items() if path not in changing} == {
+        path: digest for path, digest in whole.items() if path not in changing
+    }
+    assert len(curating.shards(tmp_path / "many")) > 40
+
+
+def test_held_out_rows_rank_first_and_then_the_sources_that_are_preferred() -> None:
+    tasks = ["b__x.jsonl", "a__y.jsonl", "holdout/z.jsonl", "web__x.jsonl", "a__x.jsonl", "web__good.jsonl"]
+    assert sorted(tasks, key=lambda task: rank_of(task, ["web__good", "b"])) == [
+        "holdout/z.jsonl",
+        "web__good.jsonl",
+        "b__x.jsonl",
+        "a__x.jsonl",
+        "a__y.jsonl",
+        "web__x.jsonl",
+    ]

@@ -1,0 +1,107 @@
+"""Rounds of very many tasks: planning them is linear, and takes neither long nor much memory."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from pairmill.engine.inputs import InputFile, Inputs
+from pairmill.engine.manifest import File, Ledger
+from pairmill.engine.stage import Shard, ShardRecord
+from pairmill.formats.slices import FileSlice
+from pairmill.stages.curate.config import CurateConfig
+from pairmill.stages.curate.core import Curate, CuratePlan
+from pairmill.stages.curate.decide import Decide, Decided
+from pairmill.stages.curate.decontaminate.index import LeakPlan
+from pairmill.stages.curate.exact import FindEqual, KeysRead, ReadKeys
+from pairmill.stages.curate.found import Split, SplitShard
+from pairmill.stages.curate.inputs import Rows, Slice, Task
+from pairmill.stages.curate.settings import Settings
+from pairmill.stages.curate.write import WriteRows, Written
+from tests.support.helpers import PATIENCE, REPOSITORY
+
+TASKS = int(os.environ.get("PAIRMILL_CURATE_TASKS", "20000"))
+"""`make test-long` plans five times as many."""
+
+
+def plan(settings: Settings) -> CuratePlan:
+    """Of tasks that nobody reads."""
+    tasks = []
+    for number in range(TASKS):
+        name = f"set{number % 50}__{number:06}.parquet"
+        file = InputFile(f"/rows/{name}", name, 1 << 20, f"{number:064x}")
+        part = FileSlice(name, file.uri, size=file.size)
+        tasks.append(Task(file, name, {}, (Slice(number, part, (file.sha256, "parquet"), False, name),), 0))
+    return CuratePlan(
+        inputs=[],
+        build_context=list,
+        rows=Rows(tasks, Inputs([], [], None)),
+        settings=settings,
+        scorers=[],
+        leaks=LeakPlan(),
+        index=None,
+        write_index=False,
+    )
+
+
+def record_of(shard: Shard[Any]) -> ShardRecord:
+    """What a shard would have made of a thousand rows."""
+    files = [File("found", 100, "")]
+    data: dict[str, Any] = {}
+    if isinstance(shard, ReadKeys):
+        data = dataclasses.asdict(KeysRead(1000, 1 << 20, {key: [0, 1000] for key in shard.keying.kinds}))
+    elif isinstance(shard, FindEqual):
+        data = {"bounds": [10 * at for at in range(len(shard.ranges))]}
+    elif isinstance(shard, SplitShard):
+        data = dataclasses.asdict(Split({f"set{at}__{at:06}.parquet": ("00000", "0" * 64, {}) for at in range(256)}))
+    elif isinstance(shard, Decide):
+        data = dataclasses.asdict(Decided(1000, 990, {"dup_exact": 10}, "0" * 64))
+    elif isinstance(shard, WriteRows):
+        data = dataclasses.asdict(Written(shard.file.task, [990]))
+    return ShardRecord(shard.name, shard.key, f"/cache/{shard.key}", Ledger(), files, data)
+
+
+def main() -> None:
+    """Plan all rounds; print the shards of each, seconds of processor time and KiB of memory."""
+    config = CurateConfig(rows=["/rows"], root="/root", profile="pairmill")
+    start = time.process_time()
+    rounds = Curate().rounds(config, plan(Settings.parse("near: off\nheuristics: off\n")))
+    counts = []
+    shards = next(rounds)
+    try:
+        while True:
+            counts.append(len(shards))
+            assert len({shard.key for shard in shards}) == len(shards)
+            shards = rounds.send([record_of(shard) for shard in shards])
+    except StopIteration:
+        pass
+    took = time.process_time() - start
+    # Not ru_maxrss: that also counts the process that this one was forked from.
+    peak = re.search(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text())
+    print(json.dumps([counts, took, int(peak[1]) if peak else None]))
+
+
+def test_very_many_tasks_are_planned_in_bounded_time_and_memory() -> None:
+    # In a process of its own: the peak is that of all that a process ever did.
+    made = subprocess.run(
+        [sys.executable, "-m", __name__], cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=PATIENCE
+    )
+    counts, took, peak = json.loads(made.stdout)
+    found, decided, written, beside, _ = counts[2], *counts[-4:]
+    assert (counts[0], decided, written) == (TASKS, TASKS, TASKS)
+    assert found == beside == -(-TASKS // 256)
+    assert counts[-1] == 1
+    # For 100,000 tasks: a minute, and less than a gigabyte.
+    assert took < TASKS * 60 / 100_000
+    assert peak < (160 << 10) + 8 * TASKS, counts
+
+
+if __name__ == "__main__":
+    main()
