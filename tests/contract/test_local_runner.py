@@ -199,9 +199,9 @@ def test_the_line_needs_no_kfp(tmp_path: Path) -> None:
     code = (
         "import runpy, sys\n"
         "sys.modules.update(dict.fromkeys(('kfp', 'kubernetes')))\n"
-        "runpy.run_module('pairmill.kubeflow.local', run_name='__main__', alter_sys=True)"
+        "runpy.run_module('pairmill', run_name='__main__', alter_sys=True)"
     )
-    done = python("-c", code, f"raw={tmp_path}/none", f"root={tmp_path}/root")
+    done = python("-c", code, "run", f"raw={tmp_path}/none", f"root={tmp_path}/root")
     assert (done.returncode, done.stdout) == (3, "")
     assert "task fetch failed; got exit code 3" in done.stderr
 
@@ -287,8 +287,7 @@ def test_rules_are_absolute_where_they_are_given_and_the_default_stays_one(
     monkeypatch.setattr(local, "run", run)
     monkeypatch.chdir(tmp_path)
     for given in ([], ["prefix_config_path=rules.yaml"]):
-        monkeypatch.setattr("sys.argv", ["local", "raw=x", "root=y", *given])
-        assert local.main() == 2
+        assert local.main(["raw=x", "root=y", *given]) == 2
     assert seen == ["prefix_config.yaml", str(tmp_path / "rules.yaml")]
 
 

@@ -118,7 +118,7 @@ def test_a_change_of_a_reader_needs_a_version_or_a_reason(edit: Edit) -> None:
     version = f"version: ClassVar[int] = {Clean.version}\n"
     tree = edit(core, version, version.replace(str(Clean.version), str(Clean.version + 1)))
     assert (
-        "clean: pairmill.stages.clean.core, pairmill.sources.readers changed, and its version was raised"
+        "clean: pairmill.sources.readers, pairmill.stages.clean.core changed, and its version was raised"
         in tree.wrong()
     )
     assert tree.record() == []

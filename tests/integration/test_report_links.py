@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pairmill.kubeflow import line as lines
+from pairmill.lineage import command as lines
 from tests.support import line, tools
 
 

@@ -19,8 +19,7 @@ from pairmill.errors import UsageError
 from pairmill.interface import cli
 from pairmill.kubeflow import compare, parameters, search
 from pairmill.kubeflow.compile import MAX_WORKERS, MAX_WORKERS_TRAINING, ImageConfig
-from pairmill.kubeflow.submit import __main__ as command
-from pairmill.kubeflow.submit import publish, state, watch
+from pairmill.kubeflow.submit import command, publish, state, watch
 from pairmill.kubeflow.submit.server import ServerConfig
 from pairmill.kubeflow.submit.state import Verdict
 from pairmill.kubeflow.submit.watch import TIMED_OUT, WatchConfig
@@ -175,7 +174,7 @@ def test_what_a_stage_would_refuse_is_refused_before_it_is_submitted(
 
 def test_a_submission_is_read_and_refused_without_kfp() -> None:
     code = (
-        "import sys; from pairmill.kubeflow.submit import __main__ as c; from pairmill.interface import cli; "
+        "import sys; from pairmill.kubeflow.submit import command as c; from pairmill.interface import cli; "
         f"cli.build(c.SubmitConfig, {submission()!r}); print('kfp' in sys.modules)"
     )
     assert python("-c", code).stdout == "False\n"

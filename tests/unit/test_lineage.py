@@ -12,7 +12,7 @@ from pairmill.engine.manifest import MANIFEST, InputRef, Ledger, Manifest
 from pairmill.errors import InputError
 from pairmill.formats import means
 from pairmill.formats.means import Means
-from pairmill.kubeflow import line
+from pairmill.lineage import command as line
 from pairmill.lineage import page, steps
 
 TASKS = {"web__a.parquet": (100, 40), "web__b.parquet": (60, 30), "books.jsonl": (40, 40)}
