@@ -736,7 +736,7 @@ def test_kfps_own_compiler_makes_the_same_pipeline(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
     target = tmp_path / "made.yaml"
     program = Path(sys.executable).with_name("kfp")
-    command = [program, "dsl", "compile", "--py", "pipelines/pretraining.py", "--output", target]
+    command = [program, "dsl", "compile", "--py", "pairmill/kubeflow/pretraining.py", "--output", target]
     subprocess.run(command, cwd=REPOSITORY, check=True)
     assert target.read_text() == COMPILED.read_text()
 

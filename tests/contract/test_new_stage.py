@@ -50,7 +50,7 @@ def test_a_stage_is_a_folder_a_line_and_a_task(tmp_path: Path) -> None:
     insert(kubeflow / "stages.py", entry, '        Component("train_tokenizer",')
     imported = "from pairmill.stages.longer.config import LongerConfig"
     insert(kubeflow / "stages.py", imported, "from pairmill.stages.tokenize.config")
-    insert(kubeflow / "pretraining.py", task, '        trained = shared("train_tokenizer"')
+    insert(kubeflow / "table.py", task, '    Task("train_tokenizer"')
 
     tools.write_rows(tmp_path / "rows" / "a.jsonl", [("direct", "q", "long enough"), ("direct", "q", "no")] * 20)
     options = ["rows=rows", "root=root", "least=3"]

@@ -21,7 +21,7 @@ from typing import Any
 EVERY = "PAIRMILL_EVERY_KILL" in os.environ
 _NAMES = {"os.rename", "os.link", "os.symlink"}
 _REMOVALS = {"os.remove", "os.rmdir"}
-_OURS = re.compile(r".*/((?:components|pairmill|sources)/.*\.py)")
+_OURS = re.compile(r".*/(pairmill/.*\.py)")
 
 
 def die_before(number: int) -> None:

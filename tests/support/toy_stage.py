@@ -26,9 +26,10 @@ from pairmill.report.model import Report
 from tests.support.helpers import PATIENCE
 
 COMMAND = f"""
+import sys
 from {__name__} import Toy
 from pairmill.interface import stagecli
-raise SystemExit(stagecli.main(Toy()))
+raise SystemExit(stagecli.main(Toy(), sys.argv[1:]))
 """
 """A program for ``python -c``. As a module of its own it would be __main__, which worker processes cannot import."""
 

@@ -24,7 +24,7 @@ import pytest
 from pairmill import log, storage
 from pairmill.engine.options import default_of, list_item, option
 from pairmill.errors import InputError, InternalError, PairmillError, StorageError, UsageError
-from pairmill.interface import cli
+from pairmill.interface import cli, command
 from pairmill.interface.cli import Outcome
 from pairmill.report.model import Report
 from tests.support.helpers import PATIENCE, REPOSITORY, STAGES, environment, python
@@ -509,7 +509,7 @@ def test_a_reader_that_goes_away_is_no_failure(tmp_path: Path) -> None:
         "import sys\nfrom pairmill.interface import cli\nfrom pairmill.report.model import Report\n"
         "from pairmill.stages.clean.config import CleanConfig\n"
         "out = cli.Outcome('x' * 1_000_000, {}, {}, lambda: Report('t'), b'')\n"
-        "raise SystemExit(cli.main('clean', CleanConfig, lambda config: out))"
+        "raise SystemExit(cli.main('clean', CleanConfig, lambda config: out, sys.argv[1:]))"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", code, "raw=x", "root=y"],
@@ -566,14 +566,7 @@ def test_an_exception_in_a_callback_is_still_reported() -> None:
 
 # --- Ctrl-C ---------------------------------------------------------------------------------------------------------
 
-PROGRAMS = [
-    ".".join(path.relative_to(REPOSITORY).with_suffix("").parts).removesuffix(".__main__")
-    for folder in ("components", "pipelines")
-    for path in sorted((REPOSITORY / folder).rglob("*.py"))
-    if '__name__ == "__main__"' in path.read_text()
-    # A copy of the first is in an exported folder, and needs nothing of ours; the other is started by no person.
-    and path.name not in {"example.py", "math_worker.py"}
-]
+PROGRAMS = [*command.PROGRAMS, "stage compare", "stage search"]
 
 
 def interrupted(name: str, seconds: float) -> tuple[int, str]:
@@ -594,7 +587,7 @@ def interrupted(name: str, seconds: float) -> tuple[int, str]:
     said: list[str] = []
     for line in process.stderr:
         said.append(line)
-        if any(before.rstrip().endswith(" pairmill.interface.interrupt") for before in said[:-1]):
+        if any(before.rstrip().endswith(" pairmill.interface.start") for before in said[:-1]):
             break
     time.sleep(seconds)
     with suppress(ProcessLookupError):
@@ -604,9 +597,9 @@ def interrupted(name: str, seconds: float) -> tuple[int, str]:
     return process.wait(timeout=PATIENCE), "".join(line for line in said if not line.startswith("import time:"))
 
 
-@pytest.mark.parametrize("module", PROGRAMS)
-def test_ctrl_c_while_a_program_starts_ends_it_without_a_traceback(module: str) -> None:
-    assert interrupted(module, 0.01) == (130, "")
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_ctrl_c_while_a_program_starts_ends_it_without_a_traceback(name: str) -> None:
+    assert interrupted(name, 0.01) == (130, "")
 
 
 def test_ctrl_c_at_any_instant_leaves_no_traceback() -> None:

@@ -251,7 +251,7 @@ def test_the_sampler_imports_nothing_heavy() -> None:
 
     done = python("-c", "import sys, pairmill.stages.sample.command; print(*sorted(sys.modules))")
     names = {name.partition(".")[0] for name in done.stdout.split()}
-    assert {"numpy", "components", "pairmill"} <= names
+    assert {"numpy", "pairmill"} <= names
     assert not names & {
         "pyarrow",
         "datasets",
