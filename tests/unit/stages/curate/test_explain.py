@@ -219,7 +219,7 @@ from pairmill.stages.curate.explain import ExplainConfig, explain
 from pairmill.stages.curate.show import ShowConfig, show
 from pairmill.interface import cli
 commands = {"explain": cli.Command(ExplainConfig, explain), "show": cli.Command(ShowConfig, show)}
-raise SystemExit(cli.main("curate", ExplainConfig, explain, commands=commands))
+raise SystemExit(cli.main("curate", ExplainConfig, explain, sys.argv[1:], commands))
 """
 
 
