@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby, islice
 from typing import Any, Final
 
 from pairmill import storage
+from pairmill.engine.keys import unkeyed
 from pairmill.engine.manifest import Ledger, content_key
-from pairmill.engine.stage import HandKeyed, ShardRecord, ShardResult
+from pairmill.engine.stage import Shard, ShardFile, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.stages.evaluate import benchmarks
@@ -21,11 +22,10 @@ from pairmill.stages.evaluate.given import Given
 from pairmill.stages.evaluate.models.model import Asked, Model, Text
 from pairmill.stages.evaluate.settings import EvaluateSettings, Generation
 
-PROMPTS_VERSION: Final = 2
-TEXTS_VERSION: Final = 1
 PIECE: Final = 64
 """Questions whose texts are stored together: what a killed run, or a server that dies, loses at most."""
 QUESTIONS, TEXTS = "questions.jsonl", "texts.jsonl"
+_PLACE: Final = "where the questions are that the digest of prompts names"
 
 
 @dataclass
@@ -37,22 +37,13 @@ class Prompted:
 
 
 @dataclass(frozen=True)
-class MakePrompts(HandKeyed[object]):
+class MakePrompts(Shard[object], reads=()):
     """Makes the prompts of a benchmark."""
 
     given: Given
     template: str
     limit: int
     condition: str
-
-    @classmethod
-    def of(cls, given: Given, settings: EvaluateSettings, generation: Generation) -> MakePrompts:
-        """The shard of a benchmark."""
-        condition = ",".join(generation.tags)
-        version = benchmarks.VERSION
-        parts = (given.name, version, given.digest, settings.prompt_template, settings.limit, condition)
-        key = content_key("evaluate prompts", PROMPTS_VERSION, *parts)
-        return cls(given.name, key, given.size, given, settings.prompt_template, settings.limit, condition)
 
     def run(self, context: object, out: Writer) -> ShardResult:
         benchmark = benchmarks.REGISTRY[self.given.name]
@@ -109,27 +100,24 @@ def questions(uri: str, start: int = 0, stop: int | None = None) -> Iterator[Que
             yield Question(**{**said, "choices": tuple(said["choices"]), "until": tuple(said["until"])})
 
 
+def read_texts(files: Iterable[ShardFile]) -> Iterator[dict[str, Any]]:
+    """Read what was written for the questions of each piece."""
+    for file in files:
+        for line in storage.store_for(file.uri).read(file.uri).splitlines():
+            yield json.loads(line)
+
+
 @dataclass(frozen=True)
-class Ask(HandKeyed[object]):
+class Ask(Shard[object], reads=()):
     """Asks a model the questions of a piece."""
 
     model: Model
     generation: Generation
-    uri: str
-    start: int
-    stop: int
-
-    @classmethod
-    def all_of(cls, model: Model, generation: Generation, prompts: ShardRecord) -> list[Ask]:
-        """The shards of a benchmark's pieces, in order."""
-        made: list[Ask] = []
-        start = 0
-        for number, (digest, count) in enumerate(prompts.read(Prompted).pieces):
-            key = content_key("evaluate texts", TEXTS_VERSION, model.digest, generation.to_manifest(), digest)
-            name, uri = f"{prompts.name} {number:05}", prompts.uri(QUESTIONS)
-            made.append(cls(name, key, count, model, generation, uri, start, start + count))
-            start += count
-        return made
+    prompts: str
+    """Digest over those of the questions."""
+    uri: str = field(metadata=unkeyed(_PLACE))
+    start: int = field(metadata=unkeyed(_PLACE))
+    stop: int = field(metadata=unkeyed(_PLACE))
 
     def run(self, context: object, out: Writer) -> ShardResult:
         every = list(questions(self.uri, self.start, self.stop))
@@ -169,3 +157,13 @@ def _cut(text: Text, until: Sequence[str]) -> Text:
     """The text before the first of these."""
     places = [place for mark in until if mark and (place := text.text.find(mark)) >= 0]
     return replace(text, text=text.text[: min(places)], stopped=True) if places else text
+
+
+def ask_all(model: Model, generation: Generation, prompts: ShardRecord) -> Iterator[Ask]:
+    """Make the shards that ask the questions of a benchmark, a piece each, in order."""
+    start = 0
+    for number, (digest, count) in enumerate(prompts.read(Prompted).pieces):
+        stop = start + count
+        name = f"{prompts.name} {number:05}"
+        yield Ask(model, generation, digest, prompts.uri(QUESTIONS), start, stop, name=name, size=count)
+        start = stop

@@ -21,7 +21,7 @@ from pairmill.engine.writer import Writer
 from pairmill.errors import UsageError
 from pairmill.log import event
 from pairmill.stages.evaluate import benchmarks, given, harness
-from pairmill.stages.evaluate.asking import Ask, MakePrompts
+from pairmill.stages.evaluate.asking import QUESTIONS, TEXTS, MakePrompts, ask_all
 from pairmill.stages.evaluate.benchmarks import REGISTRY
 from pairmill.stages.evaluate.benchmarks.question import LENIENT, STRICT
 from pairmill.stages.evaluate.cautions import cautions
@@ -84,7 +84,7 @@ class Evaluate(Stage[EvaluateConfig, EvaluatePlan]):
 
             training = training_rows(config.training, verify=config.verify)
         refs = [InputRef("model", model.digest[:16]), *(one.ref for one, _ in asked)]
-        refs += [InputRef("held_out", held_out.key[:16])] if held_out is not None else []
+        refs += [InputRef("held_out", held_out.content[:16])] if held_out is not None else []
         refs += [InputRef("training", ref.fingerprint) for ref in training.refs] if training is not None else []
         return EvaluatePlan(
             inputs=refs,
@@ -101,13 +101,10 @@ class Evaluate(Stage[EvaluateConfig, EvaluatePlan]):
         self, config: EvaluateConfig, plan: EvaluatePlan
     ) -> Generator[Sequence[Shard[Any]], list[ShardRecord], None]:
         settings = config.settings
-        first: list[MakePrompts | WriteRequests] = [
-            (WriteRequests if harness.is_task(one.name) else MakePrompts).of(one, settings, generation)
-            for one, generation in plan.asked
-        ]
+        first = [_write_prompts(one, settings, generation) for one, generation in plan.asked]
         prompts = yield first
         pieces = [
-            Ask.all_of(plan.model, generation, record)
+            list(ask_all(plan.model, generation, record))
             for (_, generation), record in zip(plan.asked, prompts, strict=True)
         ]
         texts: list[Shard[Any]] = [one for some in pieces for one in some]
@@ -117,18 +114,23 @@ class Evaluate(Stage[EvaluateConfig, EvaluatePlan]):
         if plan.training is not None and ours:
             from pairmill.stages.evaluate.overlap import BuildIndex, Overlap, scoring
 
-            made = yield [*texts, *beside, BuildIndex.of(ours)]
-            overlap = Overlap.of((yield scoring(plan.training, made[-1])))
+            benchmarks_ = tuple((record.name, record.file(QUESTIONS)) for record in ours)
+            made = yield [*texts, *beside, BuildIndex(benchmarks_, name="index of questions")]
+            overlap = Overlap.from_records((yield scoring(plan.training, made[-1])))
         else:
             made = yield [*texts, *beside]
         shards: list[Score | ScoreAnswers] = []
         at = 0
         for shard, some, record in zip(first, pieces, prompts, strict=True):
-            answers = made[at : at + len(some)]
+            asked = record.file(QUESTIONS)
+            answers = tuple(one.file(TEXTS) for one in made[at : at + len(some)])
+            size = sum(one.size for one in some)
             if isinstance(shard, WriteRequests):
-                shards.append(ScoreAnswers.of(shard, record, answers))
+                shards.append(ScoreAnswers(shard, asked, answers, name=record.name, size=size))
             else:
-                shards.append(Score.of(settings.profile, record, answers, overlap))
+                shards.append(
+                    Score(record.name, settings.profile, asked, answers, overlap, name=record.name, size=size)
+                )
             at += len(some)
         yield shards
 
@@ -158,7 +160,7 @@ class Evaluate(Stage[EvaluateConfig, EvaluatePlan]):
             table[one.name] = {**asdict(record.read(ScoredBenchmark)), "data": data, "generation": asdict(generation)}
         held_out = None
         if plan.held_out is not None:
-            record = next(record for record in rounds[1] if record.key == plan.held_out.key)
+            record = next(record for record in rounds[1] if record.name == plan.held_out.name)
             for file in record.files:
                 out.link(record.folder, file)
             held_out = record.data
@@ -195,6 +197,13 @@ class Evaluate(Stage[EvaluateConfig, EvaluatePlan]):
         return report_of(manifest)
 
 
+def _write_prompts(given: Given, settings: EvaluateSettings, generation: Generation) -> MakePrompts | WriteRequests:
+    how = given, settings.prompt_template, settings.limit, ",".join(generation.tags)
+    if harness.is_task(given.name):
+        return WriteRequests(*how, settings.harness.shots, name=given.name)
+    return MakePrompts(*how, name=given.name, size=given.size)
+
+
 def _generation(name: str, settings: EvaluateSettings, model: Model) -> Generation:
     """How texts of a benchmark are generated."""
     own = {} if harness.is_task(name) else dict(REGISTRY[name].settings)
@@ -214,4 +223,4 @@ def _held_out(config: EvaluateConfig, model: Model) -> HeldOutLoss:
         raise UsageError("held-out loss needs a run of train", where="held_out", got=f"a {model.kind}", hint=hint)
     model.refuse_training_rows(config.held_out, config.root)
     folder = arrays.held_out_here(config.held_out, config.samples_path)
-    return HeldOutLoss.of(model, folder, config.settings.held_out)
+    return HeldOutLoss.from_folder(model, folder, config.settings.held_out)

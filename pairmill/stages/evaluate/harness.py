@@ -21,15 +21,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pairmill import storage
 from pairmill.engine.manifest import Ledger, content_key
-from pairmill.engine.stage import HandKeyed, ShardRecord, ShardResult
+from pairmill.engine.stage import Shard, ShardFile, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, InternalError, UsageError
-from pairmill.stages.evaluate.asking import QUESTIONS, TEXTS, Prompted, questions, write_prompts
+from pairmill.stages.evaluate.asking import questions, read_texts, write_prompts
 from pairmill.stages.evaluate.benchmarks.question import Question, Verdict, digest_of
 from pairmill.stages.evaluate.given import Given
 from pairmill.stages.evaluate.scored import FOLDER, ScoredBenchmark
 from pairmill.stages.evaluate.scoring import totals
-from pairmill.stages.evaluate.settings import EvaluateSettings, Generation, Harness
+from pairmill.stages.evaluate.settings import EvaluateSettings, Harness
 
 if TYPE_CHECKING:
     from lm_eval.api.instance import Instance
@@ -78,91 +78,69 @@ def given(name: str, settings: Harness) -> Given:
 
 
 @dataclass(frozen=True)
-class WriteRequests(HandKeyed[object]):
+class WriteRequests(Shard[object], reads=()):
     """Writes down what a task asks."""
 
-    task: str
-    folder: str
-    shots: int | None
-    limit: int
+    given: Given
     template: str
+    limit: int
     condition: str
-
-    @classmethod
-    def of(cls, given: Given, settings: EvaluateSettings, generation: Generation) -> WriteRequests:
-        """The shard of a task."""
-        condition, shots = ",".join(generation.tags), settings.harness.shots
-        parts = (given.name, given.digest, settings.prompt_template, settings.limit, condition)
-        key = content_key("evaluate harness prompts", VERSION, *parts)
-        task = given.name.removeprefix(PREFIX)
-        return cls(given.name, key, 0, task, given.place, shots, settings.limit, settings.prompt_template, condition)
+    shots: int | None
 
     def run(self, context: object, out: Writer) -> ShardResult:
-        settings = EvaluateSettings(prompt_template=self.template)
+        name = self.given.name
         asked: list[Question] = []
 
         def record(kind: str, requests: Sequence[Instance]) -> list[Any]:
             if kind == "loglikelihood_rolling":
                 hint = "measure perplexity on held-out rows: held_out="
-                raise UsageError("a task without questions", where=self.name, got=kind, hint=hint)
-            asked.extend(_question(self.name, settings, self.condition, one) for one in requests)
+                raise UsageError("a task without questions", where=name, got=kind, hint=hint)
+            asked.extend(self.question(one) for one in requests)
             return [("" if kind == "generate_until" else (0.0, False)) for _ in requests]
 
-        _evaluated(self.task, self.folder, self.shots, self.limit, record, predict_only=True)
-        return write_prompts(self.name, asked, len(asked), out)
+        _evaluate(self, record, predict_only=True)
+        return write_prompts(name, asked, len(asked), out)
+
+    def question(self, request: Instance) -> Question:
+        """Return what a request asks."""
+        return _question(self.given.name, EvaluateSettings(prompt_template=self.template), self.condition, request)
 
 
 @dataclass(frozen=True)
-class ScoreAnswers(HandKeyed[object]):
+class ScoreAnswers(Shard[object], reads=()):
     """Has the harness score the answers of a task."""
 
-    task: str
-    folder: str
-    shots: int | None
-    limit: int
-    template: str
-    condition: str
-    uri: str
-    texts: tuple[str, ...]
-
-    @classmethod
-    def of(cls, asked: WriteRequests, prompts: ShardRecord, texts: Sequence[ShardRecord]) -> ScoreAnswers:
-        """The shard of a task."""
-        digests = [file.sha256 for record in (prompts, *texts) for file in record.files]
-        key = content_key("evaluate harness scores", VERSION, asked.key, digests)
-        count = sum(count for _, count in prompts.read(Prompted).pieces)
-        uris = tuple(one.uri(TEXTS) for one in texts)
-        how = (asked.task, asked.folder, asked.shots, asked.limit, asked.template, asked.condition)
-        return cls(asked.name, key, count, *how, prompts.uri(QUESTIONS), uris)
+    requests: WriteRequests
+    prompts: ShardFile
+    texts: tuple[ShardFile, ...]
 
     def run(self, context: object, out: Writer) -> ShardResult:
-        settings = EvaluateSettings(prompt_template=self.template)
-        lines = (json.loads(line) for uri in self.texts for line in storage.store_for(uri).read(uri).splitlines())
-        known: dict[str, dict[str, Any]] = {line["digest"]: line for line in lines}
-        stored = sum(1 for _ in questions(self.uri))
+        name = self.requests.given.name
+        known: dict[str, dict[str, Any]] = {line["digest"]: line for line in read_texts(self.texts)}
+        stored = sum(1 for _ in questions(self.prompts.uri))
         seen = 0
 
         def replay(kind: str, requests: Sequence[Instance]) -> list[Any]:
             nonlocal seen
             found = []
             for one in requests:
-                line = known.get(_question(self.name, settings, self.condition, one).digest)
+                line = known.get(self.requests.question(one).digest)
                 if line is None:
                     hint = "its data changed since they were asked for: give the task a revision, or another root="
-                    raise InputError("the harness asks other questions than before", where=self.name, hint=hint)
+                    raise InputError("the harness asks other questions than before", where=name, hint=hint)
                 found.append(_answer(line, kind))
             seen += len(found)
             return found
 
-        results = _evaluated(self.task, self.folder, self.shots, self.limit, replay)
+        results = _evaluate(self.requests, replay)
         if seen != stored:
-            raise InternalError("the harness asked less than before", where=self.name, got=f"{seen} of {stored}")
+            raise InternalError("the harness asked less than before", where=name, got=f"{seen} of {stored}")
         ledger = Ledger(stored, stored, stored)
         scored: list[tuple[Question, Verdict]] = []
-        with out.create(f"{FOLDER}/{self.name}.jsonl") as local, local.open("w", encoding="utf-8") as file:
-            for row, verdict in _rows(self.name, results["samples"]):
+        with out.create(f"{FOLDER}/{name}.jsonl") as local, local.open("w", encoding="utf-8") as file:
+            for row, verdict in _rows(name, results["samples"]):
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
-                scored.append((Question(self.name, row["id"], row["group"], "", "", None, (), ""), verdict))
+                scored.append((Question(name, row["id"], row["group"], "", "", None, (), ""), verdict))
                 if verdict.invalid:
                     ledger.note("invalid")
         own = {
@@ -249,9 +227,7 @@ def _manager(folder: str) -> Any:
     return TaskManager(include_path=folder or None)
 
 
-def _evaluated(
-    task: str, folder: str, shots: int | None, limit: int, answer: Any, *, predict_only: bool = False
-) -> dict[str, Any]:
+def _evaluate(work: WriteRequests, answer: Any, *, predict_only: bool = False) -> dict[str, Any]:
     """Run the harness on a task with a model that answers by ``answer(kind, requests)``."""
     import lm_eval
     from lm_eval.api.model import LM
@@ -268,7 +244,7 @@ def _evaluated(
         def loglikelihood_rolling(self, requests: list[Instance]) -> list[Any]:
             return list(answer("loglikelihood_rolling", requests))
 
-    where = f"{PREFIX}{task}"
+    task = work.given.name.removeprefix(PREFIX)
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
     try:
         # It prints progress; stdout is for results.
@@ -276,20 +252,20 @@ def _evaluated(
             found = lm_eval.simple_evaluate(
                 Answers(),
                 tasks=[task],
-                num_fewshot=shots,
-                limit=limit or None,
+                num_fewshot=work.shots,
+                limit=work.limit or None,
                 bootstrap_iters=0,
                 log_samples=True,
                 predict_only=predict_only,
                 torch_random_seed=None,
-                task_manager=_manager(folder),
+                task_manager=_manager(work.given.place),
             )
     except (InputError, UsageError, InternalError):
         raise
     except Exception as error:
         raise InputError(
             "lm-evaluation-harness cannot run the task",
-            where=where,
+            where=work.given.name,
             got=f"{type(error).__name__}: {' '.join(str(error).split())[:300]}",
             hint="lm-eval ls tasks lists the tasks; those of your own need set=harness.tasks=<folder>",
         ) from error

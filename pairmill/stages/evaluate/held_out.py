@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmill.engine import manifest as manifests
+from pairmill.engine.keys import unkeyed
 from pairmill.engine.manifest import Ledger, content_key
-from pairmill.engine.stage import HandKeyed, ShardResult
+from pairmill.engine.stage import Shard, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats import characters
@@ -37,7 +38,6 @@ from pairmill.stages.train.trained import TOKENIZER
 if TYPE_CHECKING:
     from pairmill.stages.train.data.feed import Microbatch
 
-VERSION: Final = 2
 ROWS: Final = "held_out/rows.npy"
 KIND: Final = np.dtype([("row", "<i8"), ("source", "<i4"), ("tokens", "<i4"), ("bytes", "<i8"), ("loss", "<f8")])
 """Of each row: its number in the folder, that of its source, response tokens, their bytes, and their summed loss."""
@@ -65,17 +65,26 @@ class HeldOutResult:
 
 
 @dataclass(frozen=True)
-class HeldOutLoss(HandKeyed[object]):
-    """The loss of each held-out row."""
+class HeldOutLoss(Shard[object], reads=()):
+    """The loss of each held-out row.
+
+    Args:
+        model: a run of train.
+        content: digest of the folder's rows, and of their bytes if tokenize kept those.
+        folder: the sampled folder.
+        rows: how many of its rows; 0 = all.
+        slots: tokens of a batch.
+    """
 
     model: TrainedModel
-    folder: str
+    content: str
+    folder: str = field(metadata=unkeyed("a place"))
     rows: int
-    slots: int
+    slots: int = field(metadata=unkeyed("the loss of a row does not follow from its batch"))
 
     @classmethod
-    def of(cls, model: TrainedModel, given: str, settings: HeldOutSettings) -> HeldOutLoss:
-        """The shard for a held-out sampled folder on this machine.
+    def from_folder(cls, model: TrainedModel, given: str, settings: HeldOutSettings) -> HeldOutLoss:
+        """Make the shard for a held-out sampled folder on this machine.
 
         Raises:
             InputError: the folder is damaged, or was made with another tokenizer than the run's.
@@ -94,9 +103,10 @@ class HeldOutLoss(HandKeyed[object]):
                 got=f"a row of {opened.longest:,}",
                 expected=f"at most {model.positions:,}",
             )
-        kept = _kept_digest(folder)
-        key = content_key("evaluate held out", VERSION, model.digest, folder.digest, kept, settings.rows)
-        return cls("held-out rows", key, len(folder.tokens), model, str(folder.path), settings.rows, settings.slots)
+        content = content_key(folder.digest, _kept_digest(folder))
+        place = str(folder.path)
+        size = len(folder.tokens)
+        return cls(model, content, place, settings.rows, settings.slots, name="held-out rows", size=size)
 
     def run(self, context: object, out: Writer) -> ShardResult:
         import torch

@@ -16,9 +16,9 @@ import pyarrow as pa
 from pairmill import storage
 from pairmill._native import LeakIndexBuilder
 from pairmill.engine.inputs import HELD_OUT, Inputs
-from pairmill.engine.manifest import Ledger, content_key
+from pairmill.engine.manifest import Ledger
 from pairmill.engine.options import RECORD_BYTES
-from pairmill.engine.stage import HandKeyed, Shard, ShardRecord, ShardResult
+from pairmill.engine.stage import Shard, ShardFile, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats import row_files
 from pairmill.stages.curate.decontaminate import index as leaks
@@ -27,9 +27,8 @@ from pairmill.stages.curate.decontaminate.scorer import LeakScorer
 from pairmill.stages.curate.inputs import Slice
 from pairmill.stages.curate.scorer import FINDINGS
 from pairmill.stages.curate.scorer import Score as ScoreRows
-from pairmill.stages.evaluate.asking import QUESTIONS, questions
+from pairmill.stages.evaluate.asking import questions
 
-VERSION: Final = 1
 SEEN: Final = ("question_answer", "question")
 """Curate's verdicts that drop a row by default."""
 _FILE: Final = "leaks.bin"
@@ -45,22 +44,15 @@ def training_rows(given: Sequence[str], *, verify: bool) -> Inputs:
 
 
 @dataclass(frozen=True)
-class BuildIndex(HandKeyed[object]):
-    """Makes an index of the questions of all benchmarks."""
+class BuildIndex(Shard[object], reads=()):
+    """Makes an index of the questions of all benchmarks, by name."""
 
-    files: tuple[tuple[str, str], ...]
-
-    @classmethod
-    def of(cls, prompts: Sequence[ShardRecord]) -> BuildIndex:
-        """The shard over these questions."""
-        contents = [[one.name, next(file.sha256 for file in one.files)] for one in prompts]
-        key = content_key("evaluate leaks", VERSION, leaks.VERSION, contents)
-        return cls("index of questions", key, 0, tuple((one.name, one.uri(QUESTIONS)) for one in prompts))
+    benchmarks: tuple[tuple[str, ShardFile], ...]
 
     def run(self, context: object, out: Writer) -> ShardResult:
         builder = LeakIndexBuilder()
-        for name, uri in self.files:
-            leaks.add(builder, name, _items(uri))
+        for name, file in self.benchmarks:
+            leaks.add(builder, name, _items(file.uri))
         with out.create(_FILE, scratch=True) as local:
             builder.finish().tofile(local)
         return ShardResult(Ledger())
@@ -86,22 +78,20 @@ def scoring(found: Inputs, index: ShardRecord) -> list[Shard[Any]]:
 
 @dataclass(frozen=True)
 class Overlap:
-    """What was found. Args: key: of all that it follows from; files: URIs of findings."""
+    """What training rows repeat. Args: files: the findings."""
 
-    key: str
-    files: tuple[str, ...]
+    files: tuple[ShardFile, ...]
 
     @classmethod
-    def of(cls, records: Sequence[ShardRecord]) -> Overlap:
-        """From the records of ``scoring``."""
-        files = tuple(one.uri(FINDINGS) for one in records if any(file.path == FINDINGS for file in one.files))
-        return cls(content_key("evaluate overlap", [one.key for one in records]), files)
+    def from_records(cls, records: Sequence[ShardRecord]) -> Overlap:
+        """Take the findings of the shards of ``scoring``."""
+        return cls(tuple(one.file(file.path) for one in records for file in one.files if file.path == FINDINGS))
 
     def seen(self, benchmark: str) -> frozenset[str]:
         """Numbers of the questions of a benchmark that a training row repeats."""
         found: set[str] = set()
-        for uri in self.files:
-            table = pa.ipc.open_file(io.BytesIO(storage.store_for(uri).read(uri))).read_all()
+        for file in self.files:
+            table = pa.ipc.open_file(io.BytesIO(storage.store_for(file.uri).read(file.uri))).read_all()
             columns = (table[name].to_pylist() for name in ("benchmark", "item", "rule"))
             found |= {item for name, item, rule in zip(*columns, strict=True) if name == benchmark and rule in SEEN}
         return frozenset(found)

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from pairmill import storage
-from pairmill.engine.manifest import Ledger, content_key
-from pairmill.engine.stage import HandKeyed, ShardRecord, ShardResult
+from pairmill.engine.manifest import Ledger
+from pairmill.engine.stage import Shard, ShardFile, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InternalError
 from pairmill.stages.evaluate import benchmarks
-from pairmill.stages.evaluate.asking import QUESTIONS, TEXTS, Prompted, questions
+from pairmill.stages.evaluate.asking import questions, read_texts
 from pairmill.stages.evaluate.benchmarks.question import REFERENCE, Verdict
 from pairmill.stages.evaluate.overlap import Overlap
 from pairmill.stages.evaluate.settings import ProfileName
 
-VERSION: Final = 1
 FOLDER: Final = "questions"
 
 
@@ -40,43 +37,33 @@ class ScoredBenchmark:
 
 
 @dataclass(frozen=True)
-class Score(HandKeyed[object]):
-    """Scores the texts of a benchmark."""
+class Score(Shard[object], reads=()):
+    """Scores the texts of a benchmark.
 
+    Args:
+        benchmark: its name.
+        profile: whose figures count.
+        prompts: the questions.
+        texts: of its pieces, in order.
+        overlap: which questions are in the training rows; None = not known.
+    """
+
+    benchmark: str
     profile: ProfileName
-    uri: str
-    texts: tuple[str, ...]
+    prompts: ShardFile
+    texts: tuple[ShardFile, ...]
     overlap: Overlap | None
 
-    @classmethod
-    def of(
-        cls, profile: ProfileName, prompts: ShardRecord, texts: Sequence[ShardRecord], overlap: Overlap | None
-    ) -> Score:
-        """The shard of a benchmark.
-
-        Args:
-            profile: whose figures count.
-            prompts: the questions.
-            texts: of its pieces, in order.
-            overlap: which questions are in the training rows; None = not known.
-        """
-        digests = [file.sha256 for record in (prompts, *texts) for file in record.files]
-        seen = overlap.key if overlap is not None else ""
-        key = content_key("evaluate scores", VERSION, benchmarks.VERSION, profile, prompts.name, digests, seen)
-        uris = tuple(one.uri(TEXTS) for one in texts)
-        count = sum(count for _, count in prompts.read(Prompted).pieces)
-        return cls(prompts.name, key, count, profile, prompts.uri(QUESTIONS), uris, overlap)
-
     def run(self, context: object, out: Writer) -> ShardResult:
-        benchmark = benchmarks.REGISTRY[self.name]
-        seen = self.overlap.seen(self.name) if self.overlap is not None else frozenset()
-        written = (json.loads(line) for uri in self.texts for line in storage.store_for(uri).read(uri).splitlines())
+        benchmark = benchmarks.REGISTRY[self.benchmark]
+        seen = self.overlap.seen(self.benchmark) if self.overlap is not None else frozenset()
+        written = read_texts(self.texts)
         verdicts, asked = [], []
         ledger = Ledger()
-        with out.create(f"{FOLDER}/{self.name}.jsonl") as local, local.open("w", encoding="utf-8") as file:
-            for number, (question, text) in enumerate(zip(questions(self.uri), written, strict=True)):
+        with out.create(f"{FOLDER}/{self.benchmark}.jsonl") as local, local.open("w", encoding="utf-8") as file:
+            for number, (question, text) in enumerate(zip(questions(self.prompts.uri), written, strict=True)):
                 if question.digest != text["digest"]:
-                    raise InternalError("the texts are of other questions", where=self.name, got=question.id)
+                    raise InternalError("the texts are of other questions", where=self.benchmark, got=question.id)
                 outputs = [one["text"] for one in text["texts"]]
                 verdict = benchmark.score(question, outputs)
                 said = {

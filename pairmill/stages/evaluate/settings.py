@@ -38,6 +38,10 @@ class Generation(Checked):
         """Return the tags of the condition, in order."""
         return [tag.strip() for tag in self.condition.split(",") if tag.strip()]
 
+    def identify(self) -> object:
+        """Return what a shard that generates texts is keyed by."""
+        return self.to_manifest()
+
     def over(self, values: Mapping[str, Any]) -> Self:
         """Return the same with other values; None leaves a value as it is."""
         known = {item.name for item in fields(self)}

@@ -66,6 +66,10 @@ class Model(ABC):
 
     kind: ClassVar[str]
 
+    def identify(self) -> object:
+        """Return what a shard that asks the model is keyed by."""
+        return self.digest
+
     @abstractmethod
     def answers(self, asked: Sequence[Asked], generation: Generation) -> list[list[Text]]:
         """``generation.samples`` texts of each prompt, in the order of the prompts.
