@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
 from pairmill import storage
 from pairmill.engine.content import Content
-from pairmill.engine.inputs import HELD_OUT, Inputs
+from pairmill.engine.inputs import HELD_OUT, InputFile, Inputs
 from pairmill.engine.keys import unkeyed
 from pairmill.errors import InputError
 from pairmill.formats import row_files, rows
-from pairmill.formats.row_files import RowFile
+from pairmill.formats.row_files import ORIGIN, RowFile
 from pairmill.formats.rows import Batch
 from pairmill.formats.slices import FileSlice, grouped
+from pairmill.rowstage.columns import column_slices
 
 _BLOCK_BYTES: Final = 64 << 20
 _BLOCK_SLICES: Final = 256
@@ -31,6 +36,7 @@ class Slice:
         number: of all slices, in rank order, from 0.
         fixed: whether its rows are held out: they are never removed.
         name: of shards that read it; unique.
+        attributes: files of attributes of the task that are read with it, by operation: :meth:`Rows.blocks_with`.
     """
 
     part: FileSlice
@@ -38,10 +44,12 @@ class Slice:
     number: int
     fixed: bool
     name: str
+    attributes: Mapping[str, InputFile] = field(default_factory=dict)
 
     def identify(self) -> object:
         """Return what a shard that reads the slice is keyed by; its rank decides nothing about its rows."""
-        return [self.task, *self.identity, self.part.first]
+        read = {name: file.sha256 for name, file in self.attributes.items()}
+        return [self.task, *self.identity, self.part.first, read]
 
     @property
     def task(self) -> str:
@@ -54,6 +62,33 @@ class Slice:
         for batch in rows.read(part.uri, part, content=part.content, longest=part.longest):
             rows.refuse_nulls(batch, part.uri, fields)
             yield batch
+
+    def count(self) -> int:
+        """Count its rows; of Parquet the footer has the number."""
+        part = self.part
+        if not part.uri.endswith(".parquet"):
+            return sum(len(batch) for batch in self.batches(()))
+        with rows.open_parquet(part.uri, part.content) as file:
+            meta = file.metadata
+            groups = range(part.start, meta.num_row_groups if part.stop is None else part.stop)
+            return sum(meta.row_group(group).num_rows for group in groups)
+
+    def read_columns(self, file: InputFile, columns: Sequence[str], count: int) -> list[pa.Array]:
+        """Read columns of a file of attributes for its rows, of which there are ``count``."""
+        whole = self.part.stop is None
+        return column_slices(file.uri, file.content, columns, self.part.first, count, whole=whole)
+
+    def ordinals(self, count: int) -> NDArray[np.int64]:
+        """Read the numbers that its rows had in the file that curate was given, else in their own; int64 [count].
+
+        The attributes of ``origin`` have to be read with the slice.
+        """
+        origin = self.attributes.get(ORIGIN)
+        if origin is None:
+            return np.arange(self.part.first, self.part.first + count, dtype=np.int64)
+        (column,) = self.read_columns(origin, ["ordinal"], count)
+        ordinals: NDArray[np.int64] = column.to_numpy(zero_copy_only=False).astype(np.int64)
+        return ordinals
 
 
 @dataclass(frozen=True)
@@ -76,12 +111,17 @@ class Block:
     @property
     def size(self) -> int:
         """Bytes to read."""
-        return sum(one.part.size for one in self.slices)
+        return sum(piece.part.size for piece in self.slices)
 
     @property
     def random_access(self) -> dict[str, Content]:
         """The files that are read in parts, for ``Shard.random_access``."""
-        return {uri: content for one in self.slices for uri, content in one.part.random_access.items()}
+        contents: dict[str, Content] = {}
+        for piece in self.slices:
+            contents |= piece.part.random_access
+            for file in piece.attributes.values():
+                contents |= file.random_access
+        return contents
 
 
 @dataclass(frozen=True)
@@ -118,6 +158,17 @@ class Rows:
         groups = grouped(self.slices, lambda piece: piece.part.size, _BLOCK_BYTES, _BLOCK_SLICES)
         return [Block(number, tuple(group)) for number, group in enumerate(groups)]
 
+    def blocks_with(self, operations: Collection[str]) -> list[Block]:
+        """Return the blocks for shards that read attributes of these operations too."""
+        files = {
+            task.name: {name: file for name, file in task.beside.items() if name in operations}
+            for task in self.training
+        }
+        return [
+            replace(block, slices=tuple(replace(piece, attributes=files[piece.task]) for piece in block.slices))
+            for block in self.blocks
+        ]
+
     @property
     def slices_with_held_out(self) -> list[Slice]:
         """All slices in rank order, for a stage that compares rows with held-out ones."""
@@ -125,7 +176,15 @@ class Rows:
 
     @classmethod
     def discover(
-        cls, given: Sequence[str], *, verify: bool, longest: int, expansion: int, priority: Sequence[str] = ()
+        cls,
+        given: Sequence[str],
+        *,
+        verify: bool,
+        longest: int,
+        expansion: int,
+        priority: Sequence[str] = (),
+        option: str = "rows",
+        fields: Sequence[str] = rows.FIELDS,
     ) -> Rows:
         """Find the row files: held-out ones first, then by ``priority``, then by name.
 
@@ -135,12 +194,14 @@ class Rows:
             longest: bytes of the longest row.
             expansion: the most bytes of rows for each byte of a file.
             priority: beginnings of task names, best first.
+            option: that names the files, for messages.
+            fields: the columns that are read; other rows than those of ``rows`` may lack some.
 
         Raises:
             InputError: nothing found, a damaged folder, or two files with one task name or one path.
         """
-        found = row_files.discover(given, "rows", verify=verify, held_out=True)
-        tops = [storage.normalise(uri, "rows") for uri in given]
+        found = row_files.discover(given, option, verify=verify, held_out=option == "rows", fields=fields)
+        tops = [storage.normalise(uri, option) for uri in given]
         beside = row_files.beside(tops)
         tasks: list[Task] = []
         seen: dict[str, str] = {}
@@ -151,7 +212,7 @@ class Rows:
             if other != file.uri:
                 raise InputError(
                     f"two files have the path {path!r}",
-                    where="rows",
+                    where=option,
                     got=f"{other} and {file.uri}",
                     hint="put them into one folder under different names",
                 )

@@ -62,6 +62,8 @@ class RowStage(Stage[C, P], Generic[C, P]):
     """A stage whose result is its input with fewer rows; :mod:`pairmill.rowstage` says how to write one."""
 
     output_in_list: ClassVar[bool] = True
+    measures_lengths: ClassVar[bool] = False
+    """Whether lengths of rows are counted before and after; :meth:`data` finds them in ``plan.written``."""
 
     @abstractmethod
     def find(self, config: C, plan: P) -> ShardRounds[Findings]:
@@ -131,7 +133,16 @@ class RowStage(Stage[C, P], Generic[C, P]):
         for number, (task, mine) in enumerate(zip(plan.rows.tasks, verdicts, strict=True)):
             evidence = self.name if any(verdict.evidence for verdict in mine) else ""
             for piece, some in parts_of(task, mine):
-                shards.append(WriteRows.from_task(task, some, evidence, config.max_record_bytes, piece))
+                shards.append(
+                    WriteRows.from_task(
+                        task,
+                        some,
+                        evidence=evidence,
+                        measured=self.measures_lengths,
+                        longest=config.max_record_bytes,
+                        piece=piece,
+                    )
+                )
                 owners.append(number)
         written: list[list[ShardRecord]] = [[] for _ in plan.rows.tasks]
         for number, record in zip(owners, (yield from beside.share(shards)), strict=True):

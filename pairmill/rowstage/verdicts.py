@@ -144,10 +144,11 @@ class VerdictWriter:
 
     Args:
         out: of the shard.
+        report: whether all rows stay, and decisions only say which would go.
     """
 
-    def __init__(self, out: Writer) -> None:
-        self._out = out
+    def __init__(self, out: Writer, *, report: bool = False) -> None:
+        self._out, self._report = out, report
         self._entries: list[_Entry] = []
         self._stack = ExitStack()
         self._removed: BinaryIO
@@ -168,15 +169,20 @@ class VerdictWriter:
             keep: which of its rows stay; bool [rows].
             reasons: why the others go: one for all, or one for each row that goes.
             evidence: columns of ``decisions.SCHEMA`` by name, such as ``score_r`` and ``detail``, with a value for each
-                row that goes. They and the reasons are written below ``decisions/``.
+                row that goes. They and the reasons are written below ``decisions/``; a column ``rule`` is written in
+                place of the reasons, which the ledger counts.
             attributes: by the name of their folder below ``attributes/``; each has a line for each row of the slice.
         """
         gone = np.flatnonzero(~keep)
         ordinals = (gone + piece.part.first).astype("<u4")
-        why = [reasons] * len(gone) if isinstance(reasons, str) else list(reasons)
-        if len(why) != len(gone):
-            raise InternalError("not a reason for each row that goes", where=piece.name, got=f"{len(why)} reasons")
-        self._removed.write(ordinals.tobytes())
+        counts = {reasons: len(gone)} if isinstance(reasons, str) else dict(Counter(reasons))
+        if sum(counts.values()) != len(gone):
+            got = f"{sum(counts.values())} reasons"
+            raise InternalError("not a reason for each row that goes", where=piece.name, got=got)
+        removed, counts = (
+            (ordinals[:0], {}) if self._report else (ordinals, {name: n for name, n in counts.items() if n})
+        )
+        self._removed.write(removed.tobytes())
         number = len(self._entries)
         paths = {name: f"{number}-{name}.parquet" for name in attributes or {}}
         for name, table in (attributes or {}).items():
@@ -186,11 +192,12 @@ class VerdictWriter:
                 pq.write_table(table, local)
         path = f"{number}-evidence.parquet" if len(gone) else ""
         if path:
-            columns = {**(evidence or {}), "ordinal": ordinals, "rule": why, "action": ["drop"] * len(gone)}
+            columns: dict[str, Any] = {"rule": _repeat(reasons, len(gone)), **(evidence or {}), "ordinal": ordinals}
+            columns["action"] = _repeat("report" if self._report else "drop", len(gone))
             with self._out.create(path, scratch=True) as local:
                 decisions.write(local, decisions.table_of(columns, len(gone)))
-        digest = hashlib.sha256(ordinals.tobytes()).hexdigest()
-        self._entries.append(_Entry(len(keep), len(gone), digest, dict(Counter(why)), paths, path))
+        digest = hashlib.sha256(removed.tobytes()).hexdigest()
+        self._entries.append(_Entry(len(keep), len(removed), digest, counts, paths, path))
 
     def data(self) -> dict[str, Any]:
         """Return the data of the shard's result."""
@@ -205,3 +212,8 @@ class VerdictWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stack.__exit__(kind, error, trace)
+
+
+def _repeat(texts: str | Sequence[str], count: int) -> Sequence[str] | pa.Array:
+    """Repeat one text for every row, without an object for each."""
+    return pa.array([texts]).take(pa.array(np.zeros(count, np.int8))) if isinstance(texts, str) else texts

@@ -24,6 +24,7 @@ from pairmill.formats.kept_rows import Attributes
 from pairmill.formats.means import Means
 from pairmill.formats.parquet import number_row_groups
 from pairmill.formats.row_files import ORIGIN
+from pairmill.rowstage.lengths import MeasuredRows
 from pairmill.rowstage.rows import Slice, Task
 from pairmill.rowstage.verdicts import Verdict
 
@@ -37,10 +38,13 @@ class Written:
     Args:
         task: its name.
         means: of attributes (:mod:`pairmill.formats.means`); of no held-out rows.
+        lengths: of rows (:class:`pairmill.rowstage.lengths.MeasuredRows`), before and after; empty of held-out rows,
+            and if the stage does not measure them.
     """
 
     task: str
     means: dict[str, Any] = field(default_factory=dict)
+    lengths: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,7 @@ class WriteRows(Shard[object], reads=()):
         verdicts: of the slices, in order; none of held-out rows, which are passed on.
         evidence: name of the folder of its decisions below ``decisions/``; empty = no slice of the task has any.
         piece: what of the file is read; None = all.
+        measured: whether lengths of rows are counted.
         longest: bytes of the longest row.
     """
 
@@ -63,18 +68,35 @@ class WriteRows(Shard[object], reads=()):
     verdicts: tuple[Verdict, ...]
     evidence: str
     piece: Slice | None
+    measured: bool
     longest: int = field(metadata=unkeyed("a longer row fails the shard"))
 
     @classmethod
     def from_task(
-        cls, task: Task, verdicts: Sequence[Verdict], evidence: str, longest: int, piece: Slice | None = None
+        cls,
+        task: Task,
+        verdicts: Sequence[Verdict],
+        *,
+        evidence: str,
+        measured: bool,
+        longest: int,
+        piece: Slice | None = None,
     ) -> WriteRows:
         """Make the shard for a task, or for a slice of it with its verdict."""
         made = verdicts[0].attributes if verdicts else {}
         beside = {name: file for name, file in task.beside.items() if name not in made}
         name, size = (task.name, task.file.size) if piece is None else (piece.name, piece.part.size)
         return cls(
-            task.file, task.path, beside, tuple(verdicts), evidence, piece, longest, name=f"write {name}", size=size
+            task.file,
+            task.path,
+            beside,
+            tuple(verdicts),
+            evidence=evidence,
+            piece=piece,
+            measured=measured,
+            longest=longest,
+            name=f"write {name}",
+            size=size,
         )
 
     def random_access(self) -> Mapping[str, Content]:
@@ -89,13 +111,15 @@ class WriteRows(Shard[object], reads=()):
             for reason, number in verdict.removed.reasons.items():
                 ledger.drop(reason, number)
         removed = np.concatenate([verdict.removed.load() for verdict in self.verdicts])
-        groups = self._write_rows(out, removed, ledger)
+        lengths = MeasuredRows() if self.measured else None
+        groups = self._write_rows(out, removed, ledger, lengths)
         first = 0 if self.piece is None else self.piece.part.first
         kept = np.delete(np.arange(first, first + count, dtype=np.int64), removed.astype(np.int64) - first)
         means = self._write_attributes(out, kept, range(first, first + count), groups)
         self._write_evidence(out)
         ledger.rows_kept = ledger.rows_out = len(kept)
-        return ShardResult(ledger, asdict(Written(self.file.task, means)))
+        data = Written(self.file.task, means, {} if lengths is None else asdict(lengths))
+        return ShardResult(ledger, asdict(data))
 
     @property
     def _is_part(self) -> bool:
@@ -111,13 +135,20 @@ class WriteRows(Shard[object], reads=()):
         ledger.note("for_evaluation", count)
         return ShardResult(ledger, asdict(Written(self.file.task)))
 
-    def _write_rows(self, out: Writer, removed: NDArray[np.uint32], ledger: Ledger) -> list[int]:
+    def _write_rows(
+        self, out: Writer, removed: NDArray[np.uint32], ledger: Ledger, lengths: MeasuredRows | None
+    ) -> list[int]:
         """Write the rows that stay; return the rows of each row group."""
-        if not changes_rows(self.verdicts) and not self._is_part:
-            _copy(out, self.file, self.path, self.file.task)
-            return kept_rows.row_groups(self.file, self.longest)
         part = None if self.piece is None else self.piece.part
         batches = rows.read(self.file.uri, part, content=self.file.content, longest=self.longest)
+        if lengths is not None:
+            batches = lengths.watch(batches, self._read_decided())
+        if not changes_rows(self.verdicts) and not self._is_part:
+            _copy(out, self.file, self.path, self.file.task)
+            if lengths is not None:
+                for _ in batches:
+                    pass
+            return kept_rows.row_groups(self.file, self.longest)
         rewrite = self.verdicts[0].rewrite
         with out.create(self.path, task=self.file.task, scratch=self._is_part) as local:
             change = None if rewrite is None else lambda texts: rewrite.apply(texts, ledger)
@@ -144,6 +175,12 @@ class WriteRows(Shard[object], reads=()):
             with self._create(out, attributes.path_of(task, name)) as local:
                 kept_rows.cut(source, kept, read, groups, local, where=where, count_means=count)
         return means.data()
+
+    def _read_decided(self) -> NDArray[np.uint32]:
+        """Read the ordinals of the rows that a decision is about, whether or not they go; ascending."""
+        files = [verdict.evidence for verdict in self.verdicts if verdict.evidence is not None]
+        ordinals = [decisions.read(file.uri)["ordinal"].to_numpy() for file in files]
+        return np.unique(np.concatenate([np.empty(0, np.uint32), *ordinals]))
 
     def _write_evidence(self, out: Writer) -> None:
         """Write the decisions on all slices; a part without any has an empty file, since all parts are joined."""

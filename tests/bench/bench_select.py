@@ -52,12 +52,13 @@ def cpu() -> float:
 
 def child_weights(rows: str, target: str, work: str, dsir: str) -> None:
     """Fit and score: from files of rows to files of log weights."""
+    from pairmill.stages.select.inputs import discover, target_rows
+
     from pairmill import _native  # noqa: F401
     from pairmill.engine.shards import run_shard
     from pairmill.formats.limits import RECORD_BYTES
     from pairmill.stages.select import fit, model, score
     from pairmill.stages.select.attributes import Wanted
-    from pairmill.stages.select.inputs import discover, target_rows
     from pairmill.stages.select.settings import Settings
 
     settings = Settings.parse(f"method: dsir\nrows: 10\ndsir: {{{dsir}targets: [{{name: t, rows: {target}}}]}}\n")

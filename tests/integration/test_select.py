@@ -186,7 +186,7 @@ def test_workers_and_slices_change_no_byte(tmp_path: Path, monkeypatch: pytest.M
         ]
         with monkeypatch.context() as patch:
             patch.setattr(row_files, "SLICING", Slicing(1, 1))
-            patch.setattr("pairmill.stages.select.inputs._BLOCK_SLICES", 2)
+            patch.setattr("pairmill.rowstage.rows._BLOCK_SLICES", 2)
             patch.setattr("pairmill.stages.select.choose._ROWS", 5)
             patch.setattr("pairmill.stages.select.cuts._FEW", 3)
             patch.setattr("pairmill.stages.select.table._HELD", 0)

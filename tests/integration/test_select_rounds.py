@@ -109,7 +109,7 @@ def rounds_of(config: SelectConfig) -> Iterator[Sequence[Shard[Any]]]:
 
 def meaning(one: Shard[Any]) -> str:
     """A shard without its size, and without which of some shards of equal bytes is read."""
-    text = repr(dataclasses.replace(one, size=0))
+    text = re.sub(r"start=[0-9]+, count=", "count=", repr(dataclasses.replace(one, size=0)))
     return re.sub(r"key='[0-9a-f]{64}'", "", re.sub(r"/shards/[0-9a-f]+(/[0-9a-f]{16})?", "/shards/", text))
 
 

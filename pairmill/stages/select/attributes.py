@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -13,14 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pairmill.engine.inputs import InputFile
 from pairmill.errors import InputError, PairmillError, UsageError
-from pairmill.formats import rows as row_files
 from pairmill.formats.attributes import unknown
-from pairmill.formats.row_files import ORIGIN, RowFile
+from pairmill.formats.row_files import ORIGIN
 from pairmill.formats.rows import open_parquet
+from pairmill.rowstage import Rows, Slice, Task
 from pairmill.stages.select import sidecar
-from pairmill.stages.select.columns import column_slices
-from pairmill.stages.select.inputs import Rows, Slice
 from pairmill.stages.select.settings import Bound, Settings
 from pairmill.stages.select.sidecar import SIDECAR
 
@@ -121,8 +120,8 @@ class AttributeQuery:
             if operation not in columns:
                 lacking = next((task for task in rows.training if operation not in task.beside), None)
                 if lacking is not None:
-                    raise _missing(operation, lacking)
-                columns[operation] = _read_schema(rows.training[0], operation)
+                    raise _missing(operation, lacking.name, lacking.beside)
+                columns[operation] = _read_schema(rows.training[0].beside[operation], operation)
             schema = columns[operation]
             if column not in schema.names:
                 offered = [f"{operation}.{column}" for column in schema.names]
@@ -174,12 +173,12 @@ class AttributeQuery:
                 raise UsageError("a row has several", where="attributes.group_by", got=f"{name}: {kind}")
 
 
-def read(query: AttributeQuery, part: Slice, rows: int) -> AttributeValues:
+def read(query: AttributeQuery, piece: Slice, rows: int) -> AttributeValues:
     """Read the attributes of the rows of a slice.
 
     Args:
         query: what is read.
-        part: the slice.
+        piece: the slice.
         rows: of the slice.
 
     Raises:
@@ -188,7 +187,7 @@ def read(query: AttributeQuery, part: Slice, rows: int) -> AttributeValues:
     columns: dict[str, pa.Array | None] = {}
     for operation in sorted({name.partition(".")[0] for name in query.names}):
         mine = [name for name in query.names if name.partition(".")[0] == operation]
-        columns.update(zip(mine, _read_columns(part, operation, mine, rows), strict=True))
+        columns.update(zip(mine, _read_columns(piece, operation, mine, rows), strict=True))
     passes = np.ones(rows, np.bool_)
     for bound in query.where:
         if (column := columns[bound.attribute]) is None:
@@ -304,46 +303,43 @@ def _values(bound: Bound, kind: pa.DataType) -> list[Any]:
     return list(allowed)
 
 
-def _read_columns(part: Slice, operation: str, names: Sequence[str], rows: int) -> Iterator[pa.Array | None]:
+def _read_columns(piece: Slice, operation: str, names: Sequence[str], rows: int) -> Iterator[pa.Array | None]:
     """Read the columns of these attributes for the rows of a slice; None for what the data set does not say."""
     columns = [name.partition(".")[2] for name in names]
     if operation == ROW:
-        batches = row_files.read(part.part.uri, part.part, content=part.part.content, longest=part.part.longest)
-        yield from [pa.concat_arrays([batch.condition.cast(pa.large_string()) for batch in batches] or [pa.nulls(0)])]
+        columns_read = [batch.condition.cast(pa.large_string()) for batch in piece.batches(())]
+        yield pa.concat_arrays(columns_read or [pa.nulls(0)])
         return
     if operation == SIDECAR:
-        yield from sidecar.read_columns(part, columns, part.ordinals(rows))
+        yield from sidecar.read_columns(piece, columns, piece.ordinals(rows))
         return
-    file = part.task.beside.get(operation)
+    file = piece.attributes.get(operation)
     there = columns
     if operation == SOURCE:
-        known = _read_schema(part.task, operation).names if file is not None else []
+        known = _read_schema(file, operation).names if file is not None else []
         there = [name for name in columns if name in known]
     elif file is None:
-        raise _missing(operation, part.task)
+        raise _missing(operation, piece.task, piece.attributes)
     arrays: dict[str, pa.Array] = {}
     if file is not None and there:
-        whole = part.part.stop is None
-        slices = column_slices(file.uri, file.content, there, part.part.first, rows, whole=whole)
-        arrays = dict(zip(there, slices, strict=True))
+        arrays = dict(zip(there, piece.read_columns(file, there, rows), strict=True))
     yield from (arrays.get(name) for name in columns)
 
 
 def _merge_source_schemas(rows: Rows) -> pa.Schema:
     """Merge the attributes that data sets say of their rows: those of the first task of each."""
-    first: dict[str, RowFile] = {}
+    first: dict[str, Task] = {}
     for task in rows.training:
         if SOURCE in task.beside:
             first.setdefault(task.source, task)
     fields: dict[str, pa.Field] = {}
     for task in first.values():
-        for field in _read_schema(task, SOURCE):
+        for field in _read_schema(task.beside[SOURCE], SOURCE):
             fields.setdefault(field.name, field)
     return pa.schema(list(fields.values()))
 
 
-def _read_schema(task: RowFile, operation: str) -> pa.Schema:
-    file = task.beside[operation]
+def _read_schema(file: InputFile, operation: str) -> pa.Schema:
     with open_parquet(file.uri, file.content) as parquet:
         schema = parquet.schema_arrow
     return pa.schema([field for field in schema if operation != SIDECAR or field.name not in sidecar.KEYS])
@@ -354,7 +350,7 @@ def _list_offered(rows: Rows, operations: set[str]) -> list[str]:
     offered = [CONDITION]
     for operation in sorted(operations):
         task = next(task for task in rows.training if operation in task.beside)
-        offered += [f"{operation}.{column}" for column in _read_schema(task, operation).names]
+        offered += [f"{operation}.{column}" for column in _read_schema(task.beside[operation], operation).names]
     return offered
 
 
@@ -363,11 +359,11 @@ def _unknown(name: str, where: str, offered: Sequence[str]) -> PairmillError:
     return unknown("no such attribute beside the rows", name, where, offered, hint)
 
 
-def _missing(operation: str, task: RowFile) -> InputError:
+def _missing(operation: str, task: str, beside: Iterable[str]) -> InputError:
     return InputError(
         f"the rows have no attributes of {operation}",
-        where=task.name,
-        got=", ".join(sorted(task.beside)) or "none",
+        where=task,
+        got=", ".join(sorted(beside)) or "none",
         expected=operation,
         hint=f"make the attributes of {operation} for every task, or leave that task's rows out of rows=",
     )

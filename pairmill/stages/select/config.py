@@ -6,18 +6,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from pairmill.engine.options import StageConfig, option
+from pairmill.engine.options import option
 from pairmill.errors import UsageError
+from pairmill.rowstage import RowConfig
 from pairmill.stages.select.settings import DEFAULT, Settings
 
 
 @dataclass(kw_only=True)
-class SelectConfig(StageConfig):
+class SelectConfig(RowConfig):
     """Choose the rows worth training on, by target texts, by attributes, or by both."""
 
-    rows: list[str] = option(
-        [], help="folders or URIs of rows (.jsonl, .parquet), joined by commas", changes_bytes=False
-    )
     select_config: str = option(
         DEFAULT,
         help="which rows are chosen, as a YAML file; the shipped one has every setting and a comment on each",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -15,10 +15,10 @@ from pairmill.engine.content import Content
 from pairmill.engine.manifest import Ledger
 from pairmill.engine.stage import Shard, ShardFile, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
+from pairmill.rowstage import Block
 from pairmill.stages.select import arrays
 from pairmill.stages.select.choose import Chosen, chosen_path, uniform_path
 from pairmill.stages.select.fit import COUNTS, Features
-from pairmill.stages.select.inputs import Block
 from pairmill.stages.select.model import TINY, Model, shares
 
 # Features of the raw rows that are added to those of a sample: a small sample misses buckets by chance alone.
@@ -54,10 +54,10 @@ class CountChosen(Shard[object], reads=()):
         """Make the shard of a block, given the record of Choose."""
         codes, samples = (chosen.file(path(block.number)) for path in (chosen_path, uniform_path))
         taken = tuple(chosen.read(Chosen).rows)
-        return cls(block.keep(()), codes, samples, taken, features, name=f"count {block.name}", size=block.size)
+        return cls(block, codes, samples, taken, features, name=f"count {block.name}", size=block.size)
 
-    def random_access(self) -> dict[str, Content]:
-        return self.block.random_access()
+    def random_access(self) -> Mapping[str, Content]:
+        return self.block.random_access
 
     def run(self, context: object, out: Writer) -> ShardResult:
         codes, samples = (arrays.load(file) for file in (self.codes, self.samples))
@@ -66,7 +66,7 @@ class CountChosen(Shard[object], reads=()):
         data = Counted([0] * targets, [0] * targets)
         order = order_samples(self.taken)
         start = 0
-        for batch in (batch for part in self.block.slices for batch in part.batches(self.features.fields)):
+        for batch in (batch for piece in self.block.slices for batch in piece.batches(self.features.fields)):
             columns = {name: getattr(batch, name) for name in self.features.fields}
             stop = start + len(batch)
             mine, drawn = codes[start:stop], samples[start:stop]

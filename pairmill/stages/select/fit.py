@@ -17,10 +17,9 @@ from pairmill.engine.stage import Shard, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats import jsonstream, rows
-from pairmill.formats.row_files import ORIGIN
+from pairmill.rowstage import Block, Slice
 from pairmill.stages.select import arrays, attributes
 from pairmill.stages.select.attributes import AttributeQuery
-from pairmill.stages.select.inputs import Block, Slice
 from pairmill.stages.select.moments import Moments
 from pairmill.stages.select.settings import DsirSettings, Settings
 
@@ -100,27 +99,26 @@ class FitRows(Shard[object], reads=()):
         """Make the shard of a block; what it does not use has one value, so that equal shards have equal keys."""
         features = Features.from_settings(settings.dsir) if settings.uses_weights else None
         share = settings.dsir.fit_share if features is not None else 1.0
-        block = block.keep(query.operations | ({ORIGIN} if share < 1 else set()))
         method = settings.method if query.names else ""
         seed = seed if share < 1 else 0
         return cls(block, features, share, query, method, seed, name=f"fit {block.name}", size=block.size)
 
-    def random_access(self) -> dict[str, Content]:
-        return self.block.random_access()
+    def random_access(self) -> Mapping[str, Content]:
+        return self.block.random_access
 
     def run(self, context: object, out: Writer) -> ShardResult:
         data = Fitted()
         own = self.method == "target_by_attribute"
         counts = np.zeros((2 if own else 1, self.features.buckets if self.features is not None else 0), np.int64)
         moments: list[Moments] = []
-        for part in self.block.slices:
+        for piece in self.block.slices:
             count, values = 0, None
             if self.query.names or self.share < 1 or self.features is None:
-                count = part.count()
-                values = attributes.read(self.query, part, count)
+                count = piece.count()
+                values = attributes.read(self.query, piece, count)
             if self.features is not None:
-                count = self._count_features(part, self.features, values, counts, data)
-            values = values or attributes.read(self.query, part, count)
+                count = self._count_features(piece, self.features, values, counts, data)
+            values = values or attributes.read(self.query, piece, count)
             within = values.passes if only_within(self.method) else np.ones(count, np.bool_)
             moments.append(Moments.from_values(values.values, values.groups, values.names, within))
             data.rows += count
@@ -132,7 +130,7 @@ class FitRows(Shard[object], reads=()):
 
     def _count_features(
         self,
-        part: Slice,
+        piece: Slice,
         features: Features,
         values: attributes.AttributeValues | None,
         counts: NDArray[np.int64],
@@ -144,10 +142,10 @@ class FitRows(Shard[object], reads=()):
             count = len(values.passes)
             which = values.passes if self.method == "filter_then_dsir" else np.ones(count, np.bool_)
             if self.share < 1:
-                draws = _native.select_draws(part.task.name, part.ordinals(count), self.seed, "fit")
+                draws = _native.select_draws(piece.task, piece.ordinals(count), self.seed, "fit")
                 which = which & (draws < self.share)
         start = 0
-        for batch in part.batches(features.fields):
+        for batch in piece.batches(features.fields):
             columns = {name: getattr(batch, name) for name in features.fields}
             stop = start + len(batch)
             mine = which[start:stop] if which is not None else None
@@ -172,14 +170,14 @@ class FitTarget(Shard[object], reads=()):
     block: Block
     features: Features
 
-    def random_access(self) -> dict[str, Content]:
-        return self.block.random_access()
+    def random_access(self) -> Mapping[str, Content]:
+        return self.block.random_access
 
     def run(self, context: object, out: Writer) -> ShardResult:
         data = Fitted()
         counts = np.zeros((1, self.features.buckets), np.int64)
-        for part in self.block.slices:
-            for columns in _read_texts(part, self.features.fields):
+        for piece in self.block.slices:
+            for columns in _read_texts(piece, self.features.fields):
                 data.features += self.features.count(columns, counts[0])
                 data.rows += len(columns[self.features.fields[0]])
         data.fitted = data.rows
@@ -187,9 +185,9 @@ class FitTarget(Shard[object], reads=()):
         return ShardResult(Ledger(), asdict(data))
 
 
-def _read_texts(part: Slice, fields: Sequence[str]) -> Iterator[dict[str, pa.Array]]:
+def _read_texts(piece: Slice, fields: Sequence[str]) -> Iterator[dict[str, pa.Array]]:
     """Yield these columns of rows that may lack others."""
-    file = part.part
+    file = piece.part
     if file.uri.endswith(".parquet"):
         with rows.open_parquet(file.uri, file.content) as parquet:
             names = parquet.schema_arrow.names

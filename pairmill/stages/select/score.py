@@ -14,11 +14,10 @@ from pairmill.engine.content import Content
 from pairmill.engine.manifest import Ledger
 from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
-from pairmill.formats.row_files import ORIGIN
+from pairmill.rowstage import Block, Slice
 from pairmill.stages.select import arrays, attributes
 from pairmill.stages.select.attributes import AttributeQuery
 from pairmill.stages.select.fit import MOMENTS, Features, only_within
-from pairmill.stages.select.inputs import Block, Slice
 from pairmill.stages.select.model import WEIGHTS, load_moments
 from pairmill.stages.select.moments import Moments
 from pairmill.stages.select.rankings import (
@@ -42,15 +41,15 @@ class Scored:
     """The data of a record of ScoreRows, whose files are the arrays of ``ScoredRows``.
 
     Args:
-        slices: task, number of the first row, and rows, of each slice of the block.
+        counts: rows of each slice of the block.
     """
 
-    slices: list[list[Any]] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
 
     @property
     def rows(self) -> int:
         """Rows of the block."""
-        return sum(count for _, _, count in self.slices)
+        return sum(self.counts)
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,6 @@ class ScoreRows(Shard[object], reads=()):
         """Make the shard of a block; what it does not use has one value, so that equal shards have equal keys."""
         salts = {noise_of(number): ranking.salt for number, ranking in enumerate(rankings) if ranking.salt}
         salts |= {UNIFORM: "uniform"} if settings.uses_weights else {}
-        block = block.keep(query.operations | ({ORIGIN} if salts else set()))
         return cls(
             block,
             model,
@@ -109,8 +107,8 @@ class ScoreRows(Shard[object], reads=()):
             size=block.size,
         )
 
-    def random_access(self) -> dict[str, Content]:
-        return self.block.random_access()
+    def random_access(self) -> Mapping[str, Content]:
+        return self.block.random_access
 
     def run(self, context: object, out: Writer) -> ShardResult:
         weights = arrays.load(self.model, WEIGHTS) if self.features is not None else None
@@ -118,9 +116,9 @@ class ScoreRows(Shard[object], reads=()):
         codes_by_name = {name: code for code, name in enumerate(groups.names)}
         scored, moments = Scored(), list[Moments]()
         columns: dict[str, list[NDArray[Any]]] = {}
-        for part in self.block.slices:
-            count, pieces = self._read_texts(part, weights)
-            values = attributes.read(self.query, part, count)
+        for piece in self.block.slices:
+            count, pieces = self._read_texts(piece, weights)
+            values = attributes.read(self.query, piece, count)
             # A group without a candidate has no code, so its rows get 0.
             codes = np.array([codes_by_name.get(name, 0) for name in values.names] or [0])[values.groups]
             if self.query.where and (only_within(self.method) or self.method == "dsir_then_filter"):
@@ -134,16 +132,15 @@ class ScoreRows(Shard[object], reads=()):
                 moments.append(Moments.from_values(first, codes, groups.names, values.passes))
             for name, some in pieces.items():
                 columns.setdefault(name, []).extend(some)
-            scored.slices.append([part.task.name, part.part.first, count])
+            scored.counts.append(count)
         for name in sorted(columns):
             some = columns.pop(name)
             # A file of lines is one slice: its rows are not held twice.
             shape = (*some[0].shape[:-1], scored.rows)
             lines = range(shape[0]) if len(shape) > 1 else (...,)
-            arrays.save_parts(out, name, some[0].dtype.str, shape, (piece[line] for line in lines for piece in some))
+            arrays.save_parts(out, name, some[0].dtype.str, shape, (array[line] for line in lines for array in some))
         if self.salts:
-            counts = [rows for _, _, rows in scored.slices]
-            ordinals = [part.ordinals(rows) for part, rows in zip(self.block.slices, counts, strict=True)]
+            ordinals = [piece.ordinals(rows) for piece, rows in zip(self.block.slices, scored.counts, strict=True)]
             for name, salt in sorted(self.salts.items()):
                 arrays.save_parts(out, name, "<f8", (scored.rows,), self._draw(ordinals, salt))
         if moments:
@@ -153,21 +150,21 @@ class ScoreRows(Shard[object], reads=()):
 
     def _draw(self, ordinals: list[NDArray[np.int64]], salt: str) -> Iterator[NDArray[np.float64]]:
         """Draw noise for the rows of the block: a function of the row, the seed and the salt."""
-        for part, numbers in zip(self.block.slices, ordinals, strict=True):
+        for piece, numbers in zip(self.block.slices, ordinals, strict=True):
             for at in range(0, len(numbers), _ROWS):
-                yield _native.select_draws(part.task.name, numbers[at : at + _ROWS], self.seed, salt, noise=True)
+                yield _native.select_draws(piece.task, numbers[at : at + _ROWS], self.seed, salt, noise=True)
 
     def _read_texts(
-        self, part: Slice, weights: NDArray[np.float64] | None
+        self, piece: Slice, weights: NDArray[np.float64] | None
     ) -> tuple[int, dict[str, list[NDArray[Any]]]]:
         """Weigh and count the texts of a slice, in pieces, and count its rows; nothing is read if nothing needs it."""
         features = self.features
         if features is None and not self.tokens:
-            return part.count(), {}
+            return piece.count(), {}
         sums, tokens = [], []
         rows = 0
         names = [*(features.fields if features is not None else ()), *(["response"] if self.tokens else [])]
-        for batch in part.batches(list(dict.fromkeys(names))):
+        for batch in piece.batches(list(dict.fromkeys(names))):
             if features is not None:
                 assert weights is not None
                 texts = [getattr(batch, name) for name in features.fields]

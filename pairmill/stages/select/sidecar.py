@@ -18,28 +18,29 @@ from numpy.typing import NDArray
 from pairmill.engine import inputs
 from pairmill.engine.inputs import InputFile
 from pairmill.errors import InputError
-from pairmill.formats.row_files import RowFile
 from pairmill.formats.rows import BATCH_ROWS, open_parquet, parquet_batches
-from pairmill.stages.select.columns import column_slices, joined, no_column
-from pairmill.stages.select.inputs import Rows, Slice
+from pairmill.rowstage import Rows, Slice
+from pairmill.rowstage.columns import combine, no_column
 
 SIDECAR: Final = "sidecar"
 _ENDING: Final = ".parquet"
 KEYS: Final = ("task", "ordinal")
 
 
-def sidecars(uri: str, rows: Rows) -> Rows:
-    """The rows, each training task with its file of a sidecar.
+def with_sidecars(uri: str, rows: Rows) -> Rows:
+    """Return the rows, each training task with its file of a sidecar.
 
     Raises:
         InputError: nothing is there, or a task has no file.
     """
-    found = inputs.discover([uri], ("parquet",), SIDECAR, verify=False)
-    files = {file.task.removesuffix(_ENDING): file for file in found.files}
-    single = found.files[0] if len(found.files) == 1 and _has_tasks(found.files[0]) else None
-    new: dict[str, RowFile] = {}
-    for task in rows.training:
+    given = inputs.discover([uri], ("parquet",), SIDECAR, verify=False).files
+    files = {file.task.removesuffix(_ENDING): file for file in given}
+    single = given[0] if len(given) == 1 and _has_tasks(given[0]) else None
+    tasks = list(rows.tasks)
+    for at, task in enumerate(tasks):
         file = single or files.get(task.name)
+        if task.held_out:
+            continue
         if file is None:
             raise InputError(
                 "no file of the sidecar for a task",
@@ -48,36 +49,31 @@ def sidecars(uri: str, rows: Rows) -> Rows:
                 expected=f"{task.name}{_ENDING}",
                 hint="a file is named after its task; a single file for all tasks has the columns task and ordinal",
             )
-        new[task.name] = replace(task, beside={**task.beside, SIDECAR: file})
-    blocks = [
-        replace(block, slices=tuple(replace(one, task=new[one.task.name]) for one in block.slices))
-        for block in rows.blocks
-    ]
-    return Rows([new.get(task.name, task) for task in rows.tasks], blocks, rows.found)
+        tasks[at] = replace(task, beside={**task.beside, SIDECAR: file})
+    return Rows(tasks, rows.found)
 
 
-def read_columns(part: Slice, columns: Sequence[str], ordinals: NDArray[np.int64]) -> list[pa.Array]:
+def read_columns(piece: Slice, columns: Sequence[str], ordinals: NDArray[np.int64]) -> list[pa.Array]:
     """Read columns of a task's sidecar for the rows of a slice.
 
     Args:
-        part: the slice.
+        piece: the slice.
         columns: by name.
         ordinals: of its rows, as above, ascending.
 
     Raises:
         InputError: a column is absent, a row is named twice, or a file without ordinals has other rows.
     """
-    file = part.task.beside[SIDECAR]
+    file = piece.attributes[SIDECAR]
     with open_parquet(file.uri, file.content) as parquet:
         names = parquet.schema_arrow.names
         for name in columns:
             if name not in names:
                 raise no_column(file.uri, name, names)
         if "ordinal" not in names:
-            whole = part.part.stop is None
-            return column_slices(file.uri, file.content, columns, part.part.first, len(ordinals), whole=whole)
-        table = _read_near(parquet, file.uri, part.task.name, columns, ordinals)
-    return _match(table, columns, ordinals, file.uri, part.task.name)
+            return piece.read_columns(file, columns, len(ordinals))
+        table = _read_near(parquet, file.uri, piece.task, columns, ordinals)
+    return _match(table, columns, ordinals, file.uri, piece.task)
 
 
 def _read_near(parquet: Any, uri: str, task: str, columns: Sequence[str], ordinals: NDArray[np.int64]) -> pa.Table:
@@ -96,7 +92,7 @@ def _read_near(parquet: Any, uri: str, task: str, columns: Sequence[str], ordina
 
 def _match(table: pa.Table, columns: Sequence[str], ordinals: NDArray[np.int64], uri: str, task: str) -> list[pa.Array]:
     """Put rows of a sidecar in the order of the slice's rows; a row that it does not name has nulls."""
-    given = joined(table["ordinal"]).cast(pa.int64()).to_numpy(zero_copy_only=False)
+    given = combine(table["ordinal"]).cast(pa.int64()).to_numpy(zero_copy_only=False)
     order = np.argsort(given, kind="stable")
     given = given[order]
     twice = np.flatnonzero(given[1:] == given[:-1])
@@ -108,7 +104,7 @@ def _match(table: pa.Table, columns: Sequence[str], ordinals: NDArray[np.int64],
     # That no row of a slice is named says nothing: where slices begin must not decide.
     absent = given[at] != ordinals if len(given) else np.ones(len(ordinals), np.bool_)
     place = pa.array(order[at] if len(given) else at, mask=absent)
-    return [joined(table[name]).take(place) for name in columns]
+    return [combine(table[name]).take(place) for name in columns]
 
 
 def _has_tasks(file: InputFile) -> bool:

@@ -6,6 +6,7 @@ import json
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import accumulate
 from typing import Any, Final
 
 from pairmill import storage
@@ -15,15 +16,15 @@ from pairmill.engine.manifest import Ledger
 from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats import some_rows
-from pairmill.formats.row_files import RowFile
+from pairmill.rowstage import Findings, RowPlan, Rows, Slice
+from pairmill.rowstage.lengths import Lengths
+from pairmill.rowstage.write import Written
 from pairmill.stages.select.choose import Chosen, GroupCounts
 from pairmill.stages.select.divergence import compare
-from pairmill.stages.select.lengths import Lengths
 from pairmill.stages.select.model import Model, load_moments
 from pairmill.stages.select.rankings import Budget, Ranking
 from pairmill.stages.select.score import Scored
 from pairmill.stages.select.settings import Settings
-from pairmill.stages.select.write import Written
 
 TEXTS: Final = "texts.json"
 _SHOWN: Final = 2000
@@ -33,26 +34,18 @@ _GROUPS: Final = 1000
 
 
 @dataclass(frozen=True)
-class SelectionRecords:
-    """Records of all rounds.
+class SelectFindings(Findings):
+    """Verdicts, and the records that the report is made of.
 
     Args:
-        model: of AddUp.
-        scored: of ScoreRows, by block.
-        chosen: of Choose.
-        texts: of ReadTexts.
-        counted: of CountChosen, by block; none without log weights.
-        written: of WriteRows, by task: one, or that of each part.
-        joined: of JoinParts.
+        model: record of AddUp.
+        scored: records of ScoreRows, by block.
+        chosen: record of Choose.
     """
 
     model: ShardRecord
     scored: Sequence[ShardRecord]
     chosen: ShardRecord
-    texts: ShardRecord
-    counted: Sequence[ShardRecord]
-    written: Sequence[Sequence[ShardRecord]]
-    joined: Sequence[ShardRecord]
 
 
 @dataclass(frozen=True)
@@ -83,49 +76,54 @@ class ReadTexts(Shard[object], reads=()):
         return ShardResult(Ledger())
 
 
-def locate_extremes(
-    chosen: ShardRecord, scored: Sequence[ShardRecord]
-) -> list[dict[str, list[tuple[float, str, int]]]]:
+def locate_extremes(findings: SelectFindings, slices: Sequence[Slice]) -> list[dict[str, list[tuple[float, str, int]]]]:
     """Return the best and worst rows of each ranking: value, task, and number in its file."""
-    slices = [part for record in scored for part in record.read(Scored).slices]
-    starts = [0]
-    for _, _, count in slices:
-        starts.append(starts[-1] + count)
+    starts = list(accumulate((count for record in findings.scored for count in record.read(Scored).counts), initial=0))
 
     def locate(value: float, place: int) -> tuple[float, str, int]:
         at = bisect_right(starts, place) - 1
-        task, first, _ = slices[at]
-        return value, task, first + place - starts[at]
+        return value, slices[at].task, slices[at].part.first + place - starts[at]
 
-    extremes = chosen.read(Chosen).extremes
+    extremes = findings.chosen.read(Chosen).extremes
     return [{end: [locate(*row) for row in rows] for end, rows in ranking.items()} for ranking in extremes]
 
 
+def read_texts(findings: SelectFindings, rows: Rows, longest: int) -> ReadTexts:
+    """Make the shard that reads the texts of the best and worst rows."""
+    extremes = locate_extremes(findings, rows.slices)
+    places = dict.fromkeys(row[1:] for ranking in extremes for end in ranking.values() for row in end)
+    tasks = {task for task, _ in places}
+    files = {task.name: task.file for task in rows.training if task.name in tasks}
+    return ReadTexts(files, tuple(places), longest, name="read texts")
+
+
 def summarise(
-    tasks: Sequence[RowFile], rankings: Sequence[Ranking], settings: Settings, records: SelectionRecords
+    plan: RowPlan, rankings: Sequence[Ranking], settings: Settings, texts: ShardRecord, counted: Sequence[ShardRecord]
 ) -> dict[str, Any]:
     """Make the manifest's data.
 
     Args:
-        tasks: with held-out ones.
+        plan: after all rounds.
         rankings: in the order in which they took rows.
         settings: of the stage.
-        records: of all rounds.
+        texts: record of ReadTexts.
+        counted: records of CountChosen; none without log weights.
     """
-    chosen, model = records.chosen.read(Chosen), records.model.read(Model)
-    sources: dict[str, dict[str, Any]] = {}
+    findings = plan.findings
+    assert isinstance(findings, SelectFindings)
+    chosen, model = findings.chosen.read(Chosen), findings.model.read(Model)
+    sources: dict[str, dict[str, int]] = {}
     before, after = Lengths(), Lengths()
-    for task, parts in zip(tasks, records.written, strict=True):
+    for task, parts in zip(plan.rows.tasks, plan.written, strict=True):
         for record in parts if not task.held_out else ():
-            data = record.read(Written)
-            mine = {end: Lengths(**data.lengths[end]) for end in ("before", "after")}
-            before.join(mine["before"])
-            after.join(mine["after"])
+            every, kept = (Lengths(**record.read(Written).lengths[end]) for end in ("before", "after"))
+            before.join(every)
+            after.join(kept)
             source = sources.setdefault(task.source, {"rows": 0, "chosen": 0, "characters": 0, "characters_chosen": 0})
-            source["rows"] += data.rows
-            source["chosen"] += data.chosen
-            source["characters"] += mine["before"].response
-            source["characters_chosen"] += mine["after"].response
+            source["rows"] += every.rows
+            source["chosen"] += kept.rows
+            source["characters"] += every.response
+            source["characters_chosen"] += kept.response
     names = [ranking.name for ranking in rankings]
     # A hybrid has the divergences of its target.
     targets = [target.name for target in settings.dsir.targets] if settings.method == "hybrid" else names
@@ -146,31 +144,32 @@ def summarise(
             {"name": ranking.name, "share": ranking.share, "rows": count, "tokens": tokens}
             for ranking, count, tokens in zip(rankings, chosen.rows, chosen.tokens, strict=True)
         ],
-        "groups": _summarise_groups(records, settings),
-        "divergences": compare(targets, records.model, records.counted) if records.counted else {},
+        "groups": _summarise_groups(findings, settings),
+        "divergences": compare(targets, findings.model, counted) if counted else {},
         "sources": dict(sorted(sources.items())),
         "lengths": {"before": asdict(before), "after": asdict(after)},
-        "samples": dict(zip(names, _show_extremes(records), strict=True)),
+        "samples": dict(zip(names, _show_extremes(locate_extremes(findings, plan.rows.slices), texts), strict=True)),
     }
 
 
-def _show_extremes(records: SelectionRecords) -> list[dict[str, list[dict[str, Any]]]]:
-    uri = records.texts.uri(TEXTS)
+def _show_extremes(
+    extremes: list[dict[str, list[tuple[float, str, int]]]], record: ShardRecord
+) -> list[dict[str, list[dict[str, Any]]]]:
+    uri = record.uri(TEXTS)
     texts = {(task, number): some for task, number, *some in json.loads(storage.store_for(uri).read(uri))}
     fields = ("value", "task", "ordinal", "instruction", "response")
 
     def show(value: float, task: str, number: int) -> dict[str, Any]:
         return dict(zip(fields, (value, task, number, *texts[task, number]), strict=True))
 
-    extremes = locate_extremes(records.chosen, records.scored)
     return [{end: [show(*row) for row in rows] for end, rows in ranking.items()} for ranking in extremes]
 
 
-def _summarise_groups(records: SelectionRecords, settings: Settings) -> dict[str, Any]:
+def _summarise_groups(findings: SelectFindings, settings: Settings) -> dict[str, Any]:
     """List the largest groups: candidates, part of the budget by the rule alone, quota, taken; count them all."""
     if settings.attributes.group_by is None or not settings.uses_score:
         return {}
-    groups, taken = load_moments(records.model), GroupCounts.from_record(records.chosen)
+    groups, taken = load_moments(findings.model), GroupCounts.from_record(findings.chosen)
     by_tokens = settings.tokens is not None
     rows: list[dict[str, Any]] = [
         {

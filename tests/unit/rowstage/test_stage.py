@@ -19,12 +19,14 @@ from pairmill.engine.stage import Shard, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, InternalError
 from pairmill.formats.kept_rows import Texts
+from pairmill.formats.limits import EXPANSION, RECORD_BYTES
 from pairmill.rowstage import (
     Block,
     Findings,
     Rewrite,
     RowConfig,
     RowPlan,
+    Rows,
     RowStage,
     ShardRounds,
     VerdictWriter,
@@ -51,9 +53,10 @@ class Judge(Shard[object]):
     block: Block
     word: str
     lacking: int = 0
+    report: bool = False
 
     def run(self, context: object, out: Writer) -> ShardResult:
-        with VerdictWriter(out) as verdicts:
+        with VerdictWriter(out, report=self.report) as verdicts:
             for piece in self.block.slices[self.lacking :]:
                 texts = [text for batch in piece.batches() for text in batch.response.to_pylist()]
                 keep = np.array([text != self.word for text in texts])
@@ -79,6 +82,7 @@ class PickConfig(RowConfig):
     word: str = "no"
     mark: str = ""
     lacking: int = 0
+    report: bool = False
 
 
 class Pick(RowStage[PickConfig, RowPlan]):
@@ -87,11 +91,12 @@ class Pick(RowStage[PickConfig, RowPlan]):
     name: ClassVar[str] = "pick"
     version: ClassVar[int] = 1
     config = PickConfig
+    measures_lengths: ClassVar[bool] = True
 
     def find(self, config: PickConfig, plan: RowPlan) -> ShardRounds[Findings]:
         blocks = plan.rows.blocks
         found = Findings.from_records(
-            (yield [Judge(block, config.word, config.lacking, name=block.name) for block in blocks])
+            (yield [Judge(block, config.word, config.lacking, config.report, name=block.name) for block in blocks])
         )
         if not config.mark:
             return found
@@ -106,7 +111,10 @@ class Pick(RowStage[PickConfig, RowPlan]):
 
     def data(self, config: PickConfig, plan: RowPlan, out: Writer) -> dict[str, Any]:
         out.write("more.txt", b"more")
-        return {"total": plan.summary}
+        return {
+            "total": plan.summary,
+            "lengths": [record.data["lengths"] for parts in plan.written for record in parts],
+        }
 
 
 def finished(base: Path) -> Path:
@@ -147,6 +155,36 @@ def test_held_out_rows_are_passed_on_with_what_is_beside_them(tmp_path: Path) ->
     assert made.ledger == Ledger(4, 3, 2, {"named": 1}, {"for_evaluation": 1})
     assert made.data["held_out"] == {"holdout/h.jsonl": 1}
     assert made.data["means"] == {"source.age": {"a": [3, 3.0, 2, 2.0]}, "words.size": {"a": [3, 10.0, 2, 8.0]}}
+
+
+@pytest.mark.parametrize("report", [False, True])
+def test_a_report_keeps_all_rows_and_counts_what_would_go(report: bool, tmp_path: Path) -> None:
+    given = finished(tmp_path)
+    folder = pick(tmp_path, given, report=report)
+    assert len(curating.kept(folder, "a.jsonl")) == (3 if report else 2)
+    assert curating.attributes(folder, "source", "a.jsonl")["age"].to_pylist() == ([0, 1, 2] if report else [0, 2])
+    (decision,) = curating.decisions(folder, "pick", "a.jsonl")
+    assert (decision["ordinal"], decision["rule"]) == (1, "named")
+    assert decision["action"] == ("report" if report else "drop")
+    made = curating.manifest(folder)
+    assert made.ledger.dropped == ({} if report else {"named": 1})
+    # Held-out rows are not measured.
+    _, lengths = sorted(made.data["lengths"], key=len)
+    assert [lengths[end][key] for end in ("before", "after") for key in ("rows", "response")] == [3, 10, 2, 8]
+
+
+def test_a_slice_reads_the_attributes_that_its_block_has(tmp_path: Path) -> None:
+    folder = pick(tmp_path, finished(tmp_path))
+    rows = Rows.discover([str(folder)], verify=False, longest=RECORD_BYTES, expansion=EXPANSION)
+    ((plain,), (piece,)) = (blocks[0].slices for blocks in (rows.blocks, rows.blocks_with({"origin", "words"})))
+    assert plain.count() == piece.count() == 2
+    assert (plain.ordinals(2).tolist(), piece.ordinals(2).tolist()) == ([0, 1], [0, 2])
+    assert set(piece.attributes) == {"origin", "words"}
+    (sizes,) = piece.read_columns(piece.attributes["words"], ["size"], 2)
+    assert sizes.to_pylist() == [3, 5]
+    with pytest.raises(InputError, match="other rows than its task"):
+        piece.read_columns(piece.attributes["words"], ["size"], 3)
+    assert plain.identify() != piece.identify()
 
 
 def test_shards_for_the_report_share_the_rounds_of_the_writing(tmp_path: Path) -> None:

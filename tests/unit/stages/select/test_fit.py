@@ -20,7 +20,8 @@ from pairmill.errors import InputError
 from pairmill.formats import row_files
 from pairmill.formats.limits import EXPANSION, RECORD_BYTES
 from pairmill.formats.slices import Slicing
-from pairmill.stages.select import arrays, divergence, fit, inputs, score
+from pairmill.rowstage import Block, Rows
+from pairmill.stages.select import arrays, divergence, fit, score
 from pairmill.stages.select.attributes import AttributeQuery
 from pairmill.stages.select.fit import Features, FitRows, FitTarget, Fitted
 from pairmill.stages.select.model import AddUp, Model, log_weights, shares
@@ -47,14 +48,21 @@ def written(path: Path, rows: list[dict[str, str]]) -> Path:
 
 
 def fitted(folder: Path, root: Path, settings: Settings, seed: int = 0) -> list[ShardRecord]:
-    found = inputs.discover([str(folder)], verify=False, longest=RECORD_BYTES, expansion=EXPANSION)
+    blocks = Rows.discover([str(folder)], verify=False, longest=RECORD_BYTES, expansion=EXPANSION).blocks
     return [
         run(FitRows.from_settings(block, settings, AttributeQuery.from_settings(settings), seed), root)
-        for block in found.blocks
+        for block in blocks
     ]
 
 
-def target_of(block: inputs.Block, settings: Settings) -> FitTarget:
+def target_block(path: Path, fields: list[str]) -> Block:
+    rows = Rows.discover(
+        [str(path)], verify=False, longest=RECORD_BYTES, expansion=EXPANSION, option="dsir.targets t", fields=fields
+    )
+    return rows.blocks[0]
+
+
+def target_of(block: Block, settings: Settings) -> FitTarget:
     return FitTarget(block, Features.from_settings(settings.dsir), name="target")
 
 
@@ -68,7 +76,7 @@ def counts_of(rows: list[dict[str, str]], fields: tuple[str, ...] = ("instructio
 
 def test_blocks_and_slices_add_up_to_all_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_files, "SLICING", Slicing(200, open_from=1))
-    monkeypatch.setattr(inputs, "_BLOCK_BYTES", 600)
+    monkeypatch.setattr("pairmill.rowstage.rows._BLOCK_BYTES", 600)
     rows = tmp_path / "rows"
     rows.mkdir()
     written(rows / "b.parquet", ROWS[10:])
@@ -98,9 +106,7 @@ def test_some_rows_are_fitted_by_their_draws(tmp_path: Path) -> None:
 def test_a_target_needs_only_the_fields_that_count(name: str, tmp_path: Path) -> None:
     rows = [{"response": f"b c x{at}", "other": "d"} for at in range(9)]
     settings = settings_of("fields: [response], ")
-    (block,), _ = inputs.target_rows(
-        str(written(tmp_path / name, rows)), "t", ["response"], verify=False, longest=RECORD_BYTES, expansion=EXPANSION
-    )
+    block = target_block(written(tmp_path / name, rows), ["response"])
     record = run(target_of(block, settings), tmp_path)
     assert arrays.load(record, fit.COUNTS)[0].tolist() == counts_of(rows, ("response",))
     assert record.read(Fitted).rows == 9
@@ -119,9 +125,7 @@ def test_a_target_needs_only_the_fields_that_count(name: str, tmp_path: Path) ->
 def test_a_wrong_row_of_a_target_is_named(line: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     path.write_text('{"instruction": "a", "response": "b"}\n' + line + "\n")
-    (block,), _ = inputs.target_rows(
-        str(path), "t", ["instruction", "response"], verify=False, longest=RECORD_BYTES, expansion=EXPANSION
-    )
+    block = target_block(path, ["instruction", "response"])
     with pytest.raises(InputError, match=message):
         run(target_of(block, settings_of()), tmp_path)
 

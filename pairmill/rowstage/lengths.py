@@ -1,10 +1,9 @@
-"""Lengths of rows before and after the choice: characters, and how many responses have how many."""
+"""Lengths of rows before and after a choice: characters, and how many responses have how many."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -41,45 +40,39 @@ class Lengths:
         # The exponent of a power of two is one more than its logarithm: 1 is in bin 1, 2 and 3 in bin 2.
         place = np.minimum(np.frexp(response.astype(np.float64))[1], BINS - 1)
         counts = np.bincount(place, minlength=BINS).tolist()
-        self.bins = [one + more for one, more in zip(self.bins, counts, strict=True)]
+        self.bins = [count + more for count, more in zip(self.bins, counts, strict=True)]
 
     def join(self, other: Lengths) -> None:
         """Add those of other rows."""
         self.rows += other.rows
         self.instruction += other.instruction
         self.response += other.response
-        self.bins = [one + more for one, more in zip(self.bins, other.bins, strict=True)]
+        self.bins = [count + more for count, more in zip(self.bins, other.bins, strict=True)]
 
 
 @dataclass
-class Measured:
-    """Lengths of consecutive rows of a task, and of the chosen ones.
+class MeasuredRows:
+    """Lengths of consecutive rows of a task, and of those that are chosen, whether or not the others go.
 
     Args:
-        first: number of the first row.
         before: of all.
         after: of the chosen ones.
     """
 
-    first: int = 0
     before: Lengths = field(default_factory=Lengths)
     after: Lengths = field(default_factory=Lengths)
 
-    def to_json(self) -> dict[str, Any]:
-        """JSON-like."""
-        return {"before": asdict(self.before), "after": asdict(self.after)}
-
-    def measured(self, batches: Iterable[Batch], chosen: NDArray[np.bool_]) -> Iterator[Batch]:
-        """The batches of a task, whose lengths are added on the way; ``chosen`` is bool [rows]."""
+    def watch(self, batches: Iterable[Batch], others: NDArray[np.uint32]) -> Iterator[Batch]:
+        """Yield batches and add up their lengths on the way; ``others`` are the ordinals not chosen, ascending."""
         for batch in batches:
-            start = batch.start - self.first
-            mine = chosen[start : start + len(batch)]
-            instruction, response = _characters(batch.instruction), _characters(batch.response)
+            start, stop = np.searchsorted(others, [batch.start, batch.start + len(batch)])
+            instruction, response = _count_characters(batch.instruction), _count_characters(batch.response)
             self.before.add(instruction, response)
-            self.after.add(instruction[mine], response[mine])
+            places = others[start:stop].astype(np.int64) - batch.start
+            self.after.add(np.delete(instruction, places), np.delete(response, places))
             yield batch
 
 
-def _characters(column: pa.Array) -> NDArray[np.int64]:
-    found: NDArray[np.int64] = pc.utf8_length(column).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-    return found
+def _count_characters(column: pa.Array) -> NDArray[np.int64]:
+    counts: NDArray[np.int64] = pc.utf8_length(column).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    return counts

@@ -18,7 +18,7 @@ _SHOWN: Final = 20
 def column_slices(
     uri: str, content: Content, columns: Sequence[str], first: int, rows: int, *, whole: bool
 ) -> list[pa.Array]:
-    """Rows ``[first, first + rows)`` of columns of a file of attributes; only their row groups are read.
+    """Read rows ``[first, first + rows)`` of columns of a file of attributes; only their row groups are read.
 
     Args:
         uri: of the file.
@@ -50,19 +50,19 @@ def column_slices(
                     at += len(batch)
             start += size
         table = pa.Table.from_batches(held, pa.schema([schema.field(name) for name in columns]).remove_metadata())
-    return [joined(table[name]) for name in columns]
+    return [combine(table[name]) for name in columns]
 
 
-def joined(column: pa.ChunkedArray) -> pa.Array:
-    """A column in one piece, without a dictionary."""
-    made = column.combine_chunks()
-    if isinstance(made, pa.ChunkedArray):
-        made = pa.concat_arrays(made.chunks) if made.num_chunks else pa.array([], column.type)
-    return made.dictionary_decode() if pa.types.is_dictionary(made.type) else made
+def combine(column: pa.ChunkedArray) -> pa.Array:
+    """Combine a column into one piece, without a dictionary."""
+    array = column.combine_chunks()
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], column.type)
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
 def other_rows(where: str, got: str, expected: str) -> InputError:
-    """The error for a file of attributes that is of other rows."""
+    """Make the error for a file of attributes that is of other rows."""
     return InputError(
         "a file of attributes has other rows than its task",
         where=where,
@@ -73,7 +73,7 @@ def other_rows(where: str, got: str, expected: str) -> InputError:
 
 
 def no_column(uri: str, name: str, names: Sequence[str]) -> InputError:
-    """The error for a column that a file of attributes lacks."""
+    """Make the error for a column that a file of attributes lacks."""
     near = get_close_matches(name, names, 1)
     return InputError(
         f"no attribute {name!r}",
