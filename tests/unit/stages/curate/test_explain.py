@@ -215,6 +215,7 @@ def test_a_rule_of_two_operations_has_to_be_named_in_full(tmp_path: Path) -> Non
 # --- the command line -----------------------------------------------------------------------------------------------
 
 PROGRAM = """
+import sys
 from pairmill.stages.curate.explain import ExplainConfig, explain
 from pairmill.stages.curate.show import ShowConfig, show
 from pairmill.interface import cli
