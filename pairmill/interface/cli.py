@@ -84,6 +84,7 @@ def main(
     commands: Mapping[str, Command] | None = None,
 ) -> int:
     """Run a stage, or the command that the first argument names; return the exit code."""
+    arguments = list(arguments)
     program_of_stage = program_name(stage)
     for name, command in (commands or {}).items():
         if arguments[:1] == [name]:
