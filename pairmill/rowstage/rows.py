@@ -26,7 +26,7 @@ _BLOCK_BYTES: Final = 64 << 20
 _BLOCK_SLICES: Final = 256
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Slice:
     """Consecutive rows of a row file: row groups of a large Parquet file, else all of it.
 

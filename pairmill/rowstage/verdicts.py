@@ -33,7 +33,7 @@ VERDICTS: Final = "verdicts"
 """The key of verdicts in the data of a record."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RemovedRows:
     """The rows of a slice that go.
 
@@ -68,7 +68,7 @@ class Rewrite(ABC):
         """Return the new texts of some rows, and count in the ledger's notes and measures what was changed."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """What becomes of the rows of a slice.
 

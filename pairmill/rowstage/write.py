@@ -62,6 +62,8 @@ class WriteRows(Shard[object], reads=()):
         longest: bytes of the longest row.
     """
 
+    work = "write rows"
+
     file: InputFile
     path: str
     beside: Mapping[str, InputFile]

@@ -25,7 +25,7 @@ from pairmill.interface import cli
 from pairmill.kubeflow.stages import EVERY
 
 FILES: dict[str, Any] = {
-    "curate": pairmill.stages.curate.settings.Settings,
+    "curate": pairmill.stages.curate.settings.settings_type(),
     "evaluate": pairmill.stages.evaluate.settings.EvaluateSettings,
     "mix": pairmill.stages.mix.settings.MixSettings,
     "search": pairmill.stages.search.settings.SearchSettings,

@@ -1,10 +1,10 @@
-"""An operation of one's own, added as CONTRIBUTING.md says: a scorer, its settings and its place among the others."""
+"""A scorer of one's own, added as CONTRIBUTING.md says: an operation in one file, and its entry in the registry."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,11 +13,13 @@ import pytest
 
 from pairmill.errors import UsageError
 from pairmill.formats import rows
-from pairmill.stages.curate import asked, config, core, outcome, rules, settings
+from pairmill.stages.curate import core, operations
 from pairmill.stages.curate.explain import ExplainConfig, explain
+from pairmill.stages.curate.operation import ScoredOperation
 from pairmill.stages.curate.rules import Mode, Rule
 from pairmill.stages.curate.scorer import Scored, Scorer
 from pairmill.stages.curate.settings import Settings
+from pairmill.stages.curate.show import ShowConfig, show
 from tests.support.curating import attributes, curate, decisions, kept, manifest, write
 
 LOUD = ("", "what is it", "AN ANSWER")
@@ -66,24 +68,16 @@ class ShoutingSettings:
         return [Rule("loud", "r_capitals", max=self.max)]
 
 
-@dataclass(frozen=True, kw_only=True)
-class OwnSettings(Settings):
-    """Those of pairmill and one's own.
-
-    Args:
-        shouting: rows that shout.
-    """
-
-    shouting: ShoutingSettings = field(default_factory=ShoutingSettings)
+SHOUTING = ScoredOperation(
+    name="shouting", settings=ShoutingSettings, help="rows that shout.", meanings={"loud": "most letters are capitals"}
+)
 
 
 @pytest.fixture(autouse=True)
 def own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a contributor writes into rules.py and settings.py."""
-    names = (*rules.OPERATIONS[:-2], "shouting", *rules.OPERATIONS[-2:])
-    for module in (asked, core, outcome, settings):
-        monkeypatch.setattr(module, "OPERATIONS", names)
-    monkeypatch.setattr(config, "Settings", OwnSettings)
+    """Add what a contributor writes into operations.py."""
+    known = operations.OPERATIONS
+    monkeypatch.setattr(operations, "OPERATIONS", (*known[:-2], SHOUTING, *known[-2:]))
 
 
 def test_rows_that_an_own_operation_drops_have_a_reason(tmp_path: Path) -> None:
@@ -96,11 +90,26 @@ def test_rows_that_an_own_operation_drops_have_a_reason(tmp_path: Path) -> None:
     made = manifest(folder)
     assert made.ledger.dropped == {"shouting:loud": 1}
     assert made.data["operations"]["shouting"]["would_go"] == {"loud": 1}
+    assert made.data["settings"]["shouting"] == {"mode": "drop", "max": 0.5}
+    assert made.data["histograms"]["shouting.r_capitals"]["bounds"] == [None, 0.5]
     assert [one["action"] for one in decisions(folder, "shouting", "b.jsonl")] == ["report"]
     assert attributes(folder, "shouting", "b.jsonl")["r_capitals"].to_pylist()[0] == 0
     assert core.Curate().metrics(made)["shouting_fraction"] == 0.25
-    assert "| shouting | drop, report | loud | 2 | 1 | 1 |" in (folder / "report.md").read_text()
-    assert "a.jsonl:0: dropped by shouting, rule loud" in explain(ExplainConfig(path=str(folder), row="a.jsonl:0"))
+    line = "| shouting | drop, report | loud | 2 | 1 | 1 | most letters are capitals"
+    assert line in (folder / "report.md").read_text()
+    found = explain(ExplainConfig(path=str(folder), row="a.jsonl:0"))
+    assert "a.jsonl:0: dropped by shouting, rule loud (in the ledger: shouting:loud)" in found
+    assert "loud (most letters are capitals)" in found
+    assert "shouting: loud, most letters are capitals. 2 of 2 findings" in show(
+        ShowConfig(path=str(folder), rule="loud", rows=[str(given)])
+    )
+
+
+def test_an_own_operation_is_in_the_settings_file_and_its_order_is_that_of_the_registry() -> None:
+    shipped = Settings.default_file()
+    assert "perplexity, classifiers, shouting, filter, pii" in " ".join(shipped.replace("#", "").split())
+    assert "\nshouting:" in shipped
+    assert shipped.index("\nclassifiers:") < shipped.index("\nshouting:") < shipped.index("\nfilter:")
 
 
 def test_an_own_filter_of_its_attribute_is_named_if_it_is_misspelt(tmp_path: Path) -> None:

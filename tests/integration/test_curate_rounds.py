@@ -15,6 +15,7 @@ from typing import Any
 from pairmill import storage
 from pairmill.engine import runner, shards
 from pairmill.engine.options import WorkerSlice
+from pairmill.engine.rounds import rounds_of as shards_by_round
 from pairmill.engine.runner import Together
 from pairmill.engine.stage import Shard, ShardRecord
 from pairmill.stages.curate.config import CurateConfig
@@ -57,7 +58,7 @@ def rounds_of(config: CurateConfig) -> Iterator[Sequence[Shard[Any]]]:
     """The shards of each round, which are run before the next."""
     stage = Curate()
     plan = stage.plan(config)
-    rounds = stage.rounds(config, plan)
+    rounds = shards_by_round(stage, config, plan)
     cache = storage.join(storage.normalise(config.root, "root"), stage.name, "shards")
     records: list[ShardRecord] | None = None
     while True:
@@ -95,10 +96,11 @@ VARIANTS = [
 
 
 def meaning(one: Shard[Any]) -> str:
-    """A shard without what changes no byte: its size, which of some shards of equal bytes is read, where the rows are
-    that exact deduplication finds (which rows those are is in a key), and of the settings of near deduplication what
-    decides later."""
+    """A shard without what changes no byte: its size, the rank of a slice, which of some shards of equal bytes is
+    read, where the rows are that exact deduplication finds (which rows those are is in a key), and of the settings of
+    near deduplication what decides later."""
     said = re.sub(r"/shards/[0-9a-f]+(/[0-9a-f]{16})?", "/shards/", repr(dataclasses.replace(one, size=0)))
+    said = re.sub(r"(?<=, )number=\d+(?=, fixed=)", "", said)
     said = re.sub(r"(?<=decisions=)Stored\(.*?\)(?=, rules=)", "", said)
     settings = r"(?<=NearSettings\()mode='\w+'"
     said = re.sub(settings, "", said)

@@ -21,23 +21,26 @@ from typing import Any
 
 from pairmill.engine.inputs import InputFile, Inputs
 from pairmill.engine.manifest import File, Ledger
+from pairmill.engine.rounds import rounds_of
 from pairmill.engine.stage import Shard, ShardRecord
 from pairmill.formats.slices import FileSlice
+from pairmill.rowstage import Rows, Slice, Task
+from pairmill.rowstage.write import WriteRows, Written
 from pairmill.stages.curate.config import CurateConfig
 from pairmill.stages.curate.core import Curate, CuratePlan
-from pairmill.stages.curate.decide import Decide, Decided
+from pairmill.stages.curate.decide import REMOVED, TALLY, Decide, Decided
 from pairmill.stages.curate.decontaminate.index import LeakPlan
 from pairmill.stages.curate.exact import FindEqual, KeysRead, ReadKeys
 from pairmill.stages.curate.found import Split, SplitShard
-from pairmill.stages.curate.inputs import Rows, Slice, Task
 from pairmill.stages.curate.near.buckets import Buckets, Paired
 from pairmill.stages.curate.near.components import Grouped, Join
 from pairmill.stages.curate.near.resolve import DECISION, DECISIONS, TASKS, BySlice, Gather, Gathered, Resolve, Resolved
 from pairmill.stages.curate.near.resolve import Split as NearSplit
 from pairmill.stages.curate.near.sign import Sign, Signed
 from pairmill.stages.curate.scorer import ATTRIBUTES, HISTOGRAMS, Score, ScoredSlice
+from pairmill.stages.curate.scores.heuristics import HEURISTICS
 from pairmill.stages.curate.settings import Settings
-from pairmill.stages.curate.write import WriteRows, Written
+from pairmill.stages.curate.totals import TOTALS, AddUp
 
 HOME = "s3://a-bucket-of-some-length/projects/a-project/curate/shards"
 KEYS_OF_ROW, SKETCH, DUPLICATES = 33, 750, 0.2
@@ -56,9 +59,9 @@ def plan_of(slices: int, rows: int) -> tuple[CurateConfig, CuratePlan]:
         name = f"data_clustered__set{number % 50:02}__part-{number:06}.parquet"
         file = InputFile(f"s3://a-bucket-of-some-length/rows/{name}", name, rows * 400, digest(name), promised=True)
         part = FileSlice(name, file.uri, size=file.size, content=file.content)
-        one = Slice(number, part, (file.sha256, file.kind), False, name)
-        tasks.append(Task(file, name.replace("__", "/"), {}, (one,), 0))
-    settings = Settings()
+        one = Slice(part, (file.sha256, file.kind), number, False, name)
+        tasks.append(Task(file, name.replace("__", "/"), {}, (one,)))
+    settings = Settings.parse("")
     config = CurateConfig(rows=["s3://a-bucket-of-some-length/rows"], root=HOME.rsplit("/", 2)[0])
     vars(config)["settings"] = settings
     found = Inputs([task.file for task in tasks], [], slices * rows)
@@ -67,7 +70,7 @@ def plan_of(slices: int, rows: int) -> tuple[CurateConfig, CuratePlan]:
         build_context=list,
         rows=Rows(tasks, found),
         settings=settings,
-        scorers=settings.heuristics.scorers(""),
+        scorers=settings.own(HEURISTICS).scorers(""),
         leaks=LeakPlan(),
         index=None,
         write_index=False,
@@ -102,7 +105,8 @@ class Fakes:
             Resolve: self._resolved,
             NearSplit: self._by_slice,
             Decide: self._decided,
-            WriteRows: lambda shard: (Written(shard.file.task, [rows * 3 // 4]), {"rows.parquet": rows * 300}),
+            AddUp: lambda shard: ({}, {TOTALS: 90_000}),
+            WriteRows: lambda shard: (Written(shard.file.task), {"rows.parquet": rows * 300}),
         }
         self._members = int(rows * 0.4)
 
@@ -170,8 +174,10 @@ class Fakes:
 
     def _decided(self, shard: Decide) -> tuple[Decided, dict[str, int]]:
         gone = int(shard.rows * DUPLICATES)
-        found = Decided(shard.rows, shard.rows - gone, {"dup_near": gone}, digest(shard.task), {"near": "near.parquet"})
-        return found, {"removed.npy": gone * 4, "tally.json": 9_000, "near.parquet": gone * 12}
+        dropped = {"dup_near": gone}
+        some = [(shard.rows, gone, digest(shard.task), dropped)]
+        found = Decided(shard.rows, shard.rows - gone, dropped, {"near": "near.parquet"}, some)
+        return found, {REMOVED: gone * 4, TALLY: 9_000, "near.parquet": gone * 12}
 
 
 def _nothing(shard: Shard[Any]) -> tuple[Any, dict[str, int]]:
@@ -186,7 +192,7 @@ def peak() -> int:
 def planned(fakes: Fakes, say: Callable[[str], None]) -> list[dict[str, int]]:
     """The shards of each round, by kind."""
     config, plan = plan_of(fakes.slices, fakes.rows)
-    rounds = Curate().rounds(config, plan)
+    rounds = rounds_of(Curate(), config, plan)
     found: list[dict[str, int]] = []
     kept: list[Sequence[ShardRecord]] = []
     records: list[ShardRecord] = []

@@ -6,18 +6,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from pairmill.engine.options import StageConfig, option
+from pairmill.engine.options import option
 from pairmill.errors import UsageError
+from pairmill.rowstage import RowConfig
 from pairmill.stages.curate.settings import DEFAULT, Settings
 
 
 @dataclass(kw_only=True)
-class CurateConfig(StageConfig):
+class CurateConfig(RowConfig):
     """Find and remove duplicates, leaks of benchmarks and poor rows."""
 
-    rows: list[str] = option(
-        [], help="folders or URIs of rows (.jsonl, .parquet), joined by commas", changes_bytes=False
-    )
     curate_config: str = option(
         DEFAULT,
         help="what each operation does, as a YAML file; the shipped one has every setting and a comment on each",

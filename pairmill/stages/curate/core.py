@@ -5,88 +5,75 @@
  3  what exact deduplication found, by task
 4–10 near deduplication (:mod:`pairmill.stages.curate.near.core`)
 11  decisions by task: no text is read
-12  the kept rows, by task, or by part of a large one
-13  attributes of kept rows, in the same parts; rows of parts joined; counts of some tasks
-14  attributes of parts joined; counts of all tasks, and the texts of samples
+12  the kept rows and their attributes (:mod:`pairmill.rowstage`); counts of some tasks
+13  parts joined; counts of all tasks, and the texts of samples
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
-from dataclasses import dataclass, replace
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from pairmill.engine.inputs import HELD_OUT, InputFile
-from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
-from pairmill.engine.stage import GivenResult, Rounds, Shard, ShardRecord, Stage, StagePlan
+from pairmill.engine.manifest import InputRef, Manifest, content_key
+from pairmill.engine.stage import GivenResult, Rounds, Shard, ShardFile, ShardRecord
 from pairmill.engine.writer import Writer
 from pairmill.formats.attributes import unknown
-from pairmill.formats.means import MEANS, joined
 from pairmill.formats.rows import open_parquet
+from pairmill.log import event
 from pairmill.report.model import Report
-from pairmill.stages.curate import exact, inputs, stored_index, totals, writing
-from pairmill.stages.curate.asked import Done, asked, hiding, is_wanted
+from pairmill.rowstage import RowPlan, Rows, RowStage, ShardRounds, Task, Verdict
+from pairmill.stages.curate import exact, operations, stored_index, totals
 from pairmill.stages.curate.config import CurateConfig
-from pairmill.stages.curate.decide import Decide, Decided
+from pairmill.stages.curate.decide import TALLY, Decide, Decided
 from pairmill.stages.curate.decontaminate import index as leaks
 from pairmill.stages.curate.decontaminate.index import LeakPlan
 from pairmill.stages.curate.exact import ExactFound, ExactInput, Keying, KeysRead, ReadKeys
+from pairmill.stages.curate.exact_settings import actions
+from pairmill.stages.curate.findings import CurateFindings, Looked
 from pairmill.stages.curate.found import DroppedRows, Place
-from pairmill.stages.curate.inputs import Rows, Task
 from pairmill.stages.curate.near import core as near
 from pairmill.stages.curate.near.given import NearFound, NearInput, NearSlice, NothingDropped
-from pairmill.stages.curate.outcome import by_source, costs_of, data_of, say
+from pairmill.stages.curate.operation import Learned, has_file
+from pairmill.stages.curate.outcome import by_source, costs_of, data_of, log_totals
 from pairmill.stages.curate.report.page import report_of
 from pairmill.stages.curate.report.rates import removal_rates
-from pairmill.stages.curate.rules import OPERATIONS
-from pairmill.stages.curate.scorer import Score, Scorer
+from pairmill.stages.curate.scorer import ATTRIBUTES, HISTOGRAMS, Score, Scorer
+from pairmill.stages.curate.scores.pii import PII
 from pairmill.stages.curate.settings import Settings
 from pairmill.stages.curate.stored_index import StoredIndex
-from pairmill.stages.curate.totals import Summarise
-from pairmill.stages.curate.write import Written, cuts_of
+from pairmill.stages.curate.totals import AddUp, Summarise
 
 _NEAR_ROUNDS: Final = 7
-# The last rounds, counted from the end.
-_DECIDE, _WRITE, _BESIDE, _SUMMARY = -4, -3, -2, -1
+_TASKS: Final = 256
+"""Whose counts one shard adds up."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class CuratePlan(StagePlan["Sequence[Place]"]):
+class CuratePlan(RowPlan):
     """What is read.
 
     Args:
-        rows: the row files in rank order.
         settings: of all operations.
         scorers: what looks at each row by itself, besides decontamination.
         leaks: the benchmarks.
         index: of an earlier run; None without.
         write_index: whether a new index is written.
-        done: known after the last round.
     """
 
-    rows: Rows
     settings: Settings
     scorers: list[Scorer]
     leaks: LeakPlan
     index: StoredIndex | None
     write_index: bool
-    done: Done | None = None
-
-    @property
-    def training(self) -> list[Task]:
-        """The tasks whose rows can be dropped."""
-        return [task for task in self.rows.tasks if not task.held_out]
-
-    def of(self, task: Task) -> Settings:
-        """The settings of a task."""
-        return self.settings.variants[task.variant]
 
 
-class Curate(Stage[CurateConfig, CuratePlan]):
-    """Find, decide, write."""
+class Curate(RowStage[CurateConfig, CuratePlan]):
+    """Look at rows, compare them, decide."""
 
     name: ClassVar[str] = "curate"
-    output_in_list: ClassVar[bool] = True
     version: ClassVar[int] = 4
     round_count: ClassVar[int] = 14
     history: ClassVar[dict[int, str]] = {
@@ -100,7 +87,7 @@ class Curate(Stage[CurateConfig, CuratePlan]):
     def given(self, config: CurateConfig) -> GivenResult | None:
         if config.tokenized:
             return GivenResult("tokenized")
-        option = "profile" if config.profile == "data_io" else "curate_config" if _all_off(config) else ""
+        option = "profile" if config.profile == "data_io" else "curate_config" if _all_idle(config.settings) else ""
         if not option:
             return None
         from pairmill.formats import given
@@ -109,18 +96,13 @@ class Curate(Stage[CurateConfig, CuratePlan]):
 
     def plan(self, config: CurateConfig) -> CuratePlan:
         settings = config.settings
-        rows = inputs.discover(
-            config.rows,
-            settings,
-            verify=config.verify,
-            longest=config.max_record_bytes,
-            expansion=config.max_expansion,
-        )
-        scorers = _scorers(settings, config)
+        rows = self.discover(config, settings.source_priority)
+        _warn_unused(settings, [task.name.removeprefix(HELD_OUT) for task in rows.tasks])
+        scorers = _scorers(settings, config.root)
         _refuse_unknown_attributes(settings, scorers, rows)
-        plan = _leaks(settings, config)
-        index = stored_index.read(config.index, Keying.of(settings)) if config.index else None
-        refs = [*rows.found.refs, *plan.refs]
+        benchmarks = _leaks(settings, config)
+        index = stored_index.read(config.index, Keying.from_settings(settings)) if config.index else None
+        refs = [*rows.found.refs, *benchmarks.refs]
         if index is not None:
             refs.append(InputRef("index", index.fingerprint))
         write_index = config.write_index or settings.write_index
@@ -130,101 +112,94 @@ class Curate(Stage[CurateConfig, CuratePlan]):
             rows_expected=rows.found.rows,
             build_context=lambda: places,
             says={
-                "settings": settings.said(),
-                "scorers": [[one.name, one.identity()] for one in scorers],
-                "leaks": plan.key,
+                "settings": settings.to_manifest(),
+                "scorers": [[scorer.name, scorer.identity()] for scorer in scorers],
+                "leaks": benchmarks.key,
                 "write_index": write_index,
             },
             rows=rows,
             settings=settings,
             scorers=scorers,
-            leaks=plan,
+            leaks=benchmarks,
             index=index,
             write_index=write_index,
         )
 
-    def rounds(
-        self, config: CurateConfig, plan: CuratePlan
-    ) -> Generator[Sequence[Shard[Any]], list[ShardRecord], CuratePlan]:
+    def find(self, config: CurateConfig, plan: CuratePlan) -> ShardRounds[CurateFindings]:
         # Each part forgets its shards when it returns: there may be a hundred thousand of them.
-        rows_of, found, built, scores = yield from _looked(plan)
-        near_found = yield from _compared(plan, rows_of, found)
-        done = Done(found, near_found, built, scores)
-        cuts = {task.name: cuts_of(task, rows_of) for task in plan.training}
-        decided = yield [
-            Decide.of(
-                task.name,
-                task.source,
-                cuts[task.name],
-                asked(plan.of(task), task, done),
-                report_all=plan.settings.report_all,
-            )
-            for task in plan.training
+        looked = yield from _look(plan)
+        compared = yield from _compare(plan, looked)
+        learned = Learned({"exact": looked.exact.tasks, "near": compared.tasks}, looked.scores)
+        decisions = yield [_decide(plan, task, looked.counts, learned) for task in plan.rows.training]
+        verdicts = [
+            verdict
+            for task, record in zip(plan.rows.training, decisions, strict=True)
+            for verdict in _verdicts(plan, task, record, learned)
         ]
-        made = [record.read(Decided) for record in decided]
-        total = Ledger.sum(Ledger(one.rows, one.kept, dropped=one.dropped) for one in made)
-        totals.refuse_nothing_kept(total.rows_in, total.rows_kept, total.dropped, config.curate_config, config.rows)
-        by_task = {task.name: (record, one) for task, record, one in zip(plan.training, decided, made, strict=True)}
-        written = yield from writing.write(plan, by_task, config.max_record_bytes)
-        summed, joins = yield from writing.beside(plan, by_task, written, rows_of, done)
-        files = {task.name: task.file for task in plan.rows.tasks}
-        redact = any(one.pii.mode != "off" for one in plan.settings.variants)
-        yield [Summarise.of(summed, files, plan.leaks, redact=redact, longest=config.max_record_bytes), *joins]
-        return replace(plan, done=done, build_context=lambda: plan.context)
+        return CurateFindings(verdicts, looked, compared, decisions)
 
-    def ledger(self, plan: CuratePlan, rounds: Rounds) -> Ledger:
-        """That of the round that writes rows: the others count none."""
-        return Ledger.sum(record.ledger for record in rounds[_WRITE])
+    def summarise(self, config: CurateConfig, plan: CuratePlan, findings: CurateFindings) -> ShardRounds[ShardRecord]:
+        tasks = list(zip(plan.rows.training, findings.decisions, strict=True))
+        summed = yield [
+            AddUp(
+                tuple(record.file(TALLY) for _, record in some),
+                tuple(one for task, _ in some for one in _histograms(task, findings.looked.scores)),
+                name=f"totals {number:05}",
+            )
+            for number, some in enumerate([tasks[at : at + _TASKS] for at in range(0, len(tasks), _TASKS)])
+        ]
+        (summary,) = yield [
+            Summarise(
+                tuple(record.file(totals.TOTALS) for record in summed),
+                {task.name: task.file for task in plan.rows.tasks},
+                plan.leaks,
+                any(settings.own(PII).mode != "off" for settings in plan.settings.variants),
+                tuple(operation.name for operation in operations.OPERATIONS if operation.private),
+                config.max_record_bytes,
+                name="summary",
+            )
+        ]
+        return summary
 
-    def parts(self, plan: CuratePlan, rounds: Rounds) -> dict[str, Ledger]:
-        found: dict[str, Ledger] = {}
-        for record in rounds[_WRITE]:
-            found.setdefault(record.read(Written).task, Ledger()).add(record.ledger)
-        return found
+    def nothing_kept(self, config: CurateConfig) -> tuple[str, str]:
+        hint = "set the mode of that operation to report, and look at its report before it drops rows"
+        return f"curate_config={config.curate_config}", hint
 
-    def finish(self, config: CurateConfig, plan: CuratePlan, rounds: Rounds, out: Writer) -> dict[str, Any]:
-        assert plan.done is not None
-        for record in (*rounds[_DECIDE], *rounds[_WRITE], *rounds[_BESIDE], *rounds[_SUMMARY]):
+    def data(self, config: CurateConfig, plan: CuratePlan, out: Writer) -> dict[str, Any]:
+        findings = plan.findings
+        assert isinstance(findings, CurateFindings)
+        for record in findings.decisions:
             for file in record.lasting():
                 out.link(record.folder, file)
         if plan.write_index:
             index = plan.index
             places = [*(index.places if index is not None else ()), *_places(plan.rows)]
-            stored_index.write(out, Keying.of(plan.settings), places, plan.done.exact, plan.done.near)
-        tally, histograms = totals.summary_of(rounds[_SUMMARY][0].uri(totals.SUMMARY))
-        decided = [record.read(Decided) for record in rounds[_DECIDE]]
-        sources = by_source((task.source, one) for task, one in zip(plan.training, decided, strict=True))
-        costs = costs_of(plan.rows, plan.done, rounds)
-        data = data_of(plan.settings, sources, tally, histograms, leaks.items(plan.done.leaks), costs)
-        rows = {name: ledger.rows_in for name, ledger in self.parts(plan, rounds).items()}
-        held_out = {task.path: rows[task.name] for task in plan.rows.tasks if task.held_out}
-        say(self.ledger(plan, rounds), rounds, out.folder)
-        return {
-            **data,
-            MEANS: joined(record.data for record in rounds[_BESIDE]),
-            **({"held_out": held_out} if held_out else {}),
-            **plan.rows.found.passed_on(),
-        }
+            keying = Keying.from_settings(plan.settings)
+            stored_index.write(out, keying, places, findings.looked.exact, findings.near)
+        tally, histograms = totals.summary_of(plan.summary.uri(totals.SUMMARY))
+        decided = (record.read(Decided) for record in findings.decisions)
+        sources = by_source((task.source, one) for task, one in zip(plan.rows.training, decided, strict=True))
+        costs = costs_of(plan.rows, findings)
+        return data_of(plan.settings, sources, tally, histograms, leaks.items(findings.looked.leaks), costs)
+
+    def finish(self, config: CurateConfig, plan: CuratePlan, rounds: Rounds, out: Writer) -> dict[str, Any]:
+        data = super().finish(config, plan, rounds, out)
+        log_totals(self.ledger(plan, rounds), rounds, out.folder)
+        return data
 
     def metrics(self, manifest: Manifest) -> dict[str, float]:
-        tasks = len([name for name in manifest.tasks() if not name.startswith(HELD_OUT)])
-        return {**removal_rates(manifest.data), "tasks": tasks}
+        return {**removal_rates(manifest.data), **super().metrics(manifest)}
 
     def report(self, manifest: Manifest) -> Report:
         return report_of(manifest)
 
 
-def _looked(
-    plan: CuratePlan,
-) -> Generator[
-    Sequence[Shard[Any]],
-    list[ShardRecord],
-    tuple[list[int], ExactFound, list[ShardRecord], dict[str, dict[int, ShardRecord]]],
-]:
-    """Rounds 1 to 3: rows of slices, equal rows, records of the index of benchmarks, and of scores."""
-    keying, scores, number = Keying.of(plan.settings), _Scores(plan), len(plan.rows.slices)
+def _look(plan: CuratePlan) -> ShardRounds[Looked]:
+    """Yield rounds 1 to 3: keys and groups of equal rows, the index of benchmarks, and scores."""
+    slices = plan.rows.slices_with_held_out
+    keying, scores, number = Keying.from_settings(plan.settings), _Scores(plan), len(slices)
     first = yield [
-        *(ReadKeys.of(one, keying) for one in plan.rows.slices),
+        *(ReadKeys(piece, keying, name=f"keys {piece.name}", size=piece.part.size) for piece in slices),
         *scores.shards(plan.scorers),
         *leaks.shards(plan.leaks),
     ]
@@ -239,14 +214,13 @@ def _looked(
     scores.take(second[len(groups) :])
     third = yield equal.send(second[: len(groups)])
     found = _end(equal, third)
-    return [record.read(KeysRead).rows for record in read], found, built, scores.records
+    counts = [record.read(KeysRead).rows for record in read]
+    return Looked(counts, found, [*read, *second[: len(groups)], *third], built, scores.records)
 
 
-def _compared(
-    plan: CuratePlan, rows_of: Sequence[int], found: ExactFound
-) -> Generator[Sequence[Shard[Any]], list[ShardRecord], NearFound]:
-    """Rounds 4 to 9: near deduplication."""
-    slices = _near_slices(plan, rows_of, found)
+def _compare(plan: CuratePlan, looked: Looked) -> ShardRounds[NearFound]:
+    """Yield rounds 4 to 10: near deduplication."""
+    slices = _near_slices(plan, looked)
     if not slices:
         for _ in range(_NEAR_ROUNDS):
             yield []
@@ -261,6 +235,48 @@ def _compared(
         plan.write_index,
     )
     return (yield from near.rounds(given))
+
+
+def _decide(plan: CuratePlan, task: Task, counts: Sequence[int], learned: Learned) -> Decide:
+    settings = plan.settings.of(task.name)
+    found = [
+        one
+        for operation in operations.OPERATIONS
+        if operation.mode(settings.own(operation)) != "off"
+        for one in operation.find(settings.own(operation), task, learned)
+    ]
+    last = task.slices[-1]
+    cuts = [*(piece.part.first for piece in task.slices), last.part.first + counts[last.number]]
+    return Decide(
+        task.name,
+        task.source,
+        tuple(cuts),
+        tuple(found),
+        plan.settings.report_all,
+        name=f"decide {task.name}",
+        size=4 * cuts[-1],
+    )
+
+
+def _verdicts(plan: CuratePlan, task: Task, record: ShardRecord, learned: Learned) -> Iterable[Verdict]:
+    """Yield the verdicts on the slices of a task."""
+    settings = plan.settings.of(task.name)
+    rewrites = [operation.rewrite(settings.own(operation)) for operation in operations.OPERATIONS]
+    rewrite = next((one for one in rewrites if one is not None and not plan.settings.report_all), None)
+    for piece, (rows, removed) in zip(task.slices, record.read(Decided).removed(record), strict=True):
+        scored = {name: records[piece.number] for name, records in learned.scores.items() if piece.number in records}
+        made = {name: one.file(ATTRIBUTES) for name, one in scored.items() if has_file(one, ATTRIBUTES)}
+        yield Verdict(rows, removed, made, None, rewrite)
+
+
+def _histograms(task: Task, scores: Mapping[str, Mapping[int, ShardRecord]]) -> list[tuple[str, ShardFile]]:
+    """List the histograms of a task's slices by name of the scorer."""
+    return [
+        (name, record.file(HISTOGRAMS))
+        for name in sorted(scores)
+        for piece in task.slices
+        if (record := scores[name].get(piece.number)) is not None and has_file(record, HISTOGRAMS)
+    ]
 
 
 class _Scores:
@@ -281,51 +297,59 @@ class _Scores:
         return len(self._wanted)
 
     def shards(self, scorers: Iterable[Scorer]) -> list[Shard[Any]]:
-        """Those of scorers whose operation is not off for the task."""
+        """Make those of scorers whose operation is not off for the task."""
         made: list[Shard[Any]] = []
         self._wanted = []
         for scorer in scorers:
-            for task in self._plan.training:
-                if is_wanted(self._plan.of(task), scorer):
-                    for one in task.slices:
-                        made.append(Score.of(one, scorer))
-                        self._wanted.append((scorer.name, one.number))
+            operation = operations.of_folder(scorer.name)
+            for task in self._plan.rows.training:
+                parts = operation.parts(self._plan.settings.of(task.name).own(operation))
+                if any(name == scorer.name and part.mode != "off" for name, part in parts):
+                    made += [
+                        Score(piece, scorer, name=f"{scorer.name} {piece.name}", size=piece.part.size)
+                        for piece in task.slices
+                    ]
+                    self._wanted += [(scorer.name, piece.number) for piece in task.slices]
         return made
 
     def take(self, records: Sequence[ShardRecord]) -> None:
-        """The records of those shards."""
+        """Take the records of those shards."""
         for (name, number), record in zip(self._wanted, records, strict=True):
             self.records.setdefault(name, {})[number] = record
 
 
-def _all_off(config: CurateConfig) -> bool:
-    settings = config.settings
+def _all_idle(settings: Settings) -> bool:
     return all(
-        one.mode_of(operation) == "off" or (operation == "filter" and not one.filter.rules)
-        for one in settings.variants
-        for operation in OPERATIONS
+        operation.is_idle(one.own(operation)) for one in settings.variants for operation in operations.OPERATIONS
     )
 
 
 def _leaks(settings: Settings, config: CurateConfig) -> LeakPlan:
-    """The benchmarks, unless no task is compared with them."""
+    """Find the benchmarks, unless no task is compared with them."""
     wanted = [one.decontaminate for one in settings.variants if one.decontaminate.mode != "off"]
     if not wanted:
         return LeakPlan()
     return leaks.planned(wanted[0], root=config.root, raw=config.raw, verify=config.verify)
 
 
-def _scorers(settings: Settings, config: CurateConfig) -> list[Scorer]:
-    found: list[Scorer] = []
-    for operation in (name for name in OPERATIONS if hasattr(getattr(settings, name), "scorers")):
-        if any(one.mode_of(operation) != "off" for one in settings.variants):
-            own = getattr(settings, operation)
-            variants = [one.heuristics for one in settings.variants]
-            found += own.scorers(config.root, variants) if own is settings.heuristics else own.scorers(config.root)
-    for at, one in enumerate(settings.classifiers):
-        if any(variant.classifiers[at].mode != "off" for variant in settings.variants):
-            found += one.scorers(config.root)
-    return found
+def _scorers(settings: Settings, root: str) -> list[Scorer]:
+    """Make what looks at each row by itself, of operations that are on for some task."""
+    made: list[Scorer] = []
+    for operation in operations.OPERATIONS:
+        variants = [one.own(operation) for one in settings.variants]
+        if any(operation.mode(own) != "off" for own in variants):
+            made += operation.scorers(variants, root)
+    return made
+
+
+def _warn_unused(settings: Settings, tasks: Sequence[str]) -> None:
+    """Warn of prefixes that no task begins with: they may be misspelt."""
+    prefixes = [("overrides", one.prefix) for one in settings.overrides]
+    prefixes += [("source_priority", prefix) for prefix in settings.source_priority]
+    for key, prefix in prefixes:
+        if not any(task.startswith(prefix) for task in tasks):
+            text = f"curate: {key}: no task begins with {prefix!r}; the first of them is {min(tasks)!r}"
+            event(text, level=logging.WARNING)
 
 
 def _refuse_unknown_attributes(settings: Settings, scorers: Sequence[Scorer], rows: Rows) -> None:
@@ -353,7 +377,7 @@ def _columns(file: InputFile) -> list[str]:
 
 
 def _places(rows: Rows) -> list[Place]:
-    return [Place(one.task, one.part.first) for one in rows.slices]
+    return [Place(piece.task, piece.part.first) for piece in rows.slices_with_held_out]
 
 
 def _exact_input(plan: CuratePlan, keying: Keying, records: Sequence[ShardRecord]) -> ExactInput:
@@ -361,7 +385,7 @@ def _exact_input(plan: CuratePlan, keying: Keying, records: Sequence[ShardRecord
     return ExactInput(
         plan.settings,
         keying,
-        plan.rows.slices,
+        plan.rows.slices_with_held_out,
         records,
         index.files if index is not None else (),
         len(index.places) if index is not None else 0,
@@ -370,7 +394,7 @@ def _exact_input(plan: CuratePlan, keying: Keying, records: Sequence[ShardRecord
     )
 
 
-def _end(generator: Generator[Any, list[ShardRecord], ExactFound], records: list[ShardRecord]) -> ExactFound:
+def _end(generator: ShardRounds[ExactFound], records: list[ShardRecord]) -> ExactFound:
     try:
         generator.send(records)
     except StopIteration as end:
@@ -379,21 +403,30 @@ def _end(generator: Generator[Any, list[ShardRecord], ExactFound], records: list
     raise AssertionError("exact deduplication has more rounds than it had")
 
 
-def _near_slices(plan: CuratePlan, rows_of: Sequence[int], found: ExactFound) -> list[NearSlice]:
-    """The slices that near deduplication looks at; held-out ones only if there are others."""
+def _hiding(settings: Settings) -> tuple[str, ...]:
+    """Return the rules of exact deduplication whose rows near deduplication does not see.
+
+    They are those that drop rows; if near deduplication only reports, also those that would.
+    """
+    hides = settings.exact.mode == "drop" or settings.near.mode == "report"
+    return tuple(actions(settings.exact)) if hides and not settings.report_all else ()
+
+
+def _near_slices(plan: CuratePlan, looked: Looked) -> list[NearSlice]:
+    """Make the slices that near deduplication looks at; held-out ones only if there are others."""
     made = []
     for task in plan.rows.tasks:
-        settings = plan.of(task)
+        settings = plan.settings.of(task.name)
         if settings.near.mode == "off":
             continue
-        stored = found.tasks.get(task.name)
-        rules = hiding(settings)
-        for one in task.slices:
-            if one.fixed and settings.near.max_similar is not None:
+        stored = looked.exact.tasks.get(task.name)
+        rules = _hiding(settings)
+        for piece in task.slices:
+            if piece.fixed and settings.near.max_similar is not None:
                 continue  # a cap counts no held-out rows
+            count = looked.counts[piece.number]
             dropped: DroppedRows | NothingDropped = NothingDropped()
             if stored is not None and any(rule in stored.rows for rule in rules):
-                dropped = DroppedRows.of(stored, rules, one.part.first, rows_of[one.number])
-            key = content_key(list(one.identity))
-            made.append(NearSlice(one.part, rows_of[one.number], key, one.fixed, dropped))
-    return made if any(not one.fixed for one in made) else []
+                dropped = DroppedRows.of(stored, rules, piece.part.first, count)
+            made.append(NearSlice(piece.part, count, content_key(list(piece.identity)), piece.fixed, dropped))
+    return made if any(not piece.fixed for piece in made) else []

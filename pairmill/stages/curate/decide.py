@@ -1,6 +1,6 @@
 """What becomes of each row of a task: the findings of all operations, put together. No text is read.
 
-Operations are asked in the order of ``rules.OPERATIONS``. The first that drops a row owns it, and what later ones find
+Operations are asked in the order of the registry. The first that drops a row owns it, and what later ones find
 of that row is left out. Those that only report count as if they dropped, so that both modes count the same: what one
 of them would drop, no later one that reports counts again. Of an operation that drops, a rule that reports counts what
 it alone would drop besides.
@@ -9,10 +9,10 @@ it alone would drop besides.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -20,84 +20,23 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pairmill import storage
-from pairmill.engine.inputs import HELD_OUT
-from pairmill.engine.manifest import Ledger, content_key
-from pairmill.engine.stage import HandKeyed, ShardResult
+from pairmill.engine.inputs import HELD_OUT, InputFile
+from pairmill.engine.manifest import Ledger
+from pairmill.engine.stage import Shard, ShardFile, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats import decisions
 from pairmill.formats.attributes import unknown
-from pairmill.formats.kept_rows import Gone
-from pairmill.stages.curate import tallies
-from pairmill.stages.curate.rules import Rule, detail_of, reason_of
+from pairmill.rowstage import RemovedRows
+from pairmill.stages.curate.operation import TaskFindings
+from pairmill.stages.curate.rules import Rule, detail_of
 from pairmill.stages.curate.tallies import Tally
 
-VERSION: Final = 2
 REMOVED: Final = "removed"
 TALLY: Final = "tally.json"
 _ACTIONS: Final = decisions.ACTIONS
 _DROPS: Final = (_ACTIONS.index("drop"), _ACTIONS.index("cap"))
 _BATCH = 1 << 16
-
-
-class Decisions(Protocol):
-    """Where the decisions on a task's rows are that come from comparing rows."""
-
-    @property
-    def key(self) -> str:
-        """Equal keys mean an equal table."""
-
-    def read(self) -> pa.Table:
-        """The table, by ordinal."""
-
-
-@dataclass(frozen=True)
-class Column:
-    """Where an attribute is: the files of all slices of a task, in order."""
-
-    uris: tuple[str, ...]
-    name: str
-
-
-@dataclass(frozen=True)
-class Asked:
-    """One operation's findings on a task, and what they do.
-
-    Args:
-        operation: one of OPERATIONS.
-        name: of its folder: the operation, or the classifier.
-        actions: what a rule does to the first row that it finds: drop, cap, redact or report. A rule that is not here
-            is only reported, and owns no row.
-        reports: whether the actions are not carried out: the operation's mode is ``report``.
-        order: of rules, where several find one row; those that are not here come last.
-        decisions: of rows that were compared.
-        findings: files of findings, of each slice that has some.
-        rules: bounds, each with its attribute.
-        key: of the findings and attributes that are read.
-        only: rules whose findings count; empty = all.
-        reported: rules without an action that could have one. What each would remove is counted, whatever the others of
-            them find.
-    """
-
-    operation: str
-    name: str
-    actions: Mapping[str, str]
-    reports: bool
-    order: tuple[str, ...] = ()
-    decisions: Decisions | None = None
-    findings: tuple[str, ...] = ()
-    rules: tuple[tuple[Rule, Column], ...] = ()
-    key: str = ""
-    only: tuple[str, ...] = ()
-    reported: tuple[str, ...] = ()
-
-    @property
-    def identity(self) -> list[Any]:
-        """What its part of a decision follows from."""
-        rules = [[asdict(rule), column.name] for rule, column in self.rules]
-        compared = self.decisions.key if self.decisions is not None else ""
-        acts = [dict(self.actions), self.reports, self.order, self.only, self.reported]
-        return [self.operation, self.name, acts, compared, rules, self.key]
 
 
 @dataclass
@@ -108,41 +47,35 @@ class Decided:
         rows: of the task.
         kept: how many stay.
         dropped: how many go, by reason.
-        digest: of which rows go.
         operations: files of decisions by operation's name.
-        parts: of each slice that is written by itself: how many rows of it go, the digest of which, and by reason.
+        slices: of each slice: its rows, how many of them go, the digest of which, and by reason.
         would_go: rows that stay although a rule finds them that removes rows, but for its mode.
     """
 
     rows: int
     kept: int
     dropped: dict[str, int] = field(default_factory=dict)
-    digest: str = ""
     operations: dict[str, str] = field(default_factory=dict)
-    parts: list[tuple[int, str, dict[str, int]]] = field(default_factory=list)
+    slices: list[tuple[int, int, str, dict[str, int]]] = field(default_factory=list)
     would_go: int = 0
 
-    def gone(self, uri: str) -> Gone:
-        """The rows of the task that go; ``uri`` is that of REMOVED."""
-        return Gone(uri, 0, self.rows - self.kept, self.digest, self.dropped)
-
-    def gone_by_part(self, uri: str) -> Iterator[Gone]:
-        """The rows of each slice that go."""
+    def removed(self, record: ShardRecord) -> Iterator[tuple[int, RemovedRows]]:
+        """Yield how many rows each slice has, and those that go."""
         start = 0
-        for count, digest, dropped in self.parts:
-            yield Gone(uri, start, count, digest, dropped)
+        for rows, count, digest, dropped in self.slices:
+            yield rows, RemovedRows(record.uri(REMOVED), start, count, digest, dropped)
             start += count
 
 
 @dataclass(frozen=True)
-class Decide(HandKeyed[object]):
+class Decide(Shard[object], reads=()):
     """The decisions on the rows of one task.
 
     Args:
         task: its name.
         source: that it belongs to.
-        cuts: ordinals of the first rows of slices that are written by themselves, and how many rows there are.
-        asked: the operations, in order.
+        cuts: ordinals of the first rows of slices, and how many rows there are.
+        found: what each operation finds, in order.
         report_all: whether each operation reports by itself.
     """
 
@@ -151,15 +84,8 @@ class Decide(HandKeyed[object]):
     task: str
     source: str
     cuts: tuple[int, ...]
-    asked: tuple[Asked, ...]
+    found: tuple[TaskFindings, ...]
     report_all: bool
-
-    @classmethod
-    def of(cls, task: str, source: str, cuts: Sequence[int], asked: Sequence[Asked], *, report_all: bool) -> Decide:
-        """The shard for a task; without slices that are written by themselves ``cuts`` are 0 and its rows."""
-        identity = [one.identity for one in asked]
-        key = content_key("curate decide", VERSION, tallies.VERSION, task, source, list(cuts), identity, report_all)
-        return cls(f"decide {task}", key, cuts[-1] * 4, task, source, tuple(cuts), tuple(asked), report_all)
 
     @property
     def rows(self) -> int:
@@ -173,11 +99,11 @@ class Decide(HandKeyed[object]):
         data = Decided(self.rows, 0)
         by_part: list[dict[str, int]] = [{} for _ in self.cuts[1:]]
         tally = Tally(self.task, self.source)
-        for one in self.asked:
-            table = _sorted(one, self._found(one))
+        for one in self.found:
+            table = _sorted(one, self._read(one))
             if not self.report_all:
                 # Personal data is redacted in every row that stays, so in mode report it is counted in those too.
-                hidden = removed | claimed if one.reports and one.operation != "pii" else removed
+                hidden = removed | claimed if one.reports and not one.changes else removed
                 table = table.filter(pa.array(~hidden[table["ordinal"].to_numpy()]))
             if not len(table):
                 continue
@@ -193,7 +119,7 @@ class Decide(HandKeyed[object]):
             removed[ordinals[dropping]] = True
             claimed[ordinals[owns & ~dropping]] = True
             would = _first_of_rule(ordinals, codes, owns, np.array([name in one.reported for name in names])[codes])
-            if one.operation != "pii":
+            if not one.changes:
                 reported[ordinals[owns & ~dropping | would]] = True
             modes = {
                 name: "report" if one.reports or self.report_all or name not in one.actions else one.actions[name]
@@ -211,32 +137,32 @@ class Decide(HandKeyed[object]):
             with out.create(path) as local:
                 decisions.write(local, table)
             bounds = {rule.name: rule for rule, _ in one.rules}
-            tally.add(one.name, table, owns, would, modes, bounds, matrix=one.operation == "near")
+            tally.add(one.name, table, owns, would, modes, bounds, matrix=one.by_source)
         data.kept = int(self.rows - removed.sum())
         data.would_go = int((reported & ~removed).sum())
         gone = np.flatnonzero(removed).astype(np.uint32)
-        data.digest = _digest(gone)
-        if len(by_part) > 1:
-            parts = np.split(gone, np.searchsorted(gone, self.cuts[1:-1]))
-            data.parts = [(len(one), _digest(one), dropped) for one, dropped in zip(parts, by_part, strict=True)]
+        for mine, dropped, (start, stop) in zip(
+            np.split(gone, np.searchsorted(gone, self.cuts[1:-1])), by_part, pairwise(self.cuts), strict=True
+        ):
+            data.slices.append((stop - start, len(mine), _digest(mine), dropped))
         with out.create(REMOVED, scratch=True) as local:
             local.write_bytes(gone.astype("<u4").tobytes())
         with out.create(TALLY, scratch=True) as local:
             local.write_bytes(tally.dump())
         return ShardResult(Ledger(), asdict(data))
 
-    def _found(self, one: Asked) -> pa.Table:
+    def _read(self, one: TaskFindings) -> pa.Table:
         tables = [decisions.empty()]
         if one.decisions is not None:
             tables.append(one.decisions.read())
-        for uri in one.findings:
-            with storage.store_for(uri).open(uri) as file:
+        for found in one.findings:
+            with storage.store_for(found.uri).open(found.uri) as file:
                 tables.append(pa.ipc.open_file(pa.BufferReader(file.read())).read_all())
-        by_files: dict[tuple[str, ...], list[tuple[Rule, str]]] = {}
+        by_files: dict[tuple[ShardFile | InputFile, ...], list[tuple[Rule, str]]] = {}
         for rule, column in one.rules:
-            by_files.setdefault(column.uris, []).append((rule, column.name))
-        for uris, rules in by_files.items():
-            tables += _broken(uris, rules, self.task, self.rows)
+            by_files.setdefault(column.files, []).append((rule, column.name))
+        for files, rules in by_files.items():
+            tables += _broken([file.uri for file in files], rules, self.task, self.rows)
         table = pa.concat_tables([table.cast(decisions.SCHEMA) for table in tables]).unify_dictionaries()
         return table.combine_chunks()
 
@@ -285,7 +211,7 @@ def _said(rule: Rule, values: pa.Array, ordinals: NDArray[np.int64]) -> pa.Table
     return decisions.table_of(columns, len(said))
 
 
-def _sorted(one: Asked, table: pa.Table) -> pa.Table:
+def _sorted(one: TaskFindings, table: pa.Table) -> pa.Table:
     """By ordinal, then as the operation orders its rules, else as they are."""
     if not len(table):
         return table
@@ -300,7 +226,7 @@ def _sorted(one: Asked, table: pa.Table) -> pa.Table:
 
 
 def _reasons(
-    one: Asked, table: pa.Table, names: Sequence[str], codes: NDArray[np.int64], actions: NDArray[np.int64]
+    one: TaskFindings, table: pa.Table, names: Sequence[str], codes: NDArray[np.int64], actions: NDArray[np.int64]
 ) -> Iterator[tuple[str, int]]:
     """The ledger reasons of what drops rows, and how many each has."""
     dropping = np.isin(actions, _DROPS)
@@ -308,7 +234,7 @@ def _reasons(
     held_out = np.array([*(name.startswith(HELD_OUT) for name in tasks), False], np.bool_)[at]
     kinds, counts = np.unique(np.stack([codes, actions, held_out])[:, dropping], axis=1, return_counts=True)
     for (code, action, other), count in zip(kinds.T.tolist(), counts.tolist(), strict=True):
-        yield reason_of(one.operation, one.name, names[code], bool(other), _ACTIONS[action]), count
+        yield one.reasons.reason(one.name, names[code], _ACTIONS[action], other_held_out=bool(other)), count
 
 
 def _digest(ordinals: NDArray[np.uint32]) -> str:

@@ -16,7 +16,7 @@ import math
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import accumulate
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -30,18 +30,15 @@ from pairmill.engine.writer import Writer
 from pairmill.formats import rows
 from pairmill.formats.rows import Batch
 from pairmill.formats.slices import FileSlice
+from pairmill.rowstage import Slice
 from pairmill.stages.curate import exact_by_rank
 from pairmill.stages.curate.exact_by_rank import DecideByRank, Links, links_of
-from pairmill.stages.curate.exact_settings import ExactSettings
+from pairmill.stages.curate.exact_settings import KINDS, Kind, actions, is_on
 from pairmill.stages.curate.found import DROP, SplitShard, Stored, stored
-from pairmill.stages.curate.inputs import Slice
 from pairmill.stages.curate.near.stored import Range
 from pairmill.stages.curate.settings import Settings
 
 VERSION: Final = 1
-Kind: TypeAlias = Literal["pair", "instruction", "response"]
-KINDS: Final[Sequence[Kind]] = ("pair", "instruction", "response")
-"""Also the names of the rules."""
 _FIELDS: Final[dict[Kind, tuple[str, ...]]] = {
     "pair": ("instruction", "response"),
     "instruction": ("instruction",),
@@ -79,35 +76,15 @@ class Keying:
     tokens: bool
 
     @classmethod
-    def of(cls, settings: Settings) -> Keying:
-        """The keys that any task needs."""
+    def from_settings(cls, settings: Settings) -> Keying:
+        """Choose the keys that any task needs."""
         wanted = [kind for kind in KINDS if any(is_on(one.exact, kind) for one in settings.variants)]
         light, longest = settings.exact.form == "light", settings.prefer == "longest_response"
         return cls(tuple(wanted), light, settings.same_condition_only, longest and bool(wanted))
 
-    @property
-    def identity(self) -> list[Any]:
-        """Of the entries."""
-        return [VERSION, _native.curate_unicode(), *asdict(self).values()]
-
-
-def is_on(settings: ExactSettings, kind: Kind) -> bool:
-    """Whether rows of a kind are looked for."""
-    if settings.mode == "off":
-        return False
-    return getattr(settings, kind) != "off" or (kind != "pair" and settings.cap(kind) is not None)
-
-
-def actions(settings: ExactSettings) -> dict[str, str]:
-    """What each rule does where the operation drops; a rule that is only reported owns no row and is left out."""
-    found: dict[str, str] = {}
-    for kind in KINDS:
-        if is_on(settings, kind):
-            if kind != "pair" and settings.cap(kind) is not None:
-                found[kind] = "cap"
-            elif getattr(settings, kind) == "drop":
-                found[kind] = "drop"
-    return found
+    def identify(self) -> object:
+        """Return what the entries follow from beside the rows."""
+        return [_native.curate_unicode(), *asdict(self).values()]
 
 
 def _is_by_rank(settings: Settings, kinds: Sequence[Kind]) -> bool:
@@ -132,29 +109,23 @@ class KeysRead:
 
 
 @dataclass(frozen=True)
-class ReadKeys(HandKeyed[object]):
-    """The keys of the rows of a slice. Without a kind of key it counts the rows."""
+class ReadKeys(Shard[object], reads=()):
+    """Reads the keys of the rows of a slice; without a kind of key it counts the rows."""
 
     work = "read and score rows"
 
-    part: FileSlice
+    piece: Slice
     keying: Keying
 
-    @classmethod
-    def of(cls, one: Slice, keying: Keying) -> ReadKeys:
-        """The shard for a slice."""
-        key = content_key("curate keys", keying.identity, list(one.identity))
-        return cls(f"keys {one.name}", key, one.part.size, one.part, keying)
-
     def random_access(self) -> dict[str, Content]:
-        return self.part.random_access
+        return self.piece.part.random_access
 
     def run(self, context: object, out: Writer) -> ShardResult:
         if not self.keying.kinds:
-            return ShardResult(Ledger(), asdict(KeysRead(_count(self.part))))
+            return ShardResult(Ledger(), asdict(KeysRead(_count(self.piece.part))))
         found: dict[Kind, list[NDArray[Any]]] = {kind: [] for kind in self.keying.kinds}
         count = text_bytes = 0
-        part = self.part
+        part = self.piece.part
         for batch in rows.read(part.uri, part, checked=False, content=part.content, longest=part.longest):
             rows.refuse_nulls(batch, part.uri)
             # The Rust module checks what it is given.

@@ -1,12 +1,19 @@
-"""The options of exact deduplication: the part ``exact`` of curate_config.yaml."""
+"""Exact deduplication as an operation: its settings, and what its rules do."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal, TypeAlias
 
 from pairmill.errors import UsageError
+from pairmill.rowstage import Task
+from pairmill.stages.curate.operation import Learned, Operation, Reasons, TaskFindings
 from pairmill.stages.curate.rules import Mode
+
+Kind: TypeAlias = Literal["pair", "instruction", "response"]
+KINDS: Final[Sequence[Kind]] = ("pair", "instruction", "response")
+"""Also the names of the rules."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,5 +49,56 @@ class ExactSettings:
                 raise UsageError("out of range", where=name, got=str(value), expected="1 or more, or null")
 
     def cap(self, name: str) -> int | None:
-        """How many rows of one text of a field are kept; None = no limit."""
+        """Return how many rows of one text of a field are kept; None = no limit."""
         return self.max_responses_per_instruction if name == "instruction" else self.max_instructions_per_response
+
+
+def is_on(settings: ExactSettings, kind: Kind) -> bool:
+    """Tell whether rows of a kind are looked for."""
+    if settings.mode == "off":
+        return False
+    return getattr(settings, kind) != "off" or (kind != "pair" and settings.cap(kind) is not None)
+
+
+def actions(settings: ExactSettings) -> dict[str, str]:
+    """Return what each rule does where the operation drops; one that is only reported owns no row and is left out."""
+    found: dict[str, str] = {}
+    for kind in KINDS:
+        if is_on(settings, kind):
+            if kind != "pair" and settings.cap(kind) is not None:
+                found[kind] = "cap"
+            elif getattr(settings, kind) == "drop":
+                found[kind] = "drop"
+    return found
+
+
+class _Exact(Operation[ExactSettings]):
+    def find(self, own: ExactSettings, task: Task, learned: Learned) -> Iterator[TaskFindings]:
+        decisions = learned.decisions[self.name].get(task.name)
+        if decisions is None:
+            return
+        kinds = tuple(kind for kind in KINDS if is_on(own, kind))
+        does = actions(own)
+        yield TaskFindings(
+            self.name,
+            does,
+            own.mode == "report",
+            self.reasons,
+            tuple(KINDS),
+            decisions=decisions,
+            only=kinds,
+            reported=tuple(kind for kind in kinds if kind not in does),
+        )
+
+
+EXACT: Final = _Exact(
+    name="exact",
+    settings=ExactSettings,
+    help="equal texts",
+    reasons=Reasons("dup_exact"),
+    meanings={
+        "pair": "instruction and response are equal",
+        "instruction": "the instruction is equal",
+        "response": "the response is equal",
+    },
+)

@@ -16,6 +16,7 @@ from pairmill.report.model import format_cell
 from pairmill.report.pairs import Pair
 from pairmill.stages.curate.beside import render, visible, written
 from pairmill.stages.curate.finished import REMOVED, CuratedFolder, RowId
+from pairmill.stages.curate.operations import of_folder
 from pairmill.stages.curate.report.wording import (
     beside_item,
     describe_action,
@@ -25,7 +26,6 @@ from pairmill.stages.curate.report.wording import (
     other_of,
     row_id,
 )
-from pairmill.stages.curate.rules import OPERATIONS, reason_of
 
 ROWS_HELP = "folders or URIs of the rows that were curated, joined by commas, for texts of rows that were dropped"
 
@@ -93,8 +93,8 @@ def _verdict(folder: CuratedFolder, task: str, removing: Removing) -> str:
 
 
 def _removed_by(operation: str, one: Mapping[str, Any]) -> str:
-    known = operation if operation in OPERATIONS else "classifiers"
-    reason = reason_of(known, operation, one["rule"], other_of(one).startswith(HELD_OUT), one["action"])
+    other_held_out = other_of(one).startswith(HELD_OUT)
+    reason = of_folder(operation).reasons.reason(operation, one["rule"], one["action"], other_held_out=other_held_out)
     return f"{describe_action(one['action'])} by {operation}, rule {one['rule']} (in the ledger: {reason})"
 
 

@@ -1,11 +1,14 @@
-"""Bounds of attributes of any operation: the part ``filter`` of curate_config.yaml."""
+"""Bounds of attributes of any operation: the operation ``filter``."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from pairmill.errors import UsageError
+from pairmill.rowstage import Task
+from pairmill.stages.curate.operation import Column, Learned, Operation, Reasons, TaskFindings
 from pairmill.stages.curate.rules import Mode, Rule
 
 
@@ -64,3 +67,38 @@ class FilterSettings:
         for name in names:
             if names.count(name) > 1:
                 raise UsageError("two rules have one name", where="rules", got=name, expected="a name of its own")
+
+
+class _Filter(Operation[FilterSettings]):
+    def is_idle(self, own: FilterSettings) -> bool:
+        return own.mode == "off" or not own.rules
+
+    def bounds(self, own: FilterSettings) -> Iterator[tuple[str, Rule]]:
+        yield from ((one.attribute, one.rule()) for one in own.rules)
+
+    def find(self, own: FilterSettings, task: Task, learned: Learned) -> Iterator[TaskFindings]:
+        files = learned.attributes(task)
+        rules: dict[str, list[tuple[Rule, Column]]] = {"drop": [], "report": []}
+        for one in own.rules:
+            mode, (operation, _, name) = one.mode or own.mode, one.attribute.partition(".")
+            if mode != "off" and operation in files:
+                rules[mode].append((one.rule(), Column(files[operation], name)))
+        every = (*rules["drop"], *rules["report"])
+        if every:
+            actions = {rule.name: "drop" for rule, _ in rules["drop"] or every}
+            yield TaskFindings(
+                self.name,
+                actions,
+                not rules["drop"],
+                self.reasons,
+                rules=every,
+                reported=tuple(rule.name for rule, _ in every if rule.name not in actions),
+            )
+
+
+FILTER: Final = _Filter(
+    name="filter",
+    settings=FilterSettings,
+    help="bounds of any attribute",
+    reasons=Reasons("filter:{rule}"),
+)

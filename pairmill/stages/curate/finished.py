@@ -19,7 +19,7 @@ from pairmill.engine.manifest import File, Manifest
 from pairmill.errors import InputError, UsageError, did_you_mean
 from pairmill.formats import rows, some_rows
 from pairmill.formats.rows import Row
-from pairmill.stages.curate.report.wording import in_order
+from pairmill.stages.curate.operations import in_order
 
 STAGE: Final = "curate"
 REMOVED: Final = ("drop", "cap")

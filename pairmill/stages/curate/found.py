@@ -39,6 +39,10 @@ class Stored:
     start: int = 0
     size: int = -1
 
+    def identify(self) -> object:
+        """Return what the table follows from."""
+        return self.key
+
     def read(self) -> pa.Table:
         """The decisions by ordinal, with the action ``drop``."""
         with storage.store_for(self.uri).open(self.uri) as file:

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from pairmill.engine.manifest import Ledger
 from pairmill.engine.stage import Rounds, ShardRecord
 from pairmill.log import event
-from pairmill.stages.curate.asked import Done
+from pairmill.rowstage import Rows
+from pairmill.stages.curate import operations
 from pairmill.stages.curate.decide import Decided
-from pairmill.stages.curate.decontaminate.scorer import UNSCORED
-from pairmill.stages.curate.exact import KeysRead
+from pairmill.stages.curate.findings import CurateFindings
 from pairmill.stages.curate.histograms import Histogram
-from pairmill.stages.curate.inputs import Rows
-from pairmill.stages.curate.rules import OPERATIONS
 from pairmill.stages.curate.settings import Settings
 from pairmill.stages.curate.tallies import Tally
-
-_CHANGES: Final = "pii"
-"""The operation that removes no row."""
 
 
 def data_of(
@@ -42,7 +37,7 @@ def data_of(
     """
     bounds = _bounds(settings)
     return {
-        "settings": settings.said(),
+        "settings": settings.to_manifest(),
         "sources": dict(sources),
         "operations": _operations(settings, tally),
         "matrix": tally.matrix,
@@ -83,14 +78,13 @@ def _operations(settings: Settings, tally: Tally) -> dict[str, Any]:
     action; ``owned``, rows of which a rule is the first that drops them, or would in mode drop of the operation;
     ``would_go``, rows that mode drop of a rule or of its operation would remove, by rule; and ``by_source``.
     """
-    parts: list[tuple[str, str]] = []
-    for operation in OPERATIONS:
-        if operation == "classifiers":
-            parts += [(one.name, one.mode) for one in settings.classifiers]
-        else:
-            parts.append((operation, getattr(settings, operation).mode))
+    parts = [
+        (operation, name, part.mode)
+        for operation in operations.OPERATIONS
+        for name, part in operation.parts(settings.own(operation))
+    ]
     found: dict[str, Any] = {}
-    for name, mode in parts:
+    for operation, name, mode in parts:
         mine = tally.rules.get(name, {})
         sources: dict[str, dict[str, int]] = {}
         for rule, some in mine.items():
@@ -107,7 +101,7 @@ def _operations(settings: Settings, tally: Tally) -> dict[str, Any]:
             "modes": modes,
             "rules": counts,
             "owned": owned,
-            "would_go": {} if name == _CHANGES else _would_go(counts, owned, reported),
+            "would_go": {} if operation.changes else _would_go(counts, owned, reported),
             "by_source": dict(sorted(sources.items())),
         }
     return found
@@ -135,42 +129,27 @@ def _summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 def _bounds(settings: Settings) -> dict[str, list[float | None]]:
     """The bounds of attributes, by ``<operation>.<column>``: those of tasks that no override changes."""
     found: dict[str, list[float | None]] = {}
-    rules = [
-        (f"{operation}.{rule.attribute}", rule)
-        for operation in ("heuristics", "language", "perplexity")
-        for rule in getattr(settings, operation).rules()
-    ]
-    rules += [(f"{one.name}.{rule.attribute}", rule) for one in settings.classifiers for rule in one.rules()]
-    rules += [(one.attribute, one.rule()) for one in settings.filter.rules]
+    rules = [bound for operation in operations.OPERATIONS for bound in operation.bounds(settings.own(operation))]
     for name, rule in rules:
         known = found.setdefault(name, [None, None])
         found[name] = [own if own is not None else new for own, new in zip(known, rule.bounds, strict=True)]
     return found
 
 
-def costs_of(rows: Rows, done: Done, rounds: Rounds) -> dict[str, dict[str, int]]:
-    """Rows, bytes of rows that were read, and bytes of scratch, by operation."""
-    size = {one.number: one.part.size for one in rows.slices}
-    read = rounds[0][: len(size)]
-    exact: Sequence[ShardRecord] = [
-        *read,
-        *(
-            record
-            for some in rounds[1:3]
-            for record in some
-            if not {"bounds", "groups", "tasks"}.isdisjoint(record.data)
-        ),
-    ]
+def costs_of(rows: Rows, findings: CurateFindings) -> dict[str, dict[str, int]]:
+    """Add up rows, bytes of rows that were read, and bytes of scratch, by operation."""
+    looked = findings.looked
+    size = {piece.number: piece.part.size for piece in rows.slices_with_held_out}
     costs = {
         "exact": {
-            "rows": sum(record.read(KeysRead).rows for record in read),
+            "rows": sum(looked.counts),
             "bytes": sum(size.values()),
-            "scratch_bytes": scratch(exact),
+            "scratch_bytes": scratch(looked.exact_records),
         }
     }
-    if done.near.costs:
-        costs["near"] = dict(done.near.costs)
-    for name, records in done.scores.items():
+    if findings.near.costs:
+        costs["near"] = dict(findings.near.costs)
+    for name, records in looked.scores.items():
         costs[name] = {
             "rows": sum(int(record.data["rows"]) for record in records.values()),
             "bytes": sum(size[number] for number in records),
@@ -182,10 +161,11 @@ def costs_of(rows: Rows, done: Done, rounds: Rounds) -> dict[str, dict[str, int]
 
 def _counted(name: str, records: Iterable[ShardRecord]) -> dict[str, int]:
     """What a scorer counted of all rows that it saw, besides what decisions and histograms say."""
-    if name in ("heuristics", "pii"):
+    shown = operations.of_folder(name).counts_shown
+    if shown is not None and not shown:
         return {}
     counts = _summed(record.data.get("counts", {}) for record in records)
-    return counts if name != "decontaminate" else {key: counts[key] for key in counts if key == UNSCORED}
+    return {key: count for key, count in counts.items() if shown is None or key in shown}
 
 
 def scratch(records: Iterable[ShardRecord]) -> int:
@@ -193,7 +173,7 @@ def scratch(records: Iterable[ShardRecord]) -> int:
     return sum(file.size for record in records for file in record.files if file.path in record.scratch)
 
 
-def say(ledger: Ledger, rounds: Rounds, folder: str) -> None:
+def log_totals(ledger: Ledger, rounds: Rounds, folder: str) -> None:
     """Log what was kept and dropped, and what lies in the cache."""
     size = scratch(record for records in rounds for record in records)
     dropped = sum(ledger.dropped.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -14,19 +14,6 @@ Mode: TypeAlias = Literal["drop", "report", "off"]
 """Remove the rows that an operation finds, only report them, or do not run it."""
 
 PiiMode: TypeAlias = Literal["redact", "report", "off"]
-
-OPERATIONS: Final = (
-    "exact",
-    "near",
-    "decontaminate",
-    "heuristics",
-    "language",
-    "perplexity",
-    "classifiers",
-    "filter",
-    "pii",
-)
-"""In the order in which they are asked about a row: the first that drops it owns its ledger reason."""
 
 
 @dataclass(frozen=True)
@@ -107,33 +94,3 @@ def detail_of(rule: Rule, value: object) -> str:
     if rule.max is not None and isinstance(value, int | float) and value > rule.max:
         return f"{shown} > {rule.max:g}"
     return shown
-
-
-REASONS: Final[Mapping[str, str]] = {
-    "exact": "dup_exact",
-    "near": "dup_near",
-    "decontaminate": "contaminated_{rule}",
-    "heuristics": "heuristic:{rule}",
-    "language": "language",
-    "perplexity": "perplexity",
-    "classifiers": "attribute:{name}",
-    "filter": "filter:{rule}",
-}
-"""Of rows that an operation drops; one that is not here has ``<operation>:<rule>``."""
-
-
-def reason_of(operation: str, name: str, rule: str, other_held_out: bool = False, action: str = "drop") -> str:
-    """The ledger reason of a row that an operation drops.
-
-    Args:
-        operation: one of OPERATIONS.
-        name: the operation's, or the classifier's.
-        rule: of the decision.
-        other_held_out: whether the row that it repeats is held out.
-        action: of the decision, drop or cap.
-    """
-    if other_held_out:
-        return "held_out"
-    if action == "cap":
-        return "cap_near" if operation == "near" else f"cap_{rule}"
-    return REASONS.get(operation, "{name}:{rule}").format(rule=rule, name=name)

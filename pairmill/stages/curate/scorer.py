@@ -12,20 +12,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import numpy as np
 import pyarrow as pa
 
-from pairmill.engine.manifest import Ledger, content_key
-from pairmill.engine.stage import HandKeyed, ShardResult
+from pairmill.engine.manifest import Ledger
+from pairmill.engine.stage import Shard, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats import decisions, rows
 from pairmill.formats.attributes import AttributesWriter, schema_of
-from pairmill.formats.slices import FileSlice
+from pairmill.rowstage import Slice
 from pairmill.stages.curate import histograms
 from pairmill.stages.curate.histograms import Histogram
 
 if TYPE_CHECKING:
     from pairmill.engine.content import Content
-    from pairmill.stages.curate.inputs import Slice
-
-VERSION: Final = 1
 
 
 @dataclass
@@ -52,6 +49,10 @@ class Scorer(ABC):
     def name(self) -> str:
         """Of its folder below ``attributes/`` and ``decisions/``: the operation's, or a classifier's own."""
         return self.operation
+
+    def identify(self) -> object:
+        """Return what a shard is keyed by that scores rows."""
+        return [self.name, self.identity(), self.types()]
 
     @abstractmethod
     def identity(self) -> list[Any]:
@@ -81,20 +82,14 @@ _COUNTED: Final = ("number", "integer", "boolean")
 
 
 @dataclass(frozen=True)
-class Score(HandKeyed[object]):
-    """What one operation says of the rows of a slice, whatever other operations say of them."""
+class Score(Shard[object], reads=()):
+    """Scores the rows of a slice for one operation, whatever other operations say of them."""
 
-    part: FileSlice
+    piece: Slice
     scorer: Scorer
 
-    @classmethod
-    def of(cls, one: Slice, scorer: Scorer) -> Score:
-        """The shard for a slice."""
-        key = content_key("curate score", VERSION, scorer.name, scorer.identity(), scorer.types(), list(one.identity))
-        return cls(f"{scorer.name} {one.name}", key, one.part.size, one.part, scorer)
-
     def random_access(self) -> dict[str, Content]:
-        return self.part.random_access
+        return self.piece.part.random_access
 
     def run(self, context: object, out: Writer) -> ShardResult:
         types = self.scorer.types()
@@ -108,8 +103,7 @@ class Score(HandKeyed[object]):
                 file = stack.enter_context(stack.enter_context(out.create(ATTRIBUTES, scratch=True)).open("wb"))
                 writer = stack.enter_context(AttributesWriter(file, types))
             score = stack.enter_context(self.scorer.opened())
-            for batch in rows.read(self.part.uri, self.part, content=self.part.content, longest=self.part.longest):
-                rows.refuse_nulls(batch, self.part.uri)
+            for batch in self.piece.batches():
                 scored = score(batch)
                 if writer is not None:
                     held.append(pa.record_batch(scored.columns, schema_of(types)))

@@ -17,7 +17,6 @@ from pairmill.formats.source_names import source_of
 from pairmill.stages.curate.rules import Rule
 from pairmill.text import hash64
 
-VERSION: Final = 3
 SAMPLES: Final = 20
 """Of each rule."""
 _COLUMNS = ("other_task", "other_ordinal", "benchmark", "item", "score_i", "score_r", "action", "detail")

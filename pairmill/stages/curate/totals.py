@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
@@ -12,44 +12,40 @@ import pyarrow as pa
 from pairmill import _native, storage
 from pairmill.engine.content import Content
 from pairmill.engine.inputs import InputFile
-from pairmill.engine.manifest import Ledger, content_key
-from pairmill.engine.stage import HandKeyed, ShardResult
+from pairmill.engine.keys import unkeyed
+from pairmill.engine.manifest import Ledger
+from pairmill.engine.stage import Shard, ShardFile, ShardResult
 from pairmill.engine.writer import Writer
-from pairmill.errors import InputError
 from pairmill.formats import some_rows
 from pairmill.stages.curate import histograms, tallies
 from pairmill.stages.curate.decontaminate.index import LeakPlan
 from pairmill.stages.curate.histograms import Histogram
 from pairmill.stages.curate.tallies import Tally
 
-VERSION: Final = 1
 TOTALS: Final = "totals.json"
 SUMMARY: Final = "summary.json"
-_TASKS: Final = 256
 _SHOWN = 2000
 """Characters of a text that the report shows."""
 _SHOWN_OF_RULE = 12
-_PRIVATE: Final = "pii."
-"""Samples whose texts are not shown: a report travels further than the rows."""
 
 
 @dataclass(frozen=True)
-class AddUp(HandKeyed[object]):
-    """The tallies and histograms of some tasks.
+class AddUp(Shard[object], reads=()):
+    """Adds up the tallies and histograms of some tasks.
 
     Args:
-        tallies: URIs of those of tasks.
-        scored: URIs of histograms by operation's name.
+        tallies: of the tasks.
+        scored: histograms, each with the name of its operation.
     """
 
-    tallies: tuple[str, ...]
-    scored: tuple[tuple[str, str], ...]
+    tallies: tuple[ShardFile, ...]
+    scored: tuple[tuple[str, ShardFile], ...]
 
     def run(self, context: object, out: Writer) -> ShardResult:
-        total = tallies.joined(Tally.load(storage.store_for(uri).read(uri)) for uri in self.tallies)
+        total = tallies.joined(Tally.load(_read(file)) for file in self.tallies)
         found: dict[str, Histogram] = {}
-        for name, uri in self.scored:
-            some = histograms.of_json(json.loads(storage.store_for(uri).read(uri)))
+        for name, file in self.scored:
+            some = histograms.of_json(json.loads(_read(file)))
             histograms.join(found, {f"{name}.{column}": one for column, one in some.items()})
         raw = {"tally": total.raw(), "histograms": histograms.to_json(found)}
         with out.create(TOTALS, scratch=True) as local:
@@ -57,53 +53,30 @@ class AddUp(HandKeyed[object]):
         return ShardResult(Ledger())
 
 
-def groups(
-    tasks: Sequence[tuple[str, str, Sequence[tuple[str, str, str]]]],
-) -> Iterator[AddUp]:
-    """The shards for tasks, each with key and URI of its tally, and name, key and URI of each histogram."""
-    for number, start in enumerate(range(0, len(tasks), _TASKS)):
-        some = tasks[start : start + _TASKS]
-        key = content_key(
-            "curate totals",
-            VERSION,
-            tallies.VERSION,
-            [[one, [[name, scored] for name, scored, _ in files]] for one, _, files in some],
-        )
-        scored = tuple((name, uri) for _, _, files in some for name, _, uri in files)
-        yield AddUp(f"totals {number:05}", key, len(some), tuple(uri for _, uri, _ in some), scored)
-
-
 @dataclass(frozen=True)
-class Summarise(HandKeyed[object]):
+class Summarise(Shard[object], reads=()):
     """The totals of all tasks, with the texts of samples.
 
     Args:
-        totals: URIs of the groups'.
+        totals: of groups of tasks.
         files: row files by task.
         leaks: the benchmarks.
         redact: whether personal data is looked for, so that no text shows any.
+        private: names of operations of whose findings no text is shown.
         longest: bytes of the longest row.
     """
 
     work = "write the report"
 
-    totals: tuple[str, ...]
+    totals: tuple[ShardFile, ...]
     files: Mapping[str, InputFile]
     leaks: LeakPlan
     redact: bool
-    longest: int
-
-    @classmethod
-    def of(
-        cls, records: Sequence[Any], files: Mapping[str, InputFile], leaks: LeakPlan, *, redact: bool, longest: int
-    ) -> Summarise:
-        """The shard, given the records of AddUp."""
-        digests = [[task, one.sha256] for task, one in sorted(files.items())]
-        key = content_key("curate summary", VERSION, [record.key for record in records], digests, leaks.key, redact)
-        return cls("summary", key, 0, tuple(record.uri(TOTALS) for record in records), files, leaks, redact, longest)
+    private: tuple[str, ...]
+    longest: int = field(metadata=unkeyed("a longer row fails the shard"))
 
     def run(self, context: object, out: Writer) -> ShardResult:
-        raws = [json.loads(storage.store_for(uri).read(uri)) for uri in self.totals]
+        raws = [json.loads(_read(file)) for file in self.totals]
         total = tallies.joined(Tally(**raw["tally"]) for raw in raws)
         found: dict[str, Histogram] = {}
         for raw in raws:
@@ -111,9 +84,9 @@ class Summarise(HandKeyed[object]):
         samples = {key: [one for _, one in some[:_SHOWN_OF_RULE]] for key, some in total.samples.items()}
         closest = {key: [one for _, one in some[:_SHOWN_OF_RULE]] for key, some in total.closest.items()}
         every = [(key, one) for some in (samples, closest) for key in some for one in some[key]]
-        self._put_texts([one for key, one in every if not key.startswith(_PRIVATE)])
+        self._put_texts([one for key, one in every if key.partition(".")[0] not in self.private])
         for key, one in every:
-            if key.startswith(_PRIVATE):
+            if key.partition(".")[0] in self.private:
                 one |= dict.fromkeys(("instruction", "response", "other_instruction", "other_response"), "")
         said = {
             "tally": {**total.raw(), "samples": samples, "closest": closest},
@@ -161,23 +134,11 @@ class Summarise(HandKeyed[object]):
         }
 
 
+def _read(file: ShardFile) -> bytes:
+    return storage.store_for(file.uri).read(file.uri)
+
+
 def summary_of(uri: str) -> tuple[Tally, dict[str, Histogram]]:
     """What Summarise wrote; the samples have no order any more."""
     raw = json.loads(storage.store_for(uri).read(uri))
     return Tally(**raw["tally"]), histograms.of_json(raw["histograms"])
-
-
-def refuse_nothing_kept(rows: int, kept: int, dropped: Mapping[str, int], config: str, given: Sequence[str]) -> None:
-    """Raise InputError if there is no row in what is given, or all are dropped."""
-    if not rows:
-        where = f"rows={','.join(given)}"
-        raise InputError("the row files contain no row", where=where, hint="check the stage before")
-    if not kept:
-        reason, count = max(dropped.items(), key=lambda item: (item[1], item[0]))
-        raise InputError(
-            "no row is left",
-            where=f"curate_config={config}",
-            got=f"{rows:,} rows, of which {count:,} are dropped as {reason}",
-            expected="at least one kept row",
-            hint="set the mode of that operation to report, and look at its report before it drops rows",
-        )

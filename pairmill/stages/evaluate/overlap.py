@@ -21,10 +21,10 @@ from pairmill.engine.options import RECORD_BYTES
 from pairmill.engine.stage import Shard, ShardFile, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats import row_files
+from pairmill.rowstage import Slice
 from pairmill.stages.curate.decontaminate import index as leaks
 from pairmill.stages.curate.decontaminate.items import Item
 from pairmill.stages.curate.decontaminate.scorer import LeakScorer
-from pairmill.stages.curate.inputs import Slice
 from pairmill.stages.curate.scorer import FINDINGS
 from pairmill.stages.curate.scorer import Score as ScoreRows
 from pairmill.stages.evaluate.asking import questions
@@ -71,8 +71,8 @@ def scoring(found: Inputs, index: ShardRecord) -> list[Shard[Any]]:
     made: list[Shard[Any]] = []
     for file in found.files:
         for part, identity, name in row_files.cut(file, RECORD_BYTES):
-            one = Slice(len(made), part, tuple(identity), file.task.startswith(HELD_OUT), name)
-            made.append(ScoreRows.of(one, scorer))
+            piece = Slice(part, identity, len(made), file.task.startswith(HELD_OUT), name)
+            made.append(ScoreRows(piece, scorer, name=f"{scorer.name} {name}", size=part.size))
     return made
 
 

@@ -46,6 +46,10 @@ class LeakPlan:
     refs: list[InputRef] = field(default_factory=list)
     found: tuple[Found, ...] = ()
 
+    def identify(self) -> object:
+        """Return what a shard is keyed by that reads the benchmarks."""
+        return self.key
+
 
 @dataclass
 class BuiltIndex:

@@ -17,11 +17,9 @@ from pairmill import storage
 from pairmill._native import LeakIndex, RowError
 from pairmill.errors import InputError
 from pairmill.formats import decisions, rows
-from pairmill.stages.curate.decontaminate.settings import VERDICTS
+from pairmill.stages.curate.decontaminate.settings import UNSCORED, VERDICTS
 from pairmill.stages.curate.scorer import Scored, Scorer
 
-UNSCORED: Final = "unscored"
-"""Counts questions that were not compared with a row, because it shares words with too many."""
 FIELDS: Final = ("instruction", "response")
 _NO_INDEX: Final = "run the same command again with verify=true, which builds it anew"
 

@@ -31,7 +31,6 @@ from pairmill.stages.curate.near.given import (
     NearInput,
     NearSlice,
     NothingDropped,
-    TaskDecisions,
 )
 from pairmill.stages.curate.near.index import Deal, Indexed, NewIndex, Retain, Retained, Source
 from pairmill.stages.curate.near.resolve import (
@@ -48,8 +47,9 @@ from pairmill.stages.curate.near.resolve import (
 )
 from pairmill.stages.curate.near.sign import ROW, Sign, Signed
 from pairmill.stages.curate.near.stored import Range, Run, Runs
+from pairmill.stages.curate.operation import Decisions
 
-__all__ = ["Dropped", "NearFound", "NearInput", "NearSlice", "NothingDropped", "TaskDecisions", "rounds"]
+__all__ = ["Dropped", "NearFound", "NearInput", "NearSlice", "NothingDropped", "rounds"]
 
 VERSION = 1
 """Of the files between rounds, and of what decides which rows are compared: raise it when their bytes change."""
@@ -403,7 +403,7 @@ def _retained(
 
 def _tasks(
     slices: Sequence[NearSlice], sources: Sequence[Source], decided: Sequence[Sequence[tuple[str, Decided]]]
-) -> dict[str, TaskDecisions]:
+) -> dict[str, Decisions]:
     """Where the decisions on each task of this run are."""
     parts: dict[str, list[tuple[str, Decided]]] = {one.task: [] for one in slices}
     for one, found in zip(slices, decided[len(sources) - len(slices) :], strict=True):

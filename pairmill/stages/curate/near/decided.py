@@ -30,7 +30,7 @@ class Decided:
 
 @dataclass(frozen=True)
 class DecidedTask:
-    """All decisions on a task: ``given.TaskDecisions``.
+    """All decisions on a task: ``operation.Decisions``.
 
     Args:
         key: identity of the decisions.
@@ -40,8 +40,12 @@ class DecidedTask:
     key: str
     parts: tuple[Decided, ...]
 
+    def identify(self) -> object:
+        """Return what the table follows from."""
+        return self.key
+
     def read(self) -> pa.Table:
-        """See ``given.TaskDecisions``."""
+        """Read the table, by ordinal."""
         from pairmill import _native
 
         rules = _native.curate_near_rules()

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from pairmill.formats.slices import FileSlice
 from pairmill.stages.curate.near.settings import NearSettings
+from pairmill.stages.curate.operation import Decisions
 
 if TYPE_CHECKING:
     from pairmill.stages.curate.near.index import NewIndex
@@ -84,31 +84,17 @@ class NearInput:
     write_index: bool = False
 
 
-class TaskDecisions(Protocol):
-    """Where the decisions on a task's rows are; picklable, for the shard that reads them."""
-
-    @property
-    def key(self) -> str:
-        """The identity of what is read: equal keys mean an equal table."""
-
-    def read(self) -> pa.Table:
-        """The decisions by ordinal, as ``pairmill.formats.decisions.SCHEMA`` says, with the action ``drop``.
-
-        Those of the rule ``contained`` have the action ``report``. ``other_task`` and ``other_ordinal`` are the kept
-        row's. ``score_i`` and ``score_r`` are the containment of both fields.
-        """
-
-
 @dataclass(frozen=True)
 class NearFound:
     """What the rounds have found.
 
     Args:
-        tasks: where the decisions are, by task; tasks without a slice are not in it.
+        tasks: where the decisions are, by task; tasks without a slice are not in it. Those of the rule ``contained``
+            have the action ``report``. The scores are the containment of both fields.
         index: what a later run compares its rows with, if it was asked for; ``link`` puts it into the finished folder.
         costs: rows, keys, edges, verifications, unverified, scratch_bytes: sums over all shards.
     """
 
-    tasks: dict[str, TaskDecisions]
+    tasks: dict[str, Decisions]
     costs: dict[str, int]
     index: NewIndex | None = None

@@ -1,11 +1,15 @@
-"""The options of near deduplication: the part ``near`` of curate_config.yaml."""
+"""Near deduplication as an operation: its settings, and what its rules do."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
 
 from pairmill.errors import UsageError
+from pairmill.formats.settings_file import Part
+from pairmill.rowstage import Task
+from pairmill.stages.curate.operation import Learned, Operation, Reasons, TaskFindings
 
 Mode = Literal["drop", "report", "off"]
 
@@ -85,3 +89,56 @@ def _require_bands(bands: int, rows: int) -> None:
 def _require(right: bool, name: str, got: Any, expected: str) -> None:
     if not right:
         raise UsageError("out of range", where=name, got=str(got), expected=expected)
+
+
+RULES: Final = ("equal_instruction", "weak_block", "weak_instruction", "strong", "document")
+_OF_DOCUMENTS: Final = ("document", "contained")
+
+
+class _Near(Operation[NearSettings]):
+    def complete(self, own: NearSettings, part: Part | None) -> NearSettings:
+        if part is None or part.is_scalar() or "mode" in part.entries():
+            return own
+        # One field alone does not prove that two rows say the same. A cap asks for rows that go.
+        reports = own.fields != "pair" and own.max_similar is None
+        return replace(own, mode="report") if reports else own
+
+    def find(self, own: NearSettings, task: Task, learned: Learned) -> Iterator[TaskFindings]:
+        if task.name in learned.decisions[self.name]:
+            actions = dict.fromkeys(RULES, "drop" if own.max_similar is None else "cap")
+            decisions = learned.decisions[self.name][task.name]
+            yield TaskFindings(
+                self.name, actions, own.mode == "report", self.reasons, decisions=decisions, by_source=True
+            )
+
+    def names_of_scores(self, rule: str) -> tuple[str, str]:
+        return ("containment", "Jaccard index") if rule in _OF_DOCUMENTS else super().names_of_scores(rule)
+
+    def describe_needed(self, rule: str, own: Mapping[str, Any]) -> str:
+        documents = own.get("documents", {})
+        bound = {"document": documents.get("jaccard"), "contained": documents.get("contained")}.get(rule, 0.75)
+        return "" if bound is None else f"at least {bound:.3f}"
+
+    def look_at(self, costs: Mapping[str, Any]) -> Iterator[str]:
+        if unverified := costs.get("unverified", 0):
+            yield (
+                "Pairs of rows that were not compared, because too many rows are alike in the same way: "
+                f"{unverified:,}. Their rows are kept."
+            )
+
+
+NEAR: Final = _Near(
+    name="near",
+    settings=NearSettings,
+    help="near duplicates of pairs and documents",
+    reasons=Reasons("dup_near", "cap_near"),
+    scores=("instruction", "response"),
+    meanings={
+        "equal_instruction": "equal instructions, and responses that are equal or nearly so",
+        "weak_block": "equal short responses, and one instruction contains the other",
+        "weak_instruction": "equal short responses, and instructions that differ in typing errors",
+        "strong": "long responses and instructions that are nearly equal",
+        "document": "documents that are nearly equal",
+        "contained": "a document that is contained in a longer one",
+    },
+)

@@ -7,12 +7,12 @@ from typing import Any
 
 from pairmill.report.model import Block, Cell, Percent, Section, Table
 from pairmill.report.pairs import Pair, Pairs
+from pairmill.stages.curate.operations import in_order, of_folder
 from pairmill.stages.curate.report.wording import (
     and_more,
     beside_item,
     describe_finding,
     describe_rule,
-    in_order,
     other_of,
     row_id,
 )
@@ -24,8 +24,6 @@ _CLOSEST = 18
 _OF_A_THRESHOLD = 3
 _OF_BENCHMARKS = 24
 _BENCHMARKS = 100
-_PRIVATE = "pii"
-"""The operation whose texts are not shown: a report travels further than the rows."""
 
 
 def pair_of(operation: str, found: Mapping[str, Any]) -> Pair:
@@ -42,7 +40,7 @@ def pair_of(operation: str, found: Mapping[str, Any]) -> Pair:
     return Pair(
         row_id(found["task"], found["ordinal"]),
         other if known else "",
-        [] if operation == _PRIVATE else fields,
+        [] if of_folder(operation).private else fields,
         said if known or not other else f"{said} · {other}",
         others,
     )

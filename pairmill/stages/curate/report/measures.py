@@ -9,7 +9,8 @@ from typing import Any
 
 from pairmill.report.charts import Distribution
 from pairmill.report.model import Block, Cell, Percent, Section, Table
-from pairmill.stages.curate.report.wording import and_more, in_order
+from pairmill.stages.curate.operations import in_order
+from pairmill.stages.curate.report.wording import and_more
 
 _BOUNDED, _OTHERS = 30, 20
 """Charts on the page."""

@@ -8,10 +8,12 @@ from typing import Any
 from pairmill.engine.manifest import Manifest
 from pairmill.report.charts import Bars, HeatMap, Stacked
 from pairmill.report.model import Block, Cell, Percent, Report, Section, Table, describe_names, describe_rows
+from pairmill.stages.curate import operations as registry
+from pairmill.stages.curate.operations import in_order
 from pairmill.stages.curate.report.evidence import benchmarks, closest, samples
 from pairmill.stages.curate.report.measures import costs, histograms, settings
 from pairmill.stages.curate.report.rates import removed_by_reason
-from pairmill.stages.curate.report.wording import and_more, describe_rule, in_order
+from pairmill.stages.curate.report.wording import and_more, describe_rule
 
 _FEW = 0.5
 """A source of which less is kept, or of which another source has more, is worth a look."""
@@ -214,13 +216,13 @@ def _look_at(
     near: Mapping[str, Mapping[str, int]],
 ) -> list[str]:
     data, rows_in = manifest.data, manifest.ledger.rows_in
-    said = []
+    lines = []
     nothing = [name for name, one in sources.items() if one["rows"] and not one["kept"]]
     few = [name for name, one in sources.items() if 0 < one["kept"] < _FEW * one["rows"]]
     if nothing:
-        said.append(f"Nothing is kept of {describe_names(nothing)}.")
+        lines.append(f"Nothing is kept of {describe_names(nothing)}.")
     if few:
-        said.append(f"Less than half is kept of {describe_names(few)}.")
+        lines.append(f"Less than half is kept of {describe_names(few)}.")
     swallowed = [
         f"{source} by {other} ({Percent.of(count, sources[source]['rows'])})"
         for source, found in near.items()
@@ -228,28 +230,18 @@ def _look_at(
         if source != other and source in sources and count > _FEW * sources[source]["rows"]
     ]
     if swallowed:
-        said.append(f"Most of a source repeats rows of another: {describe_names(swallowed)}.")
-    said += _leaks(data, operations)
+        lines.append(f"Most of a source repeats rows of another: {describe_names(swallowed)}.")
+    lines += _leaks(data, operations)
     large = [
         f"{name} ({Percent.of(count, rows_in)})"
         for name, count in _largest(_would_go(operations))
         if count > _MANY * rows_in
     ]
     if large:
-        said.append(f"Rules that only report find a large share of the rows: {describe_names(large)}.")
-    unverified = data.get("costs", {}).get("near", {}).get("unverified", 0)
-    if unverified:
-        said.append(
-            f"Pairs of rows that were not compared, because too many rows are alike in the same way: {unverified:,}. "
-            "Their rows are kept."
-        )
-    unscored = data.get("costs", {}).get("decontaminate", {}).get("unscored", 0)
-    if unscored:
-        said.append(
-            f"{unscored:,} times a benchmark's question was not compared with a row that shares words with it, because "
-            "too many questions share words with that row. Look at such benchmarks by themselves."
-        )
-    return said
+        lines.append(f"Rules that only report find a large share of the rows: {describe_names(large)}.")
+    for operation in registry.OPERATIONS:
+        lines += operation.look_at(data.get("costs", {}).get(operation.name, {}))
+    return lines
 
 
 def _leaks(data: Mapping[str, Any], operations: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 from pairmill import _native
 from pairmill.errors import InputError, UsageError, did_you_mean
 from pairmill.formats import rows
-from pairmill.stages.curate.rules import OPERATIONS, Mode, Rule
+from pairmill.formats.settings_file import Part
+from pairmill.stages.curate.operation import Reasons, ScoredOperation
+from pairmill.stages.curate.rules import Mode, Rule
 from pairmill.stages.curate.scorer import Scored, Scorer
 from pairmill.stages.curate.scores import fasttext_file, logit
 from pairmill.stages.curate.scores.fields import PREFIX, Field, columns_of, texts_of
@@ -90,8 +92,8 @@ class ClassifierSettings:
     rules_: list[LabelRule] = dataclasses.field(default_factory=list)
 
     def __post_init__(self) -> None:
-        if not self.name.isascii() or not self.name.isidentifier() or self.name in OPERATIONS:
-            expected = f"a name of letters, digits and _ that is not {', '.join(OPERATIONS)} or source"
+        if not self.name.isascii() or not self.name.isidentifier():
+            expected = "a name of letters, digits and _"
             raise UsageError("not a valid name", where="name", got=repr(self.name), expected=expected)
         if self.name in ("source", "origin"):  # folders of attributes that no classifier makes
             raise UsageError("not a valid name", where="name", got=repr(self.name), expected="a name of its own")
@@ -353,3 +355,31 @@ def load_fasttext(model: Model, path: Path) -> FastText:
 def one_line(text: str) -> str:
     """A text with blanks in place of line feeds."""
     return text.replace("\n", " ")
+
+
+class _Classifiers(ScoredOperation[ClassifierSettings]):
+    """Several of one kind, each with its name and settings."""
+
+    def field_type(self) -> Any:
+        return list[ClassifierSettings]
+
+    def default(self) -> list[ClassifierSettings]:
+        return []
+
+    def override(self, own: list[ClassifierSettings], part: Part) -> list[ClassifierSettings]:
+        return [dataclasses.replace(one, mode=part.as_type(Mode)) for one in own]
+
+    def parts(self, own: list[ClassifierSettings]) -> list[tuple[str, ClassifierSettings]]:
+        return [(one.name, one) for one in own]
+
+    def scorers(self, variants: Sequence[list[ClassifierSettings]], root: str) -> list[Scorer]:
+        wanted = {one.name for variant in variants for one in variant if one.mode != "off"}
+        return [scorer for one in variants[0] if one.name in wanted for scorer in one.scorers(root)]
+
+
+CLASSIFIERS: Final = _Classifiers(
+    name="classifiers",
+    settings=ClassifierSettings,
+    help="items of docs/curation.md: quality, toxicity, domain",
+    reasons=Reasons("attribute:{name}"),
+)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from pairmill import _native
 from pairmill.errors import UsageError, did_you_mean
 from pairmill.formats import rows
+from pairmill.stages.curate.operation import Reasons, ScoredOperation
 from pairmill.stages.curate.rules import Mode, Rule
 from pairmill.stages.curate.scorer import Scored, Scorer
 
@@ -257,3 +258,17 @@ def joined(instruction: pa.Array, response: pa.Array) -> pa.Array:
 def _is_empty(texts: pa.Array) -> NDArray[np.bool_]:
     lengths: NDArray[np.int64] = pc.binary_length(texts).to_numpy(zero_copy_only=False)
     return np.equal(lengths, 0)
+
+
+class _Heuristics(ScoredOperation[HeuristicsSettings]):
+    def scorers(self, variants: Sequence[HeuristicsSettings], root: str) -> list[Scorer]:
+        return variants[0].scorers(root, variants)
+
+
+HEURISTICS: Final = _Heuristics(
+    name="heuristics",
+    settings=HeuristicsSettings,
+    help="metrics of texts with bounds",
+    reasons=Reasons("heuristic:{rule}"),
+    counts_shown=(),
+)

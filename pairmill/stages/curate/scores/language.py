@@ -13,6 +13,7 @@ import pyarrow as pa
 from pairmill import _native
 from pairmill.errors import UsageError
 from pairmill.formats import rows
+from pairmill.stages.curate.operation import Reasons, ScoredOperation
 from pairmill.stages.curate.rules import Mode, Rule
 from pairmill.stages.curate.scorer import Scored, Scorer
 from pairmill.stages.curate.scores.classifiers import EXTRA, MODULE, load_fasttext, one_line
@@ -112,3 +113,12 @@ def _take_again(chosen: list[str | None], other: Callable[[int], str] | None) ->
     silent = (letters < _LETTERS) | (letters < _SHARE * visible)
     for row in np.flatnonzero(silent).tolist():
         chosen[row] = one_line(other(row)[:_CHARACTERS]) if other is not None else None
+
+
+LANGUAGE: Final = ScoredOperation(
+    name="language",
+    settings=LanguageSettings,
+    help="language identification",
+    reasons=Reasons("language"),
+    meanings={"language": "another language than those that are kept"},
+)

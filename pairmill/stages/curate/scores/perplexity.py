@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from pairmill.errors import UsageError
 from pairmill.formats import rows
+from pairmill.stages.curate.operation import Reasons, ScoredOperation
 from pairmill.stages.curate.rules import Mode, Rule
 from pairmill.stages.curate.scorer import Scored, Scorer
 from pairmill.stages.curate.scores.fields import PREFIX, Field, texts_of
@@ -205,3 +206,11 @@ _ASCII: Final = str.maketrans(
 def normalise_ccnet(line: str) -> str:
     """A line as the usual web models were trained on it: lower case, digits as 0, punctuation as ASCII."""
     return re.sub(r"\d", "0", line.strip().lower()).translate(_ASCII)
+
+
+PERPLEXITY: Final = ScoredOperation(
+    name="perplexity",
+    settings=PerplexitySettings,
+    help="perplexity by a KenLM model",
+    reasons=Reasons("perplexity"),
+)

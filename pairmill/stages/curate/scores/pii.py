@@ -11,9 +11,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
+import numpy as np
+import pyarrow as pa
+
 from pairmill import _native
+from pairmill.engine.manifest import Ledger
 from pairmill.formats import decisions, rows
-from pairmill.stages.curate.rules import PiiMode
+from pairmill.formats.kept_rows import Texts
+from pairmill.rowstage import Rewrite
+from pairmill.stages.curate.operation import ScoredOperation
+from pairmill.stages.curate.rules import PiiMode, Rule
 from pairmill.stages.curate.scorer import Scored, Scorer
 
 VERSION: Final = 1
@@ -37,8 +44,12 @@ class PiiSettings:
     mode: PiiMode = "off"
 
     def scorers(self, root: str) -> list[Scorer]:
-        """What finds them; ``root`` is unused, for there are no files."""
+        """Make what finds them; ``root`` is unused, for there are no files."""
         return [PiiScorer()]
+
+    def rules(self) -> list[Rule]:
+        """Return no bounds, since there are no attributes."""
+        return []
 
 
 @dataclass(frozen=True)
@@ -75,3 +86,54 @@ class PiiScorer(Scorer):
             len(found_at),
         )
         return Scored(findings=table, counts={"rows": len({row for row, _ in found_at}), **counts})
+
+
+@dataclass(frozen=True)
+class Redact(Rewrite):
+    """Replaces personal data, and counts it.
+
+    Args:
+        version: of what is found.
+    """
+
+    version: int
+
+    def apply(self, texts: Texts, ledger: Ledger) -> Texts:
+        condition, *fields = texts
+        changed = np.zeros(len(condition), np.bool_)
+        made = [condition]
+        for column in fields:
+            replaced, spans = _native.curate_redact(column)
+            made.append(pa.array(replaced))
+            some = np.asarray(spans) > 0
+            changed |= some
+            if some.any():
+                kinds = np.asarray(_native.curate_pii(column.filter(pa.array(some)))[3])
+                for kind, count in zip(KINDS, np.bincount(kinds, minlength=len(KINDS)).tolist(), strict=True):
+                    if count:
+                        ledger.measures[f"redacted_{kind}"] = ledger.measures.get(f"redacted_{kind}", 0) + count
+        if changed.any():
+            ledger.note("redacted", int(changed.sum()))
+        return made
+
+
+class _Pii(ScoredOperation[PiiSettings]):
+    def rewrite(self, own: PiiSettings) -> Rewrite | None:
+        return Redact(VERSION) if own.mode == "redact" else None
+
+
+PII: Final = _Pii(
+    name="pii",
+    settings=PiiSettings,
+    help="e-mail addresses, card and phone numbers, IP addresses",
+    actions=dict.fromkeys(KINDS, "redact"),
+    meanings={
+        "EMAIL": "an e-mail address",
+        "CARD": "a card number",
+        "PHONE": "a telephone number",
+        "IP": "an IP address",
+    },
+    counts_shown=(),
+    private=True,
+    changes=True,
+)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +11,20 @@ import pyarrow.parquet as pq
 
 from pairmill.engine.writer import Writer
 from pairmill.formats import decisions
-from pairmill.stages.curate.decide import TALLY, Asked, Decide, Decided
+from pairmill.stages.curate import operations
+from pairmill.stages.curate.decide import TALLY, Decide, Decided
+from pairmill.stages.curate.operation import TaskFindings
 from pairmill.stages.curate.tallies import Tally
 
 
 @dataclass(frozen=True)
-class Said:
+class Found:
     """Findings as the operations store them: (ordinal, rule, other task)."""
 
     found: tuple[tuple[int, str, str | None], ...]
-    key: str = field(default="said", init=False)
+
+    def identify(self) -> object:
+        return self.found
 
     def read(self) -> pa.Table:
         ordinals, rules, others = zip(*self.found, strict=True)
@@ -36,14 +40,19 @@ class Said:
 
 def asked(
     operation: str, *found: tuple[int, str], reports: bool = False, acts: str = "drop", other: str | None = None
-) -> Asked:
+) -> TaskFindings:
     rules = dict.fromkeys((rule for _, rule in found if rule != "info"), acts)
-    said = Said(tuple((ordinal, rule, other) for ordinal, rule in found))
-    return Asked(operation, operation, rules, reports, decisions=said)
+    rows = Found(tuple((ordinal, rule, other) for ordinal, rule in found))
+    known = operations.of_folder(operation)
+    return TaskFindings(
+        operation, rules, reports, known.reasons, decisions=rows, changes=known.changes, by_source=operation == "near"
+    )
 
 
-def decide(folder: Path, *operations: Asked, report_all: bool = False) -> tuple[Decided, dict[str, list[Any]], Tally]:
-    shard = Decide.of("web__x.jsonl", "web", [0, 10], operations, report_all=report_all)
+def decide(
+    folder: Path, *findings: TaskFindings, report_all: bool = False
+) -> tuple[Decided, dict[str, list[Any]], Tally]:
+    shard = Decide("web__x.jsonl", "web", (0, 10), findings, report_all, name="decide")
     result = shard.run(None, Writer(str(folder)))
     found = {
         path.parent.name: [(row["ordinal"], row["rule"], row["action"]) for row in pq.read_table(path).to_pylist()]

@@ -10,7 +10,6 @@ import pytest
 from pairmill.engine.writer import Writer
 from pairmill.stages.curate import exact
 from pairmill.stages.curate.exact import ENTRY, SortedKeys
-from pairmill.stages.curate.inputs import rank_of
 from tests.support import curating, tools
 from tests.support.curated_rows import Shares, generated
 from tests.support.curating import curate
@@ -55,15 +54,3 @@ def test_any_number_of_partitions_finds_the_same(tmp_path: Path, monkeypatch: py
         path: digest for path, digest in whole.items() if path not in changing
     }
     assert len(curating.shards(tmp_path / "many")) > 40
-
-
-def test_held_out_rows_rank_first_and_then_the_sources_that_are_preferred() -> None:
-    tasks = ["b__x.jsonl", "a__y.jsonl", "holdout/z.jsonl", "web__x.jsonl", "a__x.jsonl", "web__good.jsonl"]
-    assert sorted(tasks, key=lambda task: rank_of(task, ["web__good", "b"])) == [
-        "holdout/z.jsonl",
-        "web__good.jsonl",
-        "b__x.jsonl",
-        "a__x.jsonl",
-        "a__y.jsonl",
-        "web__x.jsonl",
-    ]

@@ -14,17 +14,19 @@ from typing import Any
 
 from pairmill.engine.inputs import InputFile, Inputs
 from pairmill.engine.manifest import File, Ledger
+from pairmill.engine.rounds import rounds_of
 from pairmill.engine.stage import Shard, ShardRecord
 from pairmill.formats.slices import FileSlice
+from pairmill.rowstage import Rows, Slice, Task
+from pairmill.rowstage.write import WriteRows, Written
 from pairmill.stages.curate.config import CurateConfig
 from pairmill.stages.curate.core import Curate, CuratePlan
-from pairmill.stages.curate.decide import Decide, Decided
+from pairmill.stages.curate.decide import TALLY, Decide, Decided
 from pairmill.stages.curate.decontaminate.index import LeakPlan
 from pairmill.stages.curate.exact import FindEqual, KeysRead, ReadKeys
 from pairmill.stages.curate.found import Split, SplitShard
-from pairmill.stages.curate.inputs import Rows, Slice, Task
 from pairmill.stages.curate.settings import Settings
-from pairmill.stages.curate.write import WriteRows, Written
+from pairmill.stages.curate.totals import TOTALS
 from tests.support.helpers import PATIENCE, REPOSITORY
 
 TASKS = int(os.environ.get("PAIRMILL_CURATE_TASKS", "20000"))
@@ -38,7 +40,7 @@ def plan(settings: Settings) -> CuratePlan:
         name = f"set{number % 50}__{number:06}.parquet"
         file = InputFile(f"/rows/{name}", name, 1 << 20, f"{number:064x}")
         part = FileSlice(name, file.uri, size=file.size)
-        tasks.append(Task(file, name, {}, (Slice(number, part, (file.sha256, "parquet"), False, name),), 0))
+        tasks.append(Task(file, name, {}, (Slice(part, (file.sha256, "parquet"), number, False, name),)))
     return CuratePlan(
         inputs=[],
         build_context=list,
@@ -53,7 +55,7 @@ def plan(settings: Settings) -> CuratePlan:
 
 def record_of(shard: Shard[Any]) -> ShardRecord:
     """What a shard would have made of a thousand rows."""
-    files = [File("found", 100, "")]
+    files = [File(path, 100, shard.key) for path in ("found", TALLY, TOTALS)]
     data: dict[str, Any] = {}
     if isinstance(shard, ReadKeys):
         data = dataclasses.asdict(KeysRead(1000, 1 << 20, {key: [0, 1000] for key in shard.keying.kinds}))
@@ -62,9 +64,9 @@ def record_of(shard: Shard[Any]) -> ShardRecord:
     elif isinstance(shard, SplitShard):
         data = dataclasses.asdict(Split({f"set{at}__{at:06}.parquet": ("00000", "0" * 64, {}) for at in range(256)}))
     elif isinstance(shard, Decide):
-        data = dataclasses.asdict(Decided(1000, 990, {"dup_exact": 10}, "0" * 64))
+        data = dataclasses.asdict(Decided(1000, 990, slices=[(1000, 10, "0" * 64, {"dup_exact": 10})]))
     elif isinstance(shard, WriteRows):
-        data = dataclasses.asdict(Written(shard.file.task, [990]))
+        data = dataclasses.asdict(Written(shard.file.task))
     return ShardRecord(shard.name, shard.key, f"/cache/{shard.key}", Ledger(), files, data)
 
 
@@ -72,7 +74,7 @@ def main() -> None:
     """Plan all rounds; print the shards of each, seconds of processor time and KiB of memory."""
     config = CurateConfig(rows=["/rows"], root="/root", profile="pairmill")
     start = time.process_time()
-    rounds = Curate().rounds(config, plan(Settings.parse("near: off\nheuristics: off\n")))
+    rounds = rounds_of(Curate(), config, plan(Settings.parse("near: off\nheuristics: off\n")))
     counts = []
     shards = next(rounds)
     try:
@@ -94,9 +96,10 @@ def test_very_many_tasks_are_planned_in_bounded_time_and_memory() -> None:
         [sys.executable, "-m", __name__], cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=PATIENCE
     )
     counts, took, peak = json.loads(made.stdout)
-    found, decided, written, beside, _ = counts[2], *counts[-4:]
-    assert (counts[0], decided, written) == (TASKS, TASKS, TASKS)
-    assert found == beside == -(-TASKS // 256)
+    found, decided, written, _ = counts[2], *counts[-3:]
+    groups = -(-TASKS // 256)
+    assert (counts[0], decided, written) == (TASKS, TASKS, TASKS + groups)
+    assert found == groups
     assert counts[-1] == 1
     # For 100,000 tasks: a minute, and less than a gigabyte.
     assert took < TASKS * 60 / 100_000

@@ -34,5 +34,5 @@ def test_a_batch_without_findings_has_none() -> None:
 
 
 def test_it_is_off_unless_asked_for() -> None:
-    assert Settings().pii.mode == "off"
+    assert Settings.parse("").pii.mode == "off"
     assert Settings.parse("pii: {mode: redact}").pii.mode == "redact"

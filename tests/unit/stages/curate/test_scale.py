@@ -31,7 +31,7 @@ def test_every_round_has_the_shards_that_the_document_says() -> None:
     kinds = {name for kinds in planned(64, ROWS, 4)["rounds"] for name in kinds}
     assert kinds == {
         *("ReadKeys", "Score", "FindEqual", "SplitShard", "Sign", "Buckets", "Join", "Gather", "Resolve", "Split"),
-        *("Decide", "WriteRows", "CutAttributes", "AddUp", "Summarise"),
+        *("Decide", "WriteRows", "AddUp", "Summarise"),
     }
     document = (REPOSITORY / "docs" / "scale.md").read_text(encoding="utf-8")
     assert [name for name in sorted(kinds) if f"`{name}`" not in document] == []
