@@ -12,7 +12,8 @@ import pytest
 
 from tests.golden.record import LEFT_OUT, RECORD
 from tests.support.containers import PIPELINE, SAMPLER, USER, inspect, podman, run, writable
-from tests.support.helpers import REPOSITORY, STAGES, contents
+from tests.support.helpers import REPOSITORY, contents
+from tests.support.tools import STAGES
 
 IMAGES = (SAMPLER, PIPELINE)
 SBOM = "/opt/pairmill/sbom.cdx.json"

@@ -33,9 +33,10 @@ from tests.support import tools
 from tests.support.crash_points import crashes
 from tests.support.emulator import Backend, Folder, Forked, load
 from tests.support.fetching import ask_here
-from tests.support.helpers import REPOSITORY, STAGES
+from tests.support.helpers import REPOSITORY
 from tests.support.results import upload
 from tests.support.servers import Files, Hub
+from tests.support.tools import STAGES
 
 CARD = b"---\nlicense: mit\n---\nRows.\n"
 VOCAB = 500

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.emulator import Attempt, Backend, Folder, Forked, load
-from tests.support.helpers import REPOSITORY, STAGES, contents
+from tests.support.helpers import REPOSITORY, contents
+from tests.support.tools import STAGES
 
 COMPILED = REPOSITORY / "pipelines/compiled/pretraining.yaml"
 

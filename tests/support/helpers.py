@@ -9,20 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
-import pytest
-
-from pairmill.kubeflow import stages
-from pairmill.kubeflow.parameters import SWITCHED
-
 REPOSITORY = Path(__file__).resolve().parents[2]
 PATIENCE = 300.0
 """Seconds after which what has not come does not come: a process that has not ended hangs. It costs nothing but where
 one does, and a machine under load takes minutes for what is done in two seconds."""
 SOON = 15.0
 """Seconds in which must happen what an idle machine does within one."""
-STAGES = tuple(stages.STAGES)
-LINE = tuple(name for name in STAGES if name not in SWITCHED)
-"""Those of a run that selects nothing and has no mixture."""
 
 
 def environment() -> dict[str, str]:
@@ -78,6 +70,8 @@ def until(condition: Callable[[], object], what: str, seconds: float = PATIENCE)
 
 def missing(what: str) -> NoReturn:
     """A test cannot run because this machine does not allow something: passed over by hand, a failure in CI."""
+    import pytest  # a third of a second, for each worker process of a toy stage
+
     if os.environ.get("CI"):
         pytest.fail(f"this machine does not allow {what}, and CI must not pass a test over")
     pytest.skip(f"this machine does not allow {what}")

@@ -23,10 +23,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pairmill.engine import manifest as manifests
-from tests.support import helpers, nursery
-from tests.support.helpers import LINE, PATIENCE, REPOSITORY, SOON, mount
+from pipelines import stages
+from pipelines.parameters import SWITCHED
+from tests.support import nursery
+from tests.support.helpers import PATIENCE, REPOSITORY, SOON, mount
 
-STAGES = helpers.STAGES
+STAGES = tuple(stages.STAGES)
+LINE = tuple(name for name in STAGES if name not in SWITCHED)
+"""Those of a run that selects nothing and has no mixture."""
 SHARDED = LINE[:-1]
 """Those whose results are folders of shards' files below the root."""
 HOMES = {

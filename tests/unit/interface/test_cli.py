@@ -27,7 +27,8 @@ from pairmill.errors import InputError, InternalError, PairmillError, StorageErr
 from pairmill.interface import cli, command
 from pairmill.interface.cli import Outcome
 from pairmill.report.model import Report
-from tests.support.helpers import PATIENCE, REPOSITORY, STAGES, environment, python
+from tests.support.helpers import PATIENCE, REPOSITORY, environment, python
+from tests.support.tools import STAGES
 from tests.support.toy_stage import COMMAND
 
 

@@ -39,7 +39,7 @@ PAIR: Final[Mapping[str, str]] = {
 
 
 def _metrics() -> dict[str, str]:
-    kinds = _native.curate_metrics(pa.array([], pa.string()))
+    kinds = _native.curate_metrics(pa.nulls(0, pa.string()))  # pa.array() would import pandas
     return {name: "integer" if values.dtype == np.int64 else "number" for name, values in kinds.items()}
 
 
