@@ -32,11 +32,19 @@ RUST := rust/Cargo.toml rust/Cargo.lock $(shell find rust/core rust/python -name
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(VENV)/.installed: requirements/dev.txt
+# Thousands of processes start in a third of the time where bytecode is kept, which some environments forbid.
+export PYTHONDONTWRITEBYTECODE :=
+
+# $(call pip,<folder of programs>) installs what follows it. uv takes 7 s of processor time where pip takes 65, most of it
+# for bytecode that the first import writes too; where uv does not reach an index that pip knows of, pip does it.
+pip = $(1)/python -m pip install --quiet --disable-pip-version-check --require-hashes
+
+$(VENV)/.installed: requirements/dev.txt requirements/uv.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "pairmill needs Python 3.11 or newer, this is " + sys.version.split()[0] + ": set PYTHON=")'
 	@command -v cargo >/dev/null || { echo "cargo is needed to build pairmill's Rust module; rustup installs it" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	$(call pip,$(BIN)) -r requirements/uv.txt
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r $< || $(call pip,$(BIN)) -r $<
 	@touch $@
 
 $(VENV)/.built: $(VENV)/.installed pyproject.toml $(RUST)
@@ -75,18 +83,23 @@ check-rust: ## format and lint of Rust, and its tests compiled
 	cd rust && $(CARGO) test --quiet --package pairmill-core --no-run
 
 .PHONY: check
-check: develop check-rust ## format, lint, types, stubs, generated files
+check: check-rust check-generated check-python ## format, lint, types, stubs, generated files
+
+.PHONY: check-generated
+check-generated: generate ## that what is generated is what the repository holds
+	git diff --exit-code -- pipelines/compiled components sources docs README.md
+
+.PHONY: check-python
+check-python: develop ## format, lint, types and stubs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest pairmill._native
-	$(MAKE) --no-print-directory generate
-	git diff --exit-code -- pipelines/compiled components sources docs README.md
 
 # For the test that bytes do not depend on numpy's version.
 build/numpy-oldest/.installed: requirements/numpy-oldest.txt $(VENV)/.installed
 	rm -rf $(@D)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --target $(@D) -r requirements/numpy-oldest.txt
+	$(call pip,$(BIN)) --target $(@D) -r requirements/numpy-oldest.txt
 	@touch $@
 
 # Servers that tests talk to: small commands over the versions in go.mod. One build for both: they share most of what
@@ -108,15 +121,19 @@ CACHE := $(or $(PAIRMILL_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/pairmill)
 JOBS ?= 4
 TESTS := $(addprefix tests/,integration unit property contract golden browser)
 
-# Thousands of processes start in a third of the time where bytecode is kept, which some environments forbid.
-test torch-test conformance train images-test cluster-test fuzz-line: export PYTHONDONTWRITEBYTECODE :=
 # Nets of the tests are tiny: more threads of torch would only wait for each other, beside other tests.
 torch-test conformance: export OMP_NUM_THREADS := 1
 
 .PHONY: test
-test: develop build/numpy-oldest/.installed build/kenlm/.installed object-stores ## unit, contract, integration and browser tests, Rust and Python
+test: test-beside test-serial ## unit, contract, integration and browser tests, Rust and Python
+
+.PHONY: test-beside
+test-beside: develop build/numpy-oldest/.installed build/kenlm/.installed object-stores ## those that anything may run beside
 	cd rust && $(CARGO) test --quiet --package pairmill-core
 	$(BIN)/pytest -m 'not serial' -n $(JOBS) --dist worksteal --durations=40 $(TESTS)
+
+.PHONY: test-serial
+test-serial: develop object-stores ## those that the clock decides, so nothing may run beside them
 	$(BIN)/pytest -m serial $$(grep --recursive --files-with-matches --include='test_*.py' mark.serial $(TESTS))
 
 # torch's wheel for Linux links the libraries of a GPU, 4 GB, and does not start without them; triton and cusolver, 1.3 GB
@@ -126,7 +143,7 @@ TORCH = $(CACHE)/torch-$(shell cat requirements/torch.txt | $(PYTHON) -c 'import
 build/torch/.installed: requirements/torch.txt requirements/uv.txt
 	@mkdir -p build $(CACHE)
 	test -e $(TORCH) || { new=$$(mktemp -d $(CACHE)/torch.XXXXXX) && $(PYTHON) -m venv $$new && \
-	  pip="$$new/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes" && $$pip --no-compile -r requirements/uv.txt && \
+	  pip="$(call pip,$$new/bin)" && $$pip --no-compile -r requirements/uv.txt && \
 	  { $$new/bin/uv --cache-dir $$new.cache pip install --quiet --python $$new/bin/python --no-deps --require-hashes -r $< || \
 	    $$pip --no-deps -r $<; } && rm -rf $$new.cache && \
 	  { mv -T $$new $(TORCH) 2>/dev/null || rm -rf $$new; }; }
@@ -137,8 +154,8 @@ KENLM = $(CACHE)/kenlm-$(shell cat requirements/kenlm.txt requirements/kenlm-bui
 build/kenlm/.installed: requirements/kenlm.txt requirements/kenlm-build.txt
 	@mkdir -p build $(CACHE)
 	test -e $(KENLM) || { new=$$(mktemp -d $(CACHE)/kenlm.XXXXXX) && $(PYTHON) -m venv $$new/builder && \
-	  $$new/builder/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/kenlm-build.txt && \
-	  $$new/builder/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --no-build-isolation \
+	  $(call pip,$$new/builder/bin) -r requirements/kenlm-build.txt && \
+	  $(call pip,$$new/builder/bin) --no-deps --no-build-isolation \
 	    --target $$new -r requirements/kenlm.txt && rm -rf $$new/builder && \
 	  { mv -T $$new $(KENLM) 2>/dev/null || rm -rf $$new; }; }
 	@rm -rf build/kenlm && ln -s $(KENLM) build/kenlm && touch $@
@@ -155,7 +172,7 @@ torch-test: develop build/torch/.installed object-stores $(TRAIN)/sampled/_MANIF
 # A hundred packages beside torch's, at the same versions.
 build/harness/.installed: requirements/harness.txt $(VENV)/.installed
 	rm -rf $(@D)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --target $(@D) -r requirements/harness.txt
+	$(call pip,$(BIN)) --no-deps --target $(@D) -r requirements/harness.txt
 	@touch $@
 
 .PHONY: harness-test
@@ -224,7 +241,7 @@ fuzz-line: develop ## random changes, kills and damage over the whole line, and 
 # The peers that cannot share an environment with the wheel that is the reference.
 build/bench/.installed: requirements/bench.txt
 	$(PYTHON) -m venv build/bench
-	build/bench/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.txt
+	$(call pip,build/bench/bin) -r requirements/bench.txt
 	@touch $@
 
 .PHONY: bench
@@ -234,7 +251,7 @@ bench: develop build/bench/.installed object-stores ## speed and memory against 
 # Without --no-deps pip would ask for what requirements/bench-curate-without.in leaves out.
 build/bench-curate/.installed: requirements/bench-curate.txt
 	$(PYTHON) -m venv build/bench-curate
-	build/bench-curate/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/bench-curate.txt
+	$(call pip,build/bench-curate/bin) --no-deps -r requirements/bench-curate.txt
 	@touch $@
 
 .PHONY: bench-curate
@@ -243,7 +260,7 @@ bench-curate: develop build/bench-curate/.installed ## curate against its named 
 
 build/bench-select/.installed: requirements/bench-select.txt
 	$(PYTHON) -m venv build/bench-select
-	build/bench-select/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench-select.txt
+	$(call pip,build/bench-select/bin) -r requirements/bench-select.txt
 	@touch $@
 
 .PHONY: bench-select
@@ -272,7 +289,7 @@ IMAGE_LOCK := $(LOCK) --python-platform linux --constraints requirements/dev.txt
 
 .PHONY: lock
 lock: $(VENV)/.installed ## pin the dependencies of pyproject.toml with hashes, for all platforms, and those of the images
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
+	$(call pip,$(BIN)) -r requirements/uv.txt
 	$(LOCK) --universal --extra stages --extra curate --extra evaluate --extra pipelines --extra dev -o requirements/dev.txt pyproject.toml
 	$(LOCK) --universal -o requirements/uv.txt requirements/uv.in
 	$(LOCK) --universal -o requirements/bench.txt requirements/bench.in
