@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pairmill.engine import manifest as manifests
-from pipelines import stages
-from pipelines.parameters import SWITCHED
+from pairmill.kubeflow import stages
+from pairmill.kubeflow.parameters import SWITCHED
 from tests.support import nursery
 from tests.support.helpers import PATIENCE, REPOSITORY, SOON, mount
 
