@@ -47,7 +47,7 @@ class Checks(TypedDict, total=False):
         max_length: the greatest number of items.
         unique: each item occurs once; with the name of a field of the items, each of its values does.
         ascending: each item is greater than the one before.
-        needs: the field that has to be given too, if this one is; given is what differs from the default.
+        needs: the field that has to be given too, if this one is; given is a value that is not the default.
         excludes: the fields that may not be given too.
         hint: the next step, in messages that have no other.
     """
@@ -104,8 +104,8 @@ def default_value(item: Field[Any]) -> Any:
 class Checked:
     """A dataclass whose fields are checked when an object is made.
 
-    Class keywords name groups of fields: ``any_of`` (one at least is given), ``one_of`` (exactly one), ``at_most_one``.
-    Given is what differs from the default.
+    Class keywords name groups of fields: ``any_of`` (one at least has a value), ``one_of`` (exactly one),
+    ``at_most_one``. A text, list or mapping that is empty is no value, nor is the number 0 where it is the default.
     """
 
     _groups: ClassVar[Sequence[_Group]] = ()
@@ -132,15 +132,15 @@ class Checked:
 
 
 class _Group(NamedTuple):
-    """Fields of which so many are given as ``how_many`` says."""
+    """Fields of which as many have a value as ``how_many`` says."""
 
     how_many: Literal["one or more", "exactly one", "at most one"]
     names: Sequence[str]
 
     def check(self, settings: Any) -> None:
-        """Raise UsageError if too many or too few of the fields are given."""
+        """Raise UsageError if too many or too few of the fields have a value."""
         keys = ", ".join(key_of(_field(settings, name)) for name in self.names)
-        given = [key_of(_field(settings, name)) for name in self.names if is_given(settings, name)]
+        given = [key_of(_field(settings, name)) for name in self.names if has_value(settings, name)]
         expected = f"{self.how_many} of {keys}"
         if not given and self.how_many != "at most one":
             raise UsageError("required, and none is given", where=keys, expected=expected)
@@ -155,9 +155,16 @@ def _field(settings: Any, name: str) -> Field[Any]:
     return found
 
 
+def has_value(settings: Any, name: str) -> bool:
+    """Tell whether a field is not empty; the number 0 is empty where it is the default."""
+    value = getattr(settings, name)
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return bool(value != default_value(_field(settings, name)) if number else value)
+
+
 def is_given(settings: Any, name: str) -> bool:
-    """Tell whether a field has another value than its default."""
-    return bool(getattr(settings, name) != default_value(_field(settings, name)))
+    """Tell whether a field has a value that is not its default."""
+    return has_value(settings, name) and bool(getattr(settings, name) != default_value(_field(settings, name)))
 
 
 def _items(key: str, value: Any) -> Iterator[tuple[str, Any]]:

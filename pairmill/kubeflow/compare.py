@@ -18,6 +18,7 @@ from pairmill import storage
 from pairmill.address import is_address
 from pairmill.engine.options import default_of, list_item, option
 from pairmill.errors import UsageError
+from pairmill.fields import Checked
 from pairmill.interface import cli
 from pairmill.kubeflow import proof
 from pairmill.kubeflow.runs import MEMORY, Ended, Given, Here, Made, MadeRun, Task, arrays, remove, train_and_evaluate
@@ -42,7 +43,7 @@ def _of(config: type[Any], name: str) -> Any:
 
 
 @dataclass(kw_only=True)
-class Comparison:
+class Comparison(Checked):
     """Compare plans of sample by trainings of one configuration on each."""
 
     root: str = _of(CompareConfig, "root")
@@ -71,28 +72,25 @@ class Comparison:
 class ComparisonHere(Comparison):
     """Compare plans of sample by trainings of one configuration on each."""
 
-    runs: int = option(-1, help="0 = what differs between the plans alone, without training; -1 = a run of each seed")
+    runs: int = option(
+        -1,
+        help="0 = what differs between the plans alone, without training; -1 = a run of each seed",
+        at_least=-1,
+        at_most=0,
+        hint="seeds= says how many",
+    )
     out: str = option("", help="a new folder for what a contribution has to show; empty = none (docs/comparing.md)")
     before: str = option(
         "", help="with out=, of a change of no array: a checkout of the program before it, for time and memory"
     )
     max_runs: int = option(0, help="refuse more runs than this; 0 = any number")
-    at_once: int = option(0, help="tasks side by side; 0 = one per available core")
+    at_once: int = option(0, help="tasks side by side; 0 = one per available core", at_least=0)
     samples_path: str = option(
         "", help=f"folder for the arrays of runs, which are removed; empty = one in {MEMORY}, if it is there"
     )
 
     def __post_init__(self) -> None:
-        if self.runs not in (-1, 0):
-            raise UsageError(
-                "out of range",
-                where="runs",
-                got=str(self.runs),
-                expected="0, or leave it out",
-                hint="seeds= says how many",
-            )
-        if self.at_once < 0:
-            raise UsageError("out of range", where="at_once", got=str(self.at_once), expected="0 or more")
+        super().__post_init__()
         if self.runs:
             _require_held_out(self, "; runs=0 compares without")
 

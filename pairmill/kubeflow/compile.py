@@ -92,12 +92,10 @@ class CompileConfig(ImageConfig):
     docs: str = option("", help="address below which this repository's files can be read, for links in descriptions")
     compare: bool = option(False, help="the pipeline that compares plans: docs/comparing.md")
     search: bool = option(False, help="the pipeline that searches a mixture: docs/searching.md")
-    component: str = option("", help=f"a component alone, one of {', '.join(EVERY)}")
+    component: str = option("", help=f"a component alone, one of {', '.join(EVERY)}", choices=tuple(EVERY))
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.component and self.component not in EVERY:
-            raise UsageError("unknown stage", where="component", got=self.component, expected=", ".join(EVERY))
         refuse_workers(self.workers, self.train)
         asked = [name for name in ("search", "compare", "train", "component") if getattr(self, name)]
         asked += ["workers"] if self.workers > 1 else []

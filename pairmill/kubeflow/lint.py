@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from pairmill.engine.options import option
-from pairmill.errors import InputError, UsageError
+from pairmill.errors import InputError
+from pairmill.fields import Checked
 from pairmill.interface import cli
 from pairmill.kubeflow.compile import COMPILED, documents
 
@@ -207,16 +208,11 @@ def lint(documents: Iterable[Spec]) -> list[Finding]:
 
 
 @dataclass(kw_only=True)
-class LintConfig:
+class LintConfig(Checked):
     """Find what compiles and fails on a cluster."""
 
     file: str = option(f"{COMPILED}/pretraining.yaml", help="compiled pipeline")
-    allow: list[str] = option([], help="rules that do not count, joined by commas")
-
-    def __post_init__(self) -> None:
-        unknown = set(self.allow) - set(RULES)
-        if unknown:
-            raise UsageError("no such rule", where="allow", got=", ".join(sorted(unknown)), expected=", ".join(RULES))
+    allow: list[str] = option([], help="rules that do not count, joined by commas", choices=tuple(RULES))
 
     @classmethod
     def details(cls) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from pairmill.engine.options import option
 from pairmill.errors import UsageError
+from pairmill.fields import Checked
 from pairmill.interface import launcher
 from pairmill.kubeflow.stages import EVERY, LAST
 
@@ -44,7 +45,7 @@ _FORMS = {
 
 
 @dataclass(kw_only=True)
-class Placement:
+class Placement(Checked):
     """What a cluster gives the tasks. It changes no result."""
 
     # Without a limit a stage would start a process for every core of the node, and run out of memory.
@@ -58,16 +59,21 @@ class Placement:
         2,
         help="more attempts of a task, after 30 s, then 60 s; which failures count is up to the installation "
         "(docs/operations.md). submit starts a run again as often whose pods were ended from outside",
+        at_least=0,
     )
     timeout_hours: int = option(
-        24, help="hours after which a pod is ended, counted from its start, image pull included"
+        24,
+        help="hours after which a pod is ended, counted from its start, image pull included",
+        at_least=1,
     )
-    parallelism: int = option(16, help="runs of a comparison or search at the same time")
+    parallelism: int = option(16, help="runs of a comparison or search at the same time", at_least=1)
     node_selector: list[str] = option([], help="labels of the nodes to run on, as key=value")
     tolerations: list[str] = option(
         [], help="taints of nodes to run on nevertheless, as key=value:NoSchedule or key:NoSchedule"
     )
-    gpus: int = option(1, help="GPUs of a training's pod, with a process for each; 0 = it trains on its cores")
+    gpus: int = option(
+        1, help="GPUs of a training's pod, with a process for each; 0 = it trains on its cores", at_least=0
+    )
     gpu: str = option("nvidia.com/gpu", help="what the cluster calls them; a taint of that name is tolerated")
     gpu_nodes: list[str] = option([], help="labels of the nodes to train on, in place of node_selector, as key=value")
     volume: list[str] = option(
@@ -82,12 +88,9 @@ class Placement:
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in _SIZED:
             _quantity(name, getattr(self, name))
-        for name in ("retries", "timeout_hours", "parallelism", "gpus"):
-            least = 0 if name in ("retries", "gpus") else 1
-            if getattr(self, name) < least:
-                raise UsageError("out of range", where=name, got=str(getattr(self, name)), expected=f"{least} or more")
         for stage in LAST:
             sizes = self._sizes(stage)
             if _bytes(sizes["shm"]) >= _bytes(sizes["memory"]):

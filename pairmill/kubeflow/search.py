@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pairmill import storage
 from pairmill.engine.options import list_item, option
 from pairmill.errors import UsageError
+from pairmill.fields import Checked
 from pairmill.interface import cli
 from pairmill.kubeflow.parameters import parameter
 from pairmill.kubeflow.placement import Placement
@@ -57,7 +58,7 @@ _ALL: Final = 1_000_000
 
 
 @dataclass(kw_only=True)
-class Parameters:
+class Parameters(Checked):
     """Search the mixture of sources that loses least on held-out rows, by small trainings."""
 
     root: str = parameter(SearchConfig, "root")
@@ -206,14 +207,10 @@ class LocalConfig(Parameters):
     """Search the mixture of sources that loses least on held-out rows, by small trainings on this machine."""
 
     max_runs: int = option(0, help="refuse more runs than this; 0 = any number")
-    at_once: int = option(0, help="proxies that are trained at the same time; 0 = one for each core")
+    at_once: int = option(0, help="proxies that are trained at the same time; 0 = one for each core", at_least=0)
     samples_path: str = option(
         "", help=f"folder for the arrays of proxies, which are removed; empty = one in {MEMORY}, if it is there"
     )
-
-    def __post_init__(self) -> None:
-        if self.at_once < 0:
-            raise UsageError("out of range", where="at_once", got=str(self.at_once), expected="0 or more")
 
 
 @dataclass

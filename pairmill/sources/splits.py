@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from pairmill.engine.options import Profile, option
+from pairmill.fields import Checked
 from pairmill.errors import InputError, UsageError
 from pairmill.sources.card import hub_split
 from pairmill.sources.quirks import QUIRKS
@@ -17,7 +18,7 @@ _HELP = "splits to train on, joined by +; the records of the others are counted 
 
 
 @dataclass(kw_only=True)
-class SourceOptions:
+class SourceOptions(Checked):
     """Options of one source: a dataclass of :func:`pairmill.engine.stage.option` fields. Most sources have none."""
 
     def when_named(self) -> Self:

@@ -64,10 +64,6 @@ class UploadConfig(ImageConfig, ServerConfig, _Details):
     experiment: str = option("pairmill", help="experiment that the run belongs to; created if absent")
     service_account: str = option("", help="Kubernetes service account of the run's pods; empty = the server's default")
 
-    def __post_init__(self) -> None:
-        ServerConfig.__post_init__(self)
-        ImageConfig.__post_init__(self)
-
     def given(self) -> type[Any]:
         """The parameters of the pipeline that is run, as a dataclass."""
         raise NotImplementedError
@@ -122,7 +118,7 @@ class PipelineConfig(Training, Parameters, UploadConfig):
     train: bool = option(False, help="the pipeline whose last task trains on the sample: docs/training.md")
 
     def __post_init__(self) -> None:
-        UploadConfig.__post_init__(self)
+        super().__post_init__()
         refuse_workers(self.workers, self.train)
         if self.train:
             self.require_trainer("train=true")
@@ -153,18 +149,13 @@ class StartConfig(WatchConfig):
 class SubmitConfig(PipelineConfig, StartConfig):
     """Upload the pipeline once, start a run of it, wait for its end."""
 
-    def __post_init__(self) -> None:
-        PipelineConfig.__post_init__(self)
-        StartConfig.__post_init__(self)
-
 
 @dataclass(kw_only=True)
 class CompareConfig(compare.Comparison, UploadConfig, StartConfig):
     """Upload the pipeline that compares plans once, start a run of it, wait for its end: docs/comparing.md."""
 
     def __post_init__(self) -> None:
-        UploadConfig.__post_init__(self)
-        StartConfig.__post_init__(self)
+        super().__post_init__()
         self.require_trainer("trainings")
         compare.refuse(self)
         self.refuse_places([("root", self.root), *compare.places_of(self)])
@@ -181,8 +172,7 @@ class SearchConfig(search.Parameters, UploadConfig, StartConfig):
     """Upload the pipeline that searches a mixture once, start a run of it, wait for its end: docs/searching.md."""
 
     def __post_init__(self) -> None:
-        UploadConfig.__post_init__(self)
-        StartConfig.__post_init__(self)
+        super().__post_init__()
         self.require_trainer("trainings")
         search.refuse(self)
         self.refuse_places([(name, getattr(self, name)) for name in ("root", "tokenized", "held_out", "earlier")])
@@ -200,21 +190,13 @@ class RunConfig(ServerConfig, WatchConfig, _Details):
 
     run: str = option(help="id of the run")
 
-    def __post_init__(self) -> None:
-        ServerConfig.__post_init__(self)
-        WatchConfig.__post_init__(self)
-
 
 @dataclass(kw_only=True)
 class ScheduleConfig(PipelineConfig):
     """Upload the pipeline once, and make or replace a recurring run of it."""
 
     name: str = option("pairmill", help="name of the recurring run")
-    cron: str = option(help="when: minute hour day month weekday, in UTC")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        publish.seconds_cron(self.cron)
+    cron: str = option(help="when: minute hour day month weekday, in UTC", parse=publish.seconds_cron)
 
 
 @dataclass(kw_only=True)

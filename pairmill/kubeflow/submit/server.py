@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from pairmill.engine.options import option
 from pairmill.errors import InputError, PairmillError, StorageError, UsageError
+from pairmill.fields import Checked
 
 T = TypeVar("T")
 
@@ -48,16 +49,19 @@ class Exists(PairmillError):
 
 
 @dataclass(kw_only=True)
-class ServerConfig:
+class ServerConfig(Checked):
     """How the server is reached."""
 
     host: str = option("", help=f"address of Kubeflow Pipelines, as https://…; empty = {HOST_VARIABLE}")
     namespace: str = option("", help="profile's namespace, where Kubeflow has several users; empty = that of the pod")
     token_file: str = option("", help=f"file with a bearer token; empty = {TOKEN_VARIABLE}, or the pod's projected one")
     ca_file: str = option("", help="certificate authority of the server, as a file; empty = the public ones")
-    poll: float = option(5.0, help="seconds between two looks at a run; every other wait is a multiple of it")
+    poll: float = option(
+        5.0, help="seconds between two looks at a run; every other wait is a multiple of it", above=0, at_most=600
+    )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.host = (self.host or os.environ.get(HOST_VARIABLE, "")).rstrip("/")
         if not self.host:
             raise UsageError("required", where="host", expected="https://…", hint=f"give host=, or set {HOST_VARIABLE}")
@@ -65,8 +69,6 @@ class ServerConfig:
             self.host = f"https://{self.host}"
         if "@" in urlsplit(self.host).netloc:
             raise UsageError("contains a login", where="host", expected="https://<name>", hint="give token_file=")
-        if not 0 < self.poll <= 600:
-            raise UsageError("out of range", where="poll", got=f"{self.poll:g}", expected="more than 0, at most 600")
 
 
 class Server:

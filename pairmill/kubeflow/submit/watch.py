@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pairmill import log
 from pairmill.engine.options import option
 from pairmill.errors import PairmillError, UsageError
+from pairmill.fields import Checked
 from pairmill.interface.cli import INTERRUPTED, TERMINATED
 from pairmill.kubeflow.submit import frozen, state
 from pairmill.kubeflow.submit.server import Exists, NoLog, Refused, Server, Unanswered
@@ -40,18 +41,14 @@ _MAX_ROWS = 8
 
 
 @dataclass(kw_only=True)
-class WatchConfig:
+class WatchConfig(Checked):
     """How long to wait for a run."""
 
-    timeout: float = option(0.0, help="seconds to wait for the run to end; 0 = as long as it takes")
+    timeout: float = option(0.0, help="seconds to wait for the run to end; 0 = as long as it takes", at_least=0)
     on_timeout: Literal["leave", "terminate"] = option("leave", help="what to do with the run then")
     on_interrupt: Literal["ask", "terminate", "leave"] = option(
         "ask", help="what to do with the run at Ctrl-C; ask = leave it if there is no terminal, and at SIGTERM"
     )
-
-    def __post_init__(self) -> None:
-        if self.timeout < 0:
-            raise UsageError("must not be negative", where="timeout", got=f"{self.timeout:g}", expected="seconds, or 0")
 
 
 class Ended(PairmillError):

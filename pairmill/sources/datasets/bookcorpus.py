@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pairmill.engine.options import Profile, option
-from pairmill.errors import UsageError
 from pairmill.formats.rows import Row
 from pairmill.sources.card import hub_split
 from pairmill.sources.fields import text_of
@@ -19,11 +18,7 @@ from pairmill.sources.splits import SourceOptions
 class Blocks(SourceOptions):
     """How long blocks of sentences are."""
 
-    block_words: int = option(512, help="sentences are joined until a block has this many words")
-
-    def __post_init__(self) -> None:
-        if self.block_words < 1:
-            raise UsageError("out of range", where="block_words", got=str(self.block_words), expected="1 or more")
+    block_words: int = option(512, help="sentences are joined until a block has this many words", at_least=1)
 
 
 class BookCorpus(Source):

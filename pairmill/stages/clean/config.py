@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
 from pairmill.engine.options import StageConfig, default_of, option
 from pairmill.errors import UsageError
@@ -53,9 +53,11 @@ class CleanConfig(StageConfig):
     max_reject_fraction: float = option(
         0.001,
         help="largest fraction of malformed records in a source; they go to rejects/; more fail it (data_io: any)",
+        at_least=0,
+        at_most=1,
     )
 
-    on_long_record: str = option(
+    on_long_record: Literal["refuse", "reject"] = option(
         "refuse",
         help="what becomes of a record of more than max_record_bytes: refuse fails the stage, reject puts it aside in "
         "rejects/ and counts it",
@@ -65,8 +67,9 @@ class CleanConfig(StageConfig):
         0,
         help="read only the first this many records of each source; 0 = all, or all of the extract that fetch made",
         changes_bytes=False,
+        at_least=0,
     )
-    turns: str = option(
+    turns: Literal["", "all", "last"] = option(
         "",
         help="of chats: all or last, the answers that make rows, whatever the YAML files say; empty = what they say",
         changes_bytes=False,  # it is in the keys of the shards that it concerns
@@ -74,17 +77,6 @@ class CleanConfig(StageConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.limit < 0:
-            raise UsageError("must not be negative", where="limit", got=str(self.limit), expected="0 for no limit")
-        if self.turns not in {"", "all", "last"}:
-            raise UsageError("unknown value", where="turns", got=repr(self.turns), expected="all or last")
-        if self.on_long_record not in {"refuse", REJECT}:
-            got = repr(self.on_long_record)
-            raise UsageError("unknown value", where="on_long_record", got=got, expected=f"refuse or {REJECT}")
-        if not 0 <= self.max_reject_fraction <= 1:
-            raise UsageError(
-                "out of range", where="max_reject_fraction", got=str(self.max_reject_fraction), expected="0 to 1"
-            )
         if not self.sources and not self.rows and not self.tokenized:
             self.sources = ["all"]
         if self.holdout and not self.sources:
@@ -145,13 +137,7 @@ def build_options(kind: type[Any], source: str, values: dict[str, str]) -> Any:
     try:
         return cli.build(kind, values)
     except UsageError as error:
-        raise UsageError(
-            error.what,
-            where=f"source_options: {source}.{error.where}",
-            got=error.got,
-            expected=error.expected,
-            hint=error.hint,
-        ) from error
+        raise error.moved(f"source_options: {source}.{error.where}") from error
 
 
 def source_options() -> list[tuple[str, str, str, str]]:

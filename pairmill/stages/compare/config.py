@@ -29,10 +29,14 @@ class CompareConfig(RunConfig):
         changes_bytes=False,
     )
     seeds: int = option(
-        4, help="runs of each plan: 4, 8, 16 and so on; a seed draws first weights, rows and their order"
+        4,
+        help="runs of each plan: 4, 8, 16 and so on; a seed draws first weights, rows and their order",
+        at_least=0,
     )
-    first_seed: int = option(0, help="the first seed; others follow it")
-    budget: int = option(0, help="tokens that every run reads; 0 = nine tenths of what the smallest plan has")
+    first_seed: int = option(0, help="the first seed; others follow it", at_least=0)
+    budget: int = option(
+        0, help="tokens that every run reads; 0 = nine tenths of what the smallest plan has", at_least=0
+    )
     budget_of: BudgetOf = option("response", help="which tokens the budget counts: response, or all")
     set: list[str] = option(
         [], help="settings of every training, in place of the file's, as optimizer.lr=0.001", changes_bytes=False
@@ -48,7 +52,7 @@ class CompareConfig(RunConfig):
     evaluate_set: list[str] = option([], help="settings in place of that file's", changes_bytes=False)
     benchmarks: list[str] = option([], help="benchmarks of the evaluations, to check their names", changes_bytes=False)
     data: list[str] = option([], help="where data of benchmarks are, to check that they are there", changes_bytes=False)
-    max_runs: int = option(0, help="refuse more runs than this; 0 = any number", changes_bytes=False)
+    max_runs: int = option(0, help="refuse more runs than this; 0 = any number", changes_bytes=False, at_least=0)
     trained: list[str] = option(
         [],
         help="finished runs of train, in the order of the output runs; empty = what differs alone",
@@ -58,9 +62,6 @@ class CompareConfig(RunConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, least in (("seeds", 0), ("first_seed", 0), ("budget", 0)):
-            if getattr(self, name) < least:
-                raise UsageError("out of range", where=name, got=str(getattr(self, name)), expected=f"{least} or more")
         if len(self.named) < 2:
             raise UsageError("takes two plans or more", where="plans", got=str(len(self.named)), expected="A=…,B=…")
         if 0 < self.max_runs < len(self.named) * self.seeds:

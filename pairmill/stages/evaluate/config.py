@@ -13,7 +13,7 @@ from pairmill.stages.train.arrays import PLACE
 
 
 @dataclass(kw_only=True)
-class EvaluateConfig(RunConfig):
+class EvaluateConfig(RunConfig, any_of=("benchmarks", "held_out")):
     """Ask a trained model the questions of benchmarks, and measure its loss on held-out rows."""
 
     model: str = option(
@@ -57,22 +57,15 @@ class EvaluateConfig(RunConfig):
     set: list[str] = option(
         [], help="settings in place of the file's, as generation.max_tokens=64,limit=100", changes_bytes=False
     )
-    run_only: list[str] = option([], help="of benchmarks, only these; empty = all", changes_bytes=False)
+    run_only: list[str] = option(
+        [], help="of benchmarks, only these; empty = all", changes_bytes=False, choices="benchmarks"
+    )
     workers: int = option(
         1,
         help="processes on this machine, each of which loads the model; 0 = one per available core",
         changes_bytes=False,
         at_least=0,
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        unknown = [name for name in self.run_only if name not in self.benchmarks]
-        if unknown:
-            expected = ", ".join(self.benchmarks)
-            raise UsageError("not among benchmarks", where="run_only", got=unknown[0], expected=expected)
-        if not self.benchmarks and not self.held_out:
-            raise UsageError("nothing to evaluate", where="benchmarks, held_out", expected="one of them, or both")
 
     @property
     def asked(self) -> list[str]:

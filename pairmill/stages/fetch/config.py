@@ -53,11 +53,14 @@ class FetchConfig(RunConfig):
         help="tokenized folder in place of everything before sample: a folder, the URI of a bucket, or "
         "hf://datasets/owner/name@revision/path",
         changes_bytes=False,
+        excludes=("rows", "tokenizer", "sources", "raw"),
+        hint="tokenized= is what would be made of them: give it alone, or leave it out",
     )
     template: str = option(
         "",
         help="the template of tokenize, whose tokens the tokenizer must have; empty = not checked",
         changes_bytes=False,
+        parse=template,
     )
     raw: str = option(
         "",
@@ -95,31 +98,19 @@ class FetchConfig(RunConfig):
         0,
         help="fetch an extract instead: the first this many records of each source; 0 = everything",
         changes_bytes=False,
+        at_least=0,
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.limit < 0:
-            raise UsageError("must not be negative", where="limit", got=str(self.limit), expected="0 for no limit")
-        if self.template:
-            template(self.template)
-        if self.tokenized:
-            for name in ("rows", "tokenizer", "sources", "raw"):
-                if getattr(self, name):
-                    raise UsageError(
-                        "cannot be given with tokenized=",
-                        where=name,
-                        expected="one of them: tokenized= is what would be made of it",
-                        hint=f"write tokenized={self.tokenized} alone, or leave it out",
-                    )
-        elif self.rows and self.raw and not self.sources:
+        if self.rows and self.raw and not self.sources:
             raise UsageError(
                 "would not be read: with rows= only sources that are named are cleaned",
                 where="raw",
                 got=self.raw,
                 hint="write sources=all (or names) to join them to the rows, or leave raw= out",
             )
-        elif not self.sources and not self.rows:
+        if not self.sources and not self.rows and not self.tokenized:
             self.sources = ["all"]
         if self.limit and not self.sources:
             raise UsageError(

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from pairmill.engine.options import Profile, RunConfig, option
-from pairmill.errors import UsageError
 from pairmill.formats import prefixes
 from pairmill.mixture.plan import MOST_EPOCHS
 from pairmill.stages.mix.settings import MixSettings
@@ -31,23 +30,14 @@ class MixConfig(RunConfig):
     prefix_config_path: str = option(
         prefixes.DEFAULT, help="the sampler's rules, of which long_context is read", changes_bytes=False
     )
-    epochs: int = option(10, help="number of epochs, unless each phase says its own")
-    context_size: int = option(4097, help="longest row in tokens, one more than the trainer's context")
-    min_resp_length: int = option(2, help="shortest response in tokens, its end token included")
-    seed: int = option(0, help="seed of the sampler's draws")
+    epochs: int = option(10, help="number of epochs, unless each phase says its own", at_least=1, at_most=MOST_EPOCHS)
+    context_size: int = option(4097, help="longest row in tokens, one more than the trainer's context", at_least=1)
+    min_resp_length: int = option(2, help="shortest response in tokens, its end token included", at_least=0)
+    seed: int = option(0, help="seed of the sampler's draws", at_least=0)
     compare: str = option(
         "", help="an earlier mixture (a folder, file or URI) to show beside this one; empty = none", changes_bytes=False
     )
     profile: Profile = option("pairmill", help="pairmill, or data_io: the reference has no mixtures, so none is made")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.epochs > MOST_EPOCHS:
-            raise UsageError("out of range", where="epochs", got=str(self.epochs), expected=f"1 to {MOST_EPOCHS:,}")
-        for name, least in (("epochs", 1), ("context_size", 1), ("min_resp_length", 0), ("seed", 0)):
-            value = getattr(self, name)
-            if not least <= value < 2**63:
-                raise UsageError("out of range", where=name, got=str(value), expected=f"{least} or more")
 
     @cached_property
     def settings(self) -> MixSettings:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pairmill.engine.options import Profile, option
 from pairmill.errors import UsageError
 from pairmill.formats import prefixes
-from pairmill.stages.sample.node.config import FINGERPRINT, NodeConfig, require_at_least
+from pairmill.stages.sample.node.config import FINGERPRINT, NodeConfig
 
 _APART = "-holdout"
 
 
 @dataclass(kw_only=True)
-class SampleConfig(NodeConfig):
+class SampleConfig(NodeConfig, any_of=("tokenized_path", "plan", "again")):
     """Draw stratified epochs of a tokenized folder into a folder that a trainer maps."""
 
     prefix_config_path: str = option(
@@ -30,17 +30,19 @@ class SampleConfig(NodeConfig):
         help="draw this plan again with another seed, as <plan>@<seed>: its rules, mixture and other options are the "
         "plan's; empty = a plan of these options",
         changes_bytes=False,  # the new plan is the one that its options and inputs say
+        excludes=("mixture", "plan", "held_out"),
+        hint="the plan that is drawn again decides this",
     )
-    seed: int = option(0, help="seed of every random draw")
-    epochs: int = option(10, help="number of epochs; not read with a mixture")
+    seed: int = option(0, help="seed of every random draw", at_least=0)
+    epochs: int = option(10, help="number of epochs; not read with a mixture", at_least=1)
     held_out: bool = option(
         False,
         help="sample the held-out rows instead, each once; of the rules only long_context applies; "
         "output_path then ends with -holdout",
         changes_bytes=False,  # the plan's inputs say it
     )
-    context_size: int = option(4097, help="longest row in tokens, one more than the trainer's context")
-    min_resp_length: int = option(2, help="shortest response in tokens, its end token included")
+    context_size: int = option(4097, help="longest row in tokens, one more than the trainer's context", at_least=1)
+    min_resp_length: int = option(2, help="shortest response in tokens, its end token included", at_least=0)
     profile: Profile = option("pairmill", help="pairmill, or data_io for the reference's bytes, defects included")
 
     def __post_init__(self) -> None:
@@ -55,14 +57,6 @@ class SampleConfig(NodeConfig):
                 got=f"{self.mixture} with profile=data_io",
                 hint="leave one of them out; pairmill mix export writes rules that data_io's sampler reads",
             )
-        require_at_least(self, seed=0, epochs=1, context_size=1, min_resp_length=0)
-        if self.again and (self.mixture or self.plan or self.held_out):
-            other = next(name for name in ("mixture", "plan", "held_out") if getattr(self, name))
-            raise UsageError(
-                "the plan that is drawn again decides this", where=other, got="again= too", expected="one of them"
-            )
-        if not self.tokenized_path and not self.plan and not self.again:
-            raise UsageError("required option missing", where="tokenized_path", expected="key=value", hint="see --help")
 
     @classmethod
     def details(cls) -> str:

@@ -9,6 +9,7 @@ from functools import cached_property
 from pairmill.engine.options import RunConfig, option
 from pairmill.errors import UsageError
 from pairmill.formats import prefixes
+from pairmill.mixture.plan import MOST_EPOCHS
 from pairmill.stages.evaluate import before
 from pairmill.stages.mix.config import MixConfig
 from pairmill.stages.mix.settings import MixSettings
@@ -44,8 +45,8 @@ class SearchConfig(RunConfig):
     set: list[str] = option(
         [], help="settings in place of the file's, as runs=24,objective.measure=loss", changes_bytes=False
     )
-    runs: int = option(0, help="proxies; 0 = as search_config says", changes_bytes=False)
-    max_runs: int = option(0, help="refuse more proxies than this; 0 = any number", changes_bytes=False)
+    runs: int = option(0, help="proxies; 0 = as search_config says", changes_bytes=False, at_least=0)
+    max_runs: int = option(0, help="refuse more proxies than this; 0 = any number", changes_bytes=False, at_least=0)
     earlier: str = option(
         "",
         help="a finished search: sources that are as they were keep its shares among themselves, and only the others "
@@ -71,14 +72,16 @@ class SearchConfig(RunConfig):
         "fitted",
         changes_bytes=False,
     )
-    measured: str = option("", help="what evaluate made of the optimum; empty = not measured", changes_bytes=False)
+    measured: str = option(
+        "", help="what evaluate made of the optimum; empty = not measured", changes_bytes=False, needs="evaluated"
+    )
     prefix_config_path: str = option(
         prefixes.DEFAULT, help="the sampler's rules, of which long_context is read", changes_bytes=False
     )
-    epochs: int = option(10, help="number of epochs of every mixture")
-    context_size: int = option(4097, help="longest row in tokens, one more than the trainer's context")
-    min_resp_length: int = option(2, help="shortest response in tokens, its end token included")
-    seed: int = option(0, help="seed of the sampler's draws")
+    epochs: int = option(10, help="number of epochs of every mixture", at_least=1, at_most=MOST_EPOCHS)
+    context_size: int = option(4097, help="longest row in tokens, one more than the trainer's context", at_least=1)
+    min_resp_length: int = option(2, help="shortest response in tokens, its end token included", at_least=0)
+    seed: int = option(0, help="seed of the sampler's draws", at_least=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -90,8 +93,6 @@ class SearchConfig(RunConfig):
                 got=f"{len(self.sampled)} and {len(self.evaluated)}",
                 expected="both, one for each proxy",
             )
-        if self.measured and not self.evaluated:
-            raise UsageError("no optimum without a law", where="measured", expected="sampled= and evaluated= too")
 
     def mix(self) -> MixConfig:
         """The same as options of mix, which counts sources."""

@@ -14,7 +14,7 @@ NONE = "none"
 
 
 @dataclass(kw_only=True)
-class TokenizeConfig(StageConfig):
+class TokenizeConfig(StageConfig, any_of=("rows", "tokens", "tokenized")):
     """Encode rows into per-task token arrays."""
 
     rows: list[str] = option(
@@ -37,6 +37,7 @@ class TokenizeConfig(StageConfig):
         DEFAULT,
         help=f"the tokens of a family of tokenizers, for boq, eoq, eoa and conditions: {', '.join(TEMPLATES)}",
         changes_bytes=False,
+        parse=template,
     )
     boq: str = option("", help="token before a question; empty = the template's")
     eoq: str = option("", help="token after a question; empty = the template's")
@@ -47,25 +48,25 @@ class TokenizeConfig(StageConfig):
     )
     # Named in the manifest only if set: folders made without them keep their names and bytes.
     windows: bool = option(
-        False, help="also write flat token files, windows/<task>.npy, that Windows reads", changes_bytes=False
+        False,
+        help="also write flat token files, windows/<task>.npy, that Windows reads",
+        changes_bytes=False,
+        excludes=("tokenized",),
     )
     eod: str = option(
-        "", help="with windows=true: token after a document, in place of eoa; empty = eoa", changes_bytes=False
+        "",
+        help="with windows=true: token after a document, in place of eoa; empty = eoa",
+        changes_bytes=False,
+        needs="windows",
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.rows and not self.tokens and not self.tokenized:
-            raise UsageError("required option missing", where="rows", expected="rows=…, tokens=… or both")
         # Manifest and keys have the tokens, not the template's name: named or written out, they are the same work.
         chosen = template(self.template)
         self.boq, self.eoq, self.eoa = self.boq or chosen.boq, self.eoq or chosen.eoq, self.eoa or chosen.eoa
         named = [f"{tag}={token}" for tag, token in chosen.conditions.items()]
         self.conditions = self.conditions or named or [NONE]
-        if self.windows and self.tokenized:
-            raise UsageError("nothing is encoded", where="windows", got="tokenized=", expected="rows= or tokens=")
-        if self.eod and not self.windows:
-            raise UsageError("only flat files have it", where="eod", got=self.eod, expected="windows=true with it")
         if self.windows and self.profile == "data_io":
             raise UsageError(
                 "the reference writes no flat files",

@@ -41,23 +41,27 @@ class TrainTokenizerConfig(StageConfig):
     tokenized: str = option(
         "", help="tokenized folder that a later stage passes on: there is nothing to train", changes_bytes=False
     )
-    vocab_size: int = option(_VOCAB_SIZE, help="size of the vocabulary, special tokens and alphabet included")
+    vocab_size: int = option(
+        _VOCAB_SIZE, help="size of the vocabulary, special tokens and alphabet included", at_least=1
+    )
     special_tokens: list[str] = option(SPECIAL_TOKENS, help="tokens with the ids 0, 1, …, joined by commas")
     tokenizer_type: Literal["bpe", "unigram"] = option(
         "bpe",
         help="the model: bpe. unigram, which data_io has, is refused: its trainer gives other bytes each time",
         changes_bytes=False,
     )
-    truncate_len: int = option(10000, help="characters to read of each text")
+    truncate_len: int = option(10000, help="characters to read of each text", at_least=1)
     prefix_config_path: str = option(
         prefixes.DEFAULT,
         help="the sampler's rules; max_per_file limits how much of a file is read",
         changes_bytes=False,
     )
     limit_mul_factor: int = option(
-        10, help="rows to read of a file = this times its max_per_file (data_io: texts, not rows)"
+        10,
+        help="rows to read of a file = this times its max_per_file (data_io: texts, not rows)",
+        at_least=1,
     )
-    seed: int = option(0, help="seed of the random sample of files over that limit")
+    seed: int = option(0, help="seed of the random sample of files over that limit", at_least=0)
     evaluate: bool = option(
         True,
         help="train a second time without one row in 100, and measure on those rows; the tokenizer does not change",
@@ -65,10 +69,6 @@ class TrainTokenizerConfig(StageConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("vocab_size", "truncate_len", "limit_mul_factor", "seed"):
-            least = 0 if name == "seed" else 1
-            if not least <= getattr(self, name) < 2**63:
-                raise UsageError("out of range", where=name, got=str(getattr(self, name)), expected=f"{least} or more")
         if self.tokenizer_type == "unigram":
             raise UsageError(
                 "is refused: the trainer of the tokenizers library gives another tokenizer each time, from the same "

@@ -15,8 +15,8 @@ from pathlib import Path
 from pairmill import log, storage
 from pairmill.engine.options import option
 from pairmill.errors import StorageError
+from pairmill.fields import Checked
 from pairmill.stages.sample.node import owned
-from pairmill.stages.sample.node.config import require_at_least
 from pairmill.stages.sample.node.space import mounts
 
 NON_ROOT = 65532
@@ -25,22 +25,20 @@ _MODE = 0o755
 
 
 @dataclass(kw_only=True)
-class PrepareConfig:
+class PrepareConfig(Checked):
     """Give the folder of a node, which the kubelet makes for root, to the sampler's user."""
 
     path: str = option(help="folder of the node; mount the folder above it")
-    uid: int = option(NON_ROOT, help="its new owner")
-    gid: int = option(NON_ROOT, help="its new group")
+    uid: int = option(NON_ROOT, help="its new owner", at_least=0)
+    gid: int = option(NON_ROOT, help="its new group", at_least=0)
 
 
 def prepare(config: PrepareConfig) -> str:
     """Make the folder if it is absent, and give it to its owner, who alone may write to it.
 
     Raises:
-        UsageError: an id is out of range.
         StorageError: the folder is a symbolic link, or is itself a mount, or may not be changed.
     """
-    require_at_least(config, uid=0, gid=0)
     path = storage.local_path(storage.normalise(config.path, "path"))
     with owned.errors_at(f"path={path}"):
         with owned.closing(owned.open_path(path.parent)) as parent:

@@ -6,11 +6,10 @@ import time
 from dataclasses import dataclass
 
 from pairmill import log
-from pairmill.engine import manifest as manifests
 from pairmill.engine.options import option
-from pairmill.errors import InputError, UsageError
+from pairmill.errors import InputError
+from pairmill.fields import Checked
 from pairmill.formats.sample_folder import PLAN
-from pairmill.stages.sample.node.config import require_at_least
 from pairmill.stages.sample.node.serve import Sampled
 
 _SECONDS = 0.5
@@ -18,24 +17,24 @@ _LOG_EVERY = 30.0
 
 
 @dataclass(kw_only=True)
-class WaitConfig:
+class WaitConfig(Checked):
     """Wait until a node has a sample, and print its folder."""
 
     path: str = option(help="folder of the node, or a sampled folder")
-    plan: str = option("", help="fingerprint of the sample; empty = the one that the node's PLAN names")
-    timeout: int = option(600, help="longest wait in seconds")
+    plan: str = option(
+        "",
+        help="fingerprint of the sample; empty = the one that the node's PLAN names",
+        form=(r"[0-9a-f]{16}", "16 hexadecimal digits"),
+    )
+    timeout: int = option(600, help="longest wait in seconds", at_least=0)
 
 
 def wait(config: WaitConfig) -> str:
     """Look twice a second. Return the sampled folder once it is complete.
 
     Raises:
-        UsageError: an option is not valid.
         InputError: the sample was not complete in time.
     """
-    if config.plan and not manifests.is_fingerprint(config.plan):
-        raise UsageError("not a valid fingerprint", where="plan", got=config.plan, expected="16 hexadecimal digits")
-    require_at_least(config, timeout=0)
     start = logged = time.monotonic()
     sampled = Sampled(config.path, config.plan)
     while True:
