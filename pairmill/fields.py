@@ -235,7 +235,7 @@ def _check_text(settings: Any, where: str, value: str, checks: Checks) -> None:
     choices = checks.get("choices", (value,))
     known = list(getattr(settings, choices) if isinstance(choices, str) else choices)
     if value not in known:
-        expected = ", ".join(known) or "none"
+        expected = " or ".join(filter(None, [", ".join(known[:-1]), *known[-1:]])) or "none"
         raise UsageError(
             "unknown value", where=where, got=shown(value), expected=expected, hint=did_you_mean(value, known)
         )

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from pairmill.engine.options import Profile, option
-from pairmill.fields import Checked
 from pairmill.errors import InputError, UsageError
+from pairmill.fields import Checked
 from pairmill.sources.card import hub_split
 from pairmill.sources.quirks import QUIRKS
 

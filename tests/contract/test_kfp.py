@@ -177,7 +177,7 @@ def test_another_content_is_another_version_for_gitops(tmp_path: Path) -> None:
         ("workers=2", "output: is empty; expected a file"),
         ("workers=0", f"workers: out of range; got 0; expected 1 to {WORKERS}"),
         (f"workers={WORKERS + 1}", f"workers: out of range; got {WORKERS + 1}; expected 1 to {WORKERS}; Argo"),
-        ("component=cleen", "component: unknown stage"),
+        ("component=cleen", "component: unknown value; got 'cleen'"),
         ("memory=lots", "memory: not a valid quantity; got 'lots'"),
         ("resources=clean.disk=4", "resources: not a resource of a stage; got clean.disk=4"),
         ("resources=clean.cpu=many", "clean.cpu: not a valid quantity; got 'many'; expected such as 2 or 500m"),

@@ -116,7 +116,11 @@ def test_unknown_option(world: World, tmp_path: Path, name: str, wrong: str, mea
     [
         ("fetch", {"workers": -1}, "workers: out of range; got -1; expected 0 or more"),
         ("fetch", {"sources": "gsm8k"}, "did you mean 'gsm8k_train'?"),
-        ("fetch", {"tokenized": "t", "tokenizer": "k"}, "write tokenized=t alone"),
+        (
+            "fetch",
+            {"tokenized": "t", "tokenizer": "k"},
+            "tokenizer: cannot be given with tokenized; ",
+        ),
         ("fetch", {"sources": "none.yaml"}, "none.yaml"),
         ("fetch", {"update": "sudoko"}, "update: not one of sources=; got sudoko"),
         ("fetch", {"update": "sudoku"}, "update: is taken from raw=, not from a lock; got sudoku"),
@@ -132,7 +136,7 @@ def test_unknown_option(world: World, tmp_path: Path, name: str, wrong: str, mea
         ("sample", {"epochs": 0}, "epochs: out of range"),
         ("sample", {"seed": -1}, "seed: out of range"),
         ("sample", {"context_size": 2.5}, "context_size"),
-        ("sample", {"output_path": "", "root": ""}, "output_path, root: both are empty"),
+        ("sample", {"output_path": "", "root": ""}, "output_path, root: required, and none is given"),
         ("sample", {"output_path": "/"}, "output_path: is the top of the file system"),
     ],
 )

@@ -248,9 +248,12 @@ def test_held_out_rows_have_flat_files_apart(line: Line, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"eod": "<|im_end|>"}, "eod: only flat files have it; got <|im_end|>; expected windows=true with it"),
+        ({"eod": "<|im_end|>"}, "eod: needs windows; got '<|im_end|>'"),
         ({"windows": True, "profile": "data_io"}, "windows: the reference writes no flat files"),
-        ({"windows": True, "tokenized": "x"}, "windows: nothing is encoded; got tokenized=; expected rows= or tokens="),
+        (
+            {"windows": True, "tokenized": "x"},
+            "tokenized: cannot be given with windows; expected tokenized or windows, not both",
+        ),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(options: dict[str, Any], said: str) -> None:

@@ -391,7 +391,7 @@ def test_a_token_that_expires_is_read_again(tmp_path: Path) -> None:
         (["ca_file=/nowhere/ca.pem"], "ca_file: does not exist; got /nowhere/ca.pem"),
         (["host=https://me:pass@kubeflow.example"], "host: contains a login"),
         (["poll=0"], "poll: out of range"),
-        (["timeout=-1"], "timeout: must not be negative"),
+        (["timeout=-1"], "timeout: out of range; got -1; expected 0 or more"),
         (["on_interrupt=maybe"], "on_interrupt"),
         (["runn=r2"], "did you mean 'run'?"),
     ],

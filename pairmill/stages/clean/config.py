@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from pairmill.engine.options import StageConfig, default_of, option
 from pairmill.errors import UsageError
@@ -57,11 +57,12 @@ class CleanConfig(StageConfig):
         at_most=1,
     )
 
-    on_long_record: Literal["refuse", "reject"] = option(
+    on_long_record: str = option(
         "refuse",
         help="what becomes of a record of more than max_record_bytes: refuse fails the stage, reject puts it aside in "
         "rejects/ and counts it",
         changes_bytes=False,  # with reject it is in the keys of shards, and the plan names it
+        choices=("refuse", REJECT),
     )
     limit: int = option(
         0,
@@ -69,10 +70,11 @@ class CleanConfig(StageConfig):
         changes_bytes=False,
         at_least=0,
     )
-    turns: Literal["", "all", "last"] = option(
+    turns: str = option(
         "",
         help="of chats: all or last, the answers that make rows, whatever the YAML files say; empty = what they say",
         changes_bytes=False,  # it is in the keys of the shards that it concerns
+        choices=("all", "last"),
     )
 
     def __post_init__(self) -> None:

@@ -54,7 +54,7 @@ class FetchConfig(RunConfig):
         "hf://datasets/owner/name@revision/path",
         changes_bytes=False,
         excludes=("rows", "tokenizer", "sources", "raw"),
-        hint="tokenized= is what would be made of them: give it alone, or leave it out",
+        hint="tokenized= is what would be made of it: write it alone, or leave it out",
     )
     template: str = option(
         "",

@@ -144,7 +144,7 @@ def test_every_parameter_goes_to_a_stage_and_is_shown_in_a_group() -> None:
         ({"prefix_config_path": "https://x/rules.yaml"}, "prefix_config_path: no storage backend"),
         ({"max_reject_fraction": "2"}, "max_reject_fraction: out of range"),
         ({"source_options": "gsm8k.nothing=1"}, "source_options"),
-        ({"tokenized": "s3://b/t", "tokenizer": "s3://b/k"}, "tokenizer: cannot be given with tokenized="),
+        ({"tokenized": "s3://b/t", "tokenizer": "s3://b/k"}, "tokenizer: cannot be given with tokenized"),
         ({"rows": "s3://b/r", "raw": "s3://b/raw"}, "raw: would not be read"),
         ({"rows": "rows"}, "rows: is a relative path; got rows"),
         ({"rows": "hf://owner/name"}, "this names a model; write rows=hf://datasets/owner/name"),
