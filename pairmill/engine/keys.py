@@ -99,7 +99,7 @@ def code_digest(*modules: str) -> str:
     Comments, positions and docstrings do not count; any constant does. Modules of pairmill, of Python and of other
     installed packages do not count either.
     """
-    trees: dict[str, str] = {}
+    trees: dict[str, str] = {}  # by module; names do not count, as a program's is another than a module's
     left = list(modules)
     tops = {module.partition(".")[0] for module in modules} - _OURS
     own = tuple(f"{module.rpartition('.')[0]}." for module in modules if "." in module)
@@ -110,8 +110,7 @@ def code_digest(*modules: str) -> str:
         if name in modules or name.startswith(own) or name.partition(".")[0] in tops or _is_local(name, path):
             tree = ast.parse(path.read_bytes())
             left += _imported(tree, name, is_package=path.name == "__init__.py")
-            _drop_docstrings(tree)
-            trees[name] = ast.dump(tree)
+            trees[name] = meaning_of(tree)
     missing = [module for module in modules if module not in trees]
     if missing:
         raise InternalError(
@@ -120,7 +119,7 @@ def code_digest(*modules: str) -> str:
             expected="a module with a source file",
             hint="results are reused only if the code that made them is the same, so the stage has to be in a file",
         )
-    return content_key(sorted(trees.items()))
+    return content_key(sorted(trees.values()))
 
 
 def _source_of(name: str) -> Path | None:
@@ -159,7 +158,8 @@ def _imported(tree: ast.Module, name: str, *, is_package: bool) -> Iterator[str]
             yield from (".".join(parts[:count]) for count in range(1, len(parts) + 1))
 
 
-def _drop_docstrings(tree: ast.Module) -> None:
+def meaning_of(tree: ast.Module) -> str:
+    """Return the syntax tree as text, without positions and docstrings, which it loses."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             first = node.body[0] if node.body else None
@@ -169,3 +169,4 @@ def _drop_docstrings(tree: ast.Module) -> None:
                 and isinstance(first.value.value, str)
             ):
                 del node.body[0]
+    return ast.dump(tree)

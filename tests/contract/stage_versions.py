@@ -76,7 +76,9 @@ class Tree:
         found = {}
         stages = {stage: self._closure(f"pairmill.stages.{stage}.core") for stage in EVERY}
         for stage, modules in stages.items():
-            found[stage] = Unit(str(self._version(f"pairmill.stages.{stage}.core")), self._digests(modules))
+            # The code of a stage without a version is in its keys.
+            if version := self._module(f"pairmill.stages.{stage}.core").version:
+                found[stage] = Unit(str(version), self._digests(modules))
         for path in sorted((self._top / "pairmill" / "sources" / "datasets").glob("[!_]*.py")):
             module = f"{_SOURCES}.{path.stem}"
             version = f"{found['clean'].version}.{self._version(module, 1)}"

@@ -16,6 +16,7 @@ from pairmill.engine.keys import unkeyed
 from pairmill.engine.manifest import File, Ledger
 from pairmill.engine.options import RunConfig, option
 from pairmill.engine.rounds import key_maker
+from pairmill.engine.shards import run_shard
 from pairmill.engine.stage import Shard, ShardRecord, ShardResult, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import InternalError
@@ -182,3 +183,13 @@ def test_code_from_elsewhere_counts_with_all_that_it_imports_from_there(elsewher
     assert digest_of("strange.stage") == before
     with pytest.raises(InternalError, match="the code of a stage cannot be read"):
         digest_of("strange.absent")
+
+
+def test_a_shard_that_runs_does_not_know_its_name(tmp_path: Path) -> None:
+    @dataclass(frozen=True)
+    class Named(Shard[object]):
+        def run(self, context: object, out: Writer) -> ShardResult:
+            return ShardResult(Ledger(), {"name": self.name})
+
+    record = run_shard("made", Named(name="a", key="6" * 64), None, str(tmp_path))()
+    assert (record.name, record.data) == ("a", {"name": "6" * 64})
