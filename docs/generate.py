@@ -27,7 +27,7 @@ from pairmill.stages.evaluate.settings import EvaluateSettings
 from pairmill.stages.fetch.planned import describe
 from pairmill.stages.sample.preview.config import InspectConfig
 from pairmill.stages.search.settings import SearchSettings
-from pairmill.stages.train.settings import TrainSettings
+from pairmill.training.settings import TrainSettings
 
 TOP = Path(__file__).parent.parent
 VERIFIED = "2026-11-26T00:00:00Z"

@@ -40,7 +40,8 @@ from pairmill.mixture.plan import Mixture
 from pairmill.stages.evaluate.config import EvaluateConfig
 from pairmill.stages.search.config import SearchConfig
 from pairmill.stages.train.config import TrainConfig
-from pairmill.stages.train.data import open_inputs, total_steps
+from pairmill.stages.train.data.inputs import open_inputs
+from pairmill.stages.train.data.steps import total_steps
 
 if TYPE_CHECKING:
     from pairmill.kubeflow.tasks import Tasks

@@ -23,11 +23,13 @@ from measure import ratio, spread
 from torch import Tensor
 from torch.nn import functional
 
-from pairmill.stages.train import cost
-from pairmill.stages.train.batch import Packed
-from pairmill.stages.train.nets import Net, build, initialise
-from pairmill.stages.train.nets.attention import sees
-from pairmill.stages.train.settings import ModelSettings
+from pairmill.nets import cost
+from pairmill.nets.attention import sees
+from pairmill.nets.batch import Packed
+from pairmill.nets.builder import build
+from pairmill.nets.initial import initialise
+from pairmill.nets.net import Net
+from pairmill.nets.settings import ModelSettings
 
 VOCABULARY = 4096
 TURNS = 7
@@ -137,7 +139,7 @@ def main(only: str) -> None:
     lines = []
     with measure.one_core():
         for net in [only] if only else ["transformer", "hrm"]:
-            model = ModelSettings.of(net)
+            model = ModelSettings.for_net(net)
             for slots in SLOTS:
                 mine, peer, apart = rates(model, slots)
                 millions = cost.parameters(model, VOCABULARY) / 1e6

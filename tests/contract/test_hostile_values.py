@@ -16,7 +16,7 @@ import pairmill.stages.evaluate.settings
 import pairmill.stages.mix.settings
 import pairmill.stages.search.settings
 import pairmill.stages.select.settings
-import pairmill.stages.train.settings
+import pairmill.training.settings
 from pairmill.engine.manifest import content_key
 from pairmill.errors import UsageError
 from pairmill.formats.prefixes import Rules
@@ -30,7 +30,7 @@ FILES: dict[str, Any] = {
     "mix": pairmill.stages.mix.settings.MixSettings,
     "search": pairmill.stages.search.settings.SearchSettings,
     "select": pairmill.stages.select.settings.Settings,
-    "train": pairmill.stages.train.settings.TrainSettings,
+    "train": pairmill.training.settings.TrainSettings,
 }
 # As YAML. Of no key can they be the value.
 HOSTILE = ["-" + "9" * 400, '"\\ud800"', "[" + "9" * 5000 + "]", '{"\\ud800": 1}']

@@ -70,13 +70,12 @@ def test_the_files_on_a_rows_way_exist() -> None:
 
 
 READ_BY = {
-    "evaluate": {"train", "curate"},
-    "compare": {"train", "evaluate"},
-    "search": {"mix", "train", "evaluate"},
+    "evaluate": {"curate"},
+    "compare": {"evaluate"},
+    "search": {"mix", "evaluate"},
 }
-"""A stage is told what another made by its folder. What evaluates must be the code that trained: nets, their generation
-and held-out rows are train's, and curate's index says which questions were trained on. What searches mixtures counts
-sources and writes plans by mix's own code, so that the sampler takes them. What asks for trainings and evaluations
+"""A stage is told what another made by its folder. Curate's index says which questions were trained on. What searches
+mixtures counts sources and writes plans by mix's own code, so that the sampler takes them. What asks for evaluations
 reads their settings by their own code, so that nothing is trained which one of them would refuse."""
 
 
@@ -145,10 +144,8 @@ def test_torch_is_imported_by_what_trains_and_nowhere_else() -> None:
     wanted = {"torch", "safetensors", "tensorboard", "transformers", "wandb"}
     users = {name for name, path in imports.modules().items() if {top(one) for one in imports.imported(path)} & wanted}
     apart = {f"pairmill.stages.evaluate.{name}" for name in ("held_out", "models.exported", "models.trained")}
-    assert {name for name in users if not name.startswith("pairmill.stages.train.")} == {
-        "pairmill.loader.torch",
-        *apart,
-    }
+    rooms = ("pairmill.stages.train.", "pairmill.nets.", "pairmill.training.optimizers.")
+    assert {name for name in users if not name.startswith(rooms)} == {"pairmill.loader.torch", *apart}
     assert len(users) > 10
     assert list(LAST) == ["train", "evaluate"]
 
@@ -175,7 +172,7 @@ def test_only_storage_knows_schemes() -> None:
     assert inspected > 500
 
 
-TOLD_BY_VARIABLES = {f"pairmill.stages.train.{name}" for name in ("launch", "parallel", "watch.wandb")} | {
+TOLD_BY_VARIABLES = {f"pairmill.stages.train.{name}" for name in ("launch", "run.parallel", "watch.wandb")} | {
     "pairmill.stages.evaluate.models.server"
 }
 """torchrun says by variables which process of several this is; keys of W&B and of a server are in one, as no option

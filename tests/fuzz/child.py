@@ -28,8 +28,8 @@ from pairmill.stages.sample.run import run as sample
 from pairmill.stages.search.settings import SearchSettings
 from pairmill.stages.select.core import Select
 from pairmill.stages.tokenize.core import Tokenize
-from pairmill.stages.train.settings import TrainSettings
 from pairmill.stages.train_tokenizer.core import TrainTokenizer
+from pairmill.training.settings import TrainSettings
 from tests.support.crash_points import CrashPoints
 
 STAGES = {

@@ -22,7 +22,7 @@ from pairmill.stages.evaluate.settings import EvaluateSettings
 from pairmill.stages.mix.settings import MixSettings
 from pairmill.stages.search.settings import SearchSettings
 from pairmill.stages.select.settings import Settings as SelectSettings
-from pairmill.stages.train.settings import default_file as train_file
+from pairmill.training.settings import default_file as train_file
 from tests.fuzz.play import Play
 from tests.fuzz.process import Process, Wrong
 from tests.fuzz.scene import CHATS, QUIZ

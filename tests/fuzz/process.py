@@ -37,7 +37,7 @@ _IMPORTED = (
     *nursery.STAGES,
     "pairmill.stages.evaluate.core",
     "pairmill.stages.search.settings",
-    "pairmill.stages.train.settings",
+    "pairmill.training.settings",
     "tests.support.crash_points",
 )
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pairmill.stages.train.settings import ModelSettings, Override
+from pairmill.nets.settings import ModelSettings, Override
 
 NETS = {
     "TransformerWrapper": "transformer",

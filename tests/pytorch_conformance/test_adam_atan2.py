@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from pairmill.stages.train.optimizers import Optimizer, make
-from pairmill.stages.train.settings import OptimizerSettings
+from pairmill.training.optimizers.optimizer import Optimizer, make
+from pairmill.training.settings import OptimizerSettings
 from tests.pytorch_conformance.recorded import TRAIN, cases
 
 CASES = [case for path in cases("", "adam_atan2.json") for case in json.loads(path.read_text())]

@@ -14,8 +14,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn.attention import varlen
 
-from pairmill.stages.train.batch import Packed
-from pairmill.stages.train.nets import Sees, attention
+from pairmill.nets import attention
+from pairmill.nets.batch import Packed
+from pairmill.nets.net import Sees
 from tests.pytorch.train import standins
 from tests.pytorch_conformance.recorded import TRAIN
 

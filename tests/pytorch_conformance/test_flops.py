@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from pairmill.stages.train import cost
-from pairmill.stages.train.nets import build
-from pairmill.stages.train.shape import stacks
+from pairmill.nets import cost
+from pairmill.nets.builder import build
+from pairmill.nets.shape import stacks
 from tests.pytorch_conformance.published import of_kempner
 from tests.pytorch_conformance.recorded import TRAIN
 

@@ -8,12 +8,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from pairmill.stages.train.batch import Packed
-from pairmill.stages.train.generate import engine
-from pairmill.stages.train.generate.cache import Cache
-from pairmill.stages.train.generate.prompts import Prompts
-from pairmill.stages.train.nets import Net, attention, build
-from pairmill.stages.train.settings import ModelSettings
+from pairmill.nets import attention
+from pairmill.nets.batch import Packed
+from pairmill.nets.builder import build
+from pairmill.nets.generate import engine
+from pairmill.nets.generate.cache import Cache
+from pairmill.nets.generate.prompts import Prompts
+from pairmill.nets.net import Net
+from pairmill.nets.settings import ModelSettings
 from tests.pytorch_conformance.published import ours
 from tests.pytorch_conformance.recorded import TRAIN
 
@@ -28,7 +30,7 @@ def recorded() -> dict[str, Any]:
 
 def settings_of(model: dict[str, Any]) -> ModelSettings:
     given = ours({name: value for name, value in model.items() if name not in ("vocab_size", "max_seq_len")})
-    return ModelSettings.of(given.pop("net"), **given)
+    return ModelSettings.for_net(given.pop("net"), **given)
 
 
 @cache

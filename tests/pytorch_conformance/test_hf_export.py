@@ -11,9 +11,9 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-from pairmill.stages.train import trained
+from pairmill.nets import trained
+from pairmill.nets.trained import Trained
 from pairmill.stages.train.export.command import ExportConfig, export
-from pairmill.stages.train.trained import Trained
 from tests.pytorch_conformance.test_generate import FOLDER, prompts, recorded, settings_of
 
 CORRECTED = {

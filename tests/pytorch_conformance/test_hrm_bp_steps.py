@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from pairmill.stages.train.schedules import steps_differentiated
-from pairmill.stages.train.settings import ModelSettings
+from pairmill.nets.settings import ModelSettings
+from pairmill.training.schedules import count_differentiated
 from tests.pytorch_conformance.recorded import cases
 
 (PATH,) = cases("", "hrm_bp_steps.json")
@@ -20,11 +20,11 @@ def test_there_are_tables() -> None:
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda one: f"{one['bp_warmup_ratio']}of{one['total_steps']}")
 def test_steps_are_those_recorded(table: dict[str, Any]) -> None:
-    model = ModelSettings.of(
+    model = ModelSettings.for_net(
         "hrm",
         bp_min=table["bp_min_steps"],
         bp_max=table["bp_max_steps"],
         bp_warmup_ratio=table["bp_warmup_ratio"],
     )
-    found = [[step, steps_differentiated(model, step, table["total_steps"])] for step, _ in table["table"]]
+    found = [[step, count_differentiated(model, step, table["total_steps"])] for step, _ in table["table"]]
     assert found == table["table"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pairmill.errors import UsageError
-from pairmill.stages.train.settings import TrainSettings
+from pairmill.training.settings import TrainSettings
 from tests.pytorch_conformance.recorded import cases
 
 (PATH,) = cases("", "hrm_config.json")

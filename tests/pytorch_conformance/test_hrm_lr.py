@@ -8,11 +8,10 @@ import pytest
 
 from pairmill.errors import UsageError
 from pairmill.stages.train.config import TrainConfig
-from pairmill.stages.train.data import Inputs, open_inputs
+from pairmill.stages.train.data.inputs import Inputs, open_inputs
 from pairmill.stages.train.data.steps import scheduled_steps
-from pairmill.stages.train.profiles import hrm_text
-from pairmill.stages.train.schedules import Rate
-from pairmill.stages.train.settings import TrainSettings
+from pairmill.training.schedules import Rate, compute_rising_cosine
+from pairmill.training.settings import TrainSettings
 from tests.pytorch_conformance.recorded import TRAIN, cases
 
 (PATH,) = cases("", "hrm_lr.json")
@@ -45,9 +44,9 @@ def test_rates_are_those_recorded(table: dict[str, Any]) -> None:
         if value == "ZeroDivisionError":
             assert not runs
             with pytest.raises(ZeroDivisionError):
-                hrm_text.cosine(step, total, warmup, table["lr_min_ratio"])
+                compute_rising_cosine(step, total, warmup, table["lr_min_ratio"])
         else:
-            factor = hrm_text.cosine(step, total, warmup, table["lr_min_ratio"])
+            factor = compute_rising_cosine(step, total, warmup, table["lr_min_ratio"])
             assert table["lr"] * factor == pytest.approx(value, rel=1e-12), step
             assert not runs or Rate(settings, total).at(step) == pytest.approx(value, rel=1e-12), step
 

@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from pairmill.stages.train.nets import build, initialise
-from pairmill.stages.train.settings import ModelSettings
-from pairmill.stages.train.shape import stacks
+from pairmill.nets.builder import build
+from pairmill.nets.initial import initialise
+from pairmill.nets.settings import ModelSettings
+from pairmill.nets.shape import stacks
 from tests.pytorch_conformance.recorded import TRAIN
 
 CASES = json.loads((TRAIN / "init_statistics.json").read_text()) if TRAIN.is_dir() else []
@@ -24,7 +25,7 @@ def test_there_are_cases(train: Path) -> None:
 
 @pytest.mark.parametrize("said", CASES, ids=lambda said: f"{said['init_type']}-{said['init_std']}")
 def test_statistics_are_those_recorded(said: dict[str, Any]) -> None:
-    model = ModelSettings.of(
+    model = ModelSettings.for_net(
         "hrm",
         layers=said["n_layers"],
         width=said["hidden_size"],

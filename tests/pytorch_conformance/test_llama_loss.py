@@ -9,13 +9,12 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from pairmill.errors import InputError
-from pairmill.stages.train import parallel
-from pairmill.stages.train.batch import Packed
-from pairmill.stages.train.data.feed import GlobalBatch, Microbatch
-from pairmill.stages.train.optimizers import make
-from pairmill.stages.train.settings import TrainSettings
-from pairmill.stages.train.step import Stepper
+from pairmill.nets.batch import GlobalBatch, Microbatch, Packed
+from pairmill.stages.train.run import parallel
+from pairmill.stages.train.run.step import Stepper
 from pairmill.stages.train.watch.records import perplexity
+from pairmill.training.optimizers.optimizer import make
+from pairmill.training.settings import TrainSettings
 from tests.pytorch_conformance.recorded import TRAIN, cases
 
 (PATH,) = cases("llama", "loss.json")
@@ -42,10 +41,12 @@ def prepared(labels: Tensor, *overrides: str) -> tuple[Stepper, GlobalBatch]:
     settings = TrainSettings.parse("", ["profile=kempner", "schedule.warmup_steps=0", *overrides])
     net: Any = Fixed()
     optimizer = make(settings.optimizer, net.named_parameters())
-    stepper = Stepper(net, optimizer, settings, 10, parallel.start("cpu"), "rows", ("all",), 11)
-    packed = Packed.of_windows(torch.zeros_like(labels), labels)
+    stepper = Stepper(
+        net, optimizer, settings, total=10, ranks=parallel.start("cpu"), path="rows", sources=("all",), vocab_size=11
+    )
+    packed = Packed.from_windows(torch.zeros_like(labels), labels)
     micro = Microbatch(packed, torch.zeros(packed.slots, dtype=torch.int64))
-    return stepper, GlobalBatch((micro,), 0, "0", 0, 1.0, packed.rows, packed.tokens, packed.slots, 0.0)
+    return stepper, GlobalBatch((micro,), 0, "0", 0, 1.0, packed.rows, packed.tokens, packed.slots)
 
 
 def differentiated(labels: Tensor, *overrides: str) -> float:

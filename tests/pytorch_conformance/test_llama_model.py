@@ -9,14 +9,14 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from pairmill.stages.train import parallel
-from pairmill.stages.train.batch import Packed
-from pairmill.stages.train.data.feed import GlobalBatch, Microbatch
-from pairmill.stages.train.nets import Net, build
-from pairmill.stages.train.nets.attention import sees
-from pairmill.stages.train.optimizers import make
-from pairmill.stages.train.settings import OptimizerSettings, ScheduleSettings, TrainSettings
-from pairmill.stages.train.step import Stepper
+from pairmill.nets.attention import sees
+from pairmill.nets.batch import GlobalBatch, Microbatch, Packed
+from pairmill.nets.builder import build
+from pairmill.nets.net import Net
+from pairmill.stages.train.run import parallel
+from pairmill.stages.train.run.step import Stepper
+from pairmill.training.optimizers.optimizer import make
+from pairmill.training.settings import OptimizerSettings, ScheduleSettings, TrainSettings
 from tests.pytorch_conformance.published import of_kempner
 
 LOGITS, LOSSES, FINAL = 1e-5, 2e-5, 1e-5
@@ -43,7 +43,7 @@ def started(said: dict[str, Any], tensors: dict[str, Tensor]) -> Net:
 @pytest.mark.parametrize("documents", [False, True])
 def test_logits_are_those_recorded(said: dict[str, Any], tensors: dict[str, Tensor], documents: bool) -> None:
     net, tokens = started(said, tensors), tensors["tokens"][0]
-    batch = Packed.of_windows(tokens[:, :-1], tokens[:, 1:], tensors["doc_ids"] if documents else None)
+    batch = Packed.from_windows(tokens[:, :-1], tokens[:, 1:], tensors["doc_ids"] if documents else None)
     assert (batch.rows > len(tokens)) == documents
     with torch.no_grad():
         logits = net.logits(net(batch, sees(batch)))
@@ -76,18 +76,18 @@ def test_the_recorded_steps_of_training(said: dict[str, Any], tensors: dict[str,
         net,
         optimizer,
         settings,
-        schedule["max_steps"],
-        parallel.start("cpu"),
-        "rows",
-        ("all",),
-        said["config"]["vocab_size"],
+        total=schedule["max_steps"],
+        ranks=parallel.start("cpu"),
+        path="rows",
+        sources=("all",),
+        vocab_size=said["config"]["vocab_size"],
     )
     assert said["steps"]
     for step in said["steps"]:
         tokens = tensors["tokens"][(step["step"] - 1) % len(tensors["tokens"])]
-        packed = Packed.of_windows(tokens[:, :-1], tokens[:, 1:])
+        packed = Packed.from_windows(tokens[:, :-1], tokens[:, 1:])
         micro = Microbatch(packed, torch.zeros(packed.slots, dtype=torch.int64))
-        batch = GlobalBatch((micro,), step["step"] - 1, "0", 0, 1.0, packed.rows, packed.tokens, packed.slots, 0.0)
+        batch = GlobalBatch((micro,), step["step"] - 1, "0", 0, 1.0, packed.rows, packed.tokens, packed.slots)
         found = stepper.step(step["step"], batch)
         where = f"step {step['step']}"
         assert found.lr == pytest.approx(step["lr_used"], rel=1e-12, abs=1e-15), where

@@ -8,9 +8,9 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from pairmill.stages.train.optimizers import make
-from pairmill.stages.train.schedules import Rate
-from pairmill.stages.train.settings import TrainSettings
+from pairmill.training.optimizers.optimizer import make
+from pairmill.training.schedules import Rate
+from pairmill.training.settings import TrainSettings
 from tests.pytorch_conformance.recorded import TRAIN, cases
 
 (PATH,) = cases("llama", "optimizers.json")

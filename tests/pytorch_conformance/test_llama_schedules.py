@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from pairmill.stages.train.schedules import Rate
-from pairmill.stages.train.settings import TrainSettings
+from pairmill.training.schedules import Rate
+from pairmill.training.settings import TrainSettings
 from tests.pytorch_conformance.recorded import cases
 
 (PATH,) = cases("llama", "schedules.json")

@@ -8,13 +8,13 @@ import torch
 from safetensors.torch import load_file
 from torch.nn import functional
 
-from pairmill.stages.train.batch import Packed
-from pairmill.stages.train.generate.engine import Limits, generate
-from pairmill.stages.train.nets import build
-from pairmill.stages.train.nets.attention import sees
-from pairmill.stages.train.optimizers import clip, make
-from pairmill.stages.train.schedules import Rate
-from pairmill.stages.train.settings import TrainSettings
+from pairmill.nets.attention import sees
+from pairmill.nets.batch import Packed
+from pairmill.nets.builder import build
+from pairmill.nets.generate.engine import Limits, generate
+from pairmill.training.optimizers.optimizer import clip, make
+from pairmill.training.schedules import Rate
+from pairmill.training.settings import TrainSettings
 from tests.pytorch_conformance.published import of_kempner
 
 LOSS, NORM, FINAL = 2e-5, 1e-5, 1e-5
@@ -44,7 +44,7 @@ def test_the_recorded_steps_of_training(train: Path) -> None:
     assert said["steps"]
     for step in said["steps"]:
         tokens = batches[(step["step"] - 1) % len(batches)]
-        batch = Packed.of_windows(tokens[:, :-1], tokens[:, 1:])
+        batch = Packed.from_windows(tokens[:, :-1], tokens[:, 1:])
         loss = functional.cross_entropy(net.logits(net(batch, sees(batch, causal=True))), batch.labels)
         assert float(loss.detach()) == pytest.approx(step["loss"], rel=LOSS), step["step"]
         loss.backward()

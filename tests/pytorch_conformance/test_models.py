@@ -11,22 +11,17 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn import functional
 
-from pairmill.stages.train import parallel
-from pairmill.stages.train.batch import Packed
-from pairmill.stages.train.data.feed import GlobalBatch, Microbatch
-from pairmill.stages.train.nets import Net, build
-from pairmill.stages.train.nets.attention import sees
-from pairmill.stages.train.nets.block import Stack
-from pairmill.stages.train.optimizers import make
-from pairmill.stages.train.settings import (
-    ModelSettings,
-    OptimizerSettings,
-    ScheduleSettings,
-    TrainingSettings,
-    TrainSettings,
-)
-from pairmill.stages.train.shape import recorded_calls
-from pairmill.stages.train.step import Stepper
+from pairmill.nets.attention import sees
+from pairmill.nets.batch import GlobalBatch, Microbatch, Packed
+from pairmill.nets.block import Stack
+from pairmill.nets.builder import build
+from pairmill.nets.net import Net
+from pairmill.nets.settings import ModelSettings
+from pairmill.nets.shape import recorded_calls
+from pairmill.stages.train.run import parallel
+from pairmill.stages.train.run.step import Stepper
+from pairmill.training.optimizers.optimizer import make
+from pairmill.training.settings import OptimizerSettings, ScheduleSettings, TrainingSettings, TrainSettings
 from tests.pytorch_conformance.published import of_hrm_text
 from tests.pytorch_conformance.recorded import cases
 
@@ -58,11 +53,11 @@ class Case:
 
     def batch(self, number: int) -> Packed:
         """As the loader gives it."""
-        return Packed.of_rows(self.part(f"batch{number}."), self.said["scalars"][number])
+        return Packed.from_rows(self.part(f"batch{number}."), self.said["scalars"][number])
 
     def y(self, net: Net, batch: Packed, steps: int | None) -> Tensor:
         """What the head reads."""
-        return net(batch, sees(batch, causal=self.model.attention == "causal"), steps)
+        return net(batch, sees(batch, causal=self.model.causal), steps)
 
 
 @pytest.fixture(params=cases("models"), ids=lambda path: path.stem)
@@ -164,7 +159,16 @@ def test_the_recorded_steps_of_training(case: Case) -> None:
         training=TrainingSettings(ema=said["ema"]),
     )
     optimizer = make(settings.optimizer, net.named_parameters(), said["ema"])
-    stepper = Stepper(net, optimizer, settings, total, parallel.start("cpu"), "rows", ("all",), case.said["vocab_size"])
+    stepper = Stepper(
+        net,
+        optimizer,
+        settings,
+        total=total,
+        ranks=parallel.start("cpu"),
+        path="rows",
+        sources=("all",),
+        vocab_size=case.said["vocab_size"],
+    )
     assert said["steps"]
     for step in said["steps"]:
         packed = case.batch(step["batch"])
@@ -197,4 +201,4 @@ def test_the_recorded_steps_of_training(case: Case) -> None:
 def of_one(packed: Packed) -> GlobalBatch:
     """A global batch of one rank and one part."""
     micro = Microbatch(packed, torch.zeros(packed.slots, dtype=torch.int64))
-    return GlobalBatch((micro,), 0, "0", 0, 1.0, packed.rows, packed.tokens, packed.slots, 0.0)
+    return GlobalBatch((micro,), 0, "0", 0, 1.0, packed.rows, packed.tokens, packed.slots)

@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from pairmill.stages.train.nets import rope
+from pairmill.nets import rope
 
 WITHIN = 1e-6
 

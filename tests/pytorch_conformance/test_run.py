@@ -17,10 +17,10 @@ from safetensors.torch import load_file, save_file
 from pairmill.engine import runner
 from pairmill.engine.options import list_item
 from pairmill.interface import cli
+from pairmill.nets.trained import EMA, WEIGHTS, Trained
 from pairmill.stages.train import launch
 from pairmill.stages.train.config import TrainConfig
 from pairmill.stages.train.core import Train
-from pairmill.stages.train.trained import EMA, WEIGHTS, Trained
 from pairmill.stages.train.watch.records import METRICS, read
 from tests.pytorch_conformance.published import of_hrm_text
 from tests.pytorch_conformance.recorded import ROOT, TRAIN

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from pairmill.stages.train import cost
-from pairmill.stages.train.nets import build
-from pairmill.stages.train.settings import ModelSettings
-from pairmill.stages.train.shape import calls, recorded_calls, stacks
+from pairmill.nets import cost
+from pairmill.nets.builder import build
+from pairmill.nets.settings import ModelSettings
+from pairmill.nets.shape import calls, recorded_calls, stacks
 from tests.pytorch_conformance.recorded import TRAIN
 
 SIZES = json.loads((TRAIN / "sizes.json").read_text()) if TRAIN.is_dir() else {"configs": [], "block_passes": {}}
@@ -25,7 +25,7 @@ def test_there_are_cases(train: Path) -> None:
     "said", SIZES["configs"], ids=lambda said: f"{said['size']}-{said['net']}-{said['vocab_size']}"
 )
 def test_parameters_are_counted_and_made_as_recorded(said: dict[str, Any]) -> None:
-    model = ModelSettings.of(said["net"], size=said["size"])
+    model = ModelSettings.for_net(said["net"], size=said["size"])
     assert cost.parameters(model, said["vocab_size"]) == said["num_params"]
     made = stacks(model)
     assert sum(stack.layers for stack in made.values()) == said["blocks"]
@@ -44,7 +44,9 @@ def test_calls_of_blocks_are_those_recorded(name: str) -> None:
     said = SIZES["block_passes"][name]
     net, _, steps = name.partition(".bp_steps=")
     # As published, which the profile hrm_text has: trm differentiates one call for H.
-    model = ModelSettings.of(net, layers=said["n_layers_configured"], **({"H_bp_steps": 1} if net == "trm" else {}))
+    model = ModelSettings.for_net(
+        net, layers=said["n_layers_configured"], **({"H_bp_steps": 1} if net == "trm" else {})
+    )
     layers = {letter: stack.layers for letter, stack in stacks(model).items()}
     backward = recorded_calls(model, int(steps) if steps else None)
     assert sum(layers[letter] * many for letter, many in calls(model).items()) == said["block_passes_forward"]

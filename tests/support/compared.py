@@ -18,7 +18,7 @@ from pairmill.stages.compare.config import CompareConfig
 from pairmill.stages.compare.plans import Budget, Plan, read_all, runs
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.run import run as sample
-from pairmill.stages.train.settings import TrainSettings
+from pairmill.training.settings import TrainSettings
 from tests.support.mixed import Bench
 
 KIND = np.dtype([("row", "<i8"), ("source", "<i4"), ("tokens", "<i4"), ("bytes", "<i8"), ("loss", "<f8")])
@@ -68,7 +68,7 @@ def finished(
     version: int = 1,
 ) -> tuple[str, str]:
     """The training and the evaluation of a run whose held-out loss is 2 and this effect, and chance of its seed."""
-    said = TrainSettings.parse("", [*asked["set"].split(","), *settings]).said()
+    said = TrainSettings.parse("", [*asked["set"].split(","), *settings]).to_manifest()
     chance = np.random.default_rng([int(asked["seed"]), len(asked["plan"])]).normal(0, 0.01)
     lines: list[dict[str, Any]] = []
     for step in range(1, 4):

@@ -15,10 +15,11 @@ from torch import Tensor
 
 from pairmill.encoder import PRE_TOKENIZER
 from pairmill.engine.manifest import File, InputRef, Ledger, Manifest
-from pairmill.stages.train import trained
-from pairmill.stages.train.nets import build, initialise
-from pairmill.stages.train.settings import ModelSettings
-from pairmill.stages.train.trained import Trained
+from pairmill.nets import trained
+from pairmill.nets.builder import build
+from pairmill.nets.initial import initialise
+from pairmill.nets.settings import ModelSettings
+from pairmill.nets.trained import Trained
 
 SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|box_end|>", "<|object_ref_start|>", "<|object_ref_end|>"]
 ROWS_INFO = {
@@ -47,7 +48,7 @@ def tokenizer() -> str:
 def tiny(net: str, **values: Any) -> ModelSettings:
     """Two blocks, width 32; values that differ."""
     given = {"layers": 4 if net in ("hrm", "rins", "trm_match_recurrence") else 2, "width": 32, "heads": 2, **values}
-    return ModelSettings.of(net, **given)
+    return ModelSettings.for_net(net, **given)
 
 
 def finished(
@@ -87,8 +88,8 @@ def with_manifest(folder: Path, inputs: list[InputRef]) -> Path:
 
 def logits(net: torch.nn.Module, ids: list[int], *, causal: bool) -> Tensor:
     """Logits of a prompt, float32 [tokens, V]."""
-    from pairmill.stages.train.batch import Packed
-    from pairmill.stages.train.nets import attention
+    from pairmill.nets import attention
+    from pairmill.nets.batch import Packed
 
     count = len(ids)
     batch = Packed(torch.tensor(ids), torch.arange(count), torch.full((count,), -100), (0, count), (count,))

@@ -45,6 +45,8 @@ def record(step: int, steps: int, sources: dict[str, float]) -> Record:
         b=2 + min(3, int(15 * done)),
         memory_gb=10 + done,
         sources=parts,
+        seconds=0.02,
+        wait_s=0.001,
     )
 
 

@@ -21,7 +21,7 @@ from pairmill.stages.compare.plans import Budget, Plan
 from pairmill.stages.compare.result import compared
 from pairmill.stages.compare.table import table_of
 from pairmill.stages.evaluate import before
-from pairmill.stages.train.settings import TrainSettings
+from pairmill.training.settings import TrainSettings
 
 if TYPE_CHECKING:
     from pairmill.report.model import Report

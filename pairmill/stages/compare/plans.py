@@ -18,7 +18,7 @@ from pairmill.formats.sample_plan import HELD_OUT, read_plan
 from pairmill.formats.source_names import source_of
 from pairmill.log import event
 from pairmill.stages.compare.config import CompareConfig
-from pairmill.stages.train.settings import BatchSettings
+from pairmill.training.settings import BatchSettings
 
 DEFAULT_SHARE: Final = 0.9
 """Of the smallest plan: redrawn with another seed it may have a little less, and a last batch is not always full."""

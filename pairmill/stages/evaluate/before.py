@@ -9,7 +9,7 @@ from pairmill.errors import UsageError
 from pairmill.stages.evaluate import benchmarks, given, harness
 from pairmill.stages.evaluate.config import EvaluateConfig
 from pairmill.stages.evaluate.settings import EvaluateSettings
-from pairmill.stages.train.settings import TrainSettings
+from pairmill.training.settings import TrainSettings
 
 _LATER: Final = "not made yet"
 

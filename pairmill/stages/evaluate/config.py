@@ -8,8 +8,8 @@ from functools import cached_property
 
 from pairmill.engine.options import RunConfig, option
 from pairmill.errors import UsageError
+from pairmill.loader.plan_arrays import PLACE
 from pairmill.stages.evaluate.settings import EvaluateSettings
-from pairmill.stages.train.arrays import PLACE
 
 
 @dataclass(kw_only=True)

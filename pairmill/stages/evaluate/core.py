@@ -19,6 +19,7 @@ from pairmill.engine.manifest import InputRef, Ledger, Manifest
 from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import UsageError
+from pairmill.loader import plan_arrays
 from pairmill.log import event
 from pairmill.stages.evaluate import benchmarks, given, harness
 from pairmill.stages.evaluate.asking import QUESTIONS, TEXTS, MakePrompts, ask_all
@@ -33,7 +34,6 @@ from pairmill.stages.evaluate.models.opened import open_model
 from pairmill.stages.evaluate.models.server import ServedModel
 from pairmill.stages.evaluate.scored import Score, ScoredBenchmark
 from pairmill.stages.evaluate.settings import EvaluateSettings, Generation
-from pairmill.stages.train import arrays
 
 if TYPE_CHECKING:
     from pairmill.report.model import Report
@@ -222,5 +222,5 @@ def _held_out(config: EvaluateConfig, model: Model) -> HeldOutLoss:
         hint = "give the run itself, or leave out held_out="
         raise UsageError("held-out loss needs a run of train", where="held_out", got=f"a {model.kind}", hint=hint)
     model.refuse_training_rows(config.held_out, config.root)
-    folder = arrays.held_out_here(config.held_out, config.samples_path)
+    folder = plan_arrays.held_out_here(config.held_out, config.samples_path)
     return HeldOutLoss.from_folder(model, folder, config.settings.held_out)

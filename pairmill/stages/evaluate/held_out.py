@@ -28,15 +28,15 @@ from pairmill.formats import characters
 from pairmill.formats.tokens import BYTES, UNKNOWN_BYTES
 from pairmill.loader.arrays import MappedFiles, map_array
 from pairmill.loader.folder import SampledFolder
+from pairmill.loader.held_out import HeldOutRows, choose_rows
+from pairmill.loader.sources import RowSources
 from pairmill.loader.tokenizer import Tokenizer, check_same_tokenizer
+from pairmill.nets.trained import TOKENIZER
 from pairmill.stages.evaluate.models.trained import TrainedModel, loaded
 from pairmill.stages.evaluate.settings import HeldOutSettings
-from pairmill.stages.train.data.held_out import HeldOutRows, chosen
-from pairmill.stages.train.data.sources import RowSources
-from pairmill.stages.train.trained import TOKENIZER
 
 if TYPE_CHECKING:
-    from pairmill.stages.train.data.feed import Microbatch
+    from pairmill.nets.batch import Microbatch
 
 ROWS: Final = "held_out/rows.npy"
 KIND: Final = np.dtype([("row", "<i8"), ("source", "<i4"), ("tokens", "<i4"), ("bytes", "<i8"), ("loss", "<f8")])
@@ -111,8 +111,8 @@ class HeldOutLoss(Shard[object], reads=()):
     def run(self, context: object, out: Writer) -> ShardResult:
         import torch
 
-        from pairmill.stages.train.export.convert import is_causal
-        from pairmill.stages.train.nets import attention
+        from pairmill.nets import attention
+        from pairmill.nets.batch import read_held_out
 
         run, _, net = loaded(self.model)
         folder = SampledFolder(self.folder, name="held_out")
@@ -121,16 +121,14 @@ class HeldOutLoss(Shard[object], reads=()):
         sizes, exact = characters.lengths(data, f"{run.uri}/{TOKENIZER}")
         sizes += [0] * (run.trained.vocab_size - len(sizes))
         device = next(net.parameters()).device
-        causal = is_causal(run.trained.net)
         parts = []
         with torch.inference_mode():
-            for batch in held.batches(self.rows, self.slots, 0, 1, device):
-                sees = attention.sees(
-                    batch.packed, causal=causal, path=attention.choose("auto", device, next(net.parameters()).dtype)
-                )
+            path = attention.choose("auto", device, next(net.parameters()).dtype)
+            for batch in read_held_out(held, self.rows, self.slots, device):
+                sees = attention.sees(batch.packed, causal=run.trained.net.causal, path=path)
                 parts.append(_measured(net, sees, batch, np.array(sizes, np.int64)))
         rows = np.concatenate(parts)
-        rows["row"] = np.sort(chosen(len(held), self.rows or len(held)))
+        rows["row"] = np.sort(choose_rows(len(held), self.rows or len(held)))
         known = _kept(folder)[rows["row"]]
         rows["bytes"] = np.where(known >= 0, known, rows["bytes"])
         with out.create(ROWS) as local, local.open("wb") as file:

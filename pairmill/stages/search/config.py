@@ -14,7 +14,7 @@ from pairmill.stages.evaluate import before
 from pairmill.stages.mix.config import MixConfig
 from pairmill.stages.mix.settings import MixSettings
 from pairmill.stages.search.settings import SearchSettings
-from pairmill.stages.train.settings import TrainSettings
+from pairmill.training.settings import TrainSettings
 
 
 @dataclass(kw_only=True)

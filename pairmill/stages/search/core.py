@@ -34,8 +34,8 @@ from pairmill.stages.search.law import least_runs
 from pairmill.stages.search.results import Evaluated, ProxyResults
 from pairmill.stages.search.settings import SearchSettings
 from pairmill.stages.search.space import Source, Space
-from pairmill.stages.train.settings import TrainSettings
 from pairmill.storage import join
+from pairmill.training.settings import TrainSettings
 
 if TYPE_CHECKING:
     from pairmill.report.model import Report

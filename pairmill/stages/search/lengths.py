@@ -15,7 +15,7 @@ from pairmill.errors import UsageError
 from pairmill.log import event
 from pairmill.mixture.plan import Mixture
 from pairmill.stages.mix.core import Found
-from pairmill.stages.train.settings import TrainSettings
+from pairmill.training.settings import TrainSettings
 
 _DRAWS: Final = 1.05
 """The rows that are drawn may be longer than those of their task on average."""

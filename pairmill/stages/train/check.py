@@ -12,32 +12,32 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import numpy as np
 
 from pairmill import storage
 from pairmill.engine.options import option
-from pairmill.errors import InternalError, PairmillError, StorageError, UsageError
+from pairmill.errors import PairmillError, StorageError, UsageError
 from pairmill.formats.tokens import INDEX
 from pairmill.loader import RowPlan
 from pairmill.loader.arrays import map_array
+from pairmill.nets import cost
 from pairmill.redact import escaped
-from pairmill.stages.train import cost, launch
+from pairmill.stages.train import launch
 from pairmill.stages.train.config import TrainConfig
-from pairmill.stages.train.data import Inputs, open_inputs, refuse_training_rows
+from pairmill.stages.train.data.inputs import Inputs, open_inputs, refuse_training_rows
 from pairmill.stages.train.data.steps import Planned, planned, scheduled_steps
-from pairmill.stages.train.schedules import Rate, steps_differentiated
-from pairmill.stages.train.settings import TrainSettings
 from pairmill.stages.train.start import Start
 from pairmill.stages.train.watch.progress import duration
+from pairmill.training.schedules import Rate, count_differentiated
+from pairmill.training.settings import TrainSettings
 
 if TYPE_CHECKING:
-    from pairmill.stages.train.parallel import Ranks
+    from pairmill.stages.train.run.parallel import Ranks
 
 T = TypeVar("T")
 
@@ -146,7 +146,7 @@ def _met(config: CheckConfig, found: Findings) -> Ranks:
     """Join the other processes, and add something up with all of them."""
     import torch
 
-    from pairmill.stages.train import parallel
+    from pairmill.stages.train.run import parallel
 
     begun = time.monotonic()
     ranks = parallel.start(config.device, config.limit_s)
@@ -194,7 +194,7 @@ def _plan(config: CheckConfig, found: Findings, size: int) -> tuple[Inputs, Plan
 
 def _start(config: CheckConfig, settings: TrainSettings, inputs: Inputs) -> Start:
     start = Start.find(config.weights_from, config.weights)
-    start.check(settings, inputs)
+    start.check(settings.model, inputs.vocab_size, inputs.tokenizer)
     return start
 
 
@@ -253,7 +253,7 @@ def shape_of(inputs: Inputs, settings: TrainSettings) -> Shape:
 def flops_per_token(settings: TrainSettings, vocab_size: int, shape: Shape, steps: int) -> float:
     """Of the whole run, forward and backward, on average: hrm differentiates more calls after its warm-up."""
     points = np.unique(np.linspace(1, steps, min(steps, _POINTS)).astype(int)).tolist()
-    calls = [steps_differentiated(settings.model, step, steps) for step in points]
+    calls = [count_differentiated(settings.model, step, steps) for step in points]
     each = {
         one: cost.flops(settings.model, vocab_size, shape.starts, shape.prefixes, shape.labels, one)
         for one in set(calls)
@@ -323,7 +323,10 @@ def _rate(
         return config.mfu * peak * size / each, f"{config.mfu:.0%} of the peak of {size} x {device}"
     if config.gpu or not config.measure or ranks is None:
         return 0.0, "not known: say tokens_per_s=, or mfu= and gpu="
-    return _measured(config, inputs, length, ranks, size)
+    # Torch may be absent where nothing is measured.
+    from pairmill.stages.train.run.measure import measure_rate
+
+    return measure_rate(config.settings, inputs, ranks, steps=length.steps, size=size, measured=config.measure)
 
 
 def _device(config: CheckConfig, ranks: Ranks | None) -> tuple[str, int]:
@@ -368,61 +371,6 @@ def _room(config: CheckConfig, weights: int) -> str:
 
 def _bytes(count: float) -> str:
     return f"{count / 1e9:,.1f} GB" if count >= 1e9 else f"{count / 1e6:,.1f} MB"
-
-
-def _measured(config: CheckConfig, inputs: Inputs, length: Planned, ranks: Ranks, size: int) -> tuple[float, str]:
-    """Tokens per second of all devices, from some steps on those that are here."""
-    import torch
-
-    from pairmill.stages.train import hardware, parallel
-    from pairmill.stages.train.data.feed import Feed
-    from pairmill.stages.train.nets import attention, build, initialise
-    from pairmill.stages.train.optimizers import make
-    from pairmill.stages.train.step import Stepper
-
-    settings = config.settings
-    shares = ranks.size * settings.batch.accumulate
-    # A part of a batch that has room for the longest row, and for a row beside one with a response of one token.
-    least = inputs.longest + 2 if isinstance(inputs.plan, RowPlan) else 0
-    here = max(settings.batch.tokens * ranks.size // size, min(settings.batch.tokens, -(-least // shares) * shares))
-    settings = replace(settings, batch=replace(settings.batch, tokens=here))
-    hardware.settle(settings.training.threads, ranks)
-    precision = hardware.precision(settings.training.precision, ranks.device)
-    path = attention.choose(settings.training.attention_path, ranks.device, precision)
-    with torch.device("meta"):
-        net = build(settings.model, inputs.vocab_size, inputs.positions)
-    parallel.shard(net, ranks, precision)
-    initialise(net, settings.training.seed)
-    optimizer = make(settings.optimizer, parallel.parameters(net).items(), None)
-    if settings.training.compile:
-        net.compile()
-    stepper = Stepper(net, optimizer, settings, length.steps, ranks, path, inputs.sources, inputs.vocab_size)
-    feed = Feed(inputs, settings, ranks.rank, ranks.size, ranks.device)
-    seconds, tokens = [], []
-    try:
-        # The last step has the most differentiated calls. The first one allocates and compiles.
-        for number, batch in zip(range(config.measure + 1), feed.batches(), strict=False):
-            begun = time.perf_counter()
-            stepper.step(length.steps, batch)
-            if ranks.device.type == "cuda":
-                torch.cuda.synchronize(ranks.device)
-            if number:
-                seconds.append(time.perf_counter() - begun)
-                tokens.append(batch.tokens)
-    except torch.OutOfMemoryError as error:
-        hint = f"batch.accumulate={settings.batch.accumulate * 2} takes half as much at a time"
-        raise UsageError(
-            "a step needs more memory than there is", where="batch.tokens", got=str(error).split(".")[0], hint=hint
-        ) from error
-    finally:
-        feed.close()
-    if not seconds:
-        raise InternalError("no step was measured", where="check")
-    rate = sum(tokens) / len(tokens) / median(seconds) * size / ranks.size
-    many = f", times {size / ranks.size:g}" if size != ranks.size else ""
-    memory = hardware.memory_gb(ranks.device)
-    steps = f"{len(seconds)} steps of {median(seconds):.3g} s, {memory:.2g} GB, attention by {path}"
-    return rate, f"measured on {hardware.devices(ranks)}{many}: {steps}"
 
 
 def table(lines: Sequence[Line]) -> str:

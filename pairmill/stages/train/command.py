@@ -10,13 +10,16 @@ from pairmill.engine.options import option
 from pairmill.errors import StageFailure
 from pairmill.interface import cli, stagecli
 from pairmill.interface.cli import Command, Outcome
-from pairmill.stages.train import launch, needs
+from pairmill.nets import needs
+from pairmill.nets.settings import NetName, SizeName
+from pairmill.stages.train import launch
 from pairmill.stages.train.check import CheckConfig, check
 from pairmill.stages.train.config import TrainConfig
-from pairmill.stages.train.core import Train
+from pairmill.stages.train.core import Train, follow
 from pairmill.stages.train.export.command import ExportConfig, export
-from pairmill.stages.train.generate.command import GenerateConfig, generate
-from pairmill.stages.train.settings import NetName, ProfileName, SizeName, default_file
+from pairmill.stages.train.generate import GenerateConfig, generate
+from pairmill.training.profiles import ProfileName
+from pairmill.training.settings import default_file
 
 
 @dataclass(kw_only=True)
@@ -61,6 +64,9 @@ def main(arguments: Sequence[str]) -> int:
     atexit.register(gc.unfreeze)
     if launch.rank() and arguments[:1] and arguments[0] not in COMMANDS:
         return cli.program(
-            "train", TrainConfig, arguments, lambda: launch.follow(cli.build(TrainConfig, cli.split(arguments)))
+            "train",
+            TrainConfig,
+            arguments,
+            lambda: follow(cli.build(TrainConfig, cli.split(arguments))),
         )
     return cli.main("train", TrainConfig, run, arguments, COMMANDS)

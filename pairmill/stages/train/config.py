@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 from pairmill.engine.options import RunConfig, option
 from pairmill.errors import UsageError
-from pairmill.stages.train import arrays
-from pairmill.stages.train.settings import DEFAULT, TrainSettings
+from pairmill.loader.plan_arrays import PLACE
+from pairmill.stages.train.start import Take
+from pairmill.training.settings import TrainSettings
 
-Take = Literal["ema", "current", "all"]
 Device = Literal["auto", "cpu", "cuda"]
 
 
@@ -37,12 +37,12 @@ class TrainConfig(RunConfig):
         "", help="a folder to evaluate on: the held-out sample, or windows; empty = none", changes_bytes=False
     )
     samples_path: str = option(
-        arrays.PLACE,
+        PLACE,
         help="local folder in which the arrays of a plan are made; a last part {fingerprint} means the sample's",
         changes_bytes=False,
     )
     train_config: str = option(
-        DEFAULT,
+        TrainSettings.FILE,
         help="net, optimizer, schedule and length, as a YAML file; pairmill train settings prints it",
         changes_bytes=False,
     )

@@ -20,20 +20,21 @@ from pairmill.engine.stage import HandKeyed, Rounds, Shard, ShardRecord, ShardRe
 from pairmill.engine.writer import Writer
 from pairmill.errors import UsageError
 from pairmill.formats import window_files
-from pairmill.loader import RowPlan
-from pairmill.log import event
-from pairmill.stages.train import arrays, launch
+from pairmill.loader import RowPlan, plan_arrays
+from pairmill.log import event, logger
+from pairmill.stages.train import launch
 from pairmill.stages.train.config import TrainConfig
-from pairmill.stages.train.data import Inputs, open_inputs, refuse_training_rows, scheduled_steps
-from pairmill.stages.train.generate import samples
+from pairmill.stages.train.data.inputs import Inputs, open_inputs, refuse_training_rows
+from pairmill.stages.train.data.steps import scheduled_steps
 from pairmill.stages.train.report.summary import metrics_of
-from pairmill.stages.train.settings import TrainSettings
+from pairmill.stages.train.run.job import Job
+from pairmill.stages.train.samples import check_prompts
 from pairmill.stages.train.start import Start
 from pairmill.stages.train.watch.records import LIVE
+from pairmill.training.settings import TrainSettings
 
 if TYPE_CHECKING:
     from pairmill.report.model import Report
-    from pairmill.stages.train.loop import Job
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,6 @@ class Context:
 
     def job(self, key: str) -> Job:
         """The run, in the folder of its shard."""
-        from pairmill.stages.train.loop import Job
-
         config = self.config
         return Job(
             key=key,
@@ -69,7 +68,7 @@ class TrainNet(HandKeyed[Context]):
     """The whole run."""
 
     def run(self, context: Context, out: Writer) -> ShardResult:
-        from pairmill.stages.train.loop import fit
+        from pairmill.stages.train.run.loop import fit  # torch, which a plan and a reused run do without
 
         if context.inputs.tokenizer is None:
             event(
@@ -122,7 +121,7 @@ class Train(Stage[TrainConfig, TrainPlan]):
         return TrainPlan(
             inputs=refs,
             build_context=lambda: Context(config, settings, inputs, start, self._group or launch.Group(config)),
-            says={"settings": settings.said(), **settings.processes(launch.count(config))},
+            says={"settings": settings.to_manifest(), **settings.processes(launch.count(config))},
             key=_key(settings, inputs, start, launch.count(config)),
             name=settings.model.net,
         )
@@ -154,6 +153,25 @@ def job_of(config: TrainConfig) -> Job:
     return context.job(_key(config.settings, inputs, start, launch.count(config)))
 
 
+def follow(config: TrainConfig) -> None:
+    """Be another rank than 0."""
+    from pairmill.stages.train.run.loop import fit  # torch, which the command line and its help do without
+
+    launch.die_with_parent()
+    # What rank 0 says is enough.
+    logger().setLevel(logging.WARNING)
+    ranks = launch.join(config)
+    # Opened now: rank 0 needs as long for the same.
+    job = job_of(config)
+    try:
+        if ranks.share(launch.WORD) == "begin":
+            fit(job, ranks, None)
+    except SystemExit:  # stopped by a signal: all ranks are
+        ranks.close()
+        raise
+    ranks.close()
+
+
 def _opened(config: TrainConfig) -> tuple[Inputs, Start | None]:
     settings = config.settings
     if config.weights_from and config.resume_from:
@@ -165,19 +183,19 @@ def _opened(config: TrainConfig) -> tuple[Inputs, Start | None]:
             hint="resume_from= goes on with the same run; weights_from= begins another one",
         )
     settings.check_ranks(launch.count(config))
-    config = arrays.on_this_machine(config)
+    config = plan_arrays.on_this_machine(config)
     inputs = open_inputs(config, settings)
     info = _tokenizer_info(inputs, settings, config.windows)
-    samples.refuse(settings.evaluation, inputs.tokenizer, info)
+    check_prompts(settings.evaluation, inputs.tokenizer, info)
     start = Start.find(config.weights_from, config.weights) if config.weights_from else None
     if start is not None:
-        start.check(settings, inputs)
+        start.check(settings.model, inputs.vocab_size, inputs.tokenizer)
     return inputs, start
 
 
 def _key(settings: TrainSettings, inputs: Inputs, start: Start | None, ranks: int) -> str:
     first = [start.digest, start.take] if start is not None else []
-    said = settings.said() | settings.processes(ranks)
+    said = settings.to_manifest() | settings.processes(ranks)
     return content_key(Train.name, Train.version, inputs.digest, first, said)
 
 

@@ -7,7 +7,6 @@ says that there is a run, or that there is nothing to do.
 from __future__ import annotations
 
 import dataclasses
-import logging
 import os
 import socket
 import subprocess
@@ -15,16 +14,15 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
-from pairmill import log
 from pairmill.engine.options import list_item
-from pairmill.stages.train import needs
+from pairmill.nets import needs
 from pairmill.stages.train.config import TrainConfig
 
 if TYPE_CHECKING:
-    from pairmill.stages.train.parallel import Ranks
+    from pairmill.stages.train.run.parallel import Ranks
 
 _CHILD: Final = "PAIRMILL_TRAIN_FOLLOWS"
-_WORD: Final = "what rank 0 does"
+WORD: Final = "what rank 0 does"
 
 
 def rank() -> int:
@@ -53,7 +51,7 @@ class Group:
         self._ranks: Ranks | None = None
         self._children: list[subprocess.Popen[bytes]] = []
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            self._ranks = _join(config)
+            self._ranks = join(config)
 
     def begin(self) -> Ranks:
         """There is a run: all processes join it."""
@@ -61,9 +59,9 @@ class Group:
             size = count(self._config)
             if size > 1:
                 self._spawn(size)
-            self._ranks = _join(self._config)
+            self._ranks = join(self._config)
         if self._ranks.size > 1:
-            self._ranks.share(_WORD, "begin")
+            self._ranks.share(WORD, "begin")
         self._begun = True
         return self._ranks
 
@@ -71,7 +69,7 @@ class Group:
         """Let the others go; after a failure in a run without waiting for them."""
         if self._ranks is not None and not (failed and self._begun):
             if not self._begun and self._ranks.size > 1:
-                self._ranks.share(_WORD, "nothing")
+                self._ranks.share(WORD, "nothing")
             self._ranks.close()
         for child in self._children:
             assert child.stdin is not None
@@ -90,29 +88,8 @@ class Group:
             self._children.append(subprocess.Popen(command, env=environment, stdin=subprocess.PIPE))
 
 
-def follow(config: TrainConfig) -> None:
-    """Be another rank than 0."""
-    if os.environ.get(_CHILD):
-        threading.Thread(target=_die_with_parent, daemon=True).start()
-    from pairmill.stages.train.core import job_of
-    from pairmill.stages.train.loop import fit
-
-    # What rank 0 says is enough.
-    log.logger().setLevel(logging.WARNING)
-    ranks = _join(config)
-    # Opened now: rank 0 needs as long for the same.
-    job = job_of(config)
-    try:
-        if ranks.share(_WORD) == "begin":
-            fit(job, ranks, None)
-    except SystemExit:  # stopped by a signal: all ranks are
-        ranks.close()
-        raise
-    ranks.close()
-
-
-def _join(config: TrainConfig) -> Ranks:
-    from pairmill.stages.train import parallel
+def join(config: TrainConfig) -> Ranks:
+    from pairmill.stages.train.run import parallel
 
     return parallel.start(config.device)
 
@@ -139,7 +116,13 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """End this process with the one that started it, if that is ours."""
+    if os.environ.get(_CHILD):
+        threading.Thread(target=_wait_for_end, daemon=True).start()
+
+
+def _wait_for_end() -> None:
     # Not sys.stdin: Python aborts at its end if a thread has its lock.
     os.read(0, 1)
     os._exit(1)

@@ -16,6 +16,9 @@ from pairmill.engine.keys import identify
 from pairmill.engine.manifest import canonical
 from pairmill.engine.runner import Result
 from pairmill.errors import InputError, StageFailure, UsageError
+from pairmill.nets import attention
+from pairmill.nets.batch import Packed
+from pairmill.nets.run import Run
 from pairmill.stages.evaluate.config import EvaluateConfig
 from pairmill.stages.evaluate.core import Evaluate
 from pairmill.stages.evaluate.held_out import KIND, ROWS, HeldOutLoss, summary
@@ -24,13 +27,10 @@ from pairmill.stages.evaluate.models.model import Asked
 from pairmill.stages.evaluate.models.opened import open_model
 from pairmill.stages.evaluate.models.trained import TrainedModel
 from pairmill.stages.evaluate.settings import EvaluateSettings, Generation, HeldOutSettings, Net
-from pairmill.stages.train.batch import Packed
 from pairmill.stages.train.config import TrainConfig
 from pairmill.stages.train.core import Train
 from pairmill.stages.train.export.command import ExportConfig, export
-from pairmill.stages.train.generate.command import GenerateConfig, generate
-from pairmill.stages.train.nets import attention
-from pairmill.stages.train.trained import Run
+from pairmill.stages.train.generate import GenerateConfig, generate
 from tests.support import samples
 from tests.support.trained_runs import POSITIONS, ROWS_INFO, finished, tiny, tokenizer, with_manifest
 
@@ -134,7 +134,7 @@ def test_held_out_loss_is_that_of_each_row_on_its_own(folder: Path, held: Path, 
     rows = np.load(place / ROWS)
     assert rows.dtype == KIND
     run = Run.open(str(folder))
-    net = run.net("current" if run.which("auto")[0] == "current" else "ema")
+    net = run.net("current" if run.choose_weights("auto")[0] == "current" else "ema")
     tokens, (starts, lengths, answers, sizes) = samples.arrays(held)
     known = json.loads(tokenizer())["model"]["vocab"]
     special = {token["id"] for token in json.loads(tokenizer())["added_tokens"]}

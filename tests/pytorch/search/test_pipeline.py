@@ -14,7 +14,7 @@ from tests.support.mixture_task import Inside, held_out_plan, in_project, option
 ROOT = Path(__file__).resolve().parents[3]
 IMPORTED = (
     *nursery.STAGES,
-    "pairmill.stages.train.loop",
+    "pairmill.stages.train.run.loop",
     "pairmill.stages.evaluate.held_out",
     "pairmill.stages.search.core",
 )

@@ -46,7 +46,7 @@ class Pool:
 
     def __init__(self, size: int) -> None:
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["pairmill.stages.train.loop", "tests.pytorch.train.tiny"])
+        context.set_forkserver_preload(["pairmill.stages.train.run.loop", "tests.pytorch.train.tiny"])
         self.pipes: list[Connection] = []
         self.processes: list[BaseProcess] = []
         self._context = context

@@ -12,8 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from pairmill.errors import UsageError
-from pairmill.stages.train.batch import Packed
-from pairmill.stages.train.nets import attention
+from pairmill.nets import attention
+from pairmill.nets.batch import Packed
 from tests.pytorch.train import standins
 
 

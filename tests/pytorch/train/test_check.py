@@ -16,13 +16,15 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from pairmill.errors import InputError, PairmillError, StorageError, UsageError
 from pairmill.interface import cli
-from pairmill.stages.train.batch import Packed
+from pairmill.nets import attention
+from pairmill.nets.batch import Packed
+from pairmill.nets.builder import build
+from pairmill.nets.initial import initialise
 from pairmill.stages.train.check import CheckConfig, Shape, check, flops_per_token, shape_of, table
 from pairmill.stages.train.command import COMMANDS
 from pairmill.stages.train.config import TrainConfig
-from pairmill.stages.train.data import open_inputs
-from pairmill.stages.train.nets import attention, build, initialise
-from pairmill.stages.train.settings import TrainSettings
+from pairmill.stages.train.data.inputs import open_inputs
+from pairmill.training.settings import TrainSettings
 from tests.support import samples
 
 ROOT = Path(__file__).resolve().parents[3]

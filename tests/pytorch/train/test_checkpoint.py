@@ -18,10 +18,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from pairmill.errors import InputError, StorageError
-from pairmill.stages.train import checkpoint, tensor_file
-from pairmill.stages.train.checkpoint import RECORD, Checkpoints
-from pairmill.stages.train.parallel import Ranks
-from pairmill.stages.train.tensor_file import Kind, Reader
+from pairmill.nets import tensor_file
+from pairmill.nets.tensor_file import Kind, Reader
+from pairmill.nets.trained import RECORD
+from pairmill.stages.train.run import checkpoint
+from pairmill.stages.train.run.checkpoint import Checkpoints
+from pairmill.stages.train.run.parallel import Ranks
 from pairmill.storage import local
 
 FILES = {"tokenizer.json": b'{"model": {}}'}
@@ -50,7 +52,7 @@ def loaded(checkpoints: Checkpoints, step: int) -> bool:
     if found is None or found.step != step:
         return False
     into = {name: torch.zeros_like(one) for name, one in tensors(step).items()}
-    checkpoints.load(found, into)
+    found.load(into)
     return same(into, tensors(step)) and found.says == {"place": [step, 0.1]} and found.read("tokenizer.json") != b""
 
 
@@ -218,11 +220,11 @@ def test_another_net_is_refused(tmp_path: Path) -> None:
     found = checkpoints.newest()
     assert found is not None
     with pytest.raises(InputError, match="does not fit the net; got no such tensor") as failed:
-        checkpoints.load(found, {"model.other": torch.zeros(2)})
+        found.load({"model.other": torch.zeros(2)})
     assert "00000001: model.other" in str(failed.value)
     for wrong in (torch.zeros(5, 4), torch.zeros(5, 3).double()):
         with pytest.raises(InputError, match="shape=\\(5, 3\\)"):
-            checkpoints.load(found, {"model.weight": wrong})
+            found.load({"model.weight": wrong})
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])

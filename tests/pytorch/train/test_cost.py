@@ -4,13 +4,13 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from pairmill.stages.train import cost
-from pairmill.stages.train.settings import ModelSettings
-from pairmill.stages.train.shape import KINDS, calls, recorded_calls, stacks
+from pairmill.nets import cost
+from pairmill.nets.settings import NETS, ModelSettings
+from pairmill.nets.shape import calls, recorded_calls, stacks
 from tests.pytorch.train.test_nets import VOCABULARY, batch, loss, run, small, started
 
 
-@pytest.mark.parametrize("net", KINDS)
+@pytest.mark.parametrize("net", NETS)
 def test_flops_of_matrices_are_those_that_torch_counts(net: str) -> None:
     # All calls are differentiated: where one is not, torch leaves out gradients of constants too.
     everything = {"H_bp_steps": 99, "L_bp_steps": 99, "L_bp_cycles": 99, "bp_cycles": 99}
@@ -30,7 +30,7 @@ def test_flops_of_matrices_are_those_that_torch_counts(net: str) -> None:
 
 @pytest.mark.parametrize("net", ["transformer", "hrm", "llama"])
 def test_what_blocks_keep_for_their_gradients_is_about_what_is_estimated(net: str) -> None:
-    model = ModelSettings.of(net, layers=2, width=64, heads=2)
+    model = ModelSettings.for_net(net, layers=2, width=64, heads=2)
     packed, kept = batch((60, 61, 64), (20, 20, 20), padding=0), {}
     made = started(model)
     weights = {parameter.data_ptr() for parameter in made.parameters()}

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from pairmill.stages.train.optimizers import make
-from pairmill.stages.train.schedules import ema_beta
-from pairmill.stages.train.settings import OptimizerSettings, TrainSettings, defaults
+from pairmill.training.optimizers.optimizer import make
+from pairmill.training.schedules import choose_ema_beta
+from pairmill.training.settings import OptimizerSettings, TrainSettings, defaults
 
 LR = 0.01
 
@@ -24,10 +24,10 @@ def run(name: str, steps: int, beta: float | None) -> tuple[torch.Tensor, torch.
 @pytest.mark.parametrize("name", ["adam_atan2", "adamw"])
 def test_the_mean_of_a_short_run_is_near_its_last_weights(name: str) -> None:
     for steps in (5, 50, 500):
-        weight, mean = run(name, steps, ema_beta(TrainSettings(), steps))
+        weight, mean = run(name, steps, choose_ema_beta(TrainSettings(), steps))
         assert float((mean - weight).abs().max()) < 1.0
         # The reference's default exports almost the initial weights.
-        _, theirs = run(name, steps, ema_beta(defaults("hrm_text"), steps))
+        _, theirs = run(name, steps, choose_ema_beta(defaults("hrm_text"), steps))
         assert float((theirs - weight).abs().max()) > 4.0
 
 

@@ -12,13 +12,17 @@ import torch
 from torch.nn import functional
 
 from pairmill.errors import InputError
-from pairmill.stages.train.batch import Packed
-from pairmill.stages.train.data import Inputs, open_inputs
-from pairmill.stages.train.data_settings import DataSettings
-from pairmill.stages.train.evaluate import held_out_loss
-from pairmill.stages.train.nets import Net, Sees, attention, build, initialise
-from pairmill.stages.train.settings import BatchSettings, EvaluationSettings, ModelSettings, TrainSettings
+from pairmill.nets import attention
+from pairmill.nets.batch import Packed, read_held_out
+from pairmill.nets.builder import build
+from pairmill.nets.initial import initialise
+from pairmill.nets.net import Net, Sees
+from pairmill.nets.settings import ModelSettings
+from pairmill.stages.train.data.inputs import Inputs, open_inputs
+from pairmill.stages.train.run.held_out import compute_held_out_loss
 from pairmill.stages.train.watch.records import HeldOut as Losses
+from pairmill.training.data_settings import DataSettings
+from pairmill.training.settings import BatchSettings, EvaluationSettings, TrainSettings
 from tests.pytorch.train.test_data import Asked
 from tests.support import samples
 from tests.support.mixed import Bench
@@ -56,7 +60,7 @@ ALONE: Any = One()
 
 def losses(net: Net, inputs: Inputs, wanted: TrainSettings, ranks: Any = ALONE) -> Losses:
     assert inputs.held_out is not None
-    return held_out_loss(net, sees, inputs.held_out, wanted, ranks)
+    return compute_held_out_loss(net, sees, inputs.held_out, wanted, ranks)
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +140,7 @@ def test_documents_of_a_window_see_each_other_with_the_profile_alone(tmp_path: P
     for profile in ("pairmill", "kempner"):
         inputs = open_inputs(Asked(windows=[str(tmp_path)]), replace(settings(64, data=data), profile=profile))
         assert inputs.held_out is not None
-        batches = list(inputs.held_out.batches(0, 64, 0, 1, torch.device("cpu")))
+        batches = list(read_held_out(inputs.held_out, 0, 64, torch.device("cpu")))
         rows[profile] = sum(batch.packed.rows for batch in batches)
     assert rows["kempner"] == 10
     assert rows["pairmill"] > 20

@@ -14,12 +14,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pairmill.engine.manifest import InputRef, Ledger, Manifest
 from pairmill.errors import InputError, StorageError, UsageError
+from pairmill.nets.generate import engine
+from pairmill.nets.generate.prompts import Prompts
+from pairmill.nets.run import Run
+from pairmill.nets.settings import Override
 from pairmill.stages.train.export.command import ExportConfig, export
-from pairmill.stages.train.generate import engine
-from pairmill.stages.train.generate.command import GenerateConfig, generate
-from pairmill.stages.train.generate.prompts import Prompts
-from pairmill.stages.train.settings import Override
-from pairmill.stages.train.trained import Run
+from pairmill.stages.train.generate import GenerateConfig, generate
 from tests.support import trained_runs
 from tests.support.trained_runs import finished, logits, tiny
 
@@ -68,7 +68,7 @@ def test_transformers_computes_the_same(tmp_path: Path, name: str) -> None:
     made = example(tmp_path / "out")
     inputs = made["encode"](tokenizer, f" {PROMPT}\n", tags)
     assert inputs["input_ids"].tolist() == [ids]
-    net, causal = run.net("ema"), model.attention == "causal"
+    net, causal = run.net("ema"), model.causal
     assert ("token_type_ids" in inputs) == (not causal)
     with torch.inference_mode():
         found = other(**inputs).logits[0]

@@ -11,15 +11,18 @@ from torch import Tensor
 from pairmill import _native
 from pairmill.encoder import Encoder
 from pairmill.errors import InputError, UsageError
-from pairmill.stages.train import parallel
-from pairmill.stages.train.checkpoint import Checkpoints, state_of
-from pairmill.stages.train.generate import engine
-from pairmill.stages.train.generate.command import GenerateConfig, generate
-from pairmill.stages.train.generate.prompts import Prompts
-from pairmill.stages.train.nets import Net, build, rope
-from pairmill.stages.train.optimizers import make
-from pairmill.stages.train.settings import ModelSettings, OptimizerSettings
-from pairmill.stages.train.trained import Run
+from pairmill.nets import rope
+from pairmill.nets.builder import build
+from pairmill.nets.generate import engine
+from pairmill.nets.generate.prompts import Prompts
+from pairmill.nets.net import Net
+from pairmill.nets.run import Run
+from pairmill.nets.settings import ModelSettings
+from pairmill.stages.train.generate import GenerateConfig, generate
+from pairmill.stages.train.run import parallel
+from pairmill.stages.train.run.checkpoint import Checkpoints, state_of
+from pairmill.training.optimizers.optimizer import make
+from pairmill.training.settings import OptimizerSettings
 from tests.support import trained_runs
 from tests.support.trained_runs import POSITIONS, ROWS_INFO, VOCAB_SIZE, finished, tiny, tokenizer, weights
 
@@ -40,15 +43,15 @@ def net_of(model: ModelSettings) -> Net:
 
 def read_again(net: Net, model: ModelSettings, prompt: Sequence[int], most: int) -> list[int]:
     """Greedy tokens by a whole forward pass for each: all of the prompt is a prefix, and the answer is causal."""
-    from pairmill.stages.train.batch import Packed
-    from pairmill.stages.train.nets import attention
+    from pairmill.nets import attention
+    from pairmill.nets.batch import Packed
 
     ids: list[int] = [*prompt]
     while len(ids) - len(prompt) < most and (len(ids) == len(prompt) or ids[-1] != STOP):
         count = len(ids)
         batch = Packed(torch.tensor(ids), torch.arange(count), torch.full((count,), -100), (0, count), (len(prompt),))
         with torch.inference_mode():
-            y = net(batch, attention.sees(batch, causal=model.attention == "causal"))
+            y = net(batch, attention.sees(batch, causal=model.causal))
             ids.append(int(net.logits(y[-1:]).argmax()))
     return ids[len(prompt) :]
 
@@ -57,10 +60,7 @@ def read_again(net: Net, model: ModelSettings, prompt: Sequence[int], most: int)
 def test_a_cache_gives_what_reading_everything_again_gives(name: str) -> None:
     model, net = NETS[name], net_of(NETS[name])
     limits = engine.Limits(STOP, 10, POSITIONS)
-    found = {
-        one.index: one.ids
-        for one in engine.generate(net, PROMPTS, limits, causal=model.attention == "causal", batch_size=2)
-    }
+    found = {one.index: one.ids for one in engine.generate(net, PROMPTS, limits, causal=model.causal, batch_size=2)}
     assert [found[index] for index in range(len(PROMPTS))] == [read_again(net, model, one, 10) for one in PROMPTS]
     assert len({tuple(ids) for ids in found.values()}) > 2
 
@@ -227,7 +227,7 @@ def test_a_root_with_one_finished_run_is_enough(tmp_path: Path) -> None:
 def test_which_weights_follows_from_held_out_losses_or_the_share_of_the_initial_ones(tmp_path: Path) -> None:
     def which(**said: object) -> str:
         name = f"run{len([*tmp_path.iterdir()])}"
-        return Run.open(str(finished(tmp_path / name, NETS["transformer"], **said))).which("auto")[0]
+        return Run.open(str(finished(tmp_path / name, NETS["transformer"], **said))).choose_weights("auto")[0]
 
     assert which(ema=0.9, steps=100) == "ema"
     assert which(ema=0.9999, steps=100) == "current"
@@ -249,7 +249,7 @@ def test_a_checkpoint_is_as_good_as_a_finished_run(tmp_path: Path) -> None:
     checkpoints = Checkpoints(str(folder / "checkpoints"), parallel.start("cpu"), asynchronous=False)
     tensors, numbers = state_of(net, optimizer)
     for step in (6, 7):
-        said = {"trained": opened.trained.said(), "optimizer": numbers}
+        said = {"trained": opened.trained.to_json(), "optimizer": numbers}
         checkpoints.save(step, tensors, said, {"tokenizer.json": opened.read("tokenizer.json")})
     newest = folder / "checkpoints/00000007"
     for given in (newest, newest.parent, folder):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pairmill.engine.runner import Result
-from pairmill.stages.train.step import Stepped, Stepper
+from pairmill.stages.train.run.step import Stepper, StepResult
 from tests.pytorch.train import tiny
 from tests.support.crash_points import crashes
 
@@ -46,7 +46,7 @@ def dying(at: int, during: bool) -> None:
     """Let this process be killed before a step, or between its gradients and its update."""
     step, told = Stepper.step, Stepper._scalar
 
-    def die(self: Stepper, number: int, batch: Any) -> Stepped:
+    def die(self: Stepper, number: int, batch: Any) -> StepResult:
         if number == at:
             if not during:
                 os.kill(os.getpid(), signal.SIGKILL)

@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from pairmill.errors import InputError
-from pairmill.stages.train import loop
-from pairmill.stages.train.loop import STOPPED, Diverged, signals
-from pairmill.stages.train.step import Stepped, Stepper
+from pairmill.stages.train.run import loop
+from pairmill.stages.train.run.job import STOPPED, Diverged
+from pairmill.stages.train.run.signals import signals
+from pairmill.stages.train.run.step import Stepper, StepResult
 from tests.pytorch.train import tiny
 
 
@@ -60,7 +61,7 @@ def test_a_signal_saves_and_the_same_command_goes_on(
     with monkeypatch.context() as patch:
         step = Stepper.step
 
-        def interrupted(self: Stepper, count: int, batch: Any) -> Stepped:
+        def interrupted(self: Stepper, count: int, batch: Any) -> StepResult:
             if count == at:
                 os.kill(os.getpid(), number)
             return step(self, count, batch)
@@ -99,7 +100,7 @@ def spoil(patch: pytest.MonkeyPatch, steps: range | set[int], what: float = floa
     """Make loss and gradient of these steps not finite, the first time that they come."""
     now, done, step, scalar = [0], set[int](), Stepper.step, Stepper._scalar
 
-    def counted(self: Stepper, number: int, batch: Any) -> Stepped:
+    def counted(self: Stepper, number: int, batch: Any) -> StepResult:
         now[0] = number
         return step(self, number, batch)
 
@@ -174,7 +175,7 @@ def _at(patch: pytest.MonkeyPatch, stop: int) -> Any:
         found: list[str] = []
         step = Stepper.step
 
-        def noted(self: Stepper, number: int, batch: Any) -> Stepped:
+        def noted(self: Stepper, number: int, batch: Any) -> StepResult:
             if number == stop:
                 found.append("SIGTERM")
             return step(self, number, batch)

@@ -8,19 +8,21 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pairmill.stages.train.batch import Packed
-from pairmill.stages.train.nets import Net, build, initialise, rope
-from pairmill.stages.train.nets.attention import sees
-from pairmill.stages.train.nets.initial import draw
-from pairmill.stages.train.settings import ModelSettings, Override
-from pairmill.stages.train.shape import KINDS, calls, reaches_embedding, stacks
+from pairmill.nets import rope
+from pairmill.nets.attention import sees
+from pairmill.nets.batch import Packed
+from pairmill.nets.builder import build
+from pairmill.nets.initial import draw, initialise
+from pairmill.nets.net import Net
+from pairmill.nets.settings import NETS, ModelSettings, Override
+from pairmill.nets.shape import calls, reaches_embedding, stacks
 
 VOCABULARY = 32
 SMALL: dict[str, Any] = {"layers": 2, "width": 16, "heads": 2, "feed_width": 16}
 
 
 def small(net: str, **values: Any) -> ModelSettings:
-    return ModelSettings.of(net, **{**SMALL, **values})  # type: ignore[arg-type]
+    return ModelSettings.for_net(net, **{**SMALL, **values})  # type: ignore[arg-type]
 
 
 def started(model: ModelSettings, seed: int = 1) -> Net:
@@ -41,7 +43,7 @@ def batch(lengths: tuple[int, ...] = (7, 1, 9), prefixes: tuple[int, ...] = (4, 
 
 
 def run(net: Net, packed: Packed, model: ModelSettings, steps: int | None = None) -> Tensor:
-    return net(packed, sees(packed, causal=model.attention == "causal"), steps)
+    return net(packed, sees(packed, causal=model.causal), steps)
 
 
 def loss(net: Net, packed: Packed, model: ModelSettings, steps: int | None = None) -> Tensor:
@@ -64,7 +66,7 @@ def test_a_weight_follows_from_the_seed_and_its_name_alone() -> None:
 
 def test_building_draws_no_random_number() -> None:
     before = torch.get_rng_state()
-    for net in KINDS:
+    for net in NETS:
         started(small(net))
     assert torch.equal(torch.get_rng_state(), before)
 
@@ -113,7 +115,7 @@ def test_weights_may_be_of_another_type_and_the_first_state_is_always_bfloat16()
 
 
 def test_llama_begins_with_a_plain_normal_and_ones() -> None:
-    net = build(ModelSettings.of("llama", layers=2, width=64, heads=2, qk_norm=True), 4096, 64)
+    net = build(ModelSettings.for_net("llama", layers=2, width=64, heads=2, qk_norm=True), 4096, 64)
     initialise(net, seed=1)
     drawn = net.state_dict()
     assert float(drawn["token_embedding.embedding.weight"].std()) == pytest.approx(0.02, rel=0.01)
@@ -125,7 +127,7 @@ def test_llama_begins_with_a_plain_normal_and_ones() -> None:
 # Which gradients there are
 
 
-@pytest.mark.parametrize("net", KINDS)
+@pytest.mark.parametrize("net", NETS)
 def test_by_default_the_embedding_learns_at_every_step(net: str) -> None:
     model = small(net)
     made = started(model)
@@ -156,7 +158,7 @@ def test_whether_the_embedding_has_a_gradient_is_known_before(net: str, values: 
     assert len(set(found.values())) == 1  # the loss does not depend on what is differentiated
 
 
-@pytest.mark.parametrize("net", KINDS)
+@pytest.mark.parametrize("net", NETS)
 def test_attention_is_called_for_each_block_and_call_in_the_same_order(net: str) -> None:
     model, packed = small(net), batch()
     made, attend, shapes = started(model), sees(packed), []
@@ -174,7 +176,7 @@ def test_attention_is_called_for_each_block_and_call_in_the_same_order(net: str)
 # Who learns from what
 
 
-@pytest.mark.parametrize("net", KINDS)
+@pytest.mark.parametrize("net", NETS)
 @pytest.mark.parametrize("attention", ["prefixlm", "causal"])
 def test_a_slot_depends_on_what_it_sees_and_on_nothing_else(net: str, attention: str) -> None:
     model, packed = small(net, attention=attention), batch()
@@ -224,7 +226,7 @@ def test_a_batch_of_the_loader_is_packed_as_it_is() -> None:
         "prefix_lens": torch.tensor([1, 2, 0, 0, 0, 0], dtype=torch.int32),
         "cu_seqlens": torch.tensor([0, 2, 4, 0, 0, 0], dtype=torch.int32),
     }
-    packed = Packed.of_rows(tensors, {"numseqs": 2})
+    packed = Packed.from_rows(tensors, {"numseqs": 2})
     assert (packed.starts, packed.prefixes, packed.rows, packed.tokens, packed.slots) == ((0, 2, 4), (1, 2), 2, 4, 6)
     assert packed.labelled().tolist() == [1, 3]
     assert {packed.inputs.dtype, packed.labels.dtype, packed.positions.dtype} == {torch.int64}
@@ -233,11 +235,11 @@ def test_a_batch_of_the_loader_is_packed_as_it_is() -> None:
 
 def test_a_document_of_a_window_is_a_row_and_positions_run_over_the_window() -> None:
     ids = torch.arange(8).view(2, 4)
-    packed = Packed.of_windows(ids, ids + 1, torch.tensor([[0, 0, 1, 1], [1, 1, 1, 2]]))
+    packed = Packed.from_windows(ids, ids + 1, torch.tensor([[0, 0, 1, 1], [1, 1, 1, 2]]))
     assert packed.starts == (0, 2, 4, 7, 8)
     assert packed.prefixes == (0, 0, 0, 0)
     assert packed.positions.tolist() == [0, 1, 2, 3, 0, 1, 2, 3]
-    assert Packed.of_windows(ids, ids + 1).starts == (0, 4, 8)
+    assert Packed.from_windows(ids, ids + 1).starts == (0, 4, 8)
 
 
 # Precision
@@ -252,7 +254,7 @@ def test_angles_are_float32_where_the_net_is_not() -> None:
     assert torch.equal(rope.rotate(x, cos, sin), right)
 
 
-@pytest.mark.parametrize("net", KINDS)
+@pytest.mark.parametrize("net", NETS)
 def test_a_net_in_bfloat16_gives_float32_logits_near_those_of_float32(net: str) -> None:
     model, packed = small(net), batch()
     full, half = started(model), build(model, VOCABULARY, 64)

@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
-from pairmill.stages.train import optimizers
-from pairmill.stages.train.optimizers import clip, make
-from pairmill.stages.train.settings import OptimizerSettings
+from pairmill.training.optimizers import OPTIMIZERS
+from pairmill.training.optimizers import optimizer as optimizers
+from pairmill.training.optimizers.optimizer import clip, make
+from pairmill.training.settings import OptimizerSettings
 
-NAMES = ("adam_atan2", "adamw", "lion", "muon", "schedule_free_adamw")
+NAMES = tuple(OPTIMIZERS)
 SHAPES = {"w": (6, 4), "b": (5,), "long": (48, 4)}
 
 

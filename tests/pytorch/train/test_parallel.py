@@ -8,8 +8,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from pairmill.errors import UsageError
-from pairmill.stages.train import parallel
-from pairmill.stages.train.parallel import Ranks
+from pairmill.stages.train.run import parallel
+from pairmill.stages.train.run.parallel import Ranks
 
 
 class Net(nn.Module):

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from pairmill.stages.train.loop import STOPPED
+from pairmill.stages.train.run.job import STOPPED
 from tests.pytorch.conftest import ROOT
 from tests.pytorch.train import tiny
 

@@ -17,11 +17,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pairmill.stages.train import checkpoint, launch, parallel
-from pairmill.stages.train.checkpoint import Checkpoints
-from pairmill.stages.train.loop import STOPPED
-from pairmill.stages.train.parallel import Ranks
-from pairmill.stages.train.step import Stepper
+from pairmill.stages.train import launch
+from pairmill.stages.train.core import follow
+from pairmill.stages.train.run import checkpoint, parallel
+from pairmill.stages.train.run.checkpoint import Checkpoints
+from pairmill.stages.train.run.job import STOPPED
+from pairmill.stages.train.run.parallel import Ranks
+from pairmill.stages.train.run.step import Stepper
 from tests.pytorch.train import tiny
 from tests.pytorch.train.ranks_pool import Pool
 
@@ -255,7 +257,7 @@ def staged(root: str, sampled: str, seen: str, at: int, how: int) -> Any:
         Stepper.step = told  # type: ignore[method-assign]
         try:
             if rank:
-                launch.follow(config)
+                follow(config)
                 return None
             group = launch.Group(config)
             failed = True

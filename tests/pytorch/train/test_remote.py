@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from pairmill import storage
-from pairmill.stages.train.trained import WEIGHTS, Run
+from pairmill.nets.run import Run
+from pairmill.nets.trained import WEIGHTS
 from tests.pytorch.train import tiny
 from tests.pytorch.train.test_kill import dying, killed
 from tests.support.objectstores.fixtures import gcs_server, gs, s3, s3_server, use

@@ -15,9 +15,10 @@ from safetensors.torch import load_file
 from pairmill.engine.runner import Result
 from pairmill.errors import InputError, PairmillError, StorageError, UsageError
 from pairmill.interface import stagecli
+from pairmill.nets.run import Run
+from pairmill.nets.trained import EMA, WEIGHTS
 from pairmill.stages.train.core import Train
-from pairmill.stages.train.step import Stepper
-from pairmill.stages.train.trained import EMA, WEIGHTS, Run
+from pairmill.stages.train.run.step import Stepper
 from pairmill.storage.local import LocalStore
 from tests.pytorch.train import tiny
 
@@ -84,7 +85,7 @@ def test_the_name_of_a_run_has_the_number_of_processes_where_losses_follow_from_
     for processes in (1, 2):
         config = replace(tiny.config(tmp_path, sampled, *settings, "training.epochs=2"), processes=processes)
         plan = Train().plan(config)
-        assert (plan.says == {"settings": config.settings.said()}) is one
+        assert (plan.says == {"settings": config.settings.to_manifest()}) is one
         plans.append((plan.key, str(plan.says)))
     assert (plans[0] == plans[1]) is one
     assert (plans[0][0] == plans[1][0]) is one
@@ -110,11 +111,11 @@ def test_whether_a_run_has_an_average_follows_from_its_settings_and_not_from_its
     for one in (run, checkpoint):
         assert one.averages is config.settings.averages is (share is not None)
         if share is None:
-            assert one.which("auto")[0] == "current"
+            assert one.choose_weights("auto")[0] == "current"
             with pytest.raises(UsageError, match="no average of weights"):
-                one.which("ema")
+                one.choose_weights("ema")
         else:
-            assert one.which("ema")[0] == "ema"
+            assert one.choose_weights("ema")[0] == "ema"
             assert one.trained.initial_share == share
             assert one.tensors("ema").keys() == one.tensors("current").keys()
 

@@ -7,13 +7,16 @@ import pytest
 import torch
 from torch.nn import functional
 
-from pairmill.stages.train.batch import Packed
-from pairmill.stages.train.data.feed import GlobalBatch, Microbatch
-from pairmill.stages.train.nets import Net, attention, build, initialise
-from pairmill.stages.train.optimizers import Optimizer, make
-from pairmill.stages.train.parallel import Ranks
-from pairmill.stages.train.settings import ModelSettings, TrainSettings
-from pairmill.stages.train.step import Stepper
+from pairmill.nets import attention
+from pairmill.nets.batch import GlobalBatch, Microbatch, Packed
+from pairmill.nets.builder import build
+from pairmill.nets.initial import initialise
+from pairmill.nets.net import Net
+from pairmill.nets.settings import ModelSettings
+from pairmill.stages.train.run.parallel import Ranks
+from pairmill.stages.train.run.step import Stepper
+from pairmill.training.optimizers.optimizer import Optimizer, make
+from pairmill.training.settings import TrainSettings
 
 V = 256
 
@@ -40,7 +43,7 @@ def rows(*lengths: tuple[int, int], seed: int = 0, padding: int = 3) -> Microbat
 
 def batch(*micro: Microbatch, lr_scale: float = 1.0) -> GlobalBatch:
     tokens = sum(one.packed.tokens for one in micro)
-    return GlobalBatch(micro, 0, "0", 0, lr_scale, sum(one.packed.rows for one in micro), tokens, tokens, 0.0)
+    return GlobalBatch(micro, 0, "0", 0, lr_scale, sum(one.packed.rows for one in micro), tokens, tokens)
 
 
 def settings(*more: str) -> TrainSettings:
@@ -53,7 +56,11 @@ def made(wanted: TrainSettings, net: Net | None = None) -> tuple[Net, Optimizer,
         net = build(wanted.model, V, 32)
         initialise(net, 0)
     optimizer = make(wanted.optimizer, net.named_parameters())
-    return net, optimizer, Stepper(net, optimizer, wanted, 10, Ranks(), "rows", ("web", "code"), V)
+    return (
+        net,
+        optimizer,
+        Stepper(net, optimizer, wanted, total=10, ranks=Ranks(), path="rows", sources=("web", "code"), vocab_size=V),
+    )
 
 
 def entropies(net: Net, micro: Microbatch) -> torch.Tensor:
@@ -222,7 +229,7 @@ def test_what_is_not_finite_changes_nothing() -> None:
 
 
 def test_absent_gradients_are_named() -> None:
-    model = ModelSettings.of("hrm", layers=2, width=16, heads=2, bp_min=2, bp_max=2)
+    model = ModelSettings.for_net("hrm", layers=2, width=16, heads=2, bp_min=2, bp_max=2)
     wanted = replace(settings(), model=model)
     _, _, stepper = made(wanted)
     told = stepper.step(1, batch(rows(*ALL)))

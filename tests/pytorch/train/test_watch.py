@@ -16,8 +16,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from pairmill import log
 from pairmill.engine.writer import Writer
 from pairmill.stages.train.watch import wandb
-from pairmill.stages.train.watch.records import METRICS, HeldOut, OfSource, Record, Sample, numbers_of, read
-from pairmill.stages.train.watch.tensorboard import FILE, tag_of
+from pairmill.stages.train.watch.records import METRICS, HeldOut, OfSource, Record, Sample, numbers_of, read, tag_of
+from pairmill.stages.train.watch.tensorboard import FILE
 from pairmill.stages.train.watch.watcher import About, Watcher
 
 STEPS = 20
@@ -32,7 +32,7 @@ def watcher(folder: Path, project: str = "") -> Watcher:
 def steps(seen: Watcher, first: int, last: int, off: float = 0.0) -> None:
     for step in range(first, last + 1):
         sources = {"web/a": OfSource(10.0 * step, 10, 20)}
-        numbers = {"accuracy": 0.5, "exact_accuracy": 0.0, "lr": 0.1, "grad_norm": 1.0, "flops": 1e6}
+        numbers = {"accuracy": 0.5, "exact_accuracy": 0.0, "lr": 0.1, "grad_norm": 1.0, "flops": 1e6, "seconds": 0.5}
         loss = 1 / step + off
         seen.record(Record(step=step, loss=loss, tokens=20, labels=10, slots=40, sources=sources, **numbers))
         if step % 5 == 0:

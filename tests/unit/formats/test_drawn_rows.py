@@ -16,6 +16,7 @@ from pairmill.engine import runner
 from pairmill.engine.manifest import File, InputRef, Ledger, Manifest
 from pairmill.errors import InputError
 from pairmill.formats.drawn_rows import DrawnRows, refuse_training_rows
+from pairmill.nets.trained import Trained
 from pairmill.stages.compare.config import CompareConfig
 from pairmill.stages.compare.core import Compare
 from pairmill.stages.evaluate.models.trained import TrainedModel
@@ -23,7 +24,6 @@ from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.run import run as sample
 from pairmill.stages.train.config import TrainConfig
 from pairmill.stages.train.core import Train
-from pairmill.stages.train.trained import Trained
 from tests.support import mixture_task, samples
 from tests.support.mixed import Bench
 

@@ -15,13 +15,14 @@ from pairmill.errors import UsageError
 from pairmill.formats import drawn_rows
 from pairmill.formats.drawn_rows import DrawnRows
 from pairmill.log import event
+from pairmill.nets import needs
+from pairmill.nets.run import Run
+from pairmill.nets.trained import EMA, WEIGHTS
 from pairmill.stages.evaluate.models.model import Asked, Likelihood, Model, Text
 from pairmill.stages.evaluate.settings import Generation, Net
-from pairmill.stages.train import needs
-from pairmill.stages.train.trained import EMA, WEIGHTS, Run
 
 if TYPE_CHECKING:
-    from pairmill.stages.train.generate.prompts import Prompts
+    from pairmill.nets.generate.prompts import Prompts
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class TrainedModel(Model):
             InputError: the run has no tokenizer, and no option names its own.
             UsageError: the run has not the weights that are asked for.
         """
-        weights, reason = run.which(net.weights)
+        weights, reason = run.choose_weights(net.weights)
         event(f"evaluate: {weights} weights ({reason})", weights=weights)
         digest = content_key(
             "evaluate run", _digest_of(run, weights), net.precision, net.special_tokens, net.unknown_tags
@@ -82,8 +83,7 @@ class TrainedModel(Model):
 
     def answers(self, asked: Sequence[Asked], generation: Generation) -> list[list[Text]]:
         needs.require("evaluate", "torch", "safetensors")
-        from pairmill.stages.train.export.convert import is_causal
-        from pairmill.stages.train.generate import engine
+        from pairmill.nets.generate import engine
 
         run, prompts, net = loaded(self)
         ids = [_ids(prompts, one, self.net) for one in asked for _ in range(generation.samples)]
@@ -93,7 +93,7 @@ class TrainedModel(Model):
             net,
             ids,
             limits,
-            causal=is_causal(run.trained.net),
+            causal=run.trained.net.causal,
             batch_size=self.net.batch,
             temperature=generation.temperature,
             seed=generation.seed,
@@ -104,10 +104,8 @@ class TrainedModel(Model):
 
     def likelihoods(self, asked: Sequence[Asked], endings: Sequence[str]) -> list[Likelihood]:
         needs.require("evaluate", "torch", "safetensors")
-        from pairmill.stages.train.export.convert import is_causal
-
         run, prompts, net = loaded(self)
-        causal = is_causal(run.trained.net)
+        causal = run.trained.net.causal
         found = []
         for one, ending in zip(asked, endings, strict=True):
             ids, rest = _ids(prompts, one, self.net), prompts.answer_ids(ending)
@@ -121,8 +119,8 @@ class TrainedModel(Model):
 def _likelihood(net: Any, ids: Sequence[int], rest: Sequence[int], *, causal: bool) -> Likelihood:
     import torch
 
-    from pairmill.stages.train.batch import Packed
-    from pairmill.stages.train.nets import attention
+    from pairmill.nets import attention
+    from pairmill.nets.batch import Packed
 
     if not rest:
         return Likelihood(0.0, greedy=True)
@@ -143,13 +141,13 @@ def loaded(model: TrainedModel) -> tuple[Run, Prompts, Any]:
     """The run, what makes its prompts, and its net on the device, ready to be called."""
     import torch
 
-    from pairmill.stages.train import parallel
-    from pairmill.stages.train.generate.prompts import Prompts
+    from pairmill.nets.device import choose_device
+    from pairmill.nets.generate.prompts import Prompts
 
     run = model.opened()
     find = model.net.special_tokens == "tokens"
     prompts = Prompts(run.tokenizer, run.trained.tokenizer_info, find_specials=find, where=run.uri)
-    device = parallel.start(model.net.device).device
+    device = choose_device(model.net.device)
     return run, prompts, run.net(model.weights).to(device, getattr(torch, model.net.precision))
 
 

@@ -10,9 +10,3 @@ Options of the command (pairmill/stages/train/config.py); one of the first three
 
 Only :mod:`pairmill.stages.train.data.feed` needs torch, and is imported where batches are read.
 """
-
-from pairmill.stages.train.data.held_out import HeldOut
-from pairmill.stages.train.data.inputs import Asked, Inputs, open_inputs, refuse_training_rows
-from pairmill.stages.train.data.steps import scheduled_steps, total_steps
-
-__all__ = ["Asked", "HeldOut", "Inputs", "open_inputs", "refuse_training_rows", "scheduled_steps", "total_steps"]

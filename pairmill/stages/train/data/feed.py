@@ -2,96 +2,22 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from pairmill.errors import InputError, InternalError
 from pairmill.loader import Batch, Loader
 from pairmill.loader.batch import DATASET_IDX
-from pairmill.loader.torch import pinned, tensor
+from pairmill.loader.torch import pinned
 from pairmill.loader.window_plan import WindowPlan
-from pairmill.stages.train.batch import Packed
+from pairmill.nets.batch import GlobalBatch, Microbatch, make_microbatch
 from pairmill.stages.train.data.inputs import Inputs
 from pairmill.stages.train.data.steps import check, epochs_of, is_over, total_steps
 
 if TYPE_CHECKING:
-    from pairmill.stages.train.settings import TrainSettings
-
-
-@dataclass(frozen=True)
-class Microbatch:
-    """What one forward pass of one rank reads.
-
-    Attributes:
-        packed: on the device.
-        sources: number of the source of each slot, int64 [c], on the device; of padding any.
-    """
-
-    packed: Packed
-    sources: Tensor
-
-
-@dataclass(frozen=True)
-class GlobalBatch:
-    """One rank's share of an optimizer step.
-
-    Attributes:
-        micro: ``batch.accumulate`` of them.
-        step: from 0.
-        phase: name of it; its number if it has none.
-        epoch: of the first row.
-        lr_scale: factor of the learning rate.
-        rows: of all ranks.
-        tokens: inputs of all ranks, padding between rows not counted.
-        slots: of all ranks.
-        wait_s: seconds that were waited for it.
-    """
-
-    micro: tuple[Microbatch, ...]
-    step: int
-    phase: str
-    epoch: int
-    lr_scale: float
-    rows: int
-    tokens: int
-    slots: int
-    wait_s: float
-
-
-def microbatch(
-    arrays: Mapping[str, NDArray[Any]], scalars: Mapping[str, int], of: NDArray[np.int64], device: torch.device
-) -> Microbatch:
-    """A batch of the loader on a device.
-
-    Args:
-        arrays: of rows or of windows.
-        scalars: of rows; empty for windows.
-        of: number of the source of each row or window, int64 [rows].
-    """
-    if DATASET_IDX in arrays:
-        given = {name: tensor(array) for name, array in arrays.items()}
-        packed = Packed.of_windows(given["input_ids"], given["labels"], given.get("doc_ids")).to(device)
-        lengths = np.full(len(of), arrays["input_ids"].shape[1])
-    else:
-        rows = scalars["numseqs"]
-        starts = arrays["cu_seqlens"][: rows + 1].astype(np.int64)
-        # Copied as they are and widened there; from pinned memory the copy is not waited for.
-        inputs, positions, labels = (
-            tensor(arrays[name]).to(device, non_blocking=True).long() for name in ("inputs", "position_ids", "labels")
-        )
-        packed = Packed(inputs, positions, labels, tuple(starts.tolist()), tuple(arrays["prefix_lens"][:rows].tolist()))
-        lengths = np.diff(starts)
-    # Padding is of the first source: nothing counts it.
-    spans = np.append(of, 0).astype(np.int64), np.append(lengths, packed.slots - int(lengths.sum()))
-    numbers, counts = (torch.from_numpy(one).to(device, non_blocking=True) for one in spans)
-    return Microbatch(packed, torch.repeat_interleave(numbers, counts, output_size=packed.slots))
+    from pairmill.training.settings import TrainSettings
 
 
 class Feed:
@@ -146,12 +72,10 @@ class Feed:
             before = first.position
             epochs = [loader.epoch() for loader in self._loaders]
             while True:
-                begun = time.perf_counter()
                 parts = [next(epoch, None) for epoch in epochs]
-                waited = time.perf_counter() - begun
                 if parts[0] is None:
                     break
-                yield self._global(parts, waited)
+                yield self._global(parts)
                 if self._is_over():
                     return
             if first.position == before:  # not even the end of an epoch was left
@@ -183,7 +107,7 @@ class Feed:
     def _is_over(self) -> bool:
         return is_over(self._inputs, self._settings, self._epochs, self._loaders[0].position)
 
-    def _global(self, parts: list[Batch | None], waited: float) -> GlobalBatch:
+    def _global(self, parts: list[Batch | None]) -> GlobalBatch:
         first = parts[0]
         assert first is not None
         phase = self._inputs.plan.phases[first.phase]
@@ -196,7 +120,6 @@ class Feed:
             rows=first.global_rows,
             tokens=first.global_tokens,
             slots=self._settings.batch.tokens,
-            wait_s=waited,
         )
 
     def _micro(self, part: Batch | None) -> Iterator[Microbatch]:
@@ -215,4 +138,4 @@ class Feed:
         size = len(of) // self._divided
         for low in (number * size for number in range(self._divided)):
             divided = {name: one[low : low + size] for name, one in part.items()} if self._divided > 1 else part.arrays
-            yield microbatch(divided, part.scalars, of[low : low + size], self._device)
+            yield make_microbatch(divided, part.scalars, of[low : low + size], self._device)

@@ -20,17 +20,16 @@ from pairmill.errors import InputError, UsageError
 from pairmill.formats import drawn_rows, sample_folder, tokenizer_file, window_files
 from pairmill.formats.drawn_rows import DrawnRows
 from pairmill.formats.source_names import source_of
-from pairmill.loader import MixturePlan, RowPlan, StreamPlan, TextStream, TrainingPlan, Windows, eager
+from pairmill.loader import MixturePlan, RowPlan, StreamPlan, TextStream, TrainingPlan, Windows, eager, plan_arrays
 from pairmill.loader.folder import SampledFolder
+from pairmill.loader.held_out import HeldOut, HeldOutRows, HeldOutWindows, choose_rows
+from pairmill.loader.sources import RowSources, merged
 from pairmill.loader.text import open_dataset
 from pairmill.loader.tokenizer import METADATA, Tokenizer, check_same_tokenizer
-from pairmill.stages.train import arrays
-from pairmill.stages.train.data.held_out import HeldOut, HeldOutRows, HeldOutWindows, chosen
-from pairmill.stages.train.data.sources import RowSources, merged
-from pairmill.stages.train.data_settings import DataSettings
+from pairmill.training.data_settings import DataSettings
 
 if TYPE_CHECKING:
-    from pairmill.stages.train.settings import TrainSettings
+    from pairmill.training.settings import TrainSettings
 
 Kind = Literal["rows", "windows", "stream"]
 
@@ -103,7 +102,7 @@ def open_inputs(asked: Asked, settings: TrainSettings) -> Inputs:
         )
     _refuse_unread(settings.data, given[0])
     if given[0] == "sampled":
-        return _rows(arrays.on_this_machine(asked), settings)
+        return _rows(plan_arrays.on_this_machine(asked), settings)
     return _windows(asked, settings) if given[0] == "windows" else _hub(asked, settings)
 
 
@@ -309,7 +308,7 @@ def _of_windows(
 
 def _split(windows: Windows, share: float) -> tuple[Windows, Windows]:
     """The windows to train on and those set apart: the same ones for any seed of the training."""
-    order = chosen(len(windows), len(windows))
+    order = choose_rows(len(windows), len(windows))
     count = min(max(1, round(share * len(windows))), len(windows) - 1)
     if not count:
         got = f"{windows.name}: {len(windows)} window"

@@ -11,7 +11,7 @@ from pairmill.loader.window_plan import WindowPlan
 from pairmill.stages.train.data.inputs import Inputs
 
 if TYPE_CHECKING:
-    from pairmill.stages.train.settings import TrainSettings
+    from pairmill.training.settings import TrainSettings
 
 
 def world(settings: TrainSettings, ranks: int) -> World:

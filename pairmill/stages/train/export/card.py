@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from pairmill.stages.train.cost import parameters
+from pairmill.nets.cost import parameters
+from pairmill.nets.shape import calls, stacks
+from pairmill.nets.trained import Trained
 from pairmill.stages.train.export.provenance import Provenance
-from pairmill.stages.train.shape import calls, stacks
-from pairmill.stages.train.trained import Trained
 
 _RESULTS: Final = {
     "loss": "Training loss, last interval",

@@ -17,15 +17,16 @@ from pairmill import storage
 from pairmill.engine.options import option
 from pairmill.errors import UsageError
 from pairmill.log import event
-from pairmill.stages.train import needs
+from pairmill.nets import needs
+from pairmill.nets.run import Run, Weights
+from pairmill.nets.trained import TOKENIZER
 from pairmill.stages.train.export import convert
 from pairmill.stages.train.export.card import card
 from pairmill.stages.train.export.provenance import trace
-from pairmill.stages.train.trained import TOKENIZER, Run, Weights
 from pairmill.storage.base import translated
 
 if TYPE_CHECKING:
-    from pairmill.stages.train.generate.prompts import Prompts
+    from pairmill.nets.generate.prompts import Prompts
 
 EXAMPLE = Path(__file__).with_name("example.py")
 
@@ -62,10 +63,10 @@ def export(config: ExportConfig) -> str:
     run = Run.open(config.run, tokenizer=config.tokenizer)
     model = run.trained.net
     convert.refuse(model)
-    weights, reason = run.which(config.weights)
+    weights, reason = run.choose_weights(config.weights)
     event(f"export: {weights} weights ({reason})", weights=weights)
 
-    from pairmill.stages.train.generate.prompts import Prompts
+    from pairmill.nets.generate.prompts import Prompts
 
     prompts = Prompts(run.tokenizer, run.trained.tokenizer_info, where=run.uri)
     tokens = _special_tokens(run, prompts)

@@ -13,22 +13,13 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
 from pairmill.errors import UsageError
-from pairmill.stages.train.shape import StackShape, stacks
+from pairmill.nets.settings import NETS, ModelSettings
+from pairmill.nets.shape import StackShape, outer_stack, stacks
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from pairmill.stages.train.settings import ModelSettings
-
 _NEITHER: Final = "neither HRM-Text's class in transformers nor any other computes it"
-_HRM_STACKS: Final = {"H_module": "model.H_level.core.layers.", "L_module": "model.L_level.core.layers."}
-STACKS: Final[dict[str, dict[str, str]]] = {
-    "hrm": _HRM_STACKS,
-    "trm": dict.fromkeys(_HRM_STACKS, "model.L_level.core.layers."),
-    "trm_match_recurrence": dict.fromkeys(_HRM_STACKS, "model.L_level.core.layers."),
-    "transformer": {"H_module": "model.layers."},
-}
-"""For each net, which of its stacks is H and which L in transformers; a net without an L has an unused one there."""
 
 _LLAMA: Final = {
     r"^token_embedding\.embedding\.weight$": "model.embed_tokens.weight",
@@ -55,20 +46,20 @@ def refuse(model: ModelSettings) -> None:
 
 def _reasons(model: ModelSettings) -> dict[str, str]:
     """The settings that rule out an export, and what would be right."""
-    found: dict[str, str] = {}
-    if model.net == "llama":
+    reasons: dict[str, str] = {}
+    if model.kind.transformers == "llama":
         if model.qk_norm:
-            found["qk_norm"] = "false: Llama does not normalise queries and keys"
-        if not is_causal(model):
-            found["attention"] = "causal: Llama has no other"
-        return found
-    if model.net not in STACKS:
-        return {"net": f"one of {', '.join([*STACKS, 'llama'])}: {_NEITHER}"}
+            reasons["qk_norm"] = "false: Llama does not normalise queries and keys"
+        if not model.causal:
+            reasons["attention"] = "causal: Llama has no other"
+        return reasons
+    if not model.kind.transformers:
+        return {"net": f"one of {', '.join(net for net, kind in NETS.items() if kind.transformers)}: {_NEITHER}"}
     if any(stack.norm != "pre" for stack in stacks(model).values()):
-        found["norm"] = "pre: the class in transformers has no other"
-    if (differ := _differences(model)) and model.net == "hrm":
-        found["H_override"] = f"equal stacks, as in the class in transformers; they differ in {', '.join(differ)}"
-    return found
+        reasons["norm"] = "pre: the class in transformers has no other"
+    if differ := _differences(model):
+        reasons["H_override"] = f"equal stacks, as in the class in transformers; they differ in {', '.join(differ)}"
+    return reasons
 
 
 def _differences(model: ModelSettings) -> list[str]:
@@ -89,8 +80,8 @@ def config_of(model: ModelSettings, vocab_size: int, positions: int, ids: Mappin
         positions: of the RoPE table.
         ids: of the special tokens, by the names of config.json (``eos_token_id`` ...).
     """
-    shapes = stacks(model)
-    stack = shapes.get("H") or shapes["L"]  # as the net's embedding
+    stack = outer_stack(model)
+    llama = model.kind.transformers == "llama"
     common = {
         "vocab_size": vocab_size,
         "hidden_size": stack.width,
@@ -102,10 +93,10 @@ def config_of(model: ModelSettings, vocab_size: int, positions: int, ids: Mappin
         "max_position_embeddings": positions,
         "rms_norm_eps": stack.norm_eps,
         "rope_theta": stack.rope_base,
-        "initializer_range": (model.init_std or 0.02) if model.net == "llama" else stack.std,
+        "initializer_range": (model.init_std or 0.02) if llama else stack.std,
         **ids,
     }
-    if model.net == "llama":
+    if llama:
         return {
             "model_type": "llama",
             "architectures": ["LlamaForCausalLM"],
@@ -120,16 +111,11 @@ def config_of(model: ModelSettings, vocab_size: int, positions: int, ids: Mappin
         "model_type": "hrm_text",
         "architectures": ["HrmTextForCausalLM"],
         **common,
-        **({"H_cycles": 1, "L_cycles": 0} if model.net == "transformer" else cycles),
+        **(cycles if "L_module" in model.kind.exported else {"H_cycles": 1, "L_cycles": 0}),
         "tie_word_embeddings": False,
         "embedding_scale": 1 / stack.std,
-        "prefix_lm": not is_causal(model),
+        "prefix_lm": not model.causal,
     }
-
-
-def is_causal(model: ModelSettings) -> bool:
-    """Whether no token sees a later one, of the prefix neither."""
-    return model.attention == "causal"
 
 
 def tensors_of(model: ModelSettings, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -141,20 +127,20 @@ def tensors_of(model: ModelSettings, tensors: Mapping[str, Tensor]) -> dict[str,
     """
     import torch
 
-    if model.net == "llama":
+    if model.kind.transformers == "llama":
         return {_llama_name(name): tensor for name, tensor in tensors.items()}
     embedding = tensors["embed_tokens.embedding_weight"]
-    # The transformer's class adds it to the input, before its one call of H.
-    start = embedding.new_zeros(embedding.shape[1]) if model.net == "transformer" else tensors["model.zL_init"]
+    # The class adds it to the input, before a net without an L has its one call of H.
+    start = tensors.get("model.zL_init", embedding.new_zeros(embedding.shape[1]))
     made = {
         "model.embed_tokens.weight": embedding,
         "lm_head.weight": tensors["lm_head.weight"],
         "model.z_L_init": start,
     }
-    for module, prefix in STACKS[model.net].items():
+    for module, prefix in model.kind.exported.items():
         of_stack = {name: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
         made |= {f"model.{module}.layers.{name.removeprefix(prefix)}": one.clone() for name, one in of_stack.items()}
-    if "L_module" not in STACKS[model.net]:  # nothing calls it, but its weights are expected
+    if "L_module" not in model.kind.exported:  # nothing calls it, but its weights are expected
         unused = {name: tensor for name, tensor in made.items() if ".H_module." in name}
         made |= {name.replace(".H_module.", ".L_module."): torch.zeros_like(one) for name, one in unused.items()}
     return made

@@ -18,7 +18,7 @@ grad_norm            norm of all gradients, before clipping
 b                    calls of stacks that are differentiated, of nets that have that number
 tokens, labels       tokens that rows have, and labels, since step 1
 slots_used           share of the slots of this step's batches that hold a token
-flops                floating-point operations since step 1, by the formula (pairmill/stages/train/cost.py)
+flops                floating-point operations since step 1, by the formula (pairmill/nets/cost.py)
 loss/<source>        mean over the labels of the source since the line before
 labels/<source>      labels of the source since step 1
 tokens/<source>      tokens of the source since step 1
@@ -90,6 +90,8 @@ class Record:
         memory_gb: most memory of a rank so far, 10^9 bytes.
         skipped: the update was left out by all ranks.
         sources: by name; empty where rows have no source.
+        seconds: that the step took, with waiting, without what is done between steps.
+        wait_s: seconds of waiting for data.
     """
 
     step: int
@@ -106,6 +108,8 @@ class Record:
     memory_gb: float = 0.0
     skipped: bool = False
     sources: Mapping[str, OfSource] = field(default_factory=dict)
+    seconds: float = 0.0
+    wait_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -121,12 +125,6 @@ class HeldOut:
     loss: float
     labels: int
     by_source: Mapping[str, float] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, found: Mapping[str, float]) -> HeldOut:
-        """From what ``evaluate.held_out_loss`` returns: loss, labels, and ``loss/<source>`` for each."""
-        by_source = {name.removeprefix("loss/"): one for name, one in found.items() if name.startswith("loss/")}
-        return cls(found["loss"], int(found["labels"]), by_source)
 
 
 @dataclass(frozen=True)
@@ -195,6 +193,36 @@ def numbers_of(line: Line) -> dict[str, int | float]:
     return {
         name: value for name, value in line.items() if name not in {"step", "time"} and isinstance(value, int | float)
     }
+
+
+def tag_of(name: str) -> str:
+    """The tag of a number: what is before its last slash is the group of charts that TensorBoard shows it in.
+
+    >>> tag_of("loss"), tag_of("loss/web"), tag_of("heldout_ema_loss/web"), tag_of("heldout_loss")
+    ('train/loss', 'train_loss_by_source/web', 'heldout_ema_loss_by_source/web', 'heldout/loss')
+    """
+    whole, _, source = name.partition("/")
+    if source:
+        group = whole if whole.startswith("heldout") else f"train_{whole}"
+        return f"{group}_by_source/{source}"
+    if whole.startswith("heldout_"):
+        return f"heldout/{whole.removeprefix('heldout_')}"
+    return f"{_GROUPS.get(whole, 'speed')}/{whole}"
+
+
+_GROUPS: Final = {
+    "loss": "train",
+    "accuracy": "train",
+    "exact_accuracy": "train",
+    "perplexity": "train",
+    "lr": "update",
+    "grad_norm": "update",
+    "b": "update",
+    "tokens": "data",
+    "labels": "data",
+    "slots_used": "data",
+}
+"""Others are of the group speed."""
 
 
 def last_of(lines: Iterable[Line]) -> Line:

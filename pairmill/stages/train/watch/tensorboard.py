@@ -9,24 +9,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from pairmill.errors import UsageError
-from pairmill.stages.train.watch.records import Line, numbers_of, read
+from pairmill.stages.train.watch.records import Line, numbers_of, read, tag_of
 
 FILE: Final = "events.out.tfevents.train"
 """The one file of a finished run; TensorBoard finds it by the word tfevents."""
-
-_GROUPS: Final = {
-    "loss": "train",
-    "accuracy": "train",
-    "exact_accuracy": "train",
-    "perplexity": "train",
-    "lr": "update",
-    "grad_norm": "update",
-    "b": "update",
-    "tokens": "data",
-    "labels": "data",
-    "slots_used": "data",
-}
-"""Others are of the group speed."""
 
 
 def require() -> None:
@@ -37,21 +23,6 @@ def require() -> None:
             where="watch.tensorboard",
             hint="install the package tensorboard, or set watch.tensorboard to false",
         )
-
-
-def tag_of(name: str) -> str:
-    """The tag of a number: what is before its last slash is the group of charts that TensorBoard shows it in.
-
-    >>> tag_of("loss"), tag_of("loss/web"), tag_of("heldout_ema_loss/web"), tag_of("heldout_loss")
-    ('train/loss', 'train_loss_by_source/web', 'heldout_ema_loss_by_source/web', 'heldout/loss')
-    """
-    whole, _, source = name.partition("/")
-    if source:
-        group = whole if whole.startswith("heldout") else f"train_{whole}"
-        return f"{group}_by_source/{source}"
-    if whole.startswith("heldout_"):
-        return f"heldout/{whole.removeprefix('heldout_')}"
-    return f"{_GROUPS.get(whole, 'speed')}/{whole}"
 
 
 class TensorBoard:

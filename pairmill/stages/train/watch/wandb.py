@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pairmill import log
-from pairmill.stages.train.watch.records import Line, numbers_of
-from pairmill.stages.train.watch.tensorboard import tag_of
+from pairmill.stages.train.watch.records import Line, numbers_of, tag_of
 
 _SECONDS: Final = 60
 """A service that does not answer must not keep devices waiting."""

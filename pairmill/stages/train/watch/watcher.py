@@ -7,8 +7,7 @@ import logging
 import math
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -67,14 +66,10 @@ class Watcher:
         watcher = Watcher(live, about, every_steps=10)
         watcher.begin(step, says["watch"])         # 0, {} for a new run
         for step in ...:
-            with watcher.waiting():
-                batch = next(batches)
-            ...
-            watcher.record(Record(step=step, ...))
-            with watcher.paused():                 # evaluation, generation, checkpoints are not training
-                watcher.evaluated(step, current, averaged)
-                watcher.sync()                     # before the checkpoint is saved
-                checkpoints.save(step, parts, says | {"watch": watcher.state()})
+            watcher.record(Record(step=step, seconds=..., ...))
+            watcher.evaluated(step, current, averaged)
+            watcher.sync()                         # before the checkpoint is saved
+            checkpoints.save(step, parts, says | {"watch": watcher.state()})
         watcher.event(step, "finished")
         watcher.end(out)                           # after a failure: watcher.close()
 
@@ -148,31 +143,15 @@ class Watcher:
         """Whether this step gets a line."""
         return step in {1, self._about.steps} or step % self._every == 0
 
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Count this time as waiting for data."""
-        start = time.monotonic()
-        yield
-        self._clock.waited += time.monotonic() - start
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Do not count this time as training."""
-        start = time.monotonic()
-        yield
-        self._clock.paused += time.monotonic() - start
-
     def record(self, record: Record) -> None:
         """Take note of a step; to be called for each, in order. A skipped one is an event too."""
         totals, clock = self._totals, self._clock
         totals.add(record)
-        clock.steps += 1
-        clock.tokens += record.tokens
-        clock.flops += record.flops
+        clock.add(record)
         if record.skipped:
             self.event(record.step, "skipped", loss=record.loss, grad_norm=record.grad_norm)
         if self._progress is not None:
-            self._progress.update(record.step, record.loss, clock.tokens / clock.trained())
+            self._progress.update(record.step, record.loss, clock.tokens / clock.trained)
         if self.due(record.step):
             self._write("step", record.step, self._numbers(record))
             totals.since.clear()
@@ -256,7 +235,7 @@ class Watcher:
 
     def _numbers(self, record: Record) -> dict[str, object]:
         clock, totals = self._clock, self._totals
-        trained = clock.trained()
+        trained = clock.trained
         numbers: dict[str, object] = {
             "loss": record.loss,
             "accuracy": record.accuracy,
@@ -371,24 +350,27 @@ class _Clock:
 
     earlier: float = 0.0
     begun: float = field(default_factory=time.monotonic)
-    mark: float = field(default_factory=time.monotonic)
     waited: float = 0.0
-    paused: float = 0.0
+    trained: float = 1e-9
     steps: int = 0
     tokens: int = 0
     flops: float = 0.0
 
     def seconds(self) -> float:
-        """Of the whole run."""
+        """Return those of the whole run."""
         return self.earlier + time.monotonic() - self.begun
 
-    def trained(self) -> float:
-        """Since the line before, without pauses."""
-        return max(1e-9, time.monotonic() - self.mark - self.paused)
+    def add(self, record: Record) -> None:
+        """Count a step."""
+        self.steps += 1
+        self.tokens += record.tokens
+        self.flops += record.flops
+        self.trained += record.seconds
+        self.waited += record.wait_s
 
     def restart(self) -> None:
-        self.mark, self.waited, self.paused = time.monotonic(), 0.0, 0.0
-        self.steps, self.tokens, self.flops = 0, 0, 0.0
+        """Begin the next line."""
+        self.trained, self.waited, self.steps, self.tokens, self.flops = 1e-9, 0.0, 0, 0, 0.0
 
 
 def _rounded(value: float) -> float:

@@ -8,8 +8,8 @@ import pytest
 
 from pairmill.engine.manifest import MANIFEST
 from pairmill.errors import InputError
+from pairmill.loader import plan_arrays as arrays
 from pairmill.stages.sample.config import held_out_path
-from pairmill.stages.train import arrays
 from tests.support import tools
 from tests.support.helpers import python
 

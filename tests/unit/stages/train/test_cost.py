@@ -2,20 +2,20 @@
 
 import pytest
 
-from pairmill.stages.train import cost
-from pairmill.stages.train.settings import ModelSettings
-from pairmill.stages.train.shape import stacks
+from pairmill.nets import cost
+from pairmill.nets.settings import ModelSettings
+from pairmill.nets.shape import stacks
 
 
 def test_the_flops_of_a_batch_follow_the_formula() -> None:
     # tokens · n · (5h² + 3hf)(2F + 4G) + Σ n · h · pairs · (4F + 8G) + 6Vh · labels; F and G of hrm as published, b = 5
-    model, vocabulary = ModelSettings.of("hrm", size="B"), 65_536
+    model, vocabulary = ModelSettings.for_net("hrm", size="B"), 65_536
     tokens, pairs = 30, (4 * 4 + 4 * 6 + 21) + (20 * 21) // 2
     n, h, f, forward, backward = 12, 1024, 2816, 4, 2.5
     right = tokens * n * (5 * h * h + 3 * h * f) * (2 * forward + 4 * backward)
     right += n * h * pairs * (4 * forward + 8 * backward) + 6 * vocabulary * h * 7
     assert cost.flops(model, vocabulary, (0, 10, 30), (4, 0), 7, steps=5) == right
-    causal = ModelSettings.of("hrm", size="B", attention="causal")
+    causal = ModelSettings.for_net("hrm", size="B", attention="causal")
     fewer = right - n * h * (61 - 55) * (4 * forward + 8 * backward)
     assert cost.flops(causal, vocabulary, (0, 10, 30), (4, 0), 7, steps=5) == fewer
 
@@ -35,8 +35,8 @@ def test_the_flops_of_a_batch_follow_the_formula() -> None:
 )
 def test_blocks_cost_as_many_times_a_transformer_as_published(net: str, steps: int | None, relative: float) -> None:
     batch = (4096, (0, 900, 1000), (500, 1), 0)
-    plain = cost.flops(ModelSettings.of("transformer", size="L"), *batch)
-    model = ModelSettings.of(net, size="L", **({"H_bp_steps": 1} if net == "trm" else {}))  # type: ignore[arg-type]
+    plain = cost.flops(ModelSettings.for_net("transformer", size="L"), *batch)
+    model = ModelSettings.for_net(net, size="L", **({"H_bp_steps": 1} if net == "trm" else {}))
     assert cost.flops(model, *batch, steps) / plain == pytest.approx(relative, rel=1e-12)
 
 
@@ -51,7 +51,7 @@ def test_a_gpu_is_found_by_its_name() -> None:
 
 
 def test_memory_grows_with_the_slots_and_is_shared_by_ranks() -> None:
-    model = ModelSettings.of("hrm", size="B")
+    model = ModelSettings.for_net("hrm", size="B")
     weights = cost.parameters(model, 65_536)
     assert cost.memory(model, 65_536, 0, 0) == 20 * weights
     assert cost.memory(model, 65_536, 0, 0, ranks=8, half=True) == 20 * weights // 8 + 2 * weights
@@ -60,7 +60,7 @@ def test_memory_grows_with_the_slots_and_is_shared_by_ranks() -> None:
 
 
 def test_llama_counts_shared_heads_and_a_tied_head() -> None:
-    model = ModelSettings.of("llama", layers=2, width=64, heads=4, key_value_heads=2, tied=True, qk_norm=True)
+    model = ModelSettings.for_net("llama", layers=2, width=64, heads=4, key_value_heads=2, tied=True, qk_norm=True)
     (stack,) = stacks(model).values()
     assert stack.block_parameters == 2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 256
     assert cost.parameters(model, 100) == 2 * (stack.block_parameters + 2 * 64 + 2 * 16) + 64 + 100 * 64

@@ -13,13 +13,13 @@ from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import File, InputRef, Ledger, Manifest
 from pairmill.errors import InputError, PairmillError, UsageError
 from pairmill.loader import Loader, MixturePlan, RowPlan, StreamPlan
+from pairmill.loader.held_out import choose_rows
+from pairmill.loader.sources import MOST, OTHERS, merged
 from pairmill.stages.train.check import CheckConfig, check
-from pairmill.stages.train.data import Inputs, open_inputs, total_steps
-from pairmill.stages.train.data.held_out import chosen
-from pairmill.stages.train.data.sources import MOST, OTHERS, merged
-from pairmill.stages.train.data.steps import scheduled_steps
-from pairmill.stages.train.data_settings import DataPhase, DataSettings, HubSettings
-from pairmill.stages.train.settings import BatchSettings, TrainingSettings, TrainSettings
+from pairmill.stages.train.data.inputs import Inputs, open_inputs
+from pairmill.stages.train.data.steps import scheduled_steps, total_steps
+from pairmill.training.data_settings import DataPhase, DataSettings, HubSettings
+from pairmill.training.settings import BatchSettings, TrainingSettings, TrainSettings
 from tests.support import lazy, samples
 from tests.support.mixed import Bench
 
@@ -443,9 +443,9 @@ class TestHub:
 
 
 def test_a_part_is_always_the_same_one() -> None:
-    assert chosen(10, 10).tolist() == [*chosen(10, 3).tolist(), *chosen(10, 10)[3:].tolist()]
-    assert sorted(chosen(10, 20).tolist()) == list(range(10))
-    assert chosen(1000, 5).tolist() == chosen(1000, 5).tolist() != [0, 1, 2, 3, 4]
+    assert choose_rows(10, 10).tolist() == [*choose_rows(10, 3).tolist(), *choose_rows(10, 10)[3:].tolist()]
+    assert sorted(choose_rows(10, 20).tolist()) == list(range(10))
+    assert choose_rows(1000, 5).tolist() == choose_rows(1000, 5).tolist() != [0, 1, 2, 3, 4]
 
 
 def test_what_a_run_costs_is_said_without_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,9 @@ from itertools import pairwise
 
 import pytest
 
-from pairmill.stages.train.schedules import Rate, ema_beta, saves_at, steps_differentiated
-from pairmill.stages.train.settings import ModelSettings, TrainSettings
+from pairmill.nets.settings import ModelSettings
+from pairmill.training.schedules import Rate, choose_ema_beta, count_differentiated, saves_at
+from pairmill.training.settings import TrainSettings
 
 
 def factors(*overrides: str, total: int = 100, steps: range = range(1, 131)) -> list[float]:
@@ -60,22 +61,22 @@ def test_the_rate_is_a_part_of_lr() -> None:
 
 @pytest.mark.parametrize(("total", "beta"), [(1, 0.0), (10, 0.0), (20, 0.5), (1000, 0.99), (10**7, 0.9999)])
 def test_a_mean_fits_the_length_of_the_run(total: int, beta: float) -> None:
-    found = ema_beta(TrainSettings(), total)
+    found = choose_ema_beta(TrainSettings(), total)
     assert found == pytest.approx(beta)
     assert found is not None
     assert found**total < 1e-4, "the initial weights are in the mean at the end"
 
 
 def test_a_mean_can_be_given_or_left_out() -> None:
-    assert ema_beta(TrainSettings.parse("", ["training.ema=off"]), 10) is None
-    assert ema_beta(TrainSettings.parse("", ["training.ema=0.9999"]), 10) == 0.9999
+    assert choose_ema_beta(TrainSettings.parse("", ["training.ema=off"]), 10) is None
+    assert choose_ema_beta(TrainSettings.parse("", ["training.ema=0.9999"]), 10) == 0.9999
 
 
 def test_differentiated_calls() -> None:
-    assert steps_differentiated(ModelSettings(), 1, 10) is None
-    model = ModelSettings.of("hrm")
-    assert [steps_differentiated(model, step, 100) for step in (1, 9, 10, 20, 100)] == [3, 3, 4, 5, 5]
-    assert steps_differentiated(ModelSettings.of("hrm", bp_warmup_ratio=0.0), 1, 100) == 5
+    assert count_differentiated(ModelSettings(), 1, 10) is None
+    model = ModelSettings.for_net("hrm")
+    assert [count_differentiated(model, step, 100) for step in (1, 9, 10, 20, 100)] == [3, 3, 4, 5, 5]
+    assert count_differentiated(ModelSettings.for_net("hrm", bp_warmup_ratio=0.0), 1, 100) == 5
 
 
 def test_checkpoints_are_due_by_steps() -> None:

@@ -9,21 +9,16 @@ from typing import get_args
 import pytest
 
 from pairmill.errors import UsageError
-from pairmill.stages.train.profiles import QUIRKS, QuirkName
-from pairmill.stages.train.profiles.hrm_text import OF_L
-from pairmill.stages.train.settings import (
-    ModelSettings,
-    NetName,
+from pairmill.nets.settings import NETS, SIZES, ModelSettings, NetName, SizeName
+from pairmill.training.profiles import PROFILES, ProfileName, QuirkName
+from pairmill.training.settings import (
     OptimizerSettings,
-    ProfileName,
     ScheduleSettings,
-    SizeName,
     TrainingSettings,
     TrainSettings,
     default_file,
     defaults,
 )
-from pairmill.stages.train.shape import KINDS, SIZES
 from tests.support.helpers import REPOSITORY
 
 
@@ -62,8 +57,8 @@ def test_a_net_and_a_size_bring_their_values_and_the_file_counts_more() -> None:
 
 @pytest.mark.parametrize("net", get_args(NetName))
 def test_every_net_is_built_by_its_name(net: NetName) -> None:
-    assert net in KINDS
-    assert TrainSettings.parse("", [f"model.net={net}"]).model == ModelSettings.of(net)
+    assert net in NETS
+    assert TrainSettings.parse("", [f"model.net={net}"]).model == ModelSettings.for_net(net)
     assert not TrainSettings.parse("", [f"model.net={net}"]).notes(1000), "our defaults need no warning"
 
 
@@ -94,28 +89,28 @@ def test_the_last_override_counts_and_1e_3_is_a_number() -> None:
         ("model:\n  heads: 3", "model.width=96", ""),
         ("model:\n  net: hrm\n  layers: 3", "", "line 3, model.layers: odd; got 3; expected an even number.*4 or 2"),
         ("", "model.half_layers=true", "this net has one stack; got transformer"),
-        ("", "model.H_override.layers=2", "no H stack of its own"),
+        ("", "model.H_override.layers=2", "only hrm has it; got transformer; expected model.net: hrm"),
         ("model: {net: hrm}", "model.H_override.heads=3", "heads do not divide"),
         ("model: {net: hrm}", "model.H_override.attention=causal", "unknown key 'attention'; expected layers, heads"),
         ("model: {net: hrm}", "model.H_override.width=64", "unknown key 'width'; expected layers, heads"),
         ("", "model.key_value_heads=2", "only llama has it"),
         ("model: {net: llama}", "model.key_value_heads=3", "a divisor of heads, which is 4"),
         ("", "model.pos_emb=none", "set=model.pos_emb=none: unknown value; got 'none'; expected rope"),
-        ("", "model.bp_min=6", "expected 1 to 5, which is bp_max"),
+        ("", "model.bp_min=6", r"expected 1 to 5 \(bp_max\)"),
         ("batch:\n  target_only: false", "", "line 2, batch.target_only: the instruction would see its own labels"),
         ("batch:\n  target_only: false", "model.attention=causal", ""),
         ("batch:\n  target_only: false", "profile=hrm_text", ""),
-        ("", "batch.accumulate=3", "got 3; expected a divisor of tokens, 4096"),
+        ("", "batch.accumulate=3", "got 3; expected a divisor of tokens, which is 4096"),
         ("", "optimizer.name=lion", "only the profile kempner has it; got lion; expected adam_atan2, adamw$"),
         ("", "schedule.shape=rex", "only the profile kempner has it; got rex; expected constant, cosine, linear, wsd$"),
         ("profile: kempner", "optimizer.name=lion", ""),
-        ("", "optimizer.betas=[0.9]", "not two numbers"),
-        ("", "optimizer.betas=[0.9, 1]", "numbers from 0 to below 1"),
-        ("", "training.ema=1", "expected 0 to below 1, auto or off"),
+        ("", "optimizer.betas=[0.9]", r"not the right number of items; got \[0.9\]; expected 2"),
+        ("", "optimizer.betas=[0.9, 1]", "expected 0 to below 1"),
+        ("", "training.ema=1", "expected 0 to below 1, or auto"),
         ("", "training={steps: 3, epochs: 2}", "the length is given twice; got epochs and steps"),
         ("", "schedule.stable_steps=3", "only wsd has it"),
         ("", "checkpoints.early=[0, 9]", "needs every_steps"),
-        ("", "checkpoints.keep=0", "at least 1"),
+        ("", "checkpoints.keep=0", "expected 1 or more"),
     ],
 )
 def test_what_is_refused(text: str, override: str, expected: str) -> None:
@@ -161,7 +156,7 @@ def test_notes_say_what_a_person_should_know() -> None:
     for said in ("cosine_rises", "min_ratio is 1: the rate stays constant", "it takes bp_min 3", "90% of the mean"):
         assert said in notes
     assert "train size L with optimizer.lr=0.00025" in "\n".join(defaults("hrm_text", size="L").notes(10_000))
-    TrainSettings.parse("", ["profile=hrm_text", "model.size=L", *OF_L])
+    TrainSettings.parse("", ["profile=hrm_text", "model.size=L", *PROFILES["hrm_text"].sizes["L"]])
     assert "it takes H_bp_steps 2" in "\n".join(defaults("hrm_text", "trm").notes(1000))
 
 
@@ -171,8 +166,8 @@ def test_what_is_said_leaves_out_how_it_is_watched_and_kept() -> None:
         "", ["watch.every_steps=3", "checkpoints.keep=9", "training.threads=2", "data.prefetch=2"]
     )
     other = TrainSettings.parse("", ["optimizer.eps=1e-9"])
-    assert settings.said() == same.said() != other.said()
-    assert settings.said()["model"]["width"] == 128
+    assert settings.to_manifest() == same.to_manifest() != other.to_manifest()
+    assert settings.to_manifest()["model"]["width"] == 128
 
 
 def test_defaults_that_differ_from_the_references_on_purpose() -> None:
@@ -182,8 +177,8 @@ def test_defaults_that_differ_from_the_references_on_purpose() -> None:
     assert (TrainingSettings().ema, theirs.training.ema) == ("auto", 0.9999)
     assert (ScheduleSettings().warmup_steps, theirs.schedule.warmup_steps) == (None, 2000)
     assert (ScheduleSettings().min_ratio, theirs.schedule.min_ratio) == (0.1, 1.0)
-    assert (ModelSettings.of("hrm").bp_min, theirs.model.bp_min) == (3, 2)
-    assert (ModelSettings.of("trm").H_bp_steps, defaults("hrm_text", "trm").model.H_bp_steps) == (2, 1)
+    assert (ModelSettings.for_net("hrm").bp_min, theirs.model.bp_min) == (3, 2)
+    assert (ModelSettings.for_net("trm").H_bp_steps, defaults("hrm_text", "trm").model.H_bp_steps) == (2, 1)
     assert (ours.optimizer.clip, defaults("kempner").optimizer.clip) == (0.0, 1.0)
     assert (ours.optimizer.name, defaults("kempner").optimizer.name) == ("adam_atan2", "adamw")
     assert (ours.schedule.wsd_decay, defaults("kempner").schedule.wsd_decay) == ("linear", "cosine")
@@ -192,21 +187,19 @@ def test_defaults_that_differ_from_the_references_on_purpose() -> None:
 def test_every_defect_has_a_line_in_the_document() -> None:
     text = (REPOSITORY / "docs/differences.md").read_text().split("\n## train\n")[1]
     named = set(re.findall(r"\| `([a-z_]+)` \|", text))
-    assert set(get_args(QuirkName)) == set().union(*QUIRKS.values()) == named
+    assert set(get_args(QuirkName)) == set().union(*(profile.quirks for profile in PROFILES.values())) == named
 
 
 def test_every_defect_is_looked_at() -> None:
-    room = REPOSITORY / "pairmill/stages/train"
-    code = {path: path.read_text() for path in room.rglob("*.py") if path.parent.name != "profiles"}
+    rooms = [REPOSITORY / room for room in ("pairmill/stages/train", "pairmill/training", "pairmill/loader")]
+    code = {path: path.read_text() for room in rooms for path in room.rglob("*.py") if path.name != "profiles.py"}
     assert len(code) > 30
     for name in get_args(QuirkName):
         assert any(f'quirk("{name}")' in text for text in code.values()), name
 
 
 def test_settings_are_read_without_torch() -> None:
-    code = (
-        "import sys, pairmill.stages.train.settings, pairmill.stages.train.schedules; sys.exit('torch' in sys.modules)"
-    )
+    code = "import sys, pairmill.training.settings, pairmill.training.schedules; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True)
 
 

@@ -1,0 +1,33 @@
+"""The device of a process."""
+
+from __future__ import annotations
+
+import torch
+
+from pairmill.errors import UsageError
+
+
+def choose_device(name: str, local_rank: int = 0) -> torch.device:
+    """Choose a process's device.
+
+    Args:
+        name: cpu, cuda, or auto: a GPU if there is one.
+        local_rank: number of the process on its machine; each has a GPU of its own.
+
+    Raises:
+        UsageError: there is no such device.
+    """
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cpu":
+        return torch.device("cpu")
+    if local_rank >= torch.cuda.device_count():
+        raise UsageError(
+            "no such device",
+            where=f"device={name}",
+            got=f"{torch.cuda.device_count()} GPUs, and this is process {local_rank} of its machine",
+            expected="a GPU for each process",
+            hint="start fewer processes, or give device=cpu",
+        )
+    torch.cuda.set_device(local_rank)
+    return torch.device("cuda", local_rank)

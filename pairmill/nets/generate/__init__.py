@@ -1,0 +1,1 @@
+"""Token by token: prompts, the cache of keys and values, the engine."""

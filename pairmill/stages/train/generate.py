@@ -1,0 +1,165 @@
+"""``generate``: what a trained net answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from pairmill import storage
+from pairmill.engine.options import option
+from pairmill.errors import InputError, UsageError
+from pairmill.log import event, progress
+from pairmill.nets import needs
+from pairmill.nets.run import Run, Weights
+from pairmill.stages.train.config import Device
+
+if TYPE_CHECKING:
+    from pairmill.nets.generate.prompts import Prompts
+
+
+@dataclass(kw_only=True)
+class GenerateConfig:
+    """Print what a trained net answers."""
+
+    run: str = option(help="the folder that train printed, or a root with one finished run, or a checkpoint")
+    prompt: str = option("", help="a prompt; its answer is printed as it is")
+    condition: str = option("", help="tags of the prompts, joined by commas, in the order of their tokens: cot")
+    prompts: str = option(
+        "",
+        help="a file or URI of prompts, each a JSON line {prompt, condition?}; printed is the line with answer, tokens "
+        "and stopped",
+    )
+    tokenizer: str = option("", help="tokenizer.json of the data, for a run that was trained without")
+    weights: Weights = option(
+        "auto", help="ema, current, or auto: those with the lower held-out loss, where both are known, else ema"
+    )
+    temperature: float = option(0.0, help="0 = always the likeliest token")
+    seed: int = option(0, help="of the draws, if the temperature is above 0")
+    max_tokens: int = option(256, help="most tokens of an answer")
+    max_context: int = option(0, help="most tokens of prompt and answer; 0 = as many as the net has positions")
+    batch_size: int = option(8, help="prompts that are continued together; the answers do not follow from it")
+    special_tokens: Literal["text", "tokens"] = option(
+        "text", help="what a special token is that a prompt spells out: text, as in training, or the token"
+    )
+    device: Device = option("auto", help="auto = a GPU if there is one")
+    precision: Literal["float32", "bfloat16"] = option("float32", help="of weights and activations")
+
+    def __post_init__(self) -> None:
+        if bool(self.prompt) == bool(self.prompts):
+            given = "both" if self.prompt else "neither"
+            raise UsageError(
+                "one of them is needed", where="prompt, prompts", got=given, expected="prompt= or prompts="
+            )
+        for name, least in (("max_tokens", 1), ("max_context", 0), ("batch_size", 1), ("temperature", 0), ("seed", 0)):
+            if not getattr(self, name) >= least:
+                got = str(getattr(self, name))
+                raise UsageError("out of range", where=name, got=got, expected=f"{least} or more")
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A prompt: its line of the file, its ids."""
+
+    line: dict[str, Any]
+    ids: list[int]
+
+
+def generate(config: GenerateConfig) -> str:
+    """The text of the answer, or a JSON line for each prompt of the file, in the file's order.
+
+    Raises:
+        UsageError: an unknown tag; a prompt that is as long as the context; more context than the net has positions.
+        InputError: not a finished run, or not a file of prompts.
+    """
+    needs.require("generate", "torch", "safetensors")
+    run = Run.open(config.run, tokenizer=config.tokenizer)
+    prompts = _prompts(run, config)
+    asked = list(_asked(config, prompts))
+    positions = run.trained.positions
+    context = config.max_context or positions
+    if context > positions:
+        got, expected = f"{context:,}", f"at most {positions:,}, the positions of the net"
+        raise UsageError("out of range", where="max_context", got=got, expected=expected)
+    for number, one in enumerate(asked, 1):
+        if len(one.ids) >= context:
+            where = f"{config.prompts} line {number}" if config.prompts else "prompt"
+            expected = f"fewer than {context:,}, the context"
+            raise UsageError("too long", where=where, got=f"{len(one.ids):,} tokens", expected=expected)
+    answers = _answers(run, config, prompts, [one.ids for one in asked], context)
+    if config.prompt:
+        return f"{answers[0]['answer']}\n"
+    lines = [{**one.line, **answer} for one, answer in zip(asked, answers, strict=True)]
+    return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+
+
+def _prompts(run: Run, config: GenerateConfig) -> Prompts:
+    from pairmill.nets.generate.prompts import Prompts
+
+    find = config.special_tokens == "tokens"
+    return Prompts(run.tokenizer, run.trained.tokenizer_info, find_specials=find, where=run.uri)
+
+
+def _asked(config: GenerateConfig, prompts: Prompts) -> Iterator[_Asked]:
+    if config.prompt:
+        yield _Asked({}, prompts.ids(config.prompt, _tags(config.condition)))
+        return
+    uri = storage.normalise(config.prompts, "prompts")
+    # Not splitlines(), which also cuts where a text has a line separator of Unicode.
+    for number, data in enumerate(storage.store_for(uri).read(uri).removesuffix(b"\n").split(b"\n"), 1):
+        where = f"{uri} line {number}"
+        try:
+            line = json.loads(data)
+        except ValueError as error:
+            raise InputError("not valid JSON", where=where, got=str(error)) from error
+        expected = '{"prompt": text, "condition": "cot"}'
+        if not isinstance(line, dict) or not isinstance(line.get("prompt"), str):
+            raise InputError("not a prompt", where=where, got=data.decode()[:80], expected=expected)
+        condition = line.get("condition", config.condition)
+        if not isinstance(condition, str):
+            raise InputError("not tags joined by commas", where=where, got=repr(condition)[:80], expected=expected)
+        try:
+            yield _Asked(line, prompts.ids(line["prompt"], _tags(condition)))
+        except UsageError as error:
+            raise InputError(
+                error.what, where=f"{where}: {error.where}", got=error.got, expected=error.expected, hint=error.hint
+            ) from error
+
+
+def _tags(condition: str) -> Sequence[str]:
+    return [tag.strip() for tag in condition.split(",") if tag.strip()]
+
+
+def _answers(
+    run: Run, config: GenerateConfig, prompts: Prompts, asked: list[list[int]], context: int
+) -> list[dict[str, Any]]:
+    """``answer``, ``tokens`` and ``stopped`` of each prompt."""
+    import torch
+
+    from pairmill.nets.device import choose_device
+    from pairmill.nets.generate import engine
+
+    weights, reason = run.choose_weights(config.weights)
+    event(f"generate: {weights} weights ({reason})", weights=weights)
+    device = choose_device(config.device)
+    found = engine.generate(
+        run.net(weights).to(device, getattr(torch, config.precision)),
+        asked,
+        engine.Limits(prompts.stop, config.max_tokens, context),
+        causal=run.trained.net.causal,
+        batch_size=config.batch_size,
+        temperature=config.temperature,
+        seed=config.seed,
+    )
+    made = {}
+    with progress("generate", len(asked), "answers") if config.prompts else nullcontext() as told:
+        for one in found:
+            made[one.index] = one
+            if told is not None:
+                told.advance(1, 0, 0)
+    return [
+        {"answer": prompts.text(one.ids), "tokens": len(one.ids), "stopped": one.stopped}
+        for one in (made[index] for index in range(len(asked)))
+    ]
