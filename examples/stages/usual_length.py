@@ -7,6 +7,7 @@ Lengths differ between sources, and by orders of magnitude; so a row is compared
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -178,4 +179,4 @@ class UsualLength(RowStage[UsualLengthConfig, RowPlan]):
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(UsualLength()))
+    raise SystemExit(main(UsualLength(), sys.argv[1:]))

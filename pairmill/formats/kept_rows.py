@@ -6,9 +6,9 @@ groups.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeAlias
 
@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pairmill import storage
 from pairmill.engine.content import UNKNOWN, Content, pinned
 from pairmill.engine.inputs import InputFile
 from pairmill.errors import InputError
@@ -29,41 +28,6 @@ _ORIGIN_TYPES: Final = {"ordinal": "integer"}
 
 Texts: TypeAlias = "list[pa.Array]"
 """Condition, instruction and response of consecutive rows."""
-
-
-@dataclass(frozen=True)
-class Gone:
-    """The rows of a task, or of a slice of it, that go.
-
-    Args:
-        uri: of a file with their ordinals in the task, uint32, ascending.
-        start: where in the file these rows begin, in ordinals.
-        count: how many there are.
-        digest: of the ordinals.
-        dropped: how many, by reason.
-    """
-
-    uri: str = ""
-    start: int = 0
-    count: int = 0
-    digest: str = ""
-    dropped: Mapping[str, int] = field(default_factory=dict)
-
-    def load(self) -> NDArray[np.uint32]:
-        """The ordinals."""
-        if not self.count:
-            return np.empty(0, np.uint32)
-        with storage.store_for(self.uri).open(self.uri) as file:
-            file.seek(4 * self.start)
-            return np.frombuffer(file.read(4 * self.count), "<u4")
-
-    def without_reasons(self) -> Gone:
-        """The same rows, for what does not depend on why they go."""
-        return replace(self, dropped={})
-
-    def kept(self, first: int, count: int) -> NDArray[np.int64]:
-        """The ordinals of the others among ``count`` rows from ``first`` on."""
-        return np.delete(np.arange(first, first + count, dtype=np.int64), self.load().astype(np.int64) - first)
 
 
 def write(

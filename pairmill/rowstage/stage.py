@@ -13,10 +13,10 @@ from pairmill.engine.options import StageConfig, option
 from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, InternalError
-from pairmill.formats.joined_parts import JoinParts
 from pairmill.formats.means import MEANS, joined
 from pairmill.report.charts import Bars
 from pairmill.report.model import Percent, Report, Table, describe_rows
+from pairmill.rowstage.join import JoinParts
 from pairmill.rowstage.rows import Rows
 from pairmill.rowstage.verdicts import Findings, Verdict
 from pairmill.rowstage.write import WriteRows, Written, parts_of
@@ -109,7 +109,7 @@ class RowStage(Stage[C, P], Generic[C, P]):
         written = yield from self._write(config, plan, verdicts, beside)
         joins = yield from beside.share(
             [
-                JoinParts.of(self.name, self.version, task.name, parts, task.path)
+                JoinParts.from_records(task.name, task.path, parts)
                 for task, parts in zip(plan.rows.tasks, written, strict=True)
                 if len(parts) > 1
             ]

@@ -19,11 +19,12 @@ from pairmill.engine.keys import unkeyed
 from pairmill.engine.manifest import Ledger
 from pairmill.engine.stage import Shard, ShardResult
 from pairmill.engine.writer import Writer
-from pairmill.formats import attributes, decisions, joined_parts, kept_rows, rows
+from pairmill.formats import attributes, decisions, kept_rows, rows
 from pairmill.formats.kept_rows import Attributes
 from pairmill.formats.means import Means
 from pairmill.formats.parquet import number_row_groups
 from pairmill.formats.row_files import ORIGIN
+from pairmill.rowstage import join
 from pairmill.rowstage.lengths import MeasuredRows
 from pairmill.rowstage.rows import Slice, Task
 from pairmill.rowstage.verdicts import Verdict
@@ -197,7 +198,7 @@ class WriteRows(Shard[object], reads=()):
 
 def parts_of(task: Task, verdicts: Sequence[Verdict]) -> list[tuple[Slice | None, Sequence[Verdict]]]:
     """Split a task into what is written by itself: its slices, or all of it if it is small or copied as it is."""
-    large = len(task.slices) > 1 and sum(piece.part.size for piece in task.slices) >= joined_parts.PARTS_FROM
+    large = len(task.slices) > 1 and sum(piece.part.size for piece in task.slices) >= join.PARTS_FROM
     if not (large and changes_rows(verdicts)):
         return [(None, verdicts)]
     return [(piece, [verdict]) for piece, verdict in zip(task.slices, verdicts, strict=True)]

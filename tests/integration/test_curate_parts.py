@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pairmill.formats import joined_parts, row_files
+from pairmill.formats import row_files
 from pairmill.formats.slices import Slicing
+from pairmill.rowstage import join
 from tests.support import curating, tools
 from tests.support.curating import attributes, decisions, kept, manifest, text
 
@@ -43,7 +44,7 @@ def given(base: Path, short: int = 2) -> Path:
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Each row group is a slice, and a file of more than one is written in parts."""
     monkeypatch.setattr(row_files, "SLICING", Slicing(1, open_from=1, cut_from=1))
-    monkeypatch.setattr(joined_parts, "PARTS_FROM", 1)
+    monkeypatch.setattr(join, "PARTS_FROM", 1)
     return
 
 
@@ -53,7 +54,7 @@ def both(base: Path, said: str, monkeypatch: pytest.MonkeyPatch, rows: Path | No
     whole = curating.curate(base / "whole", rows, said)
     with monkeypatch.context() as patched:
         patched.setattr(row_files, "SLICING", Slicing(1, open_from=1, cut_from=1))
-        patched.setattr(joined_parts, "PARTS_FROM", 1)
+        patched.setattr(join, "PARTS_FROM", 1)
         parts = curating.curate(base / "parts", rows, said)
     return parts, whole
 

@@ -12,9 +12,10 @@ import pytest
 
 from pairmill import _native
 from pairmill.engine import runner
-from pairmill.formats import joined_parts, row_files
+from pairmill.formats import row_files
 from pairmill.formats.rows import Row
 from pairmill.formats.slices import Slicing
+from pairmill.rowstage import join
 from pairmill.stages.select.core import Select
 from tests.support import curating, selecting, tools
 from tests.support.crash_points import crashes
@@ -226,7 +227,7 @@ def test_a_large_file_is_written_in_parts_that_say_the_same(tmp_path: Path, monk
         with monkeypatch.context() as patch:
             patch.setattr(row_files, "SLICING", Slicing(1, 1))
             whole = selecting.select(tmp_path / name, given, asked)
-            patch.setattr(joined_parts, "PARTS_FROM", 1)
+            patch.setattr(join, "PARTS_FROM", 1)
             parts = [selecting.select(tmp_path / f"{name} {count}", given, asked, workers=count) for count in (1, 3)]
         assert tools.digests(parts[0]) == tools.digests(parts[1])
         one, other = curating.manifest(whole), curating.manifest(parts[0])

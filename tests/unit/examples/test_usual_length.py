@@ -17,8 +17,9 @@ import pytest
 
 from pairmill.engine import runner
 from pairmill.errors import InputError
-from pairmill.formats import joined_parts, row_files
+from pairmill.formats import row_files
 from pairmill.formats.slices import Slicing
+from pairmill.rowstage import join
 from tests.support import curating, tools
 from tests.support.helpers import PATIENCE, REPOSITORY
 
@@ -85,7 +86,7 @@ def test_what_is_written_in_parts_is_what_is_written_whole(
     rows = given(tmp_path)
     whole = run(example, rows, tmp_path / "whole")
     monkeypatch.setattr(row_files, "SLICING", Slicing(1, open_from=1, cut_from=1))
-    monkeypatch.setattr(joined_parts, "PARTS_FROM", 1)
+    monkeypatch.setattr(join, "PARTS_FROM", 1)
     parts = run(example, rows, tmp_path / "parts")
     assert pq.ParquetFile(parts / "b.parquet").metadata.num_row_groups == 5
     for name in ("a.jsonl", "b.parquet"):
