@@ -93,6 +93,7 @@ check-generated: generate ## that what is generated is what the repository holds
 check-python: develop ## format, lint, types and stubs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/python tests/contract/words.py
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest pairmill._native
 

@@ -37,6 +37,19 @@ def test_runs_as_a_numeric_user_on_a_root_that_nobody_may_write(image: str) -> N
 
 
 @pytest.mark.parametrize("image", IMAGES)
+def test_the_wheel_has_one_package_and_one_command(image: str) -> None:
+    program = (
+        "from importlib.metadata import distribution\n"
+        "pairmill = distribution('pairmill')\n"
+        "tops = {str(file).split('/')[0] for file in pairmill.files if not str(file).startswith('..')}\n"
+        "print(sorted(top for top in tops if not top.endswith('.dist-info')), [p.name for p in pairmill.entry_points])"
+    )
+    assert ask(image, program).strip() == "['pairmill'] ['pairmill']"
+    listed = run(image, "--help", options=("--entrypoint=pairmill",)).stdout
+    assert listed.startswith("usage: pairmill <command> key=value")
+
+
+@pytest.mark.parametrize("image", IMAGES)
 def test_labels(image: str) -> None:
     """Every label of the specification that applies has a value."""
     prefix = "org.opencontainers.image."
