@@ -18,7 +18,7 @@ import textwrap
 import types
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass
-from typing import Any, ClassVar, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Final, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from pairmill import storage
 from pairmill.errors import UsageError, did_you_mean
@@ -26,6 +26,8 @@ from pairmill.fields import Checked, default_value, key_of
 
 T = TypeVar("T")
 
+DEFAULT: Final = "default"
+"""In place of a file's name: the built-in defaults, which the files in ``configs/`` spell out."""
 _MAX_BYTES = 1 << 20
 # Integers that fit have fewer digits, in any base; of a wrong value as many characters are shown.
 _DIGITS = 80
@@ -122,13 +124,13 @@ class SettingsFile:
             self.top.entries()
 
     @classmethod
-    def load(cls, place: str, option: str, default: str = "") -> SettingsFile:
-        """Read a file; an absent ``default`` is empty. Raises UsageError if it does not exist or is too large."""
+    def load(cls, place: str, option: str) -> SettingsFile:
+        """Read a file; that of DEFAULT is empty. Raises UsageError if it does not exist or is too large."""
+        if place in ("", DEFAULT):
+            return cls(option, b"")
         uri = storage.normalise(place, option)
         store = storage.store_for(uri)
         if not store.exists(uri):
-            if place == default:
-                return cls(uri, b"")
             raise UsageError("the file does not exist", where=f"{option}={uri}", hint="check the path")
         size = store.size(uri)
         if size > _MAX_BYTES:
@@ -517,16 +519,16 @@ class FileSettings(Checked):
     """Settings that a file of their own has: a dataclass whose fields all have defaults.
 
     Attributes:
-        FILE: name of the file as it is shipped; the option that names it is the same without the suffix.
+        OPTION: the option that names the file, such as ``mix_config``; it is shipped as ``configs/<option>.yaml``.
         HEAD: the comment at its top.
     """
 
-    FILE: ClassVar[str]
+    OPTION: ClassVar[str]
     HEAD: ClassVar[str]
 
     @classmethod
-    def load(cls, place: str, overrides: Sequence[str] = (), *, option: str = "", by: str = "set") -> Self:
-        """Read the file at a path or URI; an absent one of the default name gives the defaults.
+    def load(cls, place: str = DEFAULT, overrides: Sequence[str] = (), *, option: str = "", by: str = "set") -> Self:
+        """Read the file at a path or URI; DEFAULT stands for the built-in defaults.
 
         Args:
             place: of the file.
@@ -537,14 +539,14 @@ class FileSettings(Checked):
         Raises:
             UsageError: with the line of the first mistake.
         """
-        file = SettingsFile.load(place, option or cls.FILE.removesuffix(".yaml"), cls.FILE)
+        file = SettingsFile.load(place, option or cls.OPTION)
         file.override(overrides, by)
         return cls.from_file(file)
 
     @classmethod
     def parse(cls, text: str = "", overrides: Sequence[str] = (), where: str = "") -> Self:
         """Read a text as a file; ``where`` is its name in messages."""
-        file = SettingsFile(where or cls.FILE, text.encode())
+        file = SettingsFile(where or f"{cls.OPTION}.yaml", text.encode())
         file.override(overrides, "set")
         return cls.from_file(file)
 

@@ -27,7 +27,7 @@ C = TypeVar("C", bound=RunConfig)
 def settings_command(settings: type[FileSettings]) -> Command:
     """Make the command ``settings`` of a stage: it has no options, and prints the default file."""
     config = dataclasses.make_dataclass("SettingsConfig", (), kw_only=True)
-    config.__doc__ = f"Print {settings.FILE} with all defaults, a comment on each line."
+    config.__doc__ = f"Print configs/{settings.OPTION}.yaml with all defaults, a comment on each line."
     return Command(config, lambda _: settings.default_file())
 
 

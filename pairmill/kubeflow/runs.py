@@ -38,6 +38,7 @@ from typing import Any, Final, Protocol, TextIO, TypeVar
 from pairmill.cpu import available_cores
 from pairmill.engine.manifest import content_key
 from pairmill.errors import PairmillError
+from pairmill.formats.settings_file import DEFAULT
 from pairmill.interface import chain, launcher
 from pairmill.kubeflow.stages import EVERY
 
@@ -95,7 +96,7 @@ class Given:
     benchmarks: Any = ""
     data: Any = ""
     training: Any = ""
-    evaluate_config: Any = "evaluate_config.yaml"
+    evaluate_config: Any = DEFAULT
     evaluate_set: Any = "net.weights=ema"
     samples_path: Any = TRAINED_PLACE
     tokenizer: Any = ""

@@ -202,7 +202,7 @@ class WatchSettings(Checked):
 class TrainSettings(FileSettings):
     """All settings."""
 
-    FILE: ClassVar = "train_config.yaml"
+    OPTION: ClassVar = "train_config"
     HEAD: ClassVar = """\
 How a net is trained. Each line has a setting and its default: take away the # of those that you
 change. Defaults follow from profile, model.net and model.size, so leave alone what you do not change. An override of

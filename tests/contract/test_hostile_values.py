@@ -23,6 +23,7 @@ from pairmill.formats.prefixes import Rules
 from pairmill.formats.settings_file import to_json
 from pairmill.interface import cli
 from pairmill.kubeflow.stages import EVERY
+from tests.support.helpers import REPOSITORY
 
 FILES: dict[str, Any] = {
     "curate": pairmill.stages.curate.settings.settings_type(),
@@ -62,6 +63,12 @@ def inner(kind: Any) -> Iterator[tuple[Any, bool]]:
             yield from inner(one)
     elif get_origin(kind) in (list, tuple):
         yield from ((one, True) for one, _ in inner(get_args(kind)[0]))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_shipped_file_has_the_built_in_defaults(name: str) -> None:
+    shipped = (REPOSITORY / "configs" / f"{name}_config.yaml").read_text(encoding="utf-8")
+    assert FILES[name].parse(shipped) == FILES[name].load("default") == FILES[name].load("")
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -8,8 +8,9 @@ from typing import Any
 
 from pairmill.engine.options import option
 from pairmill.errors import UsageError
+from pairmill.formats import settings_file
 from pairmill.rowstage import RowConfig
-from pairmill.stages.curate.settings import DEFAULT, Settings
+from pairmill.stages.curate.settings import Settings
 
 
 @dataclass(kw_only=True)
@@ -17,8 +18,8 @@ class CurateConfig(RowConfig):
     """Find and remove duplicates, leaks of benchmarks and poor rows."""
 
     curate_config: str = option(
-        DEFAULT,
-        help="what each operation does, as a YAML file; the shipped one has every setting and a comment on each",
+        settings_file.DEFAULT,
+        help="what each operation does, as a YAML file; default = what is built in, as in configs/curate_config.yaml",
         changes_bytes=False,  # the plan says it by content
     )
     index: str = option(

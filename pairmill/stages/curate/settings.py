@@ -1,4 +1,4 @@
-"""``curate_config.yaml``: what the operations do, and for which tasks they do something else.
+"""``configs/curate_config.yaml``: what the operations do, and for which tasks they do something else.
 
 Each operation's settings are a dataclass in its own room; here they are put together, read and applied to tasks.
 """
@@ -21,9 +21,6 @@ from pairmill.stages.curate.exact_settings import ExactSettings
 from pairmill.stages.curate.filters import FilterSettings
 from pairmill.stages.curate.near.settings import NearSettings
 from pairmill.stages.curate.operation import Operation
-
-DEFAULT: Final = "curate_config.yaml"
-"""The default file, in the working directory. It is optional: without it every setting has its default."""
 
 _HEAD: Final = (
     "mode: drop removes rows, report only counts and shows them, off does not look. A rule's name is in decisions, "
@@ -55,7 +52,7 @@ class _ReadByRounds:
 class Settings(FileSettings, _ReadByRounds):
     """All of the file. Operations and overrides are fields of the subclass that :func:`settings_type` makes."""
 
-    FILE: ClassVar = DEFAULT
+    OPTION: ClassVar = "curate_config"
 
     source_priority: list[str] = setting([], help="beginnings of task names, best first; of duplicates the best stays")
     prefer: Prefer = setting("rank", help="which duplicate stays: rank, or longest_response and then rank")

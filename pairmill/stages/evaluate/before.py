@@ -36,7 +36,7 @@ def check(
         UsageError: the settings are wrong, no benchmark has a name, or the runs will lack the weights to evaluate.
         InputError: a benchmark's data are not where ``data`` says.
     """
-    settings = EvaluateSettings.load(evaluate_config or EvaluateSettings.FILE, overrides, by="evaluate_set")
+    settings = EvaluateSettings.load(evaluate_config, overrides, by="evaluate_set")
     for name in (*settings.benchmarks, *asked):
         if not harness.is_task(name):
             benchmarks.named(name)

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from pairmill.engine.options import RunConfig, option
 from pairmill.errors import UsageError
+from pairmill.formats import settings_file
 from pairmill.loader.plan_arrays import PLACE
 from pairmill.stages.evaluate.settings import EvaluateSettings
 
@@ -50,8 +51,9 @@ class EvaluateConfig(RunConfig, any_of=("benchmarks", "held_out")):
         changes_bytes=False,
     )
     evaluate_config: str = option(
-        EvaluateSettings.FILE,
-        help="generation, prompts and profile, as a YAML file; pairmill evaluate settings prints it",
+        settings_file.DEFAULT,
+        help="generation, prompts and profile, as a YAML file; default = what is built in, as in "
+        "configs/evaluate_config.yaml",
         changes_bytes=False,
     )
     set: list[str] = option(

@@ -1,4 +1,4 @@
-"""``evaluate_config.yaml``: how texts are generated, what is asked, and how answers are scored. No torch here."""
+"""``configs/evaluate_config.yaml``: how texts are generated and answers scored; no torch here."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class Harness(Checked):
 class EvaluateSettings(FileSettings):
     """All settings."""
 
-    FILE: ClassVar = "evaluate_config.yaml"
+    OPTION: ClassVar = "evaluate_config"
     HEAD: ClassVar = """\
 How a model is evaluated. Every setting has its default here.
 An override of the command line counts more than this file: set=generation.max_tokens=64

@@ -9,7 +9,7 @@ from pairmill.address import FORMS, Address, Kind, parse
 from pairmill.engine.options import RunConfig, option
 from pairmill.errors import UsageError
 from pairmill.formats import prefixes
-from pairmill.formats.settings_file import SettingsFile
+from pairmill.formats.settings_file import DEFAULT, SettingsFile
 from pairmill.formats.templates import template
 
 KINDS: dict[str, tuple[Kind, ...]] = {
@@ -73,20 +73,16 @@ class FetchConfig(RunConfig):
         changes_bytes=False,
     )
     select_config: str = option(
-        "select_config.yaml", help="the file of the select stage, looked at if it is a URI", changes_bytes=False
+        DEFAULT, help="the file of the select stage, looked at if it is a URI", changes_bytes=False
     )
     curate_config: str = option(
-        "curate_config.yaml", help="the file of the curate stage, looked at if it is a URI", changes_bytes=False
+        DEFAULT, help="the file of the curate stage, looked at if it is a URI", changes_bytes=False
     )
-    mix_config: str = option(
-        "mix_config.yaml", help="the file of the mix stage, looked at if it is a URI", changes_bytes=False
-    )
+    mix_config: str = option(DEFAULT, help="the file of the mix stage, looked at if it is a URI", changes_bytes=False)
     prefix_config_path: str = option(
         prefixes.DEFAULT, help="rules of sample, looked at if they are a URI", changes_bytes=False
     )
-    train_config: str = option(
-        "train_config.yaml", help="the file of a training, looked at if it is a URI", changes_bytes=False
-    )
+    train_config: str = option(DEFAULT, help="the file of a training, looked at if it is a URI", changes_bytes=False)
     update: list[str] = option(
         [],
         help="sources whose lock is moved to the revision that is published now, or rows, tokenizer, tokenized; "

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from pairmill.engine.options import Profile, RunConfig, option
-from pairmill.formats import prefixes
+from pairmill.formats import prefixes, settings_file
 from pairmill.mixture.plan import MOST_EPOCHS
 from pairmill.stages.mix.settings import MixSettings
 
@@ -22,9 +22,9 @@ class MixConfig(RunConfig):
         changes_bytes=False,
     )
     mix_config: str = option(
-        MixSettings.FILE,
-        help="the method, the budget and the caps, as a YAML file; the shipped one has every setting and a comment on "
-        "each",
+        settings_file.DEFAULT,
+        help="the method, the budget and the caps, as a YAML file; default = what is built in, as in "
+        "configs/mix_config.yaml",
         changes_bytes=False,  # the plan says it by content
     )
     prefix_config_path: str = option(

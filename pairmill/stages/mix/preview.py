@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pairmill.engine.manifest import Ledger
 from pairmill.engine.options import option
 from pairmill.errors import UsageError
-from pairmill.formats import prefixes
+from pairmill.formats import prefixes, settings_file
 from pairmill.mixture.plan import Mixture
 from pairmill.redact import escaped
 from pairmill.report.model import format_cell
@@ -48,7 +48,7 @@ class PreviewConfig:
     epochs: int = option(10, help="number of epochs, unless each phase says its own")
     context_size: int = option(4097, help="longest row in tokens, one more than the trainer's context")
     min_resp_length: int = option(2, help="shortest response in tokens, its end token included")
-    mix_config: str = option(MixSettings.FILE, help="the settings that the options above replace")
+    mix_config: str = option(settings_file.DEFAULT, help="the settings that the options above replace")
     prefix_config_path: str = option(prefixes.DEFAULT, help="the sampler's rules, of which long_context is read")
     rows: list[str] = option([], help="the rows that were tokenized, for buckets")
 

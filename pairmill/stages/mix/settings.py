@@ -1,4 +1,4 @@
-"""``mix_config.yaml``: sources, method, budget, caps and phases."""
+"""``configs/mix_config.yaml``: sources, method, budget, caps and phases."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class PhaseSettings(Checked):
 class MixSettings(FileSettings):
     """All settings."""
 
-    FILE: ClassVar = "mix_config.yaml"
+    OPTION: ClassVar = "mix_config"
     HEAD: ClassVar = """\
 How many response tokens each source gives to the training. With method: off nothing is planned: the
 sampler takes what prefix_config.yaml says. Methods: unimax (as even as the caps allow), exponent or temperature

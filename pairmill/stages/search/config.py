@@ -8,7 +8,7 @@ from functools import cached_property
 
 from pairmill.engine.options import RunConfig, option
 from pairmill.errors import UsageError
-from pairmill.formats import prefixes
+from pairmill.formats import prefixes, settings_file
 from pairmill.mixture.plan import MOST_EPOCHS
 from pairmill.stages.evaluate import before
 from pairmill.stages.mix.config import MixConfig
@@ -33,13 +33,13 @@ class SearchConfig(RunConfig):
         changes_bytes=False,
     )
     mix_config: str = option(
-        MixSettings.FILE,
+        settings_file.DEFAULT,
         help="sources, budget and caps, as of mix; its method and weights are not read",
         changes_bytes=False,  # the mixtures say it by content
     )
     search_config: str = option(
-        SearchSettings.FILE,
-        help="proxies and objective, as a YAML file; pairmill search settings prints it",
+        settings_file.DEFAULT,
+        help="proxies and objective, as a YAML file; default = what is built in, as in configs/search_config.yaml",
         changes_bytes=False,
     )
     set: list[str] = option(

@@ -1,4 +1,4 @@
-"""``search_config.yaml``: how many proxies there are, how their mixtures are drawn, and what is to be low."""
+"""``configs/search_config.yaml``: how many proxies there are, how their mixtures are drawn, and what is to be low."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Objective(Checked):
 class SearchSettings(FileSettings):
     """All settings."""
 
-    FILE: ClassVar = "search_config.yaml"
+    OPTION: ClassVar = "search_config"
     HEAD: ClassVar = """\
 How a mixture is searched. Every setting has its default. Sources, budget and caps are mix_config's.
 An override of the command line counts more than this file: set=runs=24,objective.measure=loss

@@ -8,8 +8,9 @@ from typing import Any
 
 from pairmill.engine.options import option
 from pairmill.errors import UsageError
+from pairmill.formats import settings_file
 from pairmill.rowstage import RowConfig
-from pairmill.stages.select.settings import DEFAULT, Settings
+from pairmill.stages.select.settings import Settings
 
 
 @dataclass(kw_only=True)
@@ -17,8 +18,8 @@ class SelectConfig(RowConfig):
     """Choose the rows worth training on, by target texts, by attributes, or by both."""
 
     select_config: str = option(
-        DEFAULT,
-        help="which rows are chosen, as a YAML file; the shipped one has every setting and a comment on each",
+        settings_file.DEFAULT,
+        help="which rows are chosen, as a YAML file; default = what is built in, as in configs/select_config.yaml",
         changes_bytes=False,  # the plan says it by content
     )
     seed: int = option(0, help="of all draws: another seed draws other rows")

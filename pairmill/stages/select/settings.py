@@ -1,4 +1,4 @@
-"""``select_config.yaml``: which rows are chosen, by what, and how many."""
+"""``configs/select_config.yaml``: which rows are chosen, by what, and how many."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias
 from pairmill import storage
 from pairmill.errors import UsageError
 from pairmill.formats.settings_file import FileSettings
-
-DEFAULT: Final = "select_config.yaml"
-"""The default file, in the working directory. It is optional: without it every setting has its default."""
 
 HEAD: Final = """Which rows are chosen to train on. method: off passes all rows on. dsir chooses rows that resemble
 targets, attributes the best by what is known of each row, hybrid both. Say how many with one of rows, tokens and share.
@@ -236,7 +233,7 @@ class Settings(FileSettings):
         reference_date: YYYY-MM-DD, from which the age of a date is counted; null = no date is scored.
     """
 
-    FILE: ClassVar = DEFAULT
+    OPTION: ClassVar = "select_config"
     HEAD: ClassVar = HEAD
 
     method: Method = "off"

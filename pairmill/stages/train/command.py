@@ -24,7 +24,7 @@ from pairmill.training.settings import default_file
 
 @dataclass(kw_only=True)
 class SettingsConfig:
-    """Print train_config.yaml with all defaults, a comment on each line."""
+    """Print configs/train_config.yaml with all defaults, a comment on each line."""
 
     profile: ProfileName = option("pairmill", help="whose defaults: pairmill, or a reference's")
     net: NetName = option("transformer", help="the net")

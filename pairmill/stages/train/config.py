@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pairmill.engine.options import RunConfig, option
 from pairmill.errors import UsageError
+from pairmill.formats import settings_file
 from pairmill.loader.plan_arrays import PLACE
 from pairmill.stages.train.start import Take
 from pairmill.training.settings import TrainSettings
@@ -42,8 +43,9 @@ class TrainConfig(RunConfig):
         changes_bytes=False,
     )
     train_config: str = option(
-        TrainSettings.FILE,
-        help="net, optimizer, schedule and length, as a YAML file; pairmill train settings prints it",
+        settings_file.DEFAULT,
+        help="net, optimizer, schedule and length, as a YAML file; default = what is built in, as in "
+        "configs/train_config.yaml",
         changes_bytes=False,
     )
     set: list[str] = option(

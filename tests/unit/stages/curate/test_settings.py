@@ -13,13 +13,13 @@ from tests.support.helpers import REPOSITORY
 
 
 def test_the_shipped_file_says_the_defaults() -> None:
-    shipped = (REPOSITORY / Settings.FILE).read_text(encoding="utf-8")
-    assert shipped == Settings.default_file(), "run: pairmill curate settings > curate_config.yaml"
+    shipped = (REPOSITORY / "configs/curate_config.yaml").read_text(encoding="utf-8")
+    assert shipped == Settings.default_file(), "run: pairmill curate settings > configs/curate_config.yaml"
     assert Settings.parse(shipped) == settings_type()()
 
 
 def test_every_line_of_the_shipped_file_has_a_comment() -> None:
-    lines = (REPOSITORY / Settings.FILE).read_text(encoding="utf-8").splitlines()
+    lines = (REPOSITORY / "configs/curate_config.yaml").read_text(encoding="utf-8").splitlines()
     before = ""
     keys = 0
     for line in lines:

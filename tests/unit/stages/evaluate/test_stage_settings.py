@@ -12,7 +12,7 @@ def load(tmp_path: Path, text: str, *overrides: str) -> EvaluateSettings:
 
 
 def test_the_shipped_file_is_the_default(tmp_path: Path) -> None:
-    shipped = (REPOSITORY / "evaluate_config.yaml").read_text()
+    shipped = (REPOSITORY / "configs/evaluate_config.yaml").read_text()
     assert shipped == EvaluateSettings.default_file(), "run: pairmill evaluate settings"
     assert load(tmp_path, shipped) == EvaluateSettings()
 

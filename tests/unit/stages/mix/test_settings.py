@@ -13,8 +13,8 @@ TASKS = ["a__1.jsonl", "a__2.jsonl", "b.parquet", "c__1.jsonl"]
 
 
 def test_the_shipped_file_has_the_defaults() -> None:
-    shipped = (REPOSITORY / "mix_config.yaml").read_text()
-    assert shipped == MixSettings.default_file(), "run: pairmill mix settings > mix_config.yaml"
+    shipped = (REPOSITORY / "configs/mix_config.yaml").read_text()
+    assert shipped == MixSettings.default_file(), "run: pairmill mix settings > configs/mix_config.yaml"
     assert MixSettings.parse(shipped) == MixSettings()
     assert MixSettings().method == "off"
 

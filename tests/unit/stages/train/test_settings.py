@@ -28,8 +28,8 @@ def live(text: str) -> str:
 
 
 def test_the_shipped_file_has_the_defaults() -> None:
-    shipped = (REPOSITORY / "train_config.yaml").read_text()
-    assert shipped == default_file(), "run: pairmill train settings > train_config.yaml"
+    shipped = (REPOSITORY / "configs/train_config.yaml").read_text()
+    assert shipped == default_file(), "run: pairmill train settings > configs/train_config.yaml"
     assert (
         TrainSettings.parse(shipped) == TrainSettings.parse(live(shipped)) == TrainSettings.parse() == TrainSettings()
     )
