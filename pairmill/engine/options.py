@@ -127,6 +127,19 @@ class RunConfig(Checked):
         changes_bytes=False,
     )
 
+    result: ClassVar[str] = ""
+    """The option by which a run can give the stage's result: rows, tokenizer or tokenized; empty = by none."""
+
+    @property
+    def given(self) -> str:
+        """The option that gives the result of this stage or of a later one, so that there is nothing to do."""
+        return ""
+
+    @property
+    def is_off(self) -> bool:
+        """Whether profile or settings leave the stage nothing to do."""
+        return False
+
     def __getstate__(self) -> dict[str, Any]:
         """Return the options alone: what was read from files once is read again by another process."""
         return {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
@@ -150,6 +163,22 @@ class StageConfig(RunConfig):
         changes_bytes=False,
         at_least=1,
     )
+
+
+@dataclass(kw_only=True)
+class ReplaceableConfig(StageConfig):
+    """Options of a stage before sample, whose result a run may be given."""
+
+    tokenized: str = option(
+        "",
+        help="tokenized folder that exists, in place of all that is before sample: tokenize passes it on, and no "
+        "stage has anything to do",
+        changes_bytes=False,
+    )
+
+    @property
+    def given(self) -> str:
+        return "tokenized" if self.tokenized else ""
 
 
 C = TypeVar("C", bound=RunConfig)

@@ -302,13 +302,6 @@ class Stage(ABC, Generic[C, P]):
         output = list_item(folder) if self.output_in_list else folder
         return Outputs(output, manifest.ledger.rows_out, printed=[folder])
 
-    def given(self, config: C) -> GivenResult | None:
-        """What the options give in place of the stage's result, checked; None if there is work to do.
-
-        :mod:`pairmill.engine.pass_on` passes it on.
-        """
-        return None
-
     def metrics(self, manifest: Manifest) -> dict[str, float]:
         """Numbers that Kubeflow compares between runs, besides rows and bytes: :mod:`pairmill.engine.metrics`."""
         return {}

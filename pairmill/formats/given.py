@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import Any
 
 from pairmill import storage
 from pairmill.address import refuse
@@ -117,6 +118,28 @@ def passed_on(option: str, given: Sequence[str], *, within: bool = False) -> Giv
         sum(one.size for one in found),
         sum(counts) if len(counts) == len(found) else None,
     )
+
+
+def instead_of(stage: str, config: Any) -> GivenResult | None:
+    """Return what the options of a stage give in place of its result, checked; None if there is work to do.
+
+    Raises:
+        UsageError, InputError: as :func:`passed_on`, :func:`tokenizer_at` and :func:`tokenized_at`.
+    """
+    option = config.given
+    if not option and config.is_off:
+        option = "profile" if config.profile == "data_io" else f"{stage}_config"
+    if not option:
+        return None
+    if config.result == "rows" and option != "tokenized":
+        return passed_on(option, config.rows, within=option == "rows")
+    if not config.result:
+        # Nothing is handed on: without a mixture the sampler takes what its rules say.
+        return GivenResult(option, ("",))
+    if option != config.result:
+        return GivenResult(option)
+    found = tokenizer_at(config.tokenizer) if option == "tokenizer" else tokenized_at(config.tokenized, option)
+    return GivenResult(option, found.uris, found.files, found.size, found.rows)
 
 
 def row_files(paths: Iterable[str]) -> tuple[list[str], list[str]]:

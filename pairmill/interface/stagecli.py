@@ -16,6 +16,7 @@ from pairmill.engine.options import RunConfig, WorkerSlice
 from pairmill.engine.pass_on import PassOn
 from pairmill.engine.runner import Together
 from pairmill.engine.stage import Stage
+from pairmill.formats.given import instead_of
 from pairmill.formats.settings_file import FileSettings
 from pairmill.interface import cli
 from pairmill.interface.cli import Command, Outcome
@@ -38,7 +39,7 @@ def main(stage: Stage[C, Any], arguments: Sequence[str], commands: Mapping[str, 
 
 def run(stage: Stage[C, Any], config: C) -> Outcome:
     """Run a stage, or a share of one; its result is the URI of the folder, which a share leaves unfinished."""
-    given = stage.given(config)
+    given = instead_of(stage.name, config)
     if given is not None:
         stage = PassOn(stage, given)
     together = Together(WorkerSlice.parse(config.share), _patience()) if config.share else None

@@ -86,9 +86,9 @@ def main(given: Sequence[str]) -> int:
             )
         values = dataclasses.asdict(cli.build(parameters.of(train), options))
         values |= parameters.placed(values)
-        parameters.stage_configs(values)
+        without = parameters.idle(values, here=True)
         _refuse_other_files(values["output_path"], held_out=bool(values["holdout"]))
-        runs = run(values, parameters.idle(values, here=True), Here(1, output=sys.stderr))
+        runs = run(values, without, Here(1, output=sys.stderr))
         _show(runs, values, time.monotonic() - start)
 
     return cli.program("run", parameters.TrainingParameters, given, work)

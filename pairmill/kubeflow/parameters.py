@@ -12,7 +12,7 @@ from typing import Any
 
 from pairmill import storage
 from pairmill.address import is_address
-from pairmill.engine.options import default_of, list_item, option
+from pairmill.engine.options import RunConfig, default_of, list_item, option
 from pairmill.errors import UsageError
 from pairmill.interface import cli
 from pairmill.kubeflow.stages import LAST, STAGES
@@ -157,33 +157,23 @@ def placed(given: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def idle(given: Mapping[str, Any], *, here: bool) -> tuple[str, ...]:
-    """The stages that have nothing to do: a pipeline that is built for one run leaves them out.
+def idle(values: Mapping[str, Any], *, here: bool) -> tuple[str, ...]:
+    """Return the stages that have nothing to do: a pipeline that is built for one run leaves them out.
 
     Args:
-        given: the parameters, checked.
+        values: the parameters.
         here: whether the stages run on this machine: then those that their settings switch off are left out too.
             Elsewhere they stay, so that a pipeline that was compiled for any run is the one that is submitted.
 
     Raises:
-        UsageError: the settings of a stage that runs here are wrong.
+        UsageError: a stage would refuse its options, or here its settings.
     """
-    fetch = cli.build(
-        FetchConfig, {"root": given["root"], **{name: given[name] for name in ("sources", "raw", *KINDS)}}
-    )
-    found = fetch.idle()
-    if not here:
-        return found
-    made = stage_configs(given)
-    return (*found, *(stage for stage in SWITCHED if stage not in found and made[stage].is_off))
-
-
-SWITCHED = ("select", "mix")
-"""The stages that their file of settings switches on."""
+    configs = {name: config for name, config in stage_configs(values).items() if isinstance(config, RunConfig)}
+    return tuple(name for name, config in configs.items() if config.given or (here and config.is_off))
 
 
 def stage_configs(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of every stage of a run with these parameters, checked as the stage itself checks them.
+    """Return the options of every stage of a run with these parameters, checked as the stage itself checks them.
 
     Raises:
         UsageError: a stage would refuse one of them, or no storage serves a place.

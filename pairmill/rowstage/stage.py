@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from pairmill.engine.inputs import HELD_OUT
 from pairmill.engine.manifest import Ledger, Manifest
-from pairmill.engine.options import StageConfig, option
+from pairmill.engine.options import ReplaceableConfig, option
 from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, InternalError
@@ -27,8 +27,10 @@ ShardRounds: TypeAlias = "Generator[Sequence[Shard[Any]], list[ShardRecord], T]"
 
 
 @dataclass(kw_only=True)
-class RowConfig(StageConfig):
+class RowConfig(ReplaceableConfig):
     """Options of a stage that chooses rows."""
+
+    result = "rows"
 
     rows: list[str] = option(
         [], help="folders or URIs of rows (.jsonl, .parquet), joined by commas", changes_bytes=False

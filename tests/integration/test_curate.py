@@ -18,6 +18,7 @@ from pairmill.engine.runner import Together
 from pairmill.errors import InputError, UsageError
 from pairmill.formats import attributes as formats
 from pairmill.formats import row_files
+from pairmill.formats.given import instead_of
 from pairmill.formats.rows import FIELDS
 from pairmill.formats.slices import Slicing
 from pairmill.stages.curate.config import CurateConfig
@@ -270,11 +271,11 @@ def test_rows_are_passed_on_if_nothing_is_asked(tmp_path: Path, said: str) -> No
     rows = curating.write(tmp_path / "rows", {"x.jsonl": [A, A]})
     path = curating.settings(tmp_path, said)
     config = CurateConfig(rows=[str(rows)], root=str(tmp_path / "root"), curate_config=path)
-    given = Curate().given(config)
+    given = instead_of("curate", config)
     assert given is not None
     assert given.uris == (str(rows),)
     reference = CurateConfig(rows=[str(rows)], root=str(tmp_path / "root"), profile="data_io", curate_config=path)
-    assert Curate().given(reference) is not None
+    assert instead_of("curate", reference) is not None
 
 
 def test_an_index_ranks_before_new_rows(tmp_path: Path) -> None:

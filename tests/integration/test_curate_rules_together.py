@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pairmill.formats.given import instead_of
 from pairmill.stages.curate.config import CurateConfig
 from pairmill.stages.curate.core import Curate
 from pairmill.stages.curate.explain import ExplainConfig, explain
@@ -67,7 +68,7 @@ def test_one_field_alone_drops_nothing_unless_it_is_asked_to(tmp_path: Path) -> 
 def test_rows_that_are_passed_on_are_the_place_that_was_given(tmp_path: Path) -> None:
     given = write(tmp_path / "in", {"data/a.jsonl": [_A]})
     off = settings(tmp_path, "".join(f"{one}: off\n" for one in ("exact", "near", "decontaminate", "heuristics")))
-    passed_on = Curate().given(CurateConfig(rows=[str(given)], root=str(tmp_path / "off"), curate_config=off))
+    passed_on = instead_of("curate", CurateConfig(rows=[str(given)], root=str(tmp_path / "off"), curate_config=off))
     assert passed_on is not None
     assert passed_on.uris == (str(given),)
     asked = curate(tmp_path / "on", given)

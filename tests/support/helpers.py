@@ -15,6 +15,8 @@ PATIENCE = 300.0
 one does, and a machine under load takes minutes for what is done in two seconds."""
 SOON = 15.0
 """Seconds in which must happen what an idle machine does within one."""
+SWITCHED = ("select", "mix")
+"""Stages that their shipped settings switch off."""
 
 
 def environment() -> dict[str, str]:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from pairmill import storage
-from pairmill.kubeflow.parameters import SWITCHED
+from tests.support.helpers import SWITCHED
 
 HOMES = ("clean", "tokenizer", "tokenize", "sample")
 """Folders of results whose content does not depend on where raw files stand; fetch's index names the place."""

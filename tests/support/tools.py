@@ -24,9 +24,8 @@ import pyarrow.parquet as pq
 
 from pairmill.engine import manifest as manifests
 from pairmill.kubeflow import stages
-from pairmill.kubeflow.parameters import SWITCHED
 from tests.support import nursery
-from tests.support.helpers import PATIENCE, REPOSITORY, SOON, mount
+from tests.support.helpers import PATIENCE, REPOSITORY, SOON, SWITCHED, mount
 
 STAGES = tuple(stages.STAGES)
 LINE = tuple(name for name in STAGES if name not in SWITCHED)
@@ -98,7 +97,7 @@ def environment(mark: str = "") -> dict[str, str]:
 
 def command(name: str, **options: object) -> list[str]:
     """Return a command of ``pairmill`` as its users write it."""
-    return [sys.executable, "-m", "pairmill", *(f"{key}={value}" for key, value in options.items())]
+    return [sys.executable, "-m", "pairmill", name, *(f"{key}={value}" for key, value in options.items())]
 
 
 def run(arguments: Sequence[str], *, fresh: bool = False) -> Done:

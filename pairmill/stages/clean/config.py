@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from pairmill.engine.options import StageConfig, default_of, option
+from pairmill.engine.options import ReplaceableConfig, default_of, option
 from pairmill.errors import UsageError
 from pairmill.interface import cli
 
@@ -19,8 +19,10 @@ REJECT = "reject"
 
 
 @dataclass(kw_only=True)
-class CleanConfig(StageConfig):
+class CleanConfig(ReplaceableConfig):
     """Turn raw instruction data sets into rows {condition, instruction, response}."""
+
+    result = "rows"
 
     raw: str = option(
         "",
@@ -37,9 +39,6 @@ class CleanConfig(StageConfig):
         [],
         help="folders or URIs of finished rows, joined by commas: passed on beside what is cleaned, and not copied",
         changes_bytes=False,
-    )
-    tokenized: str = option(
-        "", help="tokenized folder that a later stage passes on: there is nothing to clean", changes_bytes=False
     )
     source_options: list[str] = option(
         [], help="options of single sources, as <source>.<option>=<value>; listed at the end of --help"
@@ -76,6 +75,10 @@ class CleanConfig(StageConfig):
         changes_bytes=False,  # it is in the keys of the shards that it concerns
         choices=("all", "last"),
     )
+
+    @property
+    def given(self) -> str:
+        return super().given or ("" if self.sources else "rows")
 
     def __post_init__(self) -> None:
         super().__post_init__()

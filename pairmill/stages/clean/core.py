@@ -17,10 +17,11 @@ from pairmill import storage
 from pairmill.engine import conditions, written_texts
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
 from pairmill.engine.options import list_item
-from pairmill.engine.stage import GivenResult, Outputs, Rounds, Shard, ShardRecord, Stage, StagePlan
+from pairmill.engine.stage import Outputs, Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.engine.written_texts import WrittenTexts
 from pairmill.errors import InputError, InternalError, UsageError
+from pairmill.formats.given import list_of, rows_at
 from pairmill.formats.slices import FileSlice, Slicing, grouped
 from pairmill.log import event
 from pairmill.report.model import Report
@@ -72,20 +73,9 @@ class Clean(Stage[CleanConfig, CleanPlan]):
     }
     config = CleanConfig
 
-    def given(self, config: CleanConfig) -> GivenResult | None:
-        if config.tokenized:
-            return GivenResult("tokenized")
-        if config.sources:
-            return None
-        from pairmill.formats import given
-
-        return given.passed_on("rows", config.rows, within=True)
-
     def outputs(self, config: CleanConfig, manifest: Manifest, folder: str) -> Outputs:
         """Return the rows that were given, and the stage's own: the next stages read both."""
-        from pairmill.formats import given
-
-        places = [uri for place in given.list_of(config.rows, "rows") for uri in given.rows_at(place, check=False).uris]
+        places = [uri for place in list_of(config.rows, "rows") for uri in rows_at(place, check=False).uris]
         output = ",".join(map(list_item, [*places, folder]))
         return Outputs(output, manifest.ledger.rows_out, printed=[output if config.rows else folder])
 

@@ -10,6 +10,7 @@ from pairmill.engine.options import option
 from pairmill.errors import UsageError
 from pairmill.formats import settings_file
 from pairmill.rowstage import RowConfig
+from pairmill.stages.curate import operations
 from pairmill.stages.curate.settings import Settings
 
 
@@ -33,14 +34,19 @@ class CurateConfig(RowConfig):
         help="what fetch printed: where the withheld splits of our own sources are that decontaminate.withheld names",
         changes_bytes=False,
     )
-    tokenized: str = option(
-        "", help="tokenized folder that a later stage passes on: there is nothing to curate", changes_bytes=False
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.rows and not self.tokenized:
             raise UsageError("required option missing", where="rows", expected="rows=…")
+
+    @property
+    def is_off(self) -> bool:
+        return self.profile == "data_io" or all(
+            operation.is_idle(one.own(operation))
+            for one in self.settings.variants
+            for operation in operations.OPERATIONS
+        )
 
     @cached_property
     def settings(self) -> Settings:

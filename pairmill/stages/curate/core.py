@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Final
 
 from pairmill.engine.inputs import HELD_OUT, InputFile
 from pairmill.engine.manifest import InputRef, Manifest, content_key
-from pairmill.engine.stage import GivenResult, Rounds, Shard, ShardFile, ShardRecord
+from pairmill.engine.stage import Rounds, Shard, ShardFile, ShardRecord
 from pairmill.engine.writer import Writer
 from pairmill.formats.attributes import unknown
 from pairmill.formats.rows import open_parquet
@@ -83,16 +83,6 @@ class Curate(RowStage[CurateConfig, CuratePlan]):
         "of rows that went too",
     }
     config = CurateConfig
-
-    def given(self, config: CurateConfig) -> GivenResult | None:
-        if config.tokenized:
-            return GivenResult("tokenized")
-        option = "profile" if config.profile == "data_io" else "curate_config" if _all_idle(config.settings) else ""
-        if not option:
-            return None
-        from pairmill.formats import given
-
-        return given.passed_on(option, config.rows)
 
     def plan(self, config: CurateConfig) -> CuratePlan:
         settings = config.settings
@@ -316,12 +306,6 @@ class _Scores:
         """Take the records of those shards."""
         for (name, number), record in zip(self._wanted, records, strict=True):
             self.records.setdefault(name, {})[number] = record
-
-
-def _all_idle(settings: Settings) -> bool:
-    return all(
-        operation.is_idle(one.own(operation)) for one in settings.variants for operation in operations.OPERATIONS
-    )
 
 
 def _leaks(settings: Settings, config: CurateConfig) -> LeakPlan:

@@ -46,5 +46,4 @@ class MixConfig(RunConfig):
 
     @property
     def is_off(self) -> bool:
-        """Whether the sampler follows its own rules."""
         return self.profile == "data_io" or self.settings.method == "off"

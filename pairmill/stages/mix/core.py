@@ -14,7 +14,7 @@ from pairmill import storage
 from pairmill.engine import inputs as row_inputs
 from pairmill.engine.inputs import InputFile
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
-from pairmill.engine.stage import GivenResult, Rounds, Shard, ShardRecord, Stage, StagePlan
+from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, UsageError
 from pairmill.formats import characters, tokenizer_file, tokens
@@ -53,11 +53,6 @@ class Mix(Stage[MixConfig, MixPlan]):
         2: "damage of records and files of shards could go unseen",
     }
     config = MixConfig
-
-    def given(self, config: MixConfig) -> GivenResult | None:
-        """Nothing is handed on: without a mixture the sampler takes what its rules say."""
-        option = "profile" if config.profile == "data_io" else "mix_config" if config.settings.method == "off" else ""
-        return GivenResult(option, ("",)) if option else None
 
     def plan(self, config: MixConfig) -> MixPlan:
         found = discover(config, config.settings)

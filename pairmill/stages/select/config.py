@@ -23,9 +23,6 @@ class SelectConfig(RowConfig):
         changes_bytes=False,  # the plan says it by content
     )
     seed: int = option(0, help="of all draws: another seed draws other rows")
-    tokenized: str = option(
-        "", help="tokenized folder that a later stage passes on: there is nothing to select", changes_bytes=False
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -41,7 +38,6 @@ class SelectConfig(RowConfig):
 
     @property
     def is_off(self) -> bool:
-        """Whether all rows are passed on."""
         return self.profile == "data_io" or self.settings.method == "off"
 
     def __getstate__(self) -> dict[str, Any]:

@@ -20,10 +20,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pairmill.engine.manifest import InputRef, Manifest, content_key
-from pairmill.engine.stage import GivenResult, ShardRecord
+from pairmill.engine.stage import ShardRecord
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
-from pairmill.formats import given
 from pairmill.formats.row_files import ORIGIN
 from pairmill.log import event
 from pairmill.report.model import Report
@@ -75,13 +74,6 @@ class Select(RowStage[SelectConfig, SelectPlan]):
     }
     config = SelectConfig
     measures_lengths: ClassVar[bool] = True
-
-    def given(self, config: SelectConfig) -> GivenResult | None:
-        if config.tokenized:
-            return GivenResult("tokenized")
-        if not config.is_off:
-            return None
-        return given.passed_on("profile" if config.profile == "data_io" else "select_config", config.rows)
 
     def plan(self, config: SelectConfig) -> SelectPlan:
         settings = config.settings

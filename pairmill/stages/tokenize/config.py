@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from pairmill.engine.options import StageConfig, option
+from pairmill.engine.options import ReplaceableConfig, option
 from pairmill.errors import UsageError
 from pairmill.formats.templates import DEFAULT, TEMPLATES, template
 
@@ -14,8 +14,10 @@ NONE = "none"
 
 
 @dataclass(kw_only=True)
-class TokenizeConfig(StageConfig, any_of=("rows", "tokens", "tokenized")):
+class TokenizeConfig(ReplaceableConfig, any_of=("rows", "tokens", "tokenized")):
     """Encode rows into per-task token arrays."""
+
+    result = "tokenized"
 
     rows: list[str] = option(
         [], help="folders or URIs of rows (.jsonl, .parquet), joined by commas", changes_bytes=False
@@ -29,9 +31,6 @@ class TokenizeConfig(StageConfig, any_of=("rows", "tokens", "tokenized")):
     tokenizer: str = option(
         help="a tokenizer.json, a folder or URI that holds one, or hf://owner/name@revision of the Hub",
         changes_bytes=False,
-    )
-    tokenized: str = option(
-        "", help="tokenized folder that exists: passed on, and nothing is encoded", changes_bytes=False
     )
     template: str = option(
         DEFAULT,

@@ -18,11 +18,10 @@ from typing import Any, ClassVar
 from pairmill.engine import inputs
 from pairmill.engine.inputs import HELD_OUT
 from pairmill.engine.manifest import InputRef, Manifest, content_key
-from pairmill.engine.stage import GivenResult, Rounds, Shard, ShardRecord, Stage, StagePlan
+from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats import row_files, tokens, window_files
-from pairmill.formats.given import tokenized_at
 from pairmill.formats.slices import Slicing
 from pairmill.formats.tokenizer_file import NAME, locate, read
 from pairmill.log import event
@@ -63,12 +62,6 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
         4: "damage of records and files of shards could go unseen",
     }
     config = TokenizeConfig
-
-    def given(self, config: TokenizeConfig) -> GivenResult | None:
-        if not config.tokenized:
-            return None
-        found = tokenized_at(config.tokenized, "tokenized")
-        return GivenResult("tokenized", found.uris, found.files, found.size, found.rows)
 
     def plan(self, config: TokenizeConfig) -> TokenizePlan:
         uri = locate(config.tokenizer, config.root)

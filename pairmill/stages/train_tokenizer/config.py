@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from pairmill.engine.options import StageConfig, option
+from pairmill.engine.options import ReplaceableConfig, option
 from pairmill.errors import UsageError
 from pairmill.formats import prefixes
 
@@ -29,17 +29,16 @@ _VOCAB_SIZE = 65536
 
 
 @dataclass(kw_only=True)
-class TrainTokenizerConfig(StageConfig):
+class TrainTokenizerConfig(ReplaceableConfig):
     """Train a byte-level tokenizer on rows."""
+
+    result = "tokenizer"
 
     rows: list[str] = option(help="folders or URIs of rows (.jsonl, .parquet), joined by commas", changes_bytes=False)
     tokenizer: str = option(
         "",
         help="tokenizer that exists (a tokenizer.json, or a folder or URI with one): passed on, and none is trained",
         changes_bytes=False,
-    )
-    tokenized: str = option(
-        "", help="tokenized folder that a later stage passes on: there is nothing to train", changes_bytes=False
     )
     vocab_size: int = option(
         _VOCAB_SIZE, help="size of the vocabulary, special tokens and alphabet included", at_least=1
@@ -66,6 +65,10 @@ class TrainTokenizerConfig(StageConfig):
         True,
         help="train a second time without one row in 100, and measure on those rows; the tokenizer does not change",
     )
+
+    @property
+    def given(self) -> str:
+        return super().given or ("tokenizer" if self.tokenizer else "")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -12,11 +12,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from pairmill.engine.manifest import InputRef, Manifest, content_key
-from pairmill.engine.stage import GivenResult, Rounds, Shard, ShardRecord, Stage, StagePlan
+from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats import row_files
-from pairmill.formats.given import tokenizer_at
 from pairmill.formats.prefixes import Rules
 from pairmill.formats.slices import Slicing
 from pairmill.log import event
@@ -54,14 +53,6 @@ class TrainTokenizer(Stage[TrainTokenizerConfig, TrainingPlan]):
         4: "damage of records and files of shards could go unseen; unigram gave other bytes each time",
     }
     config = TrainTokenizerConfig
-
-    def given(self, config: TrainTokenizerConfig) -> GivenResult | None:
-        if config.tokenized:
-            return GivenResult("tokenized")
-        if not config.tokenizer:
-            return None
-        found = tokenizer_at(config.tokenizer)
-        return GivenResult("tokenizer", found.uris, found.files, found.size)
 
     def plan(self, config: TrainTokenizerConfig) -> TrainingPlan:
         rules = Rules.load(config.prefix_config_path, config.profile, "prefix_config_path")
