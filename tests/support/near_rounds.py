@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,9 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pairmill.engine.keys import identify
 from pairmill.engine.manifest import content_key
+from pairmill.engine.rounds import with_keys
 from pairmill.engine.shards import Todo, run_shard
-from pairmill.engine.stage import Shard, ShardRecord
+from pairmill.engine.stage import Shard
 from pairmill.formats import rows as row_files
 from pairmill.formats.slices import FileSlice, Slicing
 from pairmill.stages.curate.near.core import NearFound, NearInput, NearSlice, rounds
@@ -52,7 +54,7 @@ def slices_of(path: Path, task: str = "", *, group_bytes: int = 0, fixed: bool =
 
 def run(given: NearInput, cache: str, *, shares: int = 1) -> Found:
     """Run all rounds; shares of a round run one after another, each planned from the records alone."""
-    generator: Generator[list[Shard[Any]], list[ShardRecord], NearFound] = rounds(given)
+    generator = with_keys(rounds(given), lambda shard: content_key(identify(shard, ())))
     ran: list[list[str]] = []
     shards: Sequence[Shard[Any]] = next(generator)
     while True:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmill.engine.keys import unkeyed
 from pairmill.engine.manifest import Ledger
-from pairmill.engine.stage import HandKeyed, ShardResult
+from pairmill.engine.stage import Shard, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.stages.curate.near import ranks
 from pairmill.stages.curate.near.sign import KEY, KEY_OF_LONGEST
-from pairmill.stages.curate.near.stored import Runs
+from pairmill.stages.curate.near.stored import OF_INPUTS, Runs
 
 EDGES, FAMILIES = "edges.bin", "families.bin"
 PAIR = np.dtype("<u8")
@@ -29,10 +30,11 @@ class Paired:
 
 
 @dataclass(frozen=True)
-class Buckets(HandKeyed[object]):
+class Buckets(Shard[object], reads=()):
     """Finds the candidates of a partition.
 
     Args:
+        inputs: digest of all that is signed.
         keys: the runs of all slices; the owner of a run is the place of its slice.
         partition: its number.
         bases: the number of each slice's first row.
@@ -44,9 +46,10 @@ class Buckets(HandKeyed[object]):
 
     work = "find similar rows"
 
-    keys: Runs
+    inputs: str
+    keys: Runs = field(metadata=unkeyed(OF_INPUTS))
     partition: int
-    bases: tuple[int, ...]
+    bases: tuple[int, ...] = field(metadata=unkeyed(OF_INPUTS))
     fixed: int
     longest_response: bool
     refine: bool

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmill.engine.keys import unkeyed
 from pairmill.engine.manifest import Ledger
-from pairmill.engine.stage import HandKeyed, ShardResult
+from pairmill.engine.stage import Shard, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.stages.curate.near import ranks
 from pairmill.stages.curate.near.ranges import Ranges
 from pairmill.stages.curate.near.sign import ROW
-from pairmill.stages.curate.near.stored import Range, RunWriter
+from pairmill.stages.curate.near.stored import OF_INPUTS, Range, RunWriter
 from pairmill.stages.curate.near.union import Components, Marked
 
 MEMBERS, EDGES, FAMILIES = "members.bin", "edges.bin", "families.bin"
@@ -57,13 +58,14 @@ class Grouped:
 
 
 @dataclass(frozen=True)
-class Join(HandKeyed[object]):
+class Join(Shard[object], reads=()):
     """Finds the components, and deals them into groups.
 
     Memory: two bits for every row, and some 40 bytes for each row that has an edge, but 2 GiB at most. Of more such
     rows there are files: 8 bytes an edge and 20 such a row, on the disk of this process.
 
     Args:
+        inputs: digest of all that is signed, and the number of partitions.
         edges: of all partitions.
         families: of all partitions.
         rows: the table of signed rows of each slice.
@@ -73,10 +75,11 @@ class Join(HandKeyed[object]):
 
     work = "join similar rows into groups"
 
-    edges: tuple[Range, ...]
-    families: tuple[Range, ...]
-    rows: tuple[Range, ...]
-    bases: tuple[int, ...]
+    inputs: str
+    edges: tuple[Range, ...] = field(metadata=unkeyed(OF_INPUTS))
+    families: tuple[Range, ...] = field(metadata=unkeyed(OF_INPUTS))
+    rows: tuple[Range, ...] = field(metadata=unkeyed(OF_INPUTS))
+    bases: tuple[int, ...] = field(metadata=unkeyed(OF_INPUTS))
     group_size: int
 
     def run(self, context: object, out: Writer) -> ShardResult:

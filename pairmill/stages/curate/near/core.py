@@ -45,14 +45,15 @@ from pairmill.stages.curate.near.resolve import (
     Resolved,
     Split,
 )
+from pairmill.stages.curate.near.settings import NearSettings
 from pairmill.stages.curate.near.sign import ROW, Sign, Signed
 from pairmill.stages.curate.near.stored import Range, Run, Runs
 from pairmill.stages.curate.operation import Decisions
 
 __all__ = ["Dropped", "NearFound", "NearInput", "NearSlice", "NothingDropped", "rounds"]
 
-VERSION = 1
-"""Of the files between rounds, and of what decides which rows are compared: raise it when their bytes change."""
+# Settings that do not count in a round that does not read them.
+_UNUSED = NearSettings()
 # Keys of a partition: 16 bytes each, and some 40 while they are sorted. With few partitions each is smaller.
 _KEYS, _MOST_KEYS = 1 << 22, 1 << 23
 _MANY = 256
@@ -77,8 +78,7 @@ def rounds(given: NearInput) -> Generator[list[Shard[Any]], list[ShardRecord], N
     # Rows are numbered in the order of the sources.
     bases = tuple(accumulate((one.rows for one in sources), initial=0))
     fixed = bases[next((place for place, one in enumerate(sources) if not one.fixed), len(sources))]
-    looked = [given.settings.refine, *_capped(given)]
-    whole = content_key(VERSION, settings, [[one.key, one.rows] for one in sources], fixed, *looked)
+    inputs = content_key(settings, count, [[one.key, one.rows] for one in sources])
     keys = Runs(
         count,
         tuple(Run(one.keys_uri, start, place) for place, one in enumerate(sources) for start in one.runs),
@@ -94,16 +94,16 @@ def rounds(given: NearInput) -> Generator[list[Shard[Any]], list[ShardRecord], N
     firsts = bases[:-1]
     paired = yield [
         Buckets(
-            f"near buckets {number:05}",
-            content_key("near buckets", whole, count, number),
-            12 * costs["keys"] // count,
-            keys,
-            number,
-            firsts,
-            fixed,
-            given.longest_response,
-            given.settings.refine,
-            given.settings.max_similar or 1,
+            inputs=inputs,
+            keys=keys,
+            partition=number,
+            bases=firsts,
+            fixed=fixed,
+            longest_response=given.longest_response,
+            refine=given.settings.refine,
+            keep=given.settings.max_similar or 1,
+            name=f"near buckets {number:05}",
+            size=12 * costs["keys"] // count,
         )
         for number in range(count if fixed < bases[-1] else 0)
     ]
@@ -121,16 +121,8 @@ def rounds(given: NearInput) -> Generator[list[Shard[Any]], list[ShardRecord], N
     group_size = min(_MOST_GROUP, max(_GROUP, costs["sketch_bytes"] // _MANY))
     tables = tuple(one.table for one in sources)
     size = sum(one.size for one in (*edges, *families))
-    join = Join(
-        "near components",
-        content_key("near join", whole, count, group_size),
-        size,
-        edges,
-        families,
-        tables,
-        bases,
-        group_size,
-    )
+    looked = content_key(inputs, fixed, given.settings.refine, given.settings.max_similar)
+    join = Join(looked, edges, families, tables, bases, group_size, name="near components", size=size)
     joined = yield [join] if costs["candidates"] else []
     gathered, resolved = yield from _decided(given, sources, joined, bases, fixed)
     results = [record.read(Resolved) for record in resolved]
@@ -140,10 +132,11 @@ def rounds(given: NearInput) -> Generator[list[Shard[Any]], list[ShardRecord], N
 
     split = yield [
         Split(
-            f"near split {number:05}",
-            content_key("near split", VERSION, [record.key for record, _ in some], number),
-            sum(found.size for _, (found, _) in some),
-            tuple(part for _, part in some),
+            groups=tuple(record.key for record, _ in some),
+            number=number,
+            parts=tuple(part for _, part in some),
+            name=f"near split {number:05}",
+            size=sum(found.size for _, (found, _) in some),
         )
         for number, some in _found(resolved, results)
     ]
@@ -177,49 +170,19 @@ def _byte_settings(given: NearInput) -> dict[str, Any]:
     return {**settings, "same_condition_only": given.same_condition_only}
 
 
-def _capped(given: NearInput) -> list[int]:
-    """The cap, if there is one, for keys."""
-    return [] if given.settings.max_similar is None else [given.settings.max_similar]
-
-
 def _signed(
     given: NearInput, old: Sequence[tuple[str, Sequence[Indexed]]], settings: dict[str, Any], count: int
 ) -> Generator[list[Shard[Any]], list[ShardRecord], tuple[list[ShardRecord], list[Source]]]:
     """Round 1: the signed rows, those of indexes first."""
     longest = given.longest_response
+    signing = replace(given.settings, mode=_UNUSED.mode, refine=_UNUSED.refine, max_similar=_UNUSED.max_similar)
     indexed = [one.source(folder) for folder, slices in old for one in slices]
     others = [one for one in indexed if one.partitions != count or longest]
     deal: list[Shard[Any]] = [
-        Deal(
-            f"near index {place:06}",
-            content_key("near deal", VERSION, one.key, count, longest),
-            12 * one.keys,
-            one,
-            count,
-            longest,
-        )
-        for place, one in enumerate(others)
+        Deal(one, count, longest, name=f"near index {place:06}", size=12 * one.keys) for place, one in enumerate(others)
     ]
     sign_: list[Shard[Any]] = [
-        Sign(
-            f"near {_name(one)}",
-            content_key(
-                "near sign",
-                VERSION,
-                settings,
-                longest,
-                count,
-                one.key,
-                [one.part.first, one.part.start, one.part.stop],
-                one.dropped.key,
-            ),
-            one.part.size,
-            one,
-            given.settings,
-            count,
-            given.same_condition_only,
-            longest,
-        )
+        Sign(one, signing, count, given.same_condition_only, longest, name=f"near {_name(one)}", size=one.part.size)
         for one in given.slices
     ]
     records = yield [*deal, *sign_]
@@ -270,14 +233,15 @@ def _decided(
     width = components.MEMBER.itemsize
     gathered = yield [
         Gather(
-            f"near gather {place:06}",
-            content_key("near gather", VERSION, sources[place].key, digest, bases[place], found.groups),
-            sources[place].sketches.size,
-            Range(join.uri(components.MEMBERS), first * width, count * width),
-            sources[place].table,
-            sources[place].sketches,
-            bases[place],
-            found.groups,
+            signed=sources[place].key,
+            chosen=digest,
+            members=Range(join.uri(components.MEMBERS), first * width, count * width),
+            rows=sources[place].table,
+            sketches=sources[place].sketches,
+            base=bases[place],
+            groups=found.groups,
+            name=f"near gather {place:06}",
+            size=sources[place].sketches.size,
         )
         for place, first, count, digest in found.slices
     ]
@@ -297,25 +261,23 @@ def _decided(
     ranges = _ranges(sources)
     # A task may have another name than in an earlier run, with the same bytes.
     named = [[sources[place].task, sources[place].first] for place in owners]
-    key = content_key(
-        "near resolve", VERSION, join.key, ranges, given.longest_response, [record.key for record in gathered], named
-    )
+    inputs = content_key(join.key, ranges, [record.key for record in gathered], named)
     tasks, firsts = tuple(one.task for one in sources), tuple(one.first for one in sources)
     resolved = yield [
         Resolve(
-            f"near resolve {group:05}",
-            content_key(key, group),
-            size,
-            sketches,
-            group,
-            edges,
-            families,
-            given.settings,
-            fixed,
-            given.longest_response,
-            tasks,
-            firsts,
-            ranges,
+            inputs=inputs,
+            gathered=sketches,
+            group=group,
+            edges=edges,
+            families=families,
+            settings=replace(given.settings, mode=_UNUSED.mode),
+            fixed=fixed,
+            longest_response=given.longest_response,
+            tasks=tasks,
+            firsts=firsts,
+            ranges=ranges,
+            name=f"near resolve {group:05}",
+            size=size,
         )
         for group, size in enumerate(found.sizes)
     ]
@@ -371,11 +333,11 @@ def _retained(
     wanted = range(before, len(sources)) if given.write_index else range(0)
     records = yield [
         Retain(
-            f"near index of {_name(given.slices[place - before])}",
-            content_key("near retain", VERSION, sources[place].key, [digest for digest, _ in decided[place]]),
-            sources[place].sketches.size,
-            sources[place],
-            tuple(one.found for _, one in decided[place]),
+            source=sources[place],
+            decisions=tuple(digest for digest, _ in decided[place]),
+            decided=tuple(one.found for _, one in decided[place]),
+            name=f"near index of {_name(given.slices[place - before])}",
+            size=sources[place].sketches.size,
         )
         for place in wanted
     ]
@@ -410,7 +372,7 @@ def _tasks(
         parts[one.task] += found
     return {
         task: DecidedTask(
-            content_key("near decisions", VERSION, [[digest, part.first] for digest, part in found]),
+            content_key("near decisions", [[digest, part.first] for digest, part in found]),
             tuple(part for _, part in found),
         )
         for task, found in parts.items()

@@ -56,6 +56,10 @@ class NearSlice:
     fixed: bool = False
     dropped: Dropped = field(default_factory=NothingDropped)
 
+    def identify(self) -> object:
+        """Return what a shard that reads the slice is keyed by."""
+        return [self.key, self.part.first, self.part.start, self.part.stop, self.dropped.key]
+
     @property
     def task(self) -> str:
         """The data set that the file is."""

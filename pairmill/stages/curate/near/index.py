@@ -9,15 +9,16 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pairmill import storage
+from pairmill.engine.keys import unkeyed
 from pairmill.engine.manifest import File, Ledger, canonical, content_key
-from pairmill.engine.stage import HandKeyed, ShardRecord, ShardResult
+from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.stages.curate.near.resolve import DECISION
@@ -61,6 +62,10 @@ class Source:
     keys_uri: str
     table: Range
     sketches: Range
+
+    def identify(self) -> object:
+        """Return what a shard that reads the rows is keyed by."""
+        return self.key
 
 
 @dataclass(frozen=True)
@@ -205,18 +210,20 @@ class Retained:
 
 
 @dataclass(frozen=True)
-class Retain(HandKeyed[object]):
+class Retain(Shard[object], reads=()):
     """Makes the file of a slice of the index.
 
     Args:
         source: the slice.
-        decided: DECISION rows of the slice.
+        decisions: digests of the DECISION rows of the slice.
+        decided: where they are.
     """
 
     work = "write the index"
 
     source: Source
-    decided: tuple[Range, ...]
+    decisions: tuple[str, ...]
+    decided: tuple[Range, ...] = field(metadata=unkeyed("a place; decisions are their digests"))
 
     def run(self, context: object, out: Writer) -> ShardResult:
         table = self.source.table.array(ROW)
@@ -266,7 +273,7 @@ class Retain(HandKeyed[object]):
 
 
 @dataclass(frozen=True)
-class Deal(HandKeyed[object]):
+class Deal(Shard[object], reads=()):
     """Puts the keys of a slice of an index into the partitions of this run: KEYS, as ``sign.Sign`` writes them.
 
     Args:

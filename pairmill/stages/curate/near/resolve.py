@@ -7,7 +7,7 @@ import itertools
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from tempfile import TemporaryFile
 from typing import Any
 
@@ -15,14 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmill import storage
+from pairmill.engine.keys import unkeyed
 from pairmill.engine.manifest import Ledger
-from pairmill.engine.stage import HandKeyed, ShardResult
+from pairmill.engine.stage import Shard, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.stages.curate.near import ranks
 from pairmill.stages.curate.near.components import EDGE, MEMBER
 from pairmill.stages.curate.near.settings import NearSettings
 from pairmill.stages.curate.near.sign import ROW, native
-from pairmill.stages.curate.near.stored import Range, Runs, RunWriter, distinct, read_all, segments
+from pairmill.stages.curate.near.stored import OF_INPUTS, Range, Runs, RunWriter, distinct, read_all, segments
 from pairmill.storage.partials import scratch
 
 SKETCHES, DECISIONS, TASKS = "sketches.bin", "decisions.bin", "tasks.json"
@@ -59,10 +60,12 @@ class Gathered:
 
 
 @dataclass(frozen=True)
-class Gather(HandKeyed[object]):
+class Gather(Shard[object], reads=()):
     """Brings the sketches of a slice's members of groups.
 
     Args:
+        signed: key of the slice's sketches.
+        chosen: digest of its members.
         members: of the slice.
         rows: the table of its signed rows.
         sketches: of its signed rows.
@@ -72,9 +75,11 @@ class Gather(HandKeyed[object]):
 
     work = "gather groups of similar rows"
 
-    members: Range
-    rows: Range
-    sketches: Range
+    signed: str
+    chosen: str
+    members: Range = field(metadata=unkeyed("a place; their digest counts"))
+    rows: Range = field(metadata=unkeyed("a place in what is signed"))
+    sketches: Range = field(metadata=unkeyed("a place in what is signed"))
     base: int
     groups: int
 
@@ -173,10 +178,11 @@ class Resolved:
 
 
 @dataclass(frozen=True)
-class Resolve(HandKeyed[object]):
+class Resolve(Shard[object], reads=()):
     """Refines the families of a group, and decides in rank order.
 
     Args:
+        inputs: digest of the groups, of what was gathered, and of the names of tasks.
         gathered: the sketches of all slices that have members; the owner of a run is the place of its slice.
         group: its number.
         edges: of all groups.
@@ -192,17 +198,18 @@ class Resolve(HandKeyed[object]):
 
     work = "compare similar rows"
 
-    gathered: Runs
+    inputs: str
+    gathered: Runs = field(metadata=unkeyed(OF_INPUTS))
     group: int
-    edges: Runs
-    families: Runs
+    edges: Runs = field(metadata=unkeyed(OF_INPUTS))
+    families: Runs = field(metadata=unkeyed(OF_INPUTS))
     settings: NearSettings
     fixed: int
     longest_response: bool
-    tasks: tuple[str, ...]
-    firsts: tuple[int, ...]
-    ranges: tuple[int, ...]
-    held: int = _HELD
+    tasks: tuple[str, ...] = field(metadata=unkeyed(OF_INPUTS))
+    firsts: tuple[int, ...] = field(metadata=unkeyed(OF_INPUTS))
+    ranges: tuple[int, ...] = field(metadata=unkeyed(OF_INPUTS))
+    held: int = field(default=_HELD, metadata=unkeyed("where sketches are held, not what is made of them"))
 
     def run(self, context: object, out: Writer) -> ShardResult:
         from pairmill import _native
@@ -332,18 +339,22 @@ class BySlice:
 
 
 @dataclass(frozen=True)
-class Split(HandKeyed[object]):
+class Split(Shard[object], reads=()):
     """Brings together what all groups found on a range of slices.
 
     Without it the records of groups would have an entry for each slice and group, which are too many to plan with.
 
     Args:
-        parts: of each group with findings its DECISIONS of these slices, and its TASKS.
+        groups: keys of the groups with findings.
+        number: of the range of slices.
+        parts: of each group its DECISIONS of these slices, and its TASKS.
     """
 
     work = "share out near duplicates"
 
-    parts: tuple[tuple[Range, Range], ...]
+    groups: tuple[str, ...]
+    number: int
+    parts: tuple[tuple[Range, Range], ...] = field(metadata=unkeyed("places in what the groups made"))
 
     def run(self, context: object, out: Writer) -> ShardResult:
         found, names = joined(self.parts)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pairmill.engine.content import Content
 from pairmill.engine.manifest import Ledger
-from pairmill.engine.stage import HandKeyed, ShardResult
+from pairmill.engine.stage import Shard, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats import rows
 from pairmill.stages.curate.near.given import NearSlice
@@ -54,12 +54,12 @@ class Signed:
 
 
 @dataclass(frozen=True)
-class Sign(HandKeyed[object]):
+class Sign(Shard[object], reads=()):
     """Signs the rows of a slice, except those that an earlier operation drops.
 
     Args:
         slice: what is read.
-        settings: how rows are compared.
+        settings: how rows are compared; of those that sign nothing, the defaults.
         partitions: of the keys, a power of two.
         same_condition_only: rows of different conditions have different keys.
         longest_response: keys come with the tokens of the response.

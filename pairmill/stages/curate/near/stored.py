@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,8 @@ from pairmill.storage.base import translated
 # Ranges of a bucket that are read at the same time; each takes 10 to 100 ms.
 _AT_ONCE = 16
 _ENTRY = 8
+OF_INPUTS: Final = "the digest of inputs names it"
+"""Why ranges, and where slices begin, are not in the key of a shard that reads those of very many slices."""
 
 
 @dataclass(frozen=True)

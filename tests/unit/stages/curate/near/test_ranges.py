@@ -40,7 +40,8 @@ def shard(folder: Path, sizes: list[int], edges: list[NDArray[Any]], group_size:
         pairs["low"], pairs["high"] = ends[:, 0], ends[:, 1]
         files.append(put(folder / f"pairs{place}", pairs))
     bases = tuple(np.cumsum([0, *sizes]).tolist())
-    return Join("near components", "key", 0, tuple(files[:-2]), tuple(files[-2:]), tuple(tables), bases, group_size)
+    pairs_at, families = tuple(files[:-2]), tuple(files[-2:])
+    return Join("inputs", pairs_at, families, tuple(tables), bases, group_size, name="near components")
 
 
 def made(join: Join, folder: Path) -> tuple[dict[str, Any], list[bytes]]:
