@@ -252,6 +252,7 @@ def _check_number(settings: Any, item: Field[Any], where: str, value: float, che
     bounds: dict[str, Any] = {name: limit for name, limit in checks.items() if name in _BOUNDS}
     if bounds:
         limits = {name: getattr(settings, bound) if isinstance(bound, str) else bound for name, bound in bounds.items()}
+        limits = {name: limit for name, limit in limits.items() if limit is not None}
         if not (math.isfinite(value) and all(_BOUNDS[name](value, limit) for name, limit in limits.items())):
             texts = {
                 name: shown(limit) + (f" ({bounds[name]})" if isinstance(bounds[name], str) else "")

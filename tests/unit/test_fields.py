@@ -32,6 +32,7 @@ class Every(Checked, at_most_one=("steps", "epochs")):
     weights: dict[str, float] = setting({}, help="", at_least=0, nonzero=True)
     name: str = setting("a-b.c_ä", help="", filled=True, form=NAME)
     column: str = setting("", help="", form=COLUMN)
+    most: int | None = setting(None, help="", at_most="many")
     kind: str = setting("", help="", choices=("first", "second"))
     kinds: list[str] = setting(["a", "b"], help="", filled=True, unique=True, max_length=3)
     only: list[str] = setting([], help="", choices="kinds")
@@ -63,6 +64,8 @@ class Further(Required, any_of=("place",)):
         {"parts": 0, "weights": {"a": 0.0, "b": 1.0}, "kind": "second", "only": ["b"], "edges": [1.0, 2.0]},
         {"column": "heuristics.r.words", "text": "right", "steps": 3},
         {"in_": "x", "kind": "first"},
+        {"most": 5},
+        {"most": 5, "many": 5},
     ],
 )
 def test_right_values_are_taken(values: dict[str, Any]) -> None:
@@ -78,6 +81,7 @@ def test_right_values_are_taken(values: dict[str, Any]) -> None:
         ({"share": float("nan")}, "share: out of range; got nan; expected above 0, at most 1"),
         ({"low": 11.0}, "low: out of range; got 11; expected 0 to 10 (high)"),
         ({"many": 0}, "many: out of range; got 0; expected 1 to below 9, or null"),
+        ({"many": 5, "most": 6}, "most: out of range; got 6; expected at most 5 (many), or null"),
         ({"mean": 1.0}, "mean: out of range; got 1; expected 0 to below 1, or auto"),
         ({"parts": 3}, "parts: does not divide evenly; got 3; expected a divisor of whole, which is 8"),
         ({"weight": 0.0}, "weight: out of range; got 0; expected any other number"),

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from pairmill.engine.options import option
-from pairmill.errors import UsageError
 from pairmill.formats import settings_file
 from pairmill.rowstage import RowConfig
 from pairmill.stages.curate import operations
@@ -15,7 +13,7 @@ from pairmill.stages.curate.settings import Settings
 
 
 @dataclass(kw_only=True)
-class CurateConfig(RowConfig):
+class CurateConfig(RowConfig, any_of=("rows", "tokenized")):
     """Find and remove duplicates, leaks of benchmarks and poor rows."""
 
     curate_config: str = option(
@@ -35,11 +33,6 @@ class CurateConfig(RowConfig):
         changes_bytes=False,
     )
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.rows and not self.tokenized:
-            raise UsageError("required option missing", where="rows", expected="rows=…")
-
     @property
     def is_off(self) -> bool:
         return self.profile == "data_io" or all(
@@ -52,6 +45,3 @@ class CurateConfig(RowConfig):
     def settings(self) -> Settings:
         """What the file says; read once."""
         return Settings.load(self.curate_config)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "settings"}
