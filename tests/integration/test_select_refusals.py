@@ -69,7 +69,7 @@ def by(**more: Any) -> dict[str, Any]:
             USAGE,
             ["attributes.where", "qualty.toxicity", "write quality.toxicity"],
         ),
-        (by(score=[{"attribute": "quality"}]), USAGE, ["not an attribute", "<operation>.<column>"]),
+        (by(score=[{"attribute": "quality"}]), USAGE, ["got 'quality'; expected <operation>.<column>"]),
         (by(score=[{"attribute": "topic.name"}]), USAGE, ["not a number or a date", "topic.name: string"]),
         (by(score=[{"attribute": "source.date"}]), USAGE, ["reference_date", "YYYY-MM-DD"]),
         (by(group_by="quality.score"), USAGE, ["each value would be a group of its own", "edges"]),
