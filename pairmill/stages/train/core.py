@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pairmill import storage
 from pairmill.engine import manifest as manifests
-from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
-from pairmill.engine.stage import HandKeyed, Rounds, Shard, ShardRecord, ShardResult, Stage, StagePlan
+from pairmill.engine.manifest import InputRef, Ledger, Manifest
+from pairmill.engine.rounds import key_maker
+from pairmill.engine.stage import Rounds, Shard, ShardRecord, ShardResult, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import UsageError
 from pairmill.formats import window_files
@@ -39,16 +40,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Context:
-    """What the run needs. It stays in this process."""
+    """All that the run needs. It stays in this process."""
 
     config: TrainConfig
     settings: TrainSettings
     inputs: Inputs
     start: Start | None
-    group: launch.Group
+    group: launch.Group | None
 
     def job(self, key: str) -> Job:
-        """The run, in the folder of its shard."""
+        """Return the run, in the folder of its shard."""
         config = self.config
         return Job(
             key=key,
@@ -64,8 +65,22 @@ class Context:
 
 
 @dataclass(frozen=True)
-class TrainNet(HandKeyed[Context]):
-    """The whole run."""
+class TrainNet(Shard[Context], reads=()):
+    """The whole run.
+
+    Args:
+        data: digest of what it reads.
+        first_weights: digest of an earlier run, and what is taken of it; empty = new weights.
+        settings: all that its weights follow from.
+        processes: their number, where losses follow from it.
+    """
+
+    work: ClassVar[str] = "train"
+
+    data: str
+    first_weights: tuple[str, ...]
+    settings: Mapping[str, Any]
+    processes: Mapping[str, int]
 
     def run(self, context: Context, out: Writer) -> ShardResult:
         from pairmill.stages.train.run.loop import fit  # torch, which a plan and a reused run do without
@@ -77,7 +92,8 @@ class TrainNet(HandKeyed[Context]):
                 "tokenizer=<project of the data>/tokenize/<fingerprint>/tokenizer.json",
                 level=logging.WARNING,
             )
-        outcome = fit(context.job(self.key), context.group.begin(), out)
+        group = context.group or launch.Group(context.config)
+        outcome = fit(context.job(self.key), group.begin(), out)
         rows = dict(outcome.rows)
         trained = rows.pop("trained")
         ledger = Ledger(trained + sum(rows.values()), trained, trained)
@@ -89,10 +105,9 @@ class TrainNet(HandKeyed[Context]):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainPlan(StagePlan[Context]):
-    """Args: key: of the run; size: bytes to read, where that is known."""
+    """Args: net: the run."""
 
-    key: str
-    name: str
+    net: TrainNet
 
 
 class Train(Stage[TrainConfig, TrainPlan]):
@@ -113,23 +128,14 @@ class Train(Stage[TrainConfig, TrainPlan]):
     def plan(self, config: TrainConfig) -> TrainPlan:
         settings = config.settings
         refuse_training_rows(config)
-        inputs, start = _opened(config)
+        inputs, start = _open(config)
         settings.check_steps(scheduled_steps(inputs, settings, launch.count(config)))
-        refs = [InputRef("data", inputs.digest[:16]), *_folders(inputs)]
-        if start is not None:
-            refs.append(InputRef("weights_from", start.digest[:16]))
-        return TrainPlan(
-            inputs=refs,
-            build_context=lambda: Context(config, settings, inputs, start, self._group or launch.Group(config)),
-            says={"settings": settings.to_manifest(), **settings.processes(launch.count(config))},
-            key=_key(settings, inputs, start, launch.count(config)),
-            name=settings.model.net,
-        )
+        return _plan(config, inputs, start, self._group)
 
     def rounds(
         self, config: TrainConfig, plan: TrainPlan
     ) -> Generator[Sequence[Shard[Context]], list[ShardRecord], None]:
-        yield [TrainNet(plan.name, plan.key, 0)]
+        yield [plan.net]
 
     def finish(self, config: TrainConfig, plan: TrainPlan, rounds: Rounds, out: Writer) -> dict[str, Any]:
         super().finish(config, plan, rounds, out)
@@ -145,12 +151,31 @@ class Train(Stage[TrainConfig, TrainPlan]):
         return report_of(manifest)
 
 
-def job_of(config: TrainConfig) -> Job:
-    """The run that these options name, as every rank sees it."""
+def _plan(config: TrainConfig, inputs: Inputs, start: Start | None, group: launch.Group | None) -> TrainPlan:
+    settings = config.settings
+    processes = settings.processes(launch.count(config))
+    refs = [InputRef("data", inputs.digest[:16]), *_folders(inputs)]
+    if start is not None:
+        refs.append(InputRef("weights_from", start.digest[:16]))
+    return TrainPlan(
+        inputs=refs,
+        build_context=lambda: Context(config, settings, inputs, start, group),
+        says={"settings": settings.to_manifest(), **processes},
+        net=TrainNet(
+            inputs.digest,
+            (start.digest, start.take) if start is not None else (),
+            settings.to_manifest(),
+            processes,
+            name=settings.model.net,
+        ),
+    )
+
+
+def open_job(config: TrainConfig) -> Job:
+    """Open the run that these options name, as every rank sees it."""
     config = replace(config)
-    inputs, start = _opened(config)
-    context = Context(config, config.settings, inputs, start, None)  # type: ignore[arg-type]
-    return context.job(_key(config.settings, inputs, start, launch.count(config)))
+    plan = _plan(config, *_open(config), None)
+    return plan.context.job(key_maker(Train(), config, plan)(plan.net))
 
 
 def follow(config: TrainConfig) -> None:
@@ -162,7 +187,7 @@ def follow(config: TrainConfig) -> None:
     logger().setLevel(logging.WARNING)
     ranks = launch.join(config)
     # Opened now: rank 0 needs as long for the same.
-    job = job_of(config)
+    job = open_job(config)
     try:
         if ranks.share(launch.WORD) == "begin":
             fit(job, ranks, None)
@@ -172,7 +197,7 @@ def follow(config: TrainConfig) -> None:
     ranks.close()
 
 
-def _opened(config: TrainConfig) -> tuple[Inputs, Start | None]:
+def _open(config: TrainConfig) -> tuple[Inputs, Start | None]:
     settings = config.settings
     if config.weights_from and config.resume_from:
         raise UsageError(
@@ -193,29 +218,23 @@ def _opened(config: TrainConfig) -> tuple[Inputs, Start | None]:
     return inputs, start
 
 
-def _key(settings: TrainSettings, inputs: Inputs, start: Start | None, ranks: int) -> str:
-    first = [start.digest, start.take] if start is not None else []
-    said = settings.to_manifest() | settings.processes(ranks)
-    return content_key(Train.name, Train.version, inputs.digest, first, said)
-
-
 def _folders(inputs: Inputs) -> list[InputRef]:
-    """The sampled folders that have manifests, by which their rows are traced back."""
+    """Name the sampled folders that have manifests, by which their rows are traced back."""
     paths = [str(folder.path) for folder in inputs.plan.folders] if isinstance(inputs.plan, RowPlan) else []
-    found = [manifests.read(path) for path in paths]
-    return [InputRef("sampled", one.fingerprint) for one in found if one is not None]
+    samples = [manifests.read(path) for path in paths]
+    return [InputRef("sampled", sample.fingerprint) for sample in samples if sample is not None]
 
 
 def _data(inputs: Inputs, hub: str) -> dict[str, str]:
-    """What is read, for people; no path of a machine is in it."""
+    """Say what is read, for people; no path of a machine is in it."""
     kinds = {"rows": "sampled folder", "windows": "flat token files", "stream": "stream of texts"}
-    samples = ", ".join(one.fingerprint for one in _folders(inputs))
-    found = {"kind": kinds[inputs.kind], "sample": samples, "Hub": hub}
-    return {name: text for name, text in found.items() if text}
+    samples = ", ".join(sample.fingerprint for sample in _folders(inputs))
+    texts = {"kind": kinds[inputs.kind], "sample": samples, "Hub": hub}
+    return {name: text for name, text in texts.items() if text}
 
 
 def _tokenizer_info(inputs: Inputs, settings: TrainSettings, windows: Sequence[str]) -> dict[str, Any]:
-    """The tokens that begin and end texts, as the data say them."""
+    """Return the tokens that begin and end texts, as the data name them."""
     if isinstance(inputs.plan, RowPlan):
         return dict(inputs.plan.folders[0].metadata.tokenizer_info)
     if inputs.kind == "stream" or not windows:

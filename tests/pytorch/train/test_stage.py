@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
+from pairmill.engine.rounds import key_maker
 from pairmill.engine.runner import Result
 from pairmill.errors import InputError, PairmillError, StorageError, UsageError
 from pairmill.interface import stagecli
@@ -86,7 +87,7 @@ def test_the_name_of_a_run_has_the_number_of_processes_where_losses_follow_from_
         config = replace(tiny.config(tmp_path, sampled, *settings, "training.epochs=2"), processes=processes)
         plan = Train().plan(config)
         assert (plan.says == {"settings": config.settings.to_manifest()}) is one
-        plans.append((plan.key, str(plan.says)))
+        plans.append((key_maker(Train(), config, plan)(plan.net), str(plan.says)))
     assert (plans[0] == plans[1]) is one
     assert (plans[0][0] == plans[1][0]) is one
 
