@@ -20,7 +20,7 @@ from pairmill.formats import templates
 from pairmill.formats.settings_file import describe as kind_of
 from pairmill.formats.settings_file import helps, to_json
 from pairmill.interface.cli import type_name
-from pairmill.kubeflow.stages import EVERY
+from pairmill.line.stages import EVERY
 from pairmill.sources.datasets import SOURCES
 from pairmill.stages.clean.config import source_options
 from pairmill.stages.evaluate.settings import EvaluateSettings
@@ -114,7 +114,7 @@ def write_component(name: str) -> None:
     summary = (EVERY[name].config.__doc__ or "").strip().splitlines()[0]
     (folder / "component.py").write_text(
         f'"""{summary}"""\n\nfrom kfp import compiler\n\n'
-        "from pairmill.kubeflow.component import component\nfrom pairmill.kubeflow.stages import EVERY\n\n"
+        "from pairmill.kubeflow.component import component\nfrom pairmill.line.stages import EVERY\n\n"
         f'{name} = component(EVERY["{name}"])\n\nif __name__ == "__main__":\n'
         f'    compiler.Compiler().compile({name}, __file__.replace(".py", ".yaml"))\n',
         encoding="utf-8",

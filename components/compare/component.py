@@ -3,7 +3,7 @@
 from kfp import compiler
 
 from pairmill.kubeflow.component import component
-from pairmill.kubeflow.stages import EVERY
+from pairmill.line.stages import EVERY
 
 compare = component(EVERY["compare"])
 

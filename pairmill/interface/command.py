@@ -34,13 +34,9 @@ def _stage(name: str, summary: str, extra: str = "stages") -> Program:
 
 PURPOSES: Final = {
     "The whole line, on this machine": {
-        "run": Program(
-            "pairmill.kubeflow.local", "Run the pipeline from raw data to sampled epochs, or to a trained net."
-        ),
-        "compare": Program(
-            "pairmill.kubeflow.compare", "Train nets on several plans and say which is better.", "train"
-        ),
-        "search": Program("pairmill.kubeflow.search", "Train proxies and find the mixture that loses least.", "train"),
+        "run": Program("pairmill.line.run", "Run the pipeline from raw data to sampled epochs, or to a trained net."),
+        "compare": Program("pairmill.line.compare", "Train nets on several plans and say which is better.", "train"),
+        "search": Program("pairmill.line.search", "Train proxies and find the mixture that loses least.", "train"),
         "line": Program("pairmill.lineage.command", "Write the page over all stages of a sample."),
         "verify": Program(
             "pairmill.verify", "Compare finished folders with their manifests, byte for byte.", "sampler"

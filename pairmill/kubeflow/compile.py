@@ -21,7 +21,7 @@ from pairmill.engine.options import option
 from pairmill.errors import UsageError
 from pairmill.interface import cli
 from pairmill.kubeflow.placement import Placement
-from pairmill.kubeflow.stages import EVERY
+from pairmill.line.stages import EVERY
 
 COMPILED = "pipelines/compiled"
 

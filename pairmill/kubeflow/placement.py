@@ -12,7 +12,7 @@ from pairmill.engine.options import option
 from pairmill.errors import UsageError
 from pairmill.fields import Checked
 from pairmill.interface import launcher
-from pairmill.kubeflow.stages import EVERY, LAST
+from pairmill.line.stages import EVERY, LAST
 
 SCRATCH = "/scratch"
 """Folder for temporary files: the one volume of a pod that has a limit. Everything else is the node's own disk."""

@@ -12,12 +12,12 @@ from kfp import dsl
 
 from pairmill.engine.options import WorkerSlice
 from pairmill.interface import launcher
-from pairmill.kubeflow import parameters
 from pairmill.kubeflow.component import SHOWN, inputs_of, task_component
 from pairmill.kubeflow.placement import Placement
-from pairmill.kubeflow.stages import EVERY, STAGES
-from pairmill.kubeflow.table import LINE, Task, result_without
 from pairmill.kubeflow.tasks import short_stacks, signature_of
+from pairmill.line import parameters
+from pairmill.line.stages import EVERY, STAGES
+from pairmill.line.table import LINE, Task, result_without
 
 NAME = "pairmill-pretraining"
 _PURPOSE = "Raw instruction data to the rows that a PrefixLM trainer reads."

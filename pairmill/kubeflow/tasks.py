@@ -1,4 +1,4 @@
-"""Tasks of a Kubeflow pipeline of runs: what :mod:`pairmill.kubeflow.runs` says, as kfp knows it."""
+"""Tasks of a Kubeflow pipeline of runs: what :mod:`pairmill.line.runs` says, as kfp knows it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from pairmill.engine.options import default_of
 from pairmill.interface import chain, launcher
 from pairmill.kubeflow.component import inputs_of, task_component
 from pairmill.kubeflow.placement import Placement
-from pairmill.kubeflow.runs import Made
-from pairmill.kubeflow.stages import EVERY
+from pairmill.line.runs import Made
+from pairmill.line.stages import EVERY
 
 
 @dataclass(frozen=True)

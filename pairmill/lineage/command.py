@@ -1,7 +1,7 @@
 """Shows the line of a run: ``pairmill line root=… [sample=<fingerprint>] [output=line.html]``.
 
 One page, made of the manifests below ``root``: how shares of sources change from clean to sample, and what each stage
-dropped and why. ``pairmill.kubeflow.local`` writes it at the end of a run, and the task of sample has it in its report.
+dropped and why. ``pairmill.line.run`` writes it at the end of a run, and the task of sample has it in its report.
 """
 
 from __future__ import annotations

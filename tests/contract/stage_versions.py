@@ -27,7 +27,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from pairmill.kubeflow.stages import EVERY
+from pairmill.line.stages import EVERY
 
 TOP = Path(__file__).resolve().parents[2]
 RECORD = "tests/contract/stage_versions.json"

@@ -22,7 +22,7 @@ from pairmill.errors import UsageError
 from pairmill.formats.prefixes import Rules
 from pairmill.formats.settings_file import to_json
 from pairmill.interface import cli
-from pairmill.kubeflow.stages import EVERY
+from pairmill.line.stages import EVERY
 from tests.support.helpers import REPOSITORY
 
 FILES: dict[str, Any] = {

@@ -5,7 +5,7 @@ import re
 from graphlib import TopologicalSorter
 
 from docs import imports
-from pairmill.kubeflow.stages import EVERY, LAST
+from pairmill.line.stages import EVERY, LAST
 from pairmill.stages.train.command import COMMANDS
 from tests.support.helpers import REPOSITORY, python
 

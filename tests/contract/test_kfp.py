@@ -20,10 +20,10 @@ from pairmill.engine.options import default_of
 from pairmill.interface import launcher, stagecli
 from pairmill.kubeflow import compile as compiler
 from pairmill.kubeflow import component as ours
-from pairmill.kubeflow import parameters as pipeline_parameters
 from pairmill.kubeflow.lint import lint
-from pairmill.kubeflow.stages import EVERY, LAST, STAGES
-from pairmill.kubeflow.table import LINE
+from pairmill.line import parameters as pipeline_parameters
+from pairmill.line.stages import EVERY, LAST, STAGES
+from pairmill.line.table import LINE
 from pairmill.stages.fetch.config import KINDS, FetchConfig
 from pairmill.stages.fetch.core import Fetch
 from pairmill.stages.sample.node.carry_out import Made

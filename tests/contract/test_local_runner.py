@@ -14,10 +14,10 @@ import pytest
 from pairmill import log
 from pairmill.errors import UsageError
 from pairmill.interface import chain
-from pairmill.kubeflow import local
-from pairmill.kubeflow.runs import Here, Made, RunFailure
-from pairmill.kubeflow.stages import EVERY
-from pairmill.kubeflow.table import LINE
+from pairmill.line import run as local
+from pairmill.line.runs import Here, Made, RunFailure
+from pairmill.line.stages import EVERY
+from pairmill.line.table import LINE
 from tests.support import nursery
 from tests.support.helpers import environment, python
 
@@ -311,7 +311,7 @@ def test_the_pipelines_options_are_checked_like_those_of_a_stage(arguments: list
 
 
 def test_help_shows_every_parameter_of_the_pipeline() -> None:
-    from pairmill.kubeflow.parameters import Parameters
+    from pairmill.line.parameters import Parameters
 
     done = python("-m", "pairmill", "run", "--help")
     assert (done.returncode, done.stderr) == (0, "")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pairmill.interface import command
-from pairmill.kubeflow.stages import EVERY
+from pairmill.line.stages import EVERY
 from tests.support.helpers import REPOSITORY, python
 
 PAGES = [

@@ -21,7 +21,7 @@ from pairmill.engine import keys
 from pairmill.engine.keys import identify, unkeyed, why_unkeyed
 from pairmill.engine.manifest import canonical
 from pairmill.engine.stage import Shard
-from pairmill.kubeflow.stages import EVERY
+from pairmill.line.stages import EVERY
 from tests.support.helpers import REPOSITORY
 
 SAMPLE = REPOSITORY / "examples" / "stages" / "usual_length.py"

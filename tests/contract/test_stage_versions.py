@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pairmill.kubeflow.stages import EVERY
+from pairmill.line.stages import EVERY
 from pairmill.sources.datasets import SOURCES
 from pairmill.stages.clean.core import Clean
 from pairmill.stages.compare.core import Compare

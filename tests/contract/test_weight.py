@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from pairmill.interface import launcher
-from pairmill.kubeflow import compare, parameters, search, weight
 from pairmill.kubeflow import compile as compiler
+from pairmill.kubeflow import weight
 from pairmill.kubeflow.compile import MAX_WORKERS, MAX_WORKERS_TRAINING, CompileConfig
 from pairmill.kubeflow.weight import MAX_BYTES, Run
+from pairmill.line import compare, parameters, search
 from tests.support.helpers import REPOSITORY
 
 FOLDER = REPOSITORY / "pipelines" / "compiled"

@@ -17,7 +17,7 @@ from pairmill.interface import stagecli
 from pairmill.interface.cli import Outcome
 from pairmill.kubeflow.compile import MAX_WORKERS, CompileConfig
 from pairmill.kubeflow.compile import run as compile_one
-from pairmill.kubeflow.parameters import Parameters, idle
+from pairmill.line.parameters import Parameters, idle
 from pairmill.stages.clean.config import CleanConfig
 from pairmill.stages.clean.core import Clean
 from pairmill.stages.fetch.config import FetchConfig

@@ -31,7 +31,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tools.raw_data(folder / "raw", size=40, seed=1)
     options: dict[str, Any] = {"vocab_size": 512, "epochs": EPOCHS, "context_size": 4097}
     places = {"raw": folder / "raw", "root": folder / "root", "output_path": folder / "shm" / "{fingerprint}"}
-    tools.ended(tools.run(tools.command("pairmill.kubeflow.local", **places, **options)))
+    tools.ended(tools.run(tools.command("pairmill.line.run", **places, **options)))
     return folder / "shm"
 
 

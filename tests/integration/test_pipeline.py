@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from pairmill.kubeflow import local
+from pairmill.line import run as local
 from tests.support import tools
 from tests.support.helpers import REPOSITORY
 

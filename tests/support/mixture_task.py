@@ -21,9 +21,9 @@ import numpy as np
 from pairmill.engine.manifest import File, InputRef, Ledger, Manifest, content_key
 from pairmill.formats.tokens import INDEX, INFO, open_folder
 from pairmill.interface import cli, stagecli
-from pairmill.kubeflow.runs import Ended, Here, Made
-from pairmill.kubeflow.search import LocalConfig
-from pairmill.kubeflow.stages import EVERY
+from pairmill.line.runs import Ended, Here, Made
+from pairmill.line.search import LocalConfig
+from pairmill.line.stages import EVERY
 from pairmill.stages.evaluate.core import Evaluate
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.run import run as sample

@@ -61,7 +61,7 @@ PIPELINES = (
     "kfp.compiler",
     "kfp.kubernetes",
     "kfp_server_api",
-    "pairmill.kubeflow.parameters",
+    "pairmill.line.parameters",
     "pairmill.kubeflow.placement",
     "pairmill.kubeflow.pretraining",
     "pairmill.kubeflow.submit.publish",

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pairmill.engine import manifest as manifests
-from pairmill.kubeflow import stages
+from pairmill.line import stages
 from tests.support import nursery
 from tests.support.helpers import PATIENCE, REPOSITORY, SOON, SWITCHED, mount
 

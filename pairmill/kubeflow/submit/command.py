@@ -22,13 +22,13 @@ from pairmill import storage
 from pairmill.engine.options import option
 from pairmill.errors import UsageError
 from pairmill.interface import cli
-from pairmill.kubeflow import compare, search
 from pairmill.kubeflow import compile as compiler
 from pairmill.kubeflow.compile import MAX_WORKERS, MAX_WORKERS_TRAINING, CompileConfig, ImageConfig, refuse_workers
-from pairmill.kubeflow.parameters import Parameters, Training, idle, of, stage_configs
 from pairmill.kubeflow.submit import publish
 from pairmill.kubeflow.submit.server import Server, ServerConfig
 from pairmill.kubeflow.submit.watch import Ended, WatchConfig, watch
+from pairmill.line import compare, search
+from pairmill.line.parameters import Parameters, Training, idle, of, stage_configs
 from pairmill.log import event
 
 # In looks at a run, before it is started again: half a minute with the usual five seconds.

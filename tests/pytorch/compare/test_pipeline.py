@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pairmill.kubeflow.compare import ComparisonHere, compare, placed
-from pairmill.kubeflow.runs import Here
+from pairmill.line.compare import ComparisonHere, compare, placed
+from pairmill.line.runs import Here
 from tests.support.emulator import Backend, Folder, Process, load
 
 ROOT = Path(__file__).resolve().parents[3]

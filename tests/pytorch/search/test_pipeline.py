@@ -6,7 +6,7 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
-from pairmill.kubeflow import search
+from pairmill.line import search
 from tests.support import nursery
 from tests.support.emulator import Backend, Folder, Forked, load
 from tests.support.mixture_task import Inside, held_out_plan, in_project, options

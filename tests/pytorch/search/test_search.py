@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pairmill.errors import UsageError
-from pairmill.kubeflow import search
+from pairmill.line import search
 from tests.support import mixing
 from tests.support.helpers import contents
 from tests.support.mixture_task import BEST, Inside, options

@@ -14,9 +14,9 @@ import yaml
 
 from pairmill import storage
 from pairmill.interface.launcher import SECRETS
-from pairmill.kubeflow import stages
 from pairmill.kubeflow.submit import state
 from pairmill.kubeflow.submit.server import Server, ServerConfig
+from pairmill.line import stages
 from tests.support.cluster.rig import SECRET, require, say
 from tests.support.helpers import REPOSITORY
 from tests.support.nursery import PIPELINES, shared

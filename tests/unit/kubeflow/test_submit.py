@@ -17,12 +17,12 @@ from rich.console import Console
 from pairmill import log
 from pairmill.errors import UsageError
 from pairmill.interface import cli
-from pairmill.kubeflow import compare, parameters, search
 from pairmill.kubeflow.compile import MAX_WORKERS, MAX_WORKERS_TRAINING, ImageConfig
 from pairmill.kubeflow.submit import command, publish, state, watch
 from pairmill.kubeflow.submit.server import ServerConfig
 from pairmill.kubeflow.submit.state import Verdict
 from pairmill.kubeflow.submit.watch import TIMED_OUT, WatchConfig
+from pairmill.line import compare, parameters, search
 from pairmill.stages.fetch.config import KINDS
 from tests.support.apiserver import Node, frame, read_log
 from tests.support.helpers import REPOSITORY, python

@@ -6,8 +6,8 @@ import pytest
 
 from pairmill.engine import runner
 from pairmill.errors import UsageError
-from pairmill.kubeflow import parameters
-from pairmill.kubeflow.parameters import Parameters, TrainingParameters
+from pairmill.line import parameters
+from pairmill.line.parameters import Parameters, TrainingParameters
 from pairmill.stages.fetch.config import FetchConfig
 from pairmill.stages.fetch.core import Fetch
 

@@ -7,7 +7,7 @@ Two things execute them.
 - :class:`pairmill.kubeflow.tasks.Tasks`: each task is one of a Kubeflow pipeline, and runs are iterations of a loop.
 
 So a pipeline of runs has three parts: a stage that says which runs there are (a list of texts by name), the runs, and a
-stage that reads what they made. ``pairmill/kubeflow/compare.py`` is one::
+stage that reads what they made. ``pairmill/line/compare.py`` is one::
 
     checked = task("compare", root=…, plans=…)                       # its output ``runs`` is the list
     for run in …:                                                    # Here.each, or a loop of Kubeflow
@@ -40,7 +40,7 @@ from pairmill.engine.manifest import content_key
 from pairmill.errors import PairmillError
 from pairmill.formats.settings_file import DEFAULT
 from pairmill.interface import chain, launcher
-from pairmill.kubeflow.stages import EVERY
+from pairmill.line.stages import EVERY
 
 MEMORY: Final = "/dev/shm"  # noqa: S108 - the place of arrays
 TRAINED_PLACE: Final = "/dev/shm/pairmill/{fingerprint}"  # noqa: S108 - as pairmill.stages.train has it

@@ -15,7 +15,7 @@ from pairmill.address import is_address
 from pairmill.engine.options import RunConfig, default_of, list_item, option
 from pairmill.errors import UsageError
 from pairmill.interface import cli
-from pairmill.kubeflow.stages import LAST, STAGES
+from pairmill.line.stages import LAST, STAGES
 from pairmill.stages.clean.config import CleanConfig
 from pairmill.stages.curate.config import CurateConfig
 from pairmill.stages.fetch.config import KINDS, FetchConfig

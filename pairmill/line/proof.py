@@ -1,4 +1,4 @@
-"""What a contribution of data has to show, in one folder: ``out=`` of :mod:`pairmill.kubeflow.compare`.
+"""What a contribution of data has to show, in one folder: ``out=`` of :mod:`pairmill.line.compare`.
 
 A change that changes no array (an optimization) shows checksums, and time and memory before and after. Any other shows
 analytics before and after, the runs, the verdict, and the place that follows from it: main, or a branch of its own.
@@ -15,21 +15,27 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.errors import UsageError
 from pairmill.interface import cli
-from pairmill.kubeflow.runs import Ended, RunFailure
+from pairmill.line.runs import Ended, RunFailure
 from pairmill.stages.compare.plans import Plan
 from pairmill.stages.compare.result import ALIKE
 
-if TYPE_CHECKING:
-    from pairmill.kubeflow.compare import ComparisonHere
-
 _TIMES: Final = 3
 """That the arrays of both are made, in turns; the middle one is told."""
+
+
+class ComparisonOptions(Protocol):
+    """The options of a comparison that its proof follows from."""
+
+    out: str
+    runs: int
+    plans: str
+    before: str
 
 
 def refuse_existing(out: str) -> None:
@@ -39,7 +45,7 @@ def refuse_existing(out: str) -> None:
         raise UsageError("exists already", where="out", got=str(path), expected="a new or empty folder")
 
 
-def write(values: ComparisonHere, folder: str, ended: Sequence[Ended]) -> str:
+def write(values: ComparisonOptions, folder: str, ended: Sequence[Ended]) -> str:
     """Write the proof of a finished comparison; returns the folder.
 
     Args:
@@ -62,7 +68,7 @@ def write(values: ComparisonHere, folder: str, ended: Sequence[Ended]) -> str:
     return str(out)
 
 
-def _plans(values: ComparisonHere) -> list[Plan]:
+def _plans(values: ComparisonOptions) -> list[Plan]:
     named = [item.rpartition("=") for item in cli.split_list(values.plans)]
     if len(named) != 2:
         raise UsageError(
@@ -77,7 +83,7 @@ def _arrays(plan: Plan) -> dict[str, str]:
     return {file["path"]: file["sha256"] for file in plan.manifest.data["sample"]}
 
 
-def _optimization(plans: Sequence[Plan], values: ComparisonHere, out: Path) -> str:
+def _optimization(plans: Sequence[Plan], values: ComparisonOptions, out: Path) -> str:
     base, change = plans
     lines = [f"{digest}  {path}" for path, digest in sorted(_arrays(base).items())]
     (out / "SHA256SUMS").write_text("\n".join(lines) + "\n")

@@ -16,9 +16,9 @@ from typing import Any
 
 from pairmill.errors import UsageError
 from pairmill.interface import cli
-from pairmill.kubeflow import parameters
-from pairmill.kubeflow.runs import Ended, Here
-from pairmill.kubeflow.table import GIVEN, HELD_OUT, LINE, Task, result_without
+from pairmill.line import parameters
+from pairmill.line.runs import Ended, Here
+from pairmill.line.table import GIVEN, HELD_OUT, LINE, Task, result_without
 from pairmill.lineage import command as line
 from pairmill.stages.fetch.config import KINDS
 from pairmill.stages.sample.config import held_out_path

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pairmill.kubeflow.runs import Ended, Given, Here, Made, RunFailure, remove, train_and_evaluate
+from pairmill.line.runs import Ended, Given, Here, Made, RunFailure, remove, train_and_evaluate
 from tests.support.mixed import Bench
 
 
