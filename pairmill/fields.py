@@ -143,7 +143,7 @@ class _Group(NamedTuple):
         given = [key_of(_field(settings, name)) for name in self.names if has_value(settings, name)]
         expected = f"{self.how_many} of {keys}"
         if not given and self.how_many != "at most one":
-            raise UsageError("required, and none is given", where=keys, expected=expected)
+            raise UsageError(f"{expected} is required")
         if len(given) > 1 and self.how_many != "one or more":
             raise UsageError(
                 f"cannot be given with {given[0]}", where=given[1], got=", ".join(given), expected=expected

@@ -136,7 +136,7 @@ def test_unknown_option(world: World, tmp_path: Path, name: str, wrong: str, mea
         ("sample", {"epochs": 0}, "epochs: out of range"),
         ("sample", {"seed": -1}, "seed: out of range"),
         ("sample", {"context_size": 2.5}, "context_size"),
-        ("sample", {"output_path": "", "root": ""}, "output_path, root: required, and none is given"),
+        ("sample", {"output_path": "", "root": ""}, "output_path, root is required"),
         ("sample", {"output_path": "/"}, "output_path: is the top of the file system"),
     ],
 )

@@ -113,10 +113,10 @@ def test_a_wrong_value_is_named(values: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"rows": 1}, "min, max: required, and none is given; expected one or more of min, max"),
-        ({"min": 0.0}, "rows, tokens: required, and none is given; expected exactly one of rows, tokens"),
+        ({"rows": 1}, "one or more of min, max is required"),
+        ({"min": 0.0}, "exactly one of rows, tokens is required"),
         ({"min": 0.0, "rows": 1, "tokens": 2}, "tokens: cannot be given with rows"),
-        ({"min": 0.0, "max": 1.0, "rows": 1}, "place: required, and none is given"),
+        ({"min": 0.0, "max": 1.0, "rows": 1}, "one or more of place is required"),
     ],
 )
 def test_groups_are_checked_and_inherited(values: dict[str, Any], message: str) -> None:

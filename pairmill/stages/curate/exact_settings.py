@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, Literal, TypeAlias
 
-from pairmill.errors import UsageError
+from pairmill.fields import Checked, setting
 from pairmill.rowstage import Task
 from pairmill.stages.curate.operation import Learned, Operation, Reasons, TaskFindings
 from pairmill.stages.curate.rules import Mode
@@ -17,36 +17,22 @@ KINDS: Final[Sequence[Kind]] = ("pair", "instruction", "response")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExactSettings:
-    """Rows with equal texts.
-
-    Args:
-        mode: drop, report or off; off beats the three below.
-        form: compare with white space and Unicode made equal, or raw.
-        pair: rows with equal instruction and response: the best-ranked one stays.
-        instruction: rows with an equal instruction.
-        response: rows with an equal response: refusals, boilerplate.
-        max_responses_per_instruction: keep this many rows of one instruction, in place of instruction: above; null = no
-            limit.
-        max_instructions_per_response: keep this many rows of one response, in place of response: above; null = no
-            limit.
-    """
+class ExactSettings(Checked):
+    """Rows with equal texts."""
 
     PER_TASK: ClassVar[tuple[str, ...]] = ("mode", "pair", "instruction", "response")
 
-    mode: Mode = "drop"
-    form: Literal["light", "raw"] = "light"
-    pair: Mode = "drop"
-    instruction: Mode = "report"
-    response: Mode = "report"
-    max_responses_per_instruction: int | None = None
-    max_instructions_per_response: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("max_responses_per_instruction", "max_instructions_per_response"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UsageError("out of range", where=name, got=str(value), expected="1 or more, or null")
+    mode: Mode = setting("drop", help="drop, report or off; off beats the three below")
+    form: Literal["light", "raw"] = setting("light", help="compare with white space and Unicode made equal, or raw")
+    pair: Mode = setting("drop", help="rows with equal instruction and response: the best-ranked one stays")
+    instruction: Mode = setting("report", help="rows with an equal instruction")
+    response: Mode = setting("report", help="rows with an equal response: refusals, boilerplate")
+    max_responses_per_instruction: int | None = setting(
+        None, help="keep this many rows of one instruction, in place of instruction: above; null = no limit", at_least=1
+    )
+    max_instructions_per_response: int | None = setting(
+        None, help="keep this many rows of one response, in place of response: above; null = no limit", at_least=1
+    )
 
     def cap(self, name: str) -> int | None:
         """Return how many rows of one text of a field are kept; None = no limit."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from pairmill.engine.options import option
 from pairmill.errors import UsageError, did_you_mean
+from pairmill.fields import Checked
 from pairmill.stages.curate.beside import visible
 from pairmill.stages.curate.explain import ROWS_HELP, pair_of, show_pair
 from pairmill.stages.curate.finished import CuratedFolder
@@ -22,17 +23,13 @@ Found = tuple[str, dict[str, Any]]
 
 
 @dataclass(kw_only=True)
-class ShowConfig:
+class ShowConfig(Checked):
     """Print samples of what a rule found, with both texts; the same ones every time."""
 
     path: str = option(help="finished folder of curate")
     rule: str = option(help="name of a rule as the report has it, as in strong or near.strong")
-    n: int = option(20, help="how many samples")
+    n: int = option(20, help="how many samples", at_least=1)
     rows: list[str] = option([], help=ROWS_HELP)
-
-    def __post_init__(self) -> None:
-        if self.n < 1:
-            raise UsageError("out of range", where="n", got=str(self.n), expected="1 or more")
 
 
 def show(config: ShowConfig) -> str:

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from pairmill import _native, log, storage
 from pairmill.engine.options import option
-from pairmill.errors import InputError, UsageError
+from pairmill.errors import InputError
+from pairmill.fields import Checked
 from pairmill.formats import row_files, rows
 from pairmill.formats.source_names import source_of
 from pairmill.report.model import Percent, Report, Table, describe_names
@@ -34,36 +35,23 @@ _TERMS: Final = 3
 
 
 @dataclass(kw_only=True)
-class TrainConfig:
+class TrainConfig(Checked):
     """Train a classifier that tells rows like the positives from rows like the negatives."""
 
-    positives: list[str] = option(help="folders or URIs of rows (.jsonl, .parquet) that are good, joined by commas")
-    negatives: list[str] = option(help="the same of rows that are poor, or of all rows")
-    output: str = option(help="path or URI of the classifier, <name>.npz; <name>.html and <name>.md report on it")
+    positives: list[str] = option(
+        help="folders or URIs of rows (.jsonl, .parquet) that are good, joined by commas", filled=True
+    )
+    negatives: list[str] = option(help="the same of rows that are poor, or of all rows", filled=True)
+    output: str = option(
+        help="path or URI of the classifier, <name>.npz; <name>.html and <name>.md report on it",
+        form=(r".*\.npz", f"<name>{_END}"),
+    )
     field: Field = option("response", help="instruction, response or both; write the same in curate_config.yaml")
-    rows: int = option(50_000, help="at most this many rows of each side, drawn by seed")
-    held_back: float = option(0.2, help="share of the rows that are not trained on but measured")
-    buckets: int = option(10_000, help="buckets of hashed words and n-grams")
-    ngrams: int = option(2, help="longest n-gram in words, 1 to 64")
-    seed: int = option(0, help="of which rows are drawn and which are held back")
-
-    def __post_init__(self) -> None:
-        if not self.output.endswith(_END):
-            raise UsageError("not the name of a classifier", where="output", got=self.output, expected=f"<name>{_END}")
-        for name, least, most in (
-            ("rows", 2, 1 << 40),
-            ("buckets", 2, 1 << 24),
-            ("ngrams", 1, 64),
-            ("seed", 0, 1 << 53),
-        ):
-            value = getattr(self, name)
-            if not least <= value <= most:
-                raise UsageError("out of range", where=name, got=str(value), expected=f"{least} to {most}")
-        if not 0 <= self.held_back < 1:
-            raise UsageError("out of range", where="held_back", got=str(self.held_back), expected="0 to less than 1")
-        for name in ("positives", "negatives"):
-            if not getattr(self, name):
-                raise UsageError("required option missing", where=name, expected=f"{name}=…")
+    rows: int = option(50_000, help="at most this many rows of each side, drawn by seed", at_least=2, at_most=1 << 40)
+    held_back: float = option(0.2, help="share of the rows that are not trained on but measured", at_least=0, below=1)
+    buckets: int = option(10_000, help="buckets of hashed words and n-grams", at_least=2, at_most=1 << 24)
+    ngrams: int = option(2, help="longest n-gram in words, 1 to 64", at_least=1, at_most=64)
+    seed: int = option(0, help="of which rows are drawn and which are held back", at_least=0, at_most=1 << 53)
 
 
 class Example(NamedTuple):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from pairmill.errors import UsageError
+from pairmill.fields import Checked, setting
 from pairmill.sources.expression import Expression
 from pairmill.sources.template import Template
 from pairmill.stages.curate.operation import Reasons, ScoredOperation
@@ -22,54 +23,47 @@ a question of fewer than five tokens."""
 
 
 @dataclass(frozen=True)
-class Benchmark:
-    """Where the items of a benchmark are, and what of a record makes an item.
+class Benchmark(Checked):
+    """Where the items of a benchmark are, and what of a record makes an item."""
 
-    Args:
-        name: of the benchmark in decisions and reports.
-        uri: a file, a folder or a URI of a bucket; or on the Hub hf://datasets/<owner>/<name>[@<revision>], or
-            <owner>/<name>@<revision>.
-        question: path of the question in a record, or a template such as "{question} {choices|letters}".
-        answers: the same for the answer; a path may lead to a list of texts, each of which is an answer. Empty: items
-            have no answer.
-        choices: path of a list of choices; answers then leads to the number of the right one (from 0), its letter or
-            its text.
-        item: path of the item's name; empty: its number in the benchmark, from 0.
-        where: which records are items, as where: of YAML sources says it; empty: all.
-        files: patterns of the files below uri; empty: those of split.
-        split: the files of this split, by the data set's card or by their names; of a folder without any, all files.
-        config: configuration of the data set; empty: its card's default.
-    """
-
-    name: str
-    uri: str
-    question: str
-    answers: str = ""
-    choices: str = ""
-    item: str = ""
-    where: str = ""
-    files: list[str] = field(default_factory=list)
-    split: str = "test"
-    config: str = ""
-
-    def __post_init__(self) -> None:
-        for key in ("name", "uri", "question"):
-            if not getattr(self, key).strip():
-                raise UsageError("is empty", where=key, expected="a text")
-        if self.choices and not self.answers:
-            raise UsageError("needs answers", where="choices", hint="write answers: answer, the path of the right one")
-        parsers: dict[str, Any] = {"question": Template.parse, "answers": Template.parse, "choices": Template.parse}
-        parsers |= {"item": Template.parse, "where": Expression}
-        for key, parse in parsers.items():
-            text = getattr(self, key)
-            try:
-                _ = parse(text) if text else None
-            except UsageError as error:
-                raise UsageError(
-                    error.what, where=key, got=error.got, expected=error.expected, hint=error.hint
-                ) from error
-        if "{" in self.choices:
-            raise UsageError("not a path", where="choices", got=repr(self.choices), expected="such as choices.text")
+    name: str = setting(help="of the benchmark in decisions and reports", filled=True)
+    uri: str = setting(
+        help="a file, a folder or a URI of a bucket; or on the Hub hf://datasets/<owner>/<name>[@<revision>], or "
+        "<owner>/<name>@<revision>",
+        filled=True,
+    )
+    question: str = setting(
+        help='path of the question in a record, or a template such as "{question} {choices|letters}"',
+        filled=True,
+        parse=Template.parse,
+    )
+    answers: str = setting(
+        "",
+        help="the same for the answer; a path may lead to a list of texts, each of which is an answer. Empty: items "
+        "have no answer",
+        parse=Template.parse,
+    )
+    choices: str = setting(
+        "",
+        help="path of a list of choices; answers then leads to the number of the right one (from 0), its letter or its "
+        "text",
+        parse=Template.parse,
+        needs="answers",
+        form=(r"[^{]*", "a path, such as choices.text"),
+        hint="answers: has the path of the right one",
+    )
+    item: str = setting(
+        "", help="path of the item's name; empty: its number in the benchmark, from 0", parse=Template.parse
+    )
+    where: str = setting(
+        "", help="which records are items, as where: of YAML sources says it; empty: all", parse=Expression
+    )
+    files: list[str] = setting([], help="patterns of the files below uri; empty: those of split")
+    split: str = setting(
+        "test",
+        help="the files of this split, by the data set's card or by their names; of a folder without any, all files",
+    )
+    config: str = setting("", help="configuration of the data set; empty: its card's default")
 
     @property
     def meaning(self) -> list[Any]:
@@ -79,28 +73,27 @@ class Benchmark:
 
 
 @dataclass(frozen=True)
-class Decontaminate:
-    """Rows that repeat items of benchmarks.
+class Decontaminate(Checked):
+    """Rows that repeat items of benchmarks."""
 
-    Args:
-        mode: drop such rows, report them, or do not look.
-        drop_on: the verdicts that drop a row; others are reported.
-        benchmarks: what must not be trained on.
-        withheld: names of our own sources whose withheld splits must not be trained on; raw= of the stage says where
-            their files are.
-    """
-
-    mode: Mode = "drop"
-    drop_on: list[Verdict] = field(default_factory=lambda: ["question_answer", "question"])
-    benchmarks: list[Benchmark] = field(default_factory=list)
-    withheld: list[str] = field(default_factory=list)
+    mode: Mode = setting("drop", help="drop such rows, report them, or do not look")
+    drop_on: list[Verdict] = setting(
+        ["question_answer", "question"], help="the verdicts that drop a row; others are reported"
+    )
+    benchmarks: list[Benchmark] = setting([], help="what must not be trained on", unique="name")
+    withheld: list[str] = setting(
+        [],
+        help="names of our own sources whose withheld splits must not be trained on; raw= of the stage says where "
+        "their files are",
+        unique=True,
+    )
 
     def __post_init__(self) -> None:
-        names = [*(one.name for one in self.benchmarks), *self.withheld]
-        twice = [name for place, name in enumerate(names) if name in names[:place]]
-        if twice:
-            where = "withheld" if twice[0] in self.withheld else "benchmarks"
-            raise UsageError("two benchmarks have the same name", where=where, got=twice[0], hint="rename one of them")
+        super().__post_init__()
+        for number, benchmark in enumerate(self.benchmarks, 1):
+            if benchmark.name in self.withheld:
+                where = f"benchmarks[{number}].name"
+                raise UsageError("the name of a withheld source", where=where, got=benchmark.name, hint="rename it")
 
 
 UNSCORED: Final = "unscored"

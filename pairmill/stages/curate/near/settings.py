@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from pairmill.errors import UsageError
+from pairmill.fields import Checked, setting
 from pairmill.formats.settings_file import Part
 from pairmill.rowstage import Task
 from pairmill.stages.curate.operation import Learned, Operation, Reasons, TaskFindings
@@ -20,75 +21,65 @@ _MOST_HASHES = 1 << 12
 _MOST_KEPT = 1_000
 
 
-@dataclass(frozen=True)
-class DocumentSettings:
-    """How documents are compared: rows with an empty instruction.
+class _Banded(Checked):
+    """Settings of MinHash."""
 
-    Args:
-        jaccard: two documents are duplicates if their sets of 5-grams overlap at least this much.
-        contained: the share of a document's 5-grams in another from which it is reported as contained.
-        bands: of MinHash.
-        rows: of a band.
-    """
-
-    jaccard: float = 0.8
-    contained: float = 0.9
-    bands: int = 20
-    rows: int = 5
+    bands: int
+    rows: int
 
     def __post_init__(self) -> None:
-        _require(0 < self.jaccard <= 1, "jaccard", self.jaccard, "more than 0, at most 1")
-        _require(0 < self.contained <= 1, "contained", self.contained, "more than 0, at most 1")
-        _require_bands(self.bands, self.rows)
+        super().__post_init__()
+        if self.bands * self.rows > _MOST_HASHES:
+            expected = f"bands x rows of at most {_MOST_HASHES}"
+            raise UsageError("out of range", where="bands", got=str(self.bands), expected=expected)
 
 
 @dataclass(frozen=True)
-class NearSettings:
-    """How rows are compared (docs/curation.md).
+class DocumentSettings(_Banded):
+    """How documents are compared: rows with an empty instruction."""
 
-    Args:
-        mode: whether a near duplicate is dropped, reported, or not looked for.
-        fields: what is compared: both fields, or one of them.
-        max_similar: with one field, keep this many rows that are alike in it, and cap the others; null = no cap.
-        number_guard: the fields whose numbers have to be equal.
-        min_response: tokens from which a response is evidence by itself.
-        min_instruction: tokens from which an instruction may differ at all.
-        bands: of MinHash.
-        rows: of a band.
-        refine: cut large buckets by the 3-grams that few of their members have.
-        documents: how rows without an instruction are compared.
-    """
-
-    mode: Mode = "drop"
-    fields: Literal["pair", "instruction", "response"] = "pair"
-    max_similar: int | None = None
-    number_guard: Literal["both", "instruction", "off"] = "both"
-    min_response: int = 20
-    min_instruction: int = 16
-    bands: int = 32
-    rows: int = 4
-    refine: bool = True
-    documents: DocumentSettings = field(default_factory=DocumentSettings)
-
-    def __post_init__(self) -> None:
-        for name, value in (("min_response", self.min_response), ("min_instruction", self.min_instruction)):
-            _require(0 <= value <= _MOST_TOKENS, name, value, f"0 to {_MOST_TOKENS}")
-        _require_bands(self.bands, self.rows)
-        if self.max_similar is not None:
-            _require(self.fields != "pair", "max_similar", self.max_similar, "null, unless fields: names one field")
-            within = 1 <= self.max_similar <= _MOST_KEPT
-            _require(within, "max_similar", self.max_similar, f"1 to {_MOST_KEPT}, or null")
+    jaccard: float = setting(
+        0.8, help="two documents are duplicates if their sets of 5-grams overlap at least this much", above=0, at_most=1
+    )
+    contained: float = setting(
+        0.9,
+        help="the share of a document's 5-grams in another from which it is reported as contained",
+        above=0,
+        at_most=1,
+    )
+    bands: int = setting(20, help="of MinHash", at_least=1)
+    rows: int = setting(5, help="of a band", at_least=1)
 
 
-def _require_bands(bands: int, rows: int) -> None:
-    _require(bands >= 1, "bands", bands, "1 or more")
-    _require(rows >= 1, "rows", rows, "1 or more")
-    _require(bands * rows <= _MOST_HASHES, "bands", bands, f"bands x rows of at most {_MOST_HASHES}")
+@dataclass(frozen=True)
+class NearSettings(_Banded):
+    """How rows are compared (docs/curation.md)."""
 
-
-def _require(right: bool, name: str, got: Any, expected: str) -> None:
-    if not right:
-        raise UsageError("out of range", where=name, got=str(got), expected=expected)
+    mode: Mode = setting("drop", help="whether a near duplicate is dropped, reported, or not looked for")
+    fields: Literal["pair", "instruction", "response"] = setting(
+        "pair", help="what is compared: both fields, or one of them"
+    )
+    max_similar: int | None = setting(
+        None,
+        help="with one field, keep this many rows that are alike in it, and cap the others; null = no cap",
+        at_least=1,
+        at_most=_MOST_KEPT,
+        needs="fields",
+        hint="fields: names one of the two",
+    )
+    number_guard: Literal["both", "instruction", "off"] = setting(
+        "both", help="the fields whose numbers have to be equal"
+    )
+    min_response: int = setting(
+        20, help="tokens from which a response is evidence by itself", at_least=0, at_most=_MOST_TOKENS
+    )
+    min_instruction: int = setting(
+        16, help="tokens from which an instruction may differ at all", at_least=0, at_most=_MOST_TOKENS
+    )
+    bands: int = setting(32, help="of MinHash", at_least=1)
+    rows: int = setting(4, help="of a band", at_least=1)
+    refine: bool = setting(True, help="cut large buckets by the 3-grams that few of their members have")
+    documents: DocumentSettings = setting(DocumentSettings, help="how rows without an instruction are compared")
 
 
 RULES: Final = ("equal_instruction", "weak_block", "weak_instruction", "strong", "document")

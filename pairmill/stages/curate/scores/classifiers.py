@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from pairmill import _native
 from pairmill.errors import InputError, UsageError, did_you_mean
+from pairmill.fields import Checked, setting
 from pairmill.formats import rows
 from pairmill.formats.settings_file import Part
 from pairmill.stages.curate.operation import Reasons, ScoredOperation
@@ -38,83 +39,59 @@ Activation: TypeAlias = Literal["softmax", "sigmoid", "none"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelRule:
-    """Bounds of a label's probability.
+class LabelRule(Checked, any_of=("min", "max")):
+    """Bounds of a label's probability."""
 
-    Args:
-        label: one of the classifier's labels.
-        min: least probability that is kept.
-        max: greatest probability that is kept.
-    """
-
-    label: str
-    min: float | None = None
-    max: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.min is None and self.max is None:
-            raise UsageError("the rule has no bound", where="", expected="min or max")
+    label: str = setting(help="one of the classifier's labels")
+    min: float | None = setting(None, help="least probability that is kept")
+    max: float | None = setting(None, help="greatest probability that is kept")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassifierSettings:
-    """A classifier.
-
-    Args:
-        name: of its attributes, and in the ledger.
-        kind: fasttext, onnx, or logit, which train_classifier makes.
-        model: path or URI of the model; of onnx also of a folder with model.onnx and tokenizer.json.
-        field: instruction, response, or both.
-        labels: in the order of the model's output; of logit the positive label, then the other one; of fasttext without
-            __label__.
-        lowercase: lower the case of texts first; fasttext and onnx.
-        tokenizer: path or URI of a tokenizer.json; onnx.
-        inputs: what each input of the model gets: ids, mask or types; onnx, where its names are not the usual ones.
-        activation: what makes probabilities of the model's output; onnx.
-        max_tokens: longer texts are cut; onnx.
-        mode: drop, report or off.
-        rules_: items {label, min, max}.
-    """
+class ClassifierSettings(Checked):
+    """A classifier."""
 
     PER_TASK: ClassVar[tuple[str, ...]] = ("mode", "rules")
 
-    name: str
-    kind: Kind
-    model: str
-    field: Field = "response"
-    labels: list[str] = dataclasses.field(default_factory=list)
-    lowercase: bool = False
-    tokenizer: str = ""
-    inputs: dict[str, str] = dataclasses.field(default_factory=dict)
-    activation: Activation = "softmax"
-    max_tokens: int = 512
-    mode: Mode = "report"
-    rules_: list[LabelRule] = dataclasses.field(default_factory=list)
+    name: str = setting(
+        help="of its attributes, and in the ledger",
+        filled=True,
+        form=("[A-Za-z_][A-Za-z0-9_]*", "a name of letters, digits and _"),
+    )
+    kind: Kind = setting(help="fasttext, onnx, or logit, which train_classifier makes")
+    model: str = setting(help="path or URI of the model; of onnx also of a folder with model.onnx and tokenizer.json")
+    field: Field = setting("response", help="instruction, response, or both")
+    labels: list[str] = setting(
+        [],
+        help="in the order of the model's output; of logit the positive label, then the other one; of fasttext without "
+        "__label__",
+        filled=True,
+        unique=True,
+        form=(".+", "names that differ"),
+    )
+    lowercase: bool = setting(False, help="lower the case of texts first; fasttext and onnx")
+    tokenizer: str = setting("", help="path or URI of a tokenizer.json; onnx")
+    inputs: dict[str, str] = setting(
+        {},
+        help="what each input of the model gets: ids, mask or types; onnx, where its names are not the usual ones",
+        choices=_PARTS,
+    )
+    activation: Activation = setting("softmax", help="what makes probabilities of the model's output; onnx")
+    max_tokens: int = setting(512, help="longer texts are cut; onnx", at_least=1)
+    mode: Mode = setting("report", help="drop, report or off")
+    rules_: list[LabelRule] = setting([], help="items {label, min, max}")
 
     def __post_init__(self) -> None:
-        if not self.name.isascii() or not self.name.isidentifier():
-            expected = "a name of letters, digits and _"
-            raise UsageError("not a valid name", where="name", got=repr(self.name), expected=expected)
-        if self.name in ("source", "origin"):  # folders of attributes that no classifier makes
-            raise UsageError("not a valid name", where="name", got=repr(self.name), expected="a name of its own")
         if not self.labels and self.kind == "logit":
             object.__setattr__(self, "labels", list(logit.LABELS))
-        if not self.labels:
-            raise UsageError("no labels are given", where="labels", expected="the labels of the model")
-        if len(set(self.labels)) < len(self.labels) or "" in self.labels:
-            raise UsageError("not valid labels", where="labels", got=str(self.labels), expected="names that differ")
+        super().__post_init__()
         if self.kind == "logit" and len(self.labels) != 2:
             raise UsageError("not two labels", where="labels", got=str(self.labels), expected="[positive, negative]")
-        for part in self.inputs.values():
-            if part not in _PARTS:
-                raise UsageError("unknown input", where="inputs", got=repr(part), expected=", ".join(_PARTS))
-        if self.max_tokens < 1:
-            raise UsageError("out of range", where="max_tokens", got=str(self.max_tokens), expected="1 or more")
-        for rule in self.rules_:
+        for number, rule in enumerate(self.rules_, 1):
             if rule.label not in self.labels:
-                hint = did_you_mean(rule.label, self.labels)
-                expected = ", ".join(self.labels)
-                raise UsageError("unknown label", where="rules", got=repr(rule.label), expected=expected, hint=hint)
+                hint, expected = did_you_mean(rule.label, self.labels), ", ".join(self.labels)
+                where = f"rules[{number}].label"
+                raise UsageError("unknown label", where=where, got=repr(rule.label), expected=expected, hint=hint)
 
     @property
     def columns(self) -> list[str]:

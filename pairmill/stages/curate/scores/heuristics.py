@@ -7,9 +7,9 @@ those of a pair with an empty text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import numpy as np
@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pairmill import _native
-from pairmill.errors import UsageError, did_you_mean
+from pairmill.errors import UsageError
+from pairmill.fields import NAME, Checked, setting
 from pairmill.formats import rows
 from pairmill.stages.curate.operation import Reasons, ScoredOperation
 from pairmill.stages.curate.rules import Mode, Rule
@@ -48,47 +49,32 @@ METRICS: Final[Mapping[str, str]] = _metrics()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Condition:
-    """Which rows a rule looks at.
+class Condition(Checked):
+    """Which rows a rule looks at."""
 
-    Args:
-        metric: of the rule's field.
-        min: the least value of a row that the rule looks at.
-    """
-
-    metric: str
-    min: float
-
-    def __post_init__(self) -> None:
-        _refuse_unknown(self.metric, METRICS)
+    metric: str = setting(help="of the rule's field", choices=tuple(METRICS))
+    min: float = setting(help="the least value of a row that the rule looks at")
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeuristicRule:
-    """Bounds of a metric; a value on a bound is kept.
+class HeuristicRule(Checked, any_of=("min", "max")):
+    """Bounds of a metric; a value on a bound is kept."""
 
-    Args:
-        metric: such as url_ratio, or of pairs p_same, p_copy_ratio, p_response_instruction_ratio.
-        field: instruction, response or joined; of no meaning for pairs.
-        min: least value that is kept.
-        max: greatest value that is kept.
-        if_: look only at rows where another metric of the field has at least a value: {metric: words, min: 50}.
-        name: in decisions and in the ledger; empty = made of field, metric and bound, such as r_url_ratio_max.
-    """
-
-    metric: str
-    field: Field = "response"
-    min: float | None = None
-    max: float | None = None
-    if_: Condition | None = None
-    name: str = ""
-
-    def __post_init__(self) -> None:
-        _refuse_unknown(self.metric, [*METRICS, *PAIR])
-        if self.min is None and self.max is None:
-            raise UsageError("the rule has no bound", where="", got=self.metric, expected="min or max")
-        if not all(one.isalnum() or one in "_-." for one in self.name):
-            raise UsageError("not a name", where="name", got=repr(self.name), expected="letters, digits, _, - and .")
+    metric: str = setting(
+        help="such as url_ratio, or of pairs p_same, p_copy_ratio, p_response_instruction_ratio",
+        choices=(*METRICS, *PAIR),
+    )
+    field: Field = setting("response", help="instruction, response or joined; of no meaning for pairs")
+    min: float | None = setting(None, help="least value that is kept")
+    max: float | None = setting(None, help="greatest value that is kept")
+    if_: Condition | None = setting(
+        None, help="look only at rows where another metric of the field has at least a value: {metric: words, min: 50}"
+    )
+    name: str = setting(
+        "",
+        help="in decisions and in the ledger; empty = made of field, metric and bound, such as r_url_ratio_max",
+        form=NAME,
+    )
 
     def rules(self) -> list[Rule]:
         """The same as rules, without a name of its own one for each bound."""
@@ -103,13 +89,6 @@ class HeuristicRule:
         if self.max is not None:
             made.append(Rule(f"{column}_max", column, max=self.max, when=when))
         return made
-
-
-def _refuse_unknown(metric: str, known: Iterable[str]) -> None:
-    names = list(known)
-    if metric not in names:
-        hint = did_you_mean(metric, names)
-        raise UsageError("unknown metric", where="metric", got=repr(metric), expected=", ".join(names), hint=hint)
 
 
 def _bounds(field: Field, *bounds: tuple[str, float | None, float | None]) -> tuple[HeuristicRule, ...]:
@@ -163,28 +142,30 @@ _ALWAYS_JOINED: Final = tuple(f"j_{rule.metric}" for rule in PROFILES["seed_web"
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeuristicsSettings:
-    """Metrics of texts with bounds.
-
-    Args:
-        mode: drop, report or off.
-        profile: pairs; seed_web (the bounds of data_io, for web pages); gopher (the bounds of Gopher, for prose); none.
-        rules_: items {metric, field, min, max, if, name} after those of the profile; one of an equal name replaces it.
-        metrics: all, or only those that the rules ask for.
-    """
+class HeuristicsSettings(Checked):
+    """Metrics of texts with bounds."""
 
     PER_TASK: ClassVar[tuple[str, ...]] = ("mode", "profile", "rules")
 
-    mode: Mode = "report"
-    profile: Profile = "pairs"
-    rules_: list[HeuristicRule] = field(default_factory=list)
-    metrics: Literal["all", "rules"] = "all"
+    mode: Mode = setting("report", help="drop, report or off")
+    profile: Profile = setting(
+        "pairs",
+        help="pairs; seed_web (the bounds of data_io, for web pages); gopher (the bounds of Gopher, for prose); none",
+    )
+    rules_: list[HeuristicRule] = setting(
+        [],
+        help="items {metric, field, min, max, if, name} after those of the profile; one of an equal name replaces it",
+    )
+    metrics: Literal["all", "rules"] = setting("all", help="all, or only those that the rules ask for")
 
     def __post_init__(self) -> None:
-        names = [rule.name for one in self.rules_ for rule in one.rules()]
-        for name in names:
-            if names.count(name) > 1:
-                raise UsageError("two rules have one name", where="rules", got=name, expected="a name of its own")
+        super().__post_init__()
+        names: dict[str, int] = {}
+        for number, own in enumerate(self.rules_, 1):
+            for rule in own.rules():
+                if names.setdefault(rule.name, number) != number:
+                    where, expected = f"rules[{number}]", "a distinct name for each"
+                    raise UsageError(f"duplicate name {rule.name!r}", where=where, expected=expected)
 
     def rules(self) -> list[Rule]:
         """All rules in the order in which they are asked."""
@@ -208,15 +189,11 @@ class HeuristicsSettings:
 
 @dataclass(frozen=True)
 class HeuristicsScorer(Scorer):
-    """Computes metrics.
-
-    Args:
-        columns: those wanted, as ``i_words`` or ``p_same``.
-    """
+    """Computes metrics."""
 
     operation: ClassVar[str] = "heuristics"
 
-    columns: tuple[str, ...]
+    columns: tuple[str, ...] = setting(help="those wanted, as ``i_words`` or ``p_same``")
 
     def identity(self) -> list[Any]:
         return [VERSION, _native.curate_unicode()]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
 
 from pairmill import _native
-from pairmill.errors import UsageError
+from pairmill.fields import Checked, setting
 from pairmill.formats import rows
 from pairmill.stages.curate.operation import Reasons, ScoredOperation
 from pairmill.stages.curate.rules import Mode, Rule
@@ -27,30 +27,21 @@ _VERSION: Final = 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class LanguageSettings:
-    """Language identification.
-
-    Args:
-        mode: drop, report or off.
-        model: path or URI of a fastText model such as lid.176.ftz.
-        keep: languages that are kept, as the model names them; rows of no known language (und) are kept too.
-        min_p: least probability of the language.
-    """
+class LanguageSettings(Checked):
+    """Language identification."""
 
     PER_TASK: ClassVar[tuple[str, ...]] = ("mode", "keep", "min_p")
 
-    mode: Mode = "off"
-    model: str = ""
-    keep: list[str] = field(default_factory=lambda: ["en"])
-    min_p: float = 0.65
-
-    def __post_init__(self) -> None:
-        if self.mode != "off" and not self.model:
-            raise UsageError("the model is not given", where="model", expected="a path or URI of a fastText model")
-        if not self.keep:
-            raise UsageError("is empty", where="keep", expected="at least one language, such as [en]")
-        if not 0 <= self.min_p <= 1:
-            raise UsageError("out of range", where="min_p", got=str(self.min_p), expected="0 to 1")
+    mode: Mode = setting(
+        "off", help="drop, report or off", needs="model", hint="model: has the path or URI of a fastText model"
+    )
+    model: str = setting("", help="path or URI of a fastText model such as lid.176.ftz")
+    keep: list[str] = setting(
+        ["en"],
+        help="languages that are kept, as the model names them; rows of no known language (und) are kept too",
+        filled=True,
+    )
+    min_p: float = setting(0.65, help="least probability of the language", at_least=0, at_most=1)
 
     def scorers(self, root: str) -> list[Scorer]:
         """The scorer, with the model digested, whatever the mode: an override may have another one."""

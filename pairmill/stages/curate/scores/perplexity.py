@@ -6,13 +6,13 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
 
 import pyarrow as pa
 
-from pairmill.errors import UsageError
+from pairmill.fields import Checked, setting
 from pairmill.formats import rows
 from pairmill.stages.curate.operation import Reasons, ScoredOperation
 from pairmill.stages.curate.rules import Mode, Rule
@@ -26,40 +26,30 @@ _VERSION: Final = 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class PerplexitySettings:
-    """Perplexity by a KenLM model. A bound means nothing without the model.
-
-    Args:
-        mode: drop, report or off.
-        model: path or URI of a KenLM model, binary or ARPA.
-        tokenizer: none (words between blanks), or sentencepiece:<path or URI of its model>.
-        normalise: none, or ccnet (lower case, digits as 0, punctuation as ASCII), which the usual web models need.
-        max: greatest perplexity that is kept.
-        fields: instruction, response or both, each with a perplexity of its own.
-    """
+class PerplexitySettings(Checked):
+    """Perplexity by a KenLM model. A bound means nothing without the model."""
 
     PER_TASK: ClassVar[tuple[str, ...]] = ("mode", "max")
 
-    mode: Mode = "off"
-    model: str = ""
-    tokenizer: str = "none"
-    normalise: Literal["none", "ccnet"] = "none"
-    max: float = 5000
-    fields: list[Field] = field(default_factory=lambda: ["instruction", "response"])
-
-    def __post_init__(self) -> None:
-        if self.mode != "off" and not self.model:
-            raise UsageError("the model is not given", where="model", expected="a path or URI of a KenLM model")
-        kind, found, uri = self.tokenizer.partition(":")
-        if self.tokenizer != "none" and not (f"{kind}{found}" == _PIECES and uri.strip()):
-            expected = f"none, or {_PIECES}<path or URI>"
-            raise UsageError("not a tokenizer", where="tokenizer", got=repr(self.tokenizer), expected=expected)
-        if self.max <= 0:
-            raise UsageError("out of range", where="max", got=f"{self.max:g}", expected="more than 0")
-        if not self.fields or len(set(self.fields)) < len(self.fields):
-            raise UsageError(
-                "not valid", where="fields", got=str(self.fields), expected="each field once, at least one"
-            )
+    mode: Mode = setting(
+        "off", help="drop, report or off", needs="model", hint="model: has the path or URI of a KenLM model"
+    )
+    model: str = setting("", help="path or URI of a KenLM model, binary or ARPA")
+    tokenizer: str = setting(
+        "none",
+        help="none (words between blanks), or sentencepiece:<path or URI of its model>",
+        form=(rf"none|{_PIECES}.*\S.*", f"none, or {_PIECES}<path or URI>"),
+    )
+    normalise: Literal["none", "ccnet"] = setting(
+        "none", help="none, or ccnet (lower case, digits as 0, punctuation as ASCII), which the usual web models need"
+    )
+    max: float = setting(5000, help="greatest perplexity that is kept", above=0)
+    fields: list[Field] = setting(
+        ["instruction", "response"],
+        help="instruction, response or both, each with a perplexity of its own",
+        filled=True,
+        unique=True,
+    )
 
     def scorers(self, root: str) -> list[Scorer]:
         """The scorer, with its models digested, whatever the mode: an override may have another one."""

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from pairmill import _native
 from pairmill.engine.manifest import Ledger
+from pairmill.fields import Checked, setting
 from pairmill.formats import decisions, rows
 from pairmill.formats.kept_rows import Texts
 from pairmill.rowstage import Rewrite
@@ -32,16 +33,12 @@ _FIELDS: Final = ("instruction", "response")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PiiSettings:
-    """E-mail addresses, card and phone numbers, IP addresses.
-
-    Args:
-        mode: redact (replace them by <EMAIL>, <CARD>, <PHONE>, <IP>), report or off.
-    """
+class PiiSettings(Checked):
+    """E-mail addresses, card and phone numbers, IP addresses."""
 
     PER_TASK: ClassVar[tuple[str, ...]] = ("mode",)
 
-    mode: PiiMode = "off"
+    mode: PiiMode = setting("off", help="redact (replace them by <EMAIL>, <CARD>, <PHONE>, <IP>), report or off")
 
     def scorers(self, root: str) -> list[Scorer]:
         """Make what finds them; ``root`` is unused, for there are no files."""
@@ -90,13 +87,9 @@ class PiiScorer(Scorer):
 
 @dataclass(frozen=True)
 class Redact(Rewrite):
-    """Replaces personal data, and counts it.
+    """Replaces personal data, and counts it."""
 
-    Args:
-        version: of what is found.
-    """
-
-    version: int
+    version: int = setting(help="of what is found")
 
     def apply(self, texts: Texts, ledger: Ledger) -> Texts:
         condition, *fields = texts

@@ -190,7 +190,7 @@ def test_text_with_an_unpaired_surrogate_is_refused(tmp_path: Path) -> None:
     [
         ({"question": "{ask"}, "question", "unmatched brace"),
         ({"answers": "a b"}, "answers", "not a valid path"),
-        ({"choices": "{of}"}, "choices", "not a path"),
+        ({"choices": "{of}"}, "choices", "not a valid value"),
         ({"choices": "of", "answers": ""}, "choices", "needs answers"),
         ({"where": "import os"}, "where", "not a valid expression"),
         ({"question": " "}, "question", "is empty"),
@@ -204,10 +204,10 @@ def test_a_mapping_that_is_not_valid_names_its_key(options: dict[str, Any], wher
 
 
 def test_two_benchmarks_of_one_name_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"two benchmarks have the same name; got bench") as error:
+    with pytest.raises(UsageError, match=r"benchmarks.2..name: occurs twice; got 'bench'") as error:
         Decontaminate(benchmarks=[mapped("a.jsonl"), mapped("b.jsonl")])
-    assert error.value.where == "benchmarks"
-    with pytest.raises(UsageError, match="same name"):
+    assert error.value.where == "benchmarks[2].name"
+    with pytest.raises(UsageError, match="benchmarks.1..name: the name of a withheld source; got theoremqa"):
         Decontaminate(benchmarks=[mapped("a.jsonl", name="theoremqa")], withheld=["theoremqa"])
 
 

@@ -159,10 +159,10 @@ overrides:
 @pytest.mark.parametrize(
     ("rule", "said"),
     [
-        ("{metric: url_ration, max: 1}", "unknown metric"),
-        ("{metric: url_ratio}", "no bound"),
-        ("{metric: words, max: 1, if: {metric: wordz, min: 1}}", "unknown metric"),
-        ("{metric: words, max: 1, name: a b}", "not a name"),
+        ("{metric: url_ration, max: 1}", "unknown value"),
+        ("{metric: url_ratio}", "one or more of min, max is required"),
+        ("{metric: words, max: 1, if: {metric: wordz, min: 1}}", "unknown value"),
+        ("{metric: words, max: 1, name: a b}", "not a valid value"),
         ("{metric: words, max: 1, bound: 2}", "unknown key"),
     ],
 )
@@ -174,7 +174,7 @@ def test_a_wrong_rule_is_named_with_its_line(rule: str, said: str) -> None:
 
 
 def test_two_rules_of_one_name_are_refused() -> None:
-    with pytest.raises(UsageError, match="one name"):
+    with pytest.raises(UsageError, match="duplicate name 'r_words_max'"):
         Settings.parse("heuristics: {rules: [{metric: words, max: 1}, {metric: words, max: 2}]}")
 
 

@@ -49,14 +49,23 @@ def test_the_first_override_that_matches_counts() -> None:
         ("overrides: [{prefix: a, nearr: off}]", "unknown key 'nearr'"),
         ("overrides: [{prefix: a, near: {bands: 3}}]", "this one is the same for all rows"),
         ("overrides: [{prefix: a, exact: away}]", "unknown value; got 'away'"),
-        ("filter: {rules: [{name: a, attribute: words, max: 1}]}", "not an attribute"),
-        ("filter: {rules: [{name: a, attribute: x.words}]}", "the rule has no bound"),
-        ("filter: {rules: [{name: 'a b', attribute: x.y, max: 1}]}", "not a name"),
+        (
+            "filter: {rules: [{name: a, attribute: words, max: 1}]}",
+            "rules[1].attribute: not a valid value; got 'words'; expected <operation>.<column>",
+        ),
+        (
+            "filter: {rules: [{name: a, attribute: x.words}]}",
+            "filter.rules[1]: one or more of min, max, in is required",
+        ),
+        (
+            "filter: {rules: [{name: 'a b', attribute: x.y, max: 1}]}",
+            "name: not a valid value; got 'a b'; expected letters, digits, _, - and .",
+        ),
         (
             "filter: {rules: [{name: a, attribute: x.y, max: 1}, {name: a, attribute: x.z, max: 1}]}",
-            "two rules have one name",
+            "filter.rules[2].name: occurs twice; got 'a'",
         ),
-        ("heuristics: {rules: [{metric: wrods, max: 1}]}", "unknown metric"),
+        ("heuristics: {rules: [{metric: wrods, max: 1}]}", "metric: unknown value; got 'wrods'"),
     ],
 )
 def test_a_mistake_is_refused(said: str, message: str) -> None:

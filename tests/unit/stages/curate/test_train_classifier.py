@@ -92,12 +92,12 @@ def test_nothing_held_back_is_said(options: dict[str, Any], tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"output": "quality"}, "not the name of a classifier"),
+        ({"output": "quality"}, "output: not a valid value; got 'quality'; expected <name>.npz"),
         ({"held_back": 1.0}, "held_back: out of range"),
         ({"rows": 1}, "rows: out of range"),
         ({"buckets": 1}, "buckets: out of range"),
         ({"ngrams": 65}, "ngrams: out of range"),
-        ({"positives": []}, "positives: required option missing"),
+        ({"positives": []}, "positives: is empty"),
     ],
 )
 def test_options_are_refused(change: dict[str, Any], said: str, options: dict[str, Any]) -> None:

@@ -71,7 +71,7 @@ def test_every_line_of_the_shipped_file_has_a_comment() -> None:
             "attributes: {score: [{attribute: words}]}",
             "attribute: not a valid value; got 'words'; expected <operation>.<column>",
         ),
-        ("attributes: {where: [{attribute: x.y}]}", "min, max, in: required, and none is given"),
+        ("attributes: {where: [{attribute: x.y}]}", "min, max, in is required"),
         (
             "attributes: {where: [{attribute: x.y, min: 2, max: 1}]}",
             "min: out of range; got 2; expected at most 1 (max)",

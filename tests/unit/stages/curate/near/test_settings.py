@@ -21,7 +21,7 @@ def test_a_number_out_of_range_is_refused_by_name(name: str, value: int) -> None
 
 @pytest.mark.parametrize(
     ("fields", "most", "expected"),
-    [("pair", 3, "null, unless fields"), ("instruction", 0, "1 to 1000"), ("response", 1001, "1 to 1000")],
+    [("pair", 3, "max_similar: needs fields"), ("instruction", 0, "1 to 1000"), ("response", 1001, "1 to 1000")],
 )
 def test_a_cap_is_of_one_field_and_of_some_rows(fields: Any, most: int, expected: str) -> None:
     with pytest.raises(UsageError) as error:
