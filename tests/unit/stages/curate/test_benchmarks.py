@@ -207,7 +207,7 @@ def test_two_benchmarks_of_one_name_are_refused() -> None:
     with pytest.raises(UsageError, match=r"benchmarks.2..name: occurs twice; got 'bench'") as error:
         Decontaminate(benchmarks=[mapped("a.jsonl"), mapped("b.jsonl")])
     assert error.value.where == "benchmarks[2].name"
-    with pytest.raises(UsageError, match="benchmarks.1..name: the name of a withheld source; got theoremqa"):
+    with pytest.raises(UsageError, match=r"benchmarks.1..name: the name of a withheld source; got theoremqa"):
         Decontaminate(benchmarks=[mapped("a.jsonl", name="theoremqa")], withheld=["theoremqa"])
 
 
