@@ -13,7 +13,7 @@ import pytest
 
 import pairmill.stages.curate.settings
 import pairmill.stages.evaluate.settings
-import pairmill.stages.mix.settings
+import pairmill.mixture.settings
 import pairmill.stages.search.settings
 import pairmill.stages.select.settings
 import pairmill.training.settings
@@ -28,7 +28,7 @@ from tests.support.helpers import REPOSITORY
 FILES: dict[str, Any] = {
     "curate": pairmill.stages.curate.settings.settings_type(),
     "evaluate": pairmill.stages.evaluate.settings.EvaluateSettings,
-    "mix": pairmill.stages.mix.settings.MixSettings,
+    "mix": pairmill.mixture.settings.MixSettings,
     "search": pairmill.stages.search.settings.SearchSettings,
     "select": pairmill.stages.select.settings.Settings,
     "train": pairmill.training.settings.TrainSettings,

@@ -74,9 +74,8 @@ READ_BY = {
     "compare": {"evaluate"},
     "search": {"mix", "evaluate"},
 }
-"""A stage is told what another made by its folder. Curate's index says which questions were trained on. What searches
-mixtures counts sources and writes plans by mix's own code, so that the sampler takes them. What asks for evaluations
-reads their settings by their own code, so that nothing is trained which one of them would refuse."""
+"""What asks for evaluations reads their settings by their own code, so that nothing is trained which one of them would
+refuse; curate's index says which questions were trained on."""
 
 
 def test_stages_never_import_each_other() -> None:

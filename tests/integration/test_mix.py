@@ -17,8 +17,9 @@ from pairmill.engine import runner
 from pairmill.errors import InputError, PairmillError, UsageError
 from pairmill.formats.prefixes import Rules
 from pairmill.interface import stagecli
+from pairmill.mixture import counting
 from pairmill.mixture.plan import BUCKETS, NAME, Mixture
-from pairmill.stages.mix import core, counting
+from pairmill.stages.mix import core
 from pairmill.stages.mix.config import MixConfig
 from pairmill.stages.mix.core import Mix
 from pairmill.stages.mix.preview import PreviewConfig, preview
@@ -488,14 +489,14 @@ def test_a_message_and_an_exit_code(bench: Bench, tmp_path: Path) -> None:
 
 def test_a_tokenized_folder_that_changes(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the plan of the run and its shards, as if somebody tokenized again into the same folder."""
-    discover = core.discover
+    open_inputs = core.open_inputs
 
     def then_change(*given: Any) -> Any:
-        found = discover(*given)
+        found = open_inputs(*given)
         bench.put("books__x", [5] * 20)
         return found
 
-    monkeypatch.setattr(core, "discover", then_change)
+    monkeypatch.setattr(core, "open_inputs", then_change)
     with pytest.raises(PairmillError, match="changed while it was read") as caught:
         mix(tmp_path / "root", bench.tokenized, "method: unimax\n")
     assert caught.value.exit_code == INPUT

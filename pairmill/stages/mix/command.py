@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pairmill.interface import stagecli
 from pairmill.interface.cli import Command
 from pairmill.interface.stagecli import settings_command
+from pairmill.mixture.settings import MixSettings
 from pairmill.stages.mix.core import Mix
 from pairmill.stages.mix.export import ExportConfig, export
 from pairmill.stages.mix.preview import PreviewConfig, preview
-from pairmill.stages.mix.settings import MixSettings
 
 COMMANDS = {
     "preview": Command(PreviewConfig, preview),

@@ -13,15 +13,15 @@ from pairmill.engine.manifest import Ledger
 from pairmill.engine.options import option
 from pairmill.errors import UsageError
 from pairmill.formats import prefixes, settings_file
+from pairmill.mixture.counting import count
+from pairmill.mixture.inputs import open_inputs
 from pairmill.mixture.plan import Mixture
+from pairmill.mixture.planned import mixture_of, sources_of, table_of
+from pairmill.mixture.settings import MixSettings
 from pairmill.redact import escaped
 from pairmill.report.model import format_cell
 from pairmill.stages.mix.config import MixConfig
-from pairmill.stages.mix.core import discover
-from pairmill.stages.mix.counting import count
-from pairmill.stages.mix.planned import mixture_of, sources_of, table_of
 from pairmill.stages.mix.report import cells, header, said_epochs, said_method
-from pairmill.stages.mix.settings import MixSettings
 
 _AS_SET = "empty = as mix_config says"
 _WIDTH = 160
@@ -71,7 +71,7 @@ def preview(config: PreviewConfig) -> str:
         context_size=config.context_size,
         min_resp_length=config.min_resp_length,
     )
-    found = discover(options, settings)
+    found = open_inputs(options, settings)
     earlier = Mixture.load(config.compare, "compare") if config.compare else None
     counted, ledger = [], Ledger()
     for one in found.tasks:

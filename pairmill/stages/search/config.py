@@ -6,36 +6,28 @@ import dataclasses
 from dataclasses import dataclass
 from functools import cached_property
 
-from pairmill.engine.options import RunConfig, option
+from pairmill.engine.options import option
 from pairmill.errors import UsageError
-from pairmill.formats import prefixes, settings_file
-from pairmill.mixture.plan import MOST_EPOCHS
+from pairmill.formats import settings_file
+from pairmill.mixture.config import MixtureConfig
 from pairmill.stages.evaluate import before
-from pairmill.stages.mix.config import MixConfig
-from pairmill.stages.mix.settings import MixSettings
 from pairmill.stages.search.settings import SearchSettings
 from pairmill.training.settings import TrainSettings
 
 
 @dataclass(kw_only=True)
-class SearchConfig(RunConfig):
+class SearchConfig(MixtureConfig):
     """Draw mixtures for small trainings; fit a law to what they lose, and find the mixture that loses least."""
 
-    tokenized_path: str = option(help="tokenized folder or URI", changes_bytes=False)
-    held_out: str = option(
-        "",
-        help="the held-out rows that proxies are evaluated on, to check before they are trained; empty = not checked",
-        changes_bytes=False,
-    )
-    rows: list[str] = option(
-        [],
-        help="the rows that were tokenized, joined by commas; only attributes beside them are read, for buckets",
-        changes_bytes=False,
-    )
     mix_config: str = option(
         settings_file.DEFAULT,
         help="sources, budget and caps, as of mix; its method and weights are not read",
         changes_bytes=False,  # the mixtures say it by content
+    )
+    held_out: str = option(
+        "",
+        help="the held-out rows that proxies are evaluated on, to check before they are trained; empty = not checked",
+        changes_bytes=False,
     )
     search_config: str = option(
         settings_file.DEFAULT,
@@ -75,17 +67,9 @@ class SearchConfig(RunConfig):
     measured: str = option(
         "", help="what evaluate made of the optimum; empty = not measured", changes_bytes=False, needs="evaluated"
     )
-    prefix_config_path: str = option(
-        prefixes.DEFAULT, help="the sampler's rules, of which long_context is read", changes_bytes=False
-    )
-    epochs: int = option(10, help="number of epochs of every mixture", at_least=1, at_most=MOST_EPOCHS)
-    context_size: int = option(4097, help="longest row in tokens, one more than the trainer's context", at_least=1)
-    min_resp_length: int = option(2, help="shortest response in tokens, its end token included", at_least=0)
-    seed: int = option(0, help="seed of the sampler's draws", at_least=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.mix()
         if len(self.sampled) != len(self.evaluated):
             raise UsageError(
                 "the numbers of plans and of evaluations differ",
@@ -94,31 +78,11 @@ class SearchConfig(RunConfig):
                 expected="both, one for each proxy",
             )
 
-    def mix(self) -> MixConfig:
-        """The same as options of mix, which counts sources."""
-        return MixConfig(
-            root=self.root,
-            verify=self.verify,
-            tokenized_path=self.tokenized_path,
-            rows=self.rows,
-            mix_config=self.mix_config,
-            prefix_config_path=self.prefix_config_path,
-            epochs=self.epochs,
-            context_size=self.context_size,
-            min_resp_length=self.min_resp_length,
-            seed=self.seed,
-        )
-
     @cached_property
     def settings(self) -> SearchSettings:
         """What the file and ``set`` say; read once."""
         found = SearchSettings.load(self.search_config, self.set)
         return dataclasses.replace(found, runs=self.runs) if self.runs else found
-
-    @cached_property
-    def mix_settings(self) -> MixSettings:
-        """What mix_config says; read once."""
-        return MixSettings.load(self.mix_config)
 
     @cached_property
     def trainings(self) -> TrainSettings | None:

@@ -21,12 +21,12 @@ from pairmill.engine.writer import Writer
 from pairmill.errors import UsageError
 from pairmill.formats.drawn_rows import DrawnRows, refuse_training_rows
 from pairmill.formats.source_names import source_of
+from pairmill.mixture.counting import Counting
+from pairmill.mixture.inputs import CountingPlan, counted_sources, ledgers_of, open_inputs
 from pairmill.mixture.plan import BUCKETS, NAME, Mixture, identity
+from pairmill.mixture.planned import Counted, mixture_of
 from pairmill.mixture.planning import limits_of
-from pairmill.stages.mix.core import Found, counted_sources, discover, ledgers_of
-from pairmill.stages.mix.counting import Counting
-from pairmill.stages.mix.planned import Counted, mixture_of
-from pairmill.stages.mix.settings import MixSettings
+from pairmill.mixture.settings import MixSettings
 from pairmill.stages.search import draw, findings, lengths, results
 from pairmill.stages.search.config import SearchConfig
 from pairmill.stages.search.findings import Findings, Measured
@@ -70,17 +70,17 @@ class Drawn:
     cap: float | None
     counted: Counted
 
-    def mixture(self, config: SearchConfig, found: Found, point: Any, budget: float) -> Mixture:
+    def mixture(self, config: SearchConfig, to_count: CountingPlan, point: Any, budget: float) -> Mixture:
         """The plan of a mixture."""
-        return _planned(config, found, self.counted, self.space.expand(point), budget, self.cap)
+        return _planned(config, to_count, self.counted, self.space.expand(point), budget, self.cap)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchPlan(StagePlan[Counting]):
-    """Args: found: what is counted; proxies: what was measured of them; optimum: and of the optimum; earlier: the data
-    of an earlier search; drawn, fitted: what follows, once the sources are counted."""
+    """Args: to_count: the tasks; proxies: what was measured of them; optimum: and of the optimum; earlier: the data of
+    an earlier search; drawn, fitted: what follows, once the sources are counted."""
 
-    found: Found
+    to_count: CountingPlan
     proxies: ProxyResults | None
     optimum: Evaluated | None
     earlier: Mapping[str, Any] | None
@@ -113,10 +113,8 @@ class Search(Stage[SearchConfig, SearchPlan]):
         trainings = None if config.evaluated else config.trainings
         if trainings is not None:
             lengths.refuse_epochs(trainings, config.epochs)
-        found = discover(config.mix(), mixing)
-        refs = [InputRef("tokenized", found.inputs.tokenized), InputRef("long_rows", found.inputs.long_rows)]
-        if found.inputs.rows:
-            refs.append(InputRef("rows", found.inputs.rows))
+        to_count = open_inputs(config, mixing)
+        refs = to_count.refs()
         earlier = None
         if config.earlier:
             manifest = results.earlier(config.earlier)
@@ -125,10 +123,10 @@ class Search(Stage[SearchConfig, SearchPlan]):
         if config.held_out:
             refuse_training_rows(
                 DrawnRows.of_sample(config.held_out, "held_out", [config.root]),
-                [_every_row(config.tokenized_path, found)],
+                [_every_row(config.tokenized_path, to_count)],
                 f"held_out={config.held_out}",
             )
-            results.check_held_out(config.held_out, config.tokenized_path, _targets_of(found), settings.objective)
+            results.check_held_out(config.held_out, config.tokenized_path, _targets_of(to_count), settings.objective)
         proxies = optimum = None
         if config.evaluated:
             proxies = ProxyResults.open(config.sampled, config.evaluated)
@@ -138,10 +136,10 @@ class Search(Stage[SearchConfig, SearchPlan]):
             refs.append(InputRef("measured", optimum.fingerprint))
         return SearchPlan(
             inputs=refs,
-            rows_expected=found.rows,
-            build_context=lambda: found.counting,
+            rows_expected=to_count.rows,
+            build_context=lambda: to_count.counting,
             says={"settings": settings.to_manifest(), "mix": _said(mixing), **_length_said(trainings)},
-            found=found,
+            to_count=to_count,
             proxies=proxies,
             optimum=optimum,
             earlier=earlier,
@@ -150,11 +148,11 @@ class Search(Stage[SearchConfig, SearchPlan]):
     def rounds(
         self, config: SearchConfig, plan: SearchPlan
     ) -> Generator[Sequence[Shard[Counting]], list[ShardRecord], SearchPlan]:
-        records = yield list(plan.found.shards())
-        drawn = _drawn(config, plan, counted_sources(plan.found.grouping, records))
+        records = yield list(plan.to_count.shards())
+        drawn = _drawn(config, plan, counted_sources(plan.to_count.grouping, records))
         trainings = config.trainings
         if trainings is not None and plan.proxies is None:
-            lengths.refuse_short(trainings, drawn.mixtures, plan.found, ledgers_of(records))
+            lengths.refuse_short(trainings, drawn.mixtures, plan.to_count, ledgers_of(records))
         fitted = losses = None
         if plan.proxies is not None:
             digests = {
@@ -205,8 +203,8 @@ class Search(Stage[SearchConfig, SearchPlan]):
         if plan.fitted is not None:
             assert plan.losses is not None
             point = plan.fitted.optimum.point
-            out.write(NAME, drawn.mixture(config, plan.found, point, drawn.budget).dump())
-            out.write(OPTIMUM, drawn.mixture(config, plan.found, point, drawn.proxy_budget).dump())
+            out.write(NAME, drawn.mixture(config, plan.to_count, point, drawn.budget).dump())
+            out.write(OPTIMUM, drawn.mixture(config, plan.to_count, point, drawn.proxy_budget).dump())
             data["fit"] = _fit_said(plan.fitted, plan.losses)
             data["optimum"] = _optimum_said(plan.fitted, drawn)
         if plan.optimum is not None:
@@ -248,10 +246,10 @@ def _said(settings: MixSettings) -> dict[str, Any]:
     return said
 
 
-def _every_row(tokenized: str, found: Found) -> DrawnRows:
+def _every_row(tokenized: str, to_count: CountingPlan) -> DrawnRows:
     uri = storage.normalise(tokenized, "tokenized_path")
-    names = [one.task.name for one in found.tasks]
-    return DrawnRows.of_tokenized(uri, "tokenized_path", found.inputs.tokenized, dict.fromkeys(names, 1))
+    names = [one.task.name for one in to_count.tasks]
+    return DrawnRows.of_tokenized(uri, "tokenized_path", to_count.inputs.tokenized, dict.fromkeys(names, 1))
 
 
 def _length_said(trainings: TrainSettings | None) -> dict[str, Any]:
@@ -262,9 +260,9 @@ def _length_said(trainings: TrainSettings | None) -> dict[str, Any]:
     return {"proxies": {"steps": asked.steps, "tokens": asked.tokens, "batch": trainings.batch.tokens}}
 
 
-def _targets_of(found: Found) -> dict[str, set[str]]:
+def _targets_of(to_count: CountingPlan) -> dict[str, set[str]]:
     """By source, the names that its held-out rows have."""
-    grouping = found.grouping
+    grouping = to_count.grouping
     made = {name: {source_of(task) for task in tasks} for name, tasks in grouping.sources.items()}
     if grouping.bucketed:
         made["buckets"] = {source_of(task) for task in grouping.bucketed}
@@ -296,7 +294,7 @@ def _drawn(config: SearchConfig, plan: SearchPlan, counted: Counted) -> Drawn:
             got=f"{proxy_budget:,.0f}",
             expected=f"at most {budget:,.0f}, the budget of mix_config",
         )
-    identities = _identities(plan.found, counted)
+    identities = _identities(plan.to_count, counted)
     sources = [Source(name, count, limits.get(name, np.inf), identities[name]) for name, count in counts.items()]
     kept = {} if plan.earlier is None else results.kept(plan.earlier, sources, settings.again)
     space = Space.of(sources, budget, kept)
@@ -311,7 +309,7 @@ def _drawn(config: SearchConfig, plan: SearchPlan, counted: Counted) -> Drawn:
             expected=f"at least {least}; {SearchSettings().count(len(space.axes))} are a good number",
         )
     points = draw.mixtures(settings.draw.draw(), space.natural, space.limits, count)
-    mixtures = [_planned(config, plan.found, counted, space.expand(point), proxy_budget, cap) for point in points]
+    mixtures = [_planned(config, plan.to_count, counted, space.expand(point), proxy_budget, cap) for point in points]
     return Drawn(space, tuple(points), tuple(mixtures), budget, proxy_budget, cap, counted)
 
 
@@ -319,10 +317,10 @@ def _one_pass(counts: Mapping[str, int], limits: Mapping[str, float]) -> float:
     return float(sum(min(limits.get(name, np.inf), count) for name, count in counts.items()))
 
 
-def _identities(found: Found, counted: Counted) -> dict[str, str]:
+def _identities(to_count: CountingPlan, counted: Counted) -> dict[str, str]:
     """Of each source, what its rows and counts follow from."""
-    options = asdict(found.counting.options)
-    of_task = {one.task.name: one.identify() for one in found.tasks}
+    options = asdict(to_count.counting.options)
+    of_task = {one.task.name: one.identify() for one in to_count.tasks}
     return {
         source.name: content_key(
             "search source",
@@ -334,7 +332,12 @@ def _identities(found: Found, counted: Counted) -> dict[str, str]:
 
 
 def _planned(
-    config: SearchConfig, found: Found, counted: Counted, shares: Mapping[str, float], budget: float, cap: float | None
+    config: SearchConfig,
+    to_count: CountingPlan,
+    counted: Counted,
+    shares: Mapping[str, float],
+    budget: float,
+    cap: float | None,
 ) -> Mixture:
     mixing = config.mix_settings
     settings = MixSettings(
@@ -348,7 +351,7 @@ def _planned(
         others=mixing.others,
         buckets=mixing.buckets,
     )
-    return mixture_of(settings, config, counted, found.inputs, found.where)
+    return mixture_of(settings, config, counted, to_count.inputs, to_count.where)
 
 
 def _fit_said(fitted: Findings, losses: Measured) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from typing import Final
 from pairmill.engine.manifest import Ledger
 from pairmill.errors import UsageError
 from pairmill.log import event
+from pairmill.mixture.inputs import CountingPlan
 from pairmill.mixture.plan import Mixture
-from pairmill.stages.mix.core import Found
 from pairmill.training.settings import TrainSettings
 
 _DRAWS: Final = 1.05
@@ -34,21 +34,23 @@ def refuse_epochs(trainings: TrainSettings, epochs: int) -> None:
 
 
 def refuse_short(
-    trainings: TrainSettings, mixtures: Sequence[Mixture], found: Found, ledgers: Mapping[str, Ledger]
+    trainings: TrainSettings, mixtures: Sequence[Mixture], to_count: CountingPlan, ledgers: Mapping[str, Ledger]
 ) -> None:
     """Raise UsageError if a mixture certainly has fewer steps or tokens than a proxy reads; warn if it may have.
 
     Args:
         trainings: settings of the proxies.
         mixtures: of the proxies.
-        found: the tasks.
+        to_count: the tasks.
         ledgers: of the tasks, with the rows that were tokenized.
     """
     asked, slots = trainings.training, trainings.batch.tokens
     if not (asked.steps or asked.tokens):
         return
     name, wanted = ("steps", asked.steps) if asked.steps else ("tokens", asked.tokens)
-    mean = {one.task.name: one.task.array().length / max(1, ledgers[one.task.name].rows_in) - 1 for one in found.tasks}
+    mean = {
+        one.task.name: one.task.array().length / max(1, ledgers[one.task.name].rows_in) - 1 for one in to_count.tasks
+    }
     least, doubtful = wanted, list[int]()
     for number, mixture in enumerate(mixtures):
         inputs = sum(sum(rows) * mean[task] for (task, _), rows in mixture.wants().items())

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final
 
 from pairmill.errors import InputError, UsageError
 from pairmill.mixture import capacity, shares
+from pairmill.mixture.config import MixtureConfig
 from pairmill.mixture.making import CountedSource, WantedPhase, make
 from pairmill.mixture.methods import refuse_unknown
 from pairmill.mixture.plan import Inputs, Mixture, PlannedSource, PlannedTask
-from pairmill.stages.mix.settings import MixSettings
-from pairmill.stages.mix.sources import Grouping
+from pairmill.mixture.settings import MixSettings
+from pairmill.mixture.sources import Grouping
 
 LEFT: Final = "(left out)"
 """The source of tasks that the settings leave out."""
-
-
-class Options(Protocol):
-    """The options that a plan repeats."""
-
-    epochs: int
-    context_size: int
-    min_resp_length: int
-    seed: int
 
 
 @dataclass(frozen=True)
@@ -61,7 +53,7 @@ def sources_of(grouping: Grouping, cells: Iterable[PlannedTask], dropped: Mappin
     return Counted(tuple(made), left, tuple(grouping.buckets), dropped)
 
 
-def mixture_of(settings: MixSettings, options: Options, counted: Counted, inputs: Inputs, where: str) -> Mixture:
+def mixture_of(settings: MixSettings, options: MixtureConfig, counted: Counted, inputs: Inputs, where: str) -> Mixture:
     """Make the plan, and check that the sampler can execute it.
 
     Args:

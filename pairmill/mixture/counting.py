@@ -20,9 +20,9 @@ from pairmill.formats.eligible_rows import rows_of
 from pairmill.formats.prefixes import Rule
 from pairmill.formats.split import Cutter
 from pairmill.formats.tokens import Dataset, write_npy
+from pairmill.mixture.buckets import Codes, codes_of
 from pairmill.mixture.plan import BUCKETS, PlannedTask
-from pairmill.stages.mix.buckets import Codes, codes_of
-from pairmill.stages.mix.settings import BucketAttribute
+from pairmill.mixture.settings import BucketAttribute
 
 _ROWS_AT_ONCE = 1 << 18
 

@@ -12,7 +12,7 @@ from pairmill.engine.content import pinned
 from pairmill.engine.inputs import InputFile
 from pairmill.errors import InputError
 from pairmill.formats.attributes import unknown
-from pairmill.stages.mix.settings import BucketAttribute
+from pairmill.mixture.settings import BucketAttribute
 
 Codes = NDArray[np.uint16]
 Labels = NDArray[np.int64]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pairmill.errors import UsageError, did_you_mean
 from pairmill.formats.source_names import source_of
-from pairmill.stages.mix.settings import MixSettings
+from pairmill.mixture.settings import MixSettings
 
 
 @dataclass(frozen=True)

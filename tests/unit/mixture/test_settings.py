@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from pairmill.errors import UsageError
-from pairmill.stages.mix.settings import BucketAttribute, MixSettings
-from pairmill.stages.mix.sources import group
+from pairmill.mixture.settings import BucketAttribute, MixSettings
+from pairmill.mixture.sources import group
 from tests.support.helpers import REPOSITORY
 
 TASKS = ["a__1.jsonl", "a__2.jsonl", "b.parquet", "c__1.jsonl"]

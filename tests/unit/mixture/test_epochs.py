@@ -5,7 +5,7 @@ import pytest
 from pairmill.errors import UsageError
 from pairmill.mixture.plan import MOST_EPOCHS
 from pairmill.stages.mix.config import MixConfig
-from pairmill.stages.mix.settings import MixSettings
+from pairmill.mixture.settings import MixSettings
 
 
 def test_very_many_epochs_are_refused() -> None:

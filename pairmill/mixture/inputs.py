@@ -1,0 +1,167 @@
+"""What a mixture is planned from: the tasks of a tokenized folder, their sources, and the shards that count them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pairmill import storage
+from pairmill.engine import inputs as row_inputs
+from pairmill.engine.inputs import InputFile
+from pairmill.engine.manifest import InputRef, Ledger, content_key
+from pairmill.engine.stage import ShardRecord
+from pairmill.errors import InputError, UsageError
+from pairmill.formats import characters, tokenizer_file, tokens
+from pairmill.formats.prefixes import Rules
+from pairmill.mixture.buckets import Codes, codes_of
+from pairmill.mixture.config import MixtureConfig
+from pairmill.mixture.counting import CountedTask, Counting, CountOptions, Counts, CountTasks, cell_of
+from pairmill.mixture.plan import Inputs, long_rows_key
+from pairmill.mixture.planned import Counted, sources_of
+from pairmill.mixture.settings import BucketAttribute, MixSettings
+from pairmill.mixture.sources import Grouping, group
+
+_TASKS_AT_ONCE: Final = 32
+"""Of a shard. Counting a task takes milliseconds, and a shard has a folder and a record."""
+
+
+@dataclass(frozen=True)
+class CountingPlan:
+    """The tasks that the options name, and what they are counted by.
+
+    Attributes:
+        where: the tokenized folder, for messages.
+        rows: of it, by its manifest.
+        tasks: what is to be counted.
+        grouping: the sources.
+        buckets: what makes buckets.
+        counting: what shards share.
+        inputs: what a plan of it is made of.
+    """
+
+    where: str
+    rows: int | None
+    tasks: list[CountedTask]
+    grouping: Grouping
+    buckets: tuple[BucketAttribute, ...]
+    counting: Counting
+    inputs: Inputs
+
+    def refs(self) -> list[InputRef]:
+        """Return what a plan of it is made of, for the manifest."""
+        refs = [InputRef("tokenized", self.inputs.tokenized), InputRef("long_rows", self.inputs.long_rows)]
+        return [*refs, InputRef("rows", self.inputs.rows)] if self.inputs.rows else refs
+
+    def codes(self, one: CountedTask) -> Codes | None:
+        """Return the bucket of each row of a task; None if it is drawn as a whole."""
+        return None if one.beside is None else codes_of(one.task.name, self.buckets, one.beside)
+
+    def shards(self) -> Iterator[CountTasks]:
+        """Make the shards that count the tasks."""
+        continuing = hashlib.sha256(self.counting.continuing).hexdigest()
+        for number, start in enumerate(range(0, len(self.tasks), _TASKS_AT_ONCE)):
+            some = tuple(self.tasks[start : start + _TASKS_AT_ONCE])
+            name = f"{some[0].task.name} and {len(some) - 1} more" if len(some) > 1 else some[0].task.name
+            yield CountTasks(
+                some,
+                self.buckets if any(one.beside is not None for one in some) else (),
+                continuing if any(one.rule.long_context == "split" for one in some) else "",
+                name=f"{number:05} {name}",
+                size=len(some),
+            )
+
+
+def open_inputs(config: MixtureConfig, settings: MixSettings) -> CountingPlan:
+    """Open the inputs, and give each task its source.
+
+    Raises:
+        UsageError: the settings do not fit the tasks.
+        InputError: an input is absent, unfinished or damaged.
+    """
+    settings.wanted(config.epochs)
+    rules = Rules.load(config.prefix_config_path, "pairmill", "prefix_config_path")
+    folder = tokens.open_folder(config.tokenized_path, "tokenized_path", tolerate_strays=True, verify=config.verify)
+    where = f"tokenized_path={folder.uri}"
+    grouping = group(settings, [task.name for task in folder.tasks])
+    bucketed = {*grouping.bucketed}
+    beside, rows = _attributes(config, bucketed)
+    matched = {task.name: rules.match(task.name)[0] for task in folder.tasks}
+    tasks = [
+        CountedTask(task, matched[task.name], beside[task.name] if task.name in bucketed else None)
+        for task in folder.tasks
+    ]
+    split = any(rule.long_context == "split" for rule in matched.values())
+    counting = Counting(
+        CountOptions(config.context_size, config.min_resp_length),
+        _continuing(folder.uri) if split else b"",
+    )
+    long_rows = long_rows_key({name: rule.long_context for name, rule in matched.items()})
+    return CountingPlan(
+        where,
+        folder.rows,
+        tasks,
+        grouping,
+        tuple(settings.buckets.attributes),
+        counting,
+        Inputs(folder.fingerprint, long_rows, rows),
+    )
+
+
+def _attributes(config: MixtureConfig, bucketed: set[str]) -> tuple[dict[str, dict[str, InputFile]], str]:
+    """Find the attributes of the tasks that are put into buckets, by operation, and digest where they are from."""
+    if not bucketed:
+        return {}, ""
+    # Imported here: what reads rows takes a quarter of a second to import.
+    from pairmill.formats import row_files
+    from pairmill.formats.rows import EXTENSIONS
+
+    if not config.rows:
+        raise UsageError(
+            "buckets need the rows with their attributes",
+            where="rows",
+            expected="rows=<the rows that were tokenized>",
+            hint="the folder that curate or select printed",
+        )
+    found = row_inputs.discover(config.rows, EXTENSIONS, "rows", verify=config.verify)
+    tops = [storage.normalise(uri, "rows") for uri in config.rows]
+    files = row_files.beside(tops)
+    beside = {file.task: files.get(file.uri, {}) for file in found.files}
+    missing = sorted(bucketed - beside.keys())
+    if missing:
+        raise InputError(
+            f"{len(missing):,} tasks to put into buckets are not among the rows",
+            where=f"rows={','.join(config.rows)}",
+            got=", ".join(map(repr, missing[:5])) + (" …" if len(missing) > 5 else ""),
+            expected="the rows that were tokenized",
+            hint="give rows= the folder that was tokenized, or leave tasks out with buckets.prefixes",
+        )
+    return {task: beside[task] for task in bucketed}, content_key([ref.fingerprint for ref in found.refs])[:16]
+
+
+def _continuing(uri: str) -> bytes:
+    path = storage.join(uri, tokenizer_file.NAME)
+    if not storage.store_for(path).exists(path):
+        raise InputError(
+            "a rule splits rows, and where a character ends is not known",
+            where=f"tokenized_path={uri}",
+            got=f"no {tokenizer_file.NAME}",
+            expected="the tokenizer.json that made the tokens",
+            hint="copy it into the folder, tokenize again, or use long_context: truncate",
+        )
+    return characters.continuing(tokenizer_file.read(path), path)
+
+
+def counted_sources(grouping: Grouping, records: Sequence[ShardRecord]) -> Counted:
+    """Add up the counts of the sources, from the records of :meth:`CountingPlan.shards`."""
+    cells = [cell_of(*cell) for record in records for cell in record.read(Counts).tasks]
+    return sources_of(grouping, cells, Ledger.sum(record.ledger for record in records).dropped)
+
+
+def ledgers_of(records: Sequence[ShardRecord]) -> dict[str, Ledger]:
+    """Return the ledgers of tasks, from the records of :meth:`CountingPlan.shards`."""
+    ledgers: dict[str, Ledger] = {}
+    for record in records:
+        ledgers |= {name: Ledger(**one) for name, one in record.read(Counts).ledgers.items()}
+    return ledgers
