@@ -11,9 +11,9 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
 
+import pairmill.mixture.settings
 import pairmill.stages.curate.settings
 import pairmill.stages.evaluate.settings
-import pairmill.mixture.settings
 import pairmill.stages.search.settings
 import pairmill.stages.select.settings
 import pairmill.training.settings

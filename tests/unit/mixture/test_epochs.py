@@ -4,8 +4,8 @@ import pytest
 
 from pairmill.errors import UsageError
 from pairmill.mixture.plan import MOST_EPOCHS
-from pairmill.stages.mix.config import MixConfig
 from pairmill.mixture.settings import MixSettings
+from pairmill.stages.mix.config import MixConfig
 
 
 def test_very_many_epochs_are_refused() -> None:
