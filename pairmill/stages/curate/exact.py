@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from pairmill import _native, storage
 from pairmill.engine.content import Content
 from pairmill.engine.manifest import Ledger, content_key
-from pairmill.engine.stage import HandKeyed, Shard, ShardRecord, ShardResult
+from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats import rows
 from pairmill.formats.rows import Batch
@@ -34,11 +34,10 @@ from pairmill.rowstage import Slice
 from pairmill.stages.curate import exact_by_rank
 from pairmill.stages.curate.exact_by_rank import DecideByRank, Links, links_of
 from pairmill.stages.curate.exact_settings import KINDS, Kind, actions, is_on
-from pairmill.stages.curate.found import DROP, SplitShard, Stored, stored
+from pairmill.stages.curate.found import DROP, PLACE, SplitShard, Stored, stored
 from pairmill.stages.curate.near.stored import Range
 from pairmill.stages.curate.settings import Settings
 
-VERSION: Final = 1
 _FIELDS: Final[dict[Kind, tuple[str, ...]]] = {
     "pair": ("instruction", "response"),
     "instruction": ("instruction",),
@@ -271,10 +270,11 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class FindEqual(HandKeyed[object]):
-    """Which rows repeat which, in one range of keys.
+class FindEqual(Shard[object], reads=()):
+    """Finds which rows repeat which, in one range of keys.
 
     Args:
+        content: digest of what the files hold.
         files: of all slices, in rank order.
         ranges: the number of the first slice of each group of tasks, and one past the last.
         write_index: make the entries of a new index.
@@ -283,7 +283,8 @@ class FindEqual(HandKeyed[object]):
 
     work = "find exact duplicates"
 
-    files: tuple[SortedKeys, ...]
+    content: str
+    files: tuple[SortedKeys, ...] = field(metadata=PLACE)
     finding: Finding
     part: int
     bits: int
@@ -446,7 +447,7 @@ def rounds(given: ExactInput) -> Generator[list[Shard[Any]], list[ShardRecord], 
     found = yield list(shards)
     if by_rank:
         return (yield from _by_rank(given, ranges, offset + free, shards, found))
-    named = content_key(VERSION, given.indexed_by, [[one.task, one.part.first] for one in given.slices])
+    named = content_key(given.indexed_by, [[one.task, one.part.first] for one in given.slices])
     splits: list[SplitShard] = []
     for at in range(len(ranges) - 1):
         parts = []
@@ -455,9 +456,9 @@ def rounds(given: ExactInput) -> Generator[list[Shard[Any]], list[ShardRecord], 
             if start < stop:
                 parts.append((record.uri("found"), start, stop))
         if parts:
-            key = content_key("curate split", named, [[one.key, one.data["bounds"][at : at + 2]] for one in found])
+            content = content_key(named, [[one.key, one.data["bounds"][at : at + 2]] for one in found])
             size = sum(stop - start for _, start, stop in parts) * DROP.itemsize
-            splits.append(SplitShard(f"exact {at:05}", key, size, tuple(parts), tuple(KINDS)))
+            splits.append(SplitShard(content, tuple(parts), tuple(KINDS), name=f"exact {at:05}", size=size))
     split = yield list(splits)
     index = [
         (record, "index", shard.finding.kind, record.data["index"])
@@ -487,14 +488,9 @@ def _by_rank(
     rows_of = (record.read(KeysRead).rows for record in given.records)
     bases = tuple(accumulate(rows_of, initial=0))
     places = [given.indexed_by, [[one.task, one.part.first] for one in given.slices]]
-    key = content_key(
-        "curate by rank", exact_by_rank.VERSION, places, [one.key for one in found], drops, looks, given.write_index
-    )
     size = sum(one.found.size for one in links)
     shard = DecideByRank(
-        "exact by rank",
-        key,
-        size,
+        content_key(places, [one.key for one in found]),
         tuple(links),
         tuple(KINDS),
         keep,
@@ -505,6 +501,8 @@ def _by_rank(
         ranges,
         bases,
         INDEXED,
+        name="exact by rank",
+        size=size,
     )
     (record,) = yield [shard]
     kept = record.data["index"]
@@ -534,15 +532,11 @@ def _partitions(
     cap = given.settings.exact.cap(kind) if kind != "pair" else None
     finding = Finding(kind, cap or 1)
     identity = [[one.key, one.number, one.fixed, one.indexed, one.once] for one in files]
-    grouped = [] if first_free is None else ["by rank", first_free]
-    said = [kind, asdict(finding), identity, list(ranges), given.write_index, bits, *grouped]
-    key = content_key("curate equal", VERSION, *said)
+    content = content_key(identity)
     size = total >> bits
     return [
         FindEqual(
-            f"{kind} {part:05}",
-            content_key(key, part),
-            size,
+            content,
             tuple(files),
             finding,
             part,
@@ -550,6 +544,8 @@ def _partitions(
             ranges,
             given.write_index,
             first_free,
+            name=f"{kind} {part:05}",
+            size=size,
         )
         for part in range(1 << bits if files else 0)
     ]

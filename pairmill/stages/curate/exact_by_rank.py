@@ -18,10 +18,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmill.engine.keys import unkeyed
 from pairmill.engine.manifest import Ledger
-from pairmill.engine.stage import HandKeyed, ShardRecord, ShardResult
+from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
-from pairmill.stages.curate.found import DROP, Place, Stored, arrow_of, by_task, rows_by_rule
+from pairmill.stages.curate.found import DROP, PLACE, Place, Stored, arrow_of, by_task, rows_by_rule
 from pairmill.stages.curate.near.stored import Range
 from pairmill.storage.base import translated
 from pairmill.storage.partials import scratch
@@ -73,13 +74,14 @@ class DecidedByRank:
 
 
 @dataclass(frozen=True)
-class DecideByRank(HandKeyed["Sequence[Place]"]):
+class DecideByRank(Shard["Sequence[Place]"], reads=()):
     """Decides about all rows that share a key with another row.
 
     Memory: a block of each file, and 12 bytes for each group of equal keys; of more than 32 million groups these are in
     a scratch file.
 
     Args:
+        content: digest of the groups, and of the tasks that the context has.
         links: all groups.
         rules: names by number.
         keep: by rule, how many rows of a group stay.
@@ -94,7 +96,8 @@ class DecideByRank(HandKeyed["Sequence[Place]"]):
 
     work = "share out exact duplicates"
 
-    links: tuple[Links, ...]
+    content: str
+    links: tuple[Links, ...] = field(metadata=PLACE)
     rules: tuple[str, ...]
     keep: tuple[int, ...]
     drops: tuple[int, ...]
@@ -103,7 +106,7 @@ class DecideByRank(HandKeyed["Sequence[Place]"]):
     first_free: int
     ranges: tuple[int, ...]
     bases: tuple[int, ...]
-    entry: np.dtype[Any]
+    entry: np.dtype[Any] = field(metadata=unkeyed("the form of the files"))
 
     def run(self, context: Sequence[Place], out: Writer) -> ShardResult:
         data = DecidedByRank()

@@ -12,11 +12,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pairmill import storage
+from pairmill.engine.keys import unkeyed
 from pairmill.engine.manifest import Ledger, content_key
-from pairmill.engine.stage import HandKeyed, ShardRecord, ShardResult
+from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats import decisions
 
+PLACE: Final = unkeyed("where it is; the content has a digest of its own")
+"""The metadata of fields that are places of many files, each of which would be digested once for each shard."""
 DROP: Final = np.dtype([("row", "<u8"), ("other", "<u8"), ("rule", "u1"), ("score_i", "<f4"), ("score_r", "<f4")])
 """A row, the kept row that it repeats, the number of the rule, and the scores of both fields (NaN = none)."""
 
@@ -100,17 +103,19 @@ class Split:
 
 
 @dataclass(frozen=True)
-class SplitShard(HandKeyed["Sequence[Place]"]):
-    """The decisions on the rows of some tasks.
+class SplitShard(Shard["Sequence[Place]"], reads=()):
+    """Writes the decisions on the rows of some tasks.
 
     Args:
+        content: digest of the findings, and of the tasks that the context has.
         parts: of each file of findings its URI, and the findings [start, stop) of these tasks.
         rules: names by number.
     """
 
     work = "share out exact duplicates"
 
-    parts: tuple[tuple[str, int, int], ...]
+    content: str
+    parts: tuple[tuple[str, int, int], ...] = field(metadata=PLACE)
     rules: tuple[str, ...]
 
     def run(self, context: Sequence[Place], out: Writer) -> ShardResult:

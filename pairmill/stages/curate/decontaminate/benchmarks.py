@@ -54,6 +54,10 @@ class Found:
     repository: str = ""
     commit: str = ""
 
+    def identify(self) -> object:
+        """Return what a shard is keyed by that reads the items."""
+        return [self.name, self.identity]
+
     @property
     def identity(self) -> list[Any]:
         """All that its items follow from; where the files are is not part of it."""

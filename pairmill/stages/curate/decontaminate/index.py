@@ -12,7 +12,7 @@ import pyarrow as pa
 from pairmill._native import LeakIndexBuilder
 from pairmill.engine.content import Content
 from pairmill.engine.manifest import InputRef, Ledger, content_key
-from pairmill.engine.stage import HandKeyed, Shard, ShardRecord, ShardResult
+from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats.slices import grouped
@@ -85,7 +85,7 @@ def shards(plan: LeakPlan) -> list[Shard[object]]:
     """The shard that builds the index, for a round before rows are scored; none for an empty plan."""
     if not plan.key:
         return []
-    return [BuildIndex("leaks", plan.key, sum(one.size for one in plan.found), plan.found)]
+    return [BuildIndex(plan.found, name="leaks", size=sum(one.size for one in plan.found))]
 
 
 def scorer(plan: LeakPlan, records: Sequence[ShardRecord]) -> LeakScorer | None:
@@ -99,7 +99,7 @@ def items(records: Sequence[ShardRecord]) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class BuildIndex(HandKeyed[object]):
+class BuildIndex(Shard[object], reads=()):
     """Builds the index of some benchmarks."""
 
     found: tuple[Found, ...]
