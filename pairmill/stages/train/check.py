@@ -62,20 +62,18 @@ class CheckConfig(TrainConfig):
         changes_bytes=False,
     )
     gpu: str = option("", help="what it will run on, such as H100; empty = what is here", changes_bytes=False)
-    tokens_per_s: float = option(0.0, help="rate of all devices; 0 = by mfu, or measured here", changes_bytes=False)
-    mfu: float = option(
-        0.0, help="part of the peak that is reached, such as 0.4; 0 = measured here", changes_bytes=False
+    tokens_per_s: float = option(
+        0.0, help="rate of all devices; 0 = by mfu, or measured here", changes_bytes=False, at_least=0
     )
-    measure: int = option(3, help="steps to measure; 0 = none", changes_bytes=False)
-    limit_s: float = option(60.0, help="seconds to wait for the other processes", changes_bytes=False)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("tokens_per_s", "mfu", "measure", "limit_s"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise UsageError("out of range", where=name, got=str(getattr(self, name)), expected="0 or more")
-        if self.mfu > 1:
-            raise UsageError("out of range", where="mfu", got=f"{self.mfu:g}", expected="0 to 1, such as 0.4")
+    mfu: float = option(
+        0.0,
+        help="part of the peak that is reached, such as 0.4; 0 = measured here",
+        changes_bytes=False,
+        at_least=0,
+        at_most=1,
+    )
+    measure: int = option(3, help="steps to measure; 0 = none", changes_bytes=False, at_least=0)
+    limit_s: float = option(60.0, help="seconds to wait for the other processes", changes_bytes=False, at_least=0)
 
 
 class Line(NamedTuple):

@@ -67,10 +67,15 @@ class TrainConfig(RunConfig):
         changes_bytes=False,
     )
     processes: int = option(
-        0, help="processes on this machine, 0 = one per GPU, or 1; torchrun says it itself", changes_bytes=False
+        0,
+        help="processes on this machine, 0 = one per GPU, or 1; torchrun says it itself",
+        changes_bytes=False,
+        at_least=0,
     )
     device: Device = option("auto", help="auto = a GPU if there is one", changes_bytes=False)
-    price: float = option(0.0, help="price of a device for an hour, for the report; 0 = not known", changes_bytes=False)
+    price: float = option(
+        0.0, help="price of a device for an hour, for the report; 0 = not known", changes_bytes=False, at_least=0
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -78,10 +83,6 @@ class TrainConfig(RunConfig):
             raise UsageError(
                 "a run is not shared out", where="share", got=self.share, hint="start it with torchrun, or processes="
             )
-        if self.processes < 0:
-            raise UsageError("out of range", where="processes", got=str(self.processes), expected="0 or more")
-        if not 0 <= self.price < float("inf"):
-            raise UsageError("out of range", where="price", got=str(self.price), expected="0 or more")
 
     @cached_property
     def settings(self) -> TrainSettings:

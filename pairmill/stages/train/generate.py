@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pairmill import storage
 from pairmill.engine.options import option
 from pairmill.errors import InputError, UsageError
+from pairmill.fields import Checked
 from pairmill.log import event, progress
 from pairmill.nets import needs
 from pairmill.nets.run import Run, Weights
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(kw_only=True)
-class GenerateConfig:
+class GenerateConfig(Checked, one_of=("prompt", "prompts")):
     """Print what a trained net answers."""
 
     run: str = option(help="the folder that train printed, or a root with one finished run, or a checkpoint")
@@ -36,27 +37,20 @@ class GenerateConfig:
     weights: Weights = option(
         "auto", help="ema, current, or auto: those with the lower held-out loss, where both are known, else ema"
     )
-    temperature: float = option(0.0, help="0 = always the likeliest token")
-    seed: int = option(0, help="of the draws, if the temperature is above 0")
-    max_tokens: int = option(256, help="most tokens of an answer")
-    max_context: int = option(0, help="most tokens of prompt and answer; 0 = as many as the net has positions")
-    batch_size: int = option(8, help="prompts that are continued together; the answers do not follow from it")
+    temperature: float = option(0.0, help="0 = always the likeliest token", at_least=0)
+    seed: int = option(0, help="of the draws, if the temperature is above 0", at_least=0)
+    max_tokens: int = option(256, help="most tokens of an answer", at_least=1)
+    max_context: int = option(
+        0, help="most tokens of prompt and answer; 0 = as many as the net has positions", at_least=0
+    )
+    batch_size: int = option(
+        8, help="prompts that are continued together; the answers do not follow from it", at_least=1
+    )
     special_tokens: Literal["text", "tokens"] = option(
         "text", help="what a special token is that a prompt spells out: text, as in training, or the token"
     )
     device: Device = option("auto", help="auto = a GPU if there is one")
     precision: Literal["float32", "bfloat16"] = option("float32", help="of weights and activations")
-
-    def __post_init__(self) -> None:
-        if bool(self.prompt) == bool(self.prompts):
-            given = "both" if self.prompt else "neither"
-            raise UsageError(
-                "one of them is needed", where="prompt, prompts", got=given, expected="prompt= or prompts="
-            )
-        for name, least in (("max_tokens", 1), ("max_context", 0), ("batch_size", 1), ("temperature", 0), ("seed", 0)):
-            if not getattr(self, name) >= least:
-                got = str(getattr(self, name))
-                raise UsageError("out of range", where=name, got=got, expected=f"{least} or more")
 
 
 @dataclass(frozen=True)

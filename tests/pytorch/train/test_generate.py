@@ -185,7 +185,7 @@ WRONG = {
     ),
     "long": ({"prompt": "x" * 70}, UsageError, "prompt: too long; got 72 tokens; expected fewer than 64"),
     "context": ({"max_context": 65}, UsageError, "max_context: out of range; got 65; expected at most 64"),
-    "both": ({"prompts": "x"}, UsageError, "prompt, prompts: one of them is needed; got both"),
+    "both": ({"prompts": "x"}, UsageError, "prompts: cannot be given with prompt; got prompt, prompts"),
     "no run": ({"run": "nowhere"}, InputError, "no finished run"),
     "average": ({"weights": "ema"}, UsageError, "weights: the run has no average of weights"),
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pairmill import storage
 from pairmill.engine.options import option
 from pairmill.errors import UsageError
+from pairmill.fields import Checked
 from pairmill.log import event
 from pairmill.nets import needs
 from pairmill.nets.run import Run, Weights
@@ -32,7 +32,7 @@ EXAMPLE = Path(__file__).with_name("example.py")
 
 
 @dataclass(kw_only=True)
-class ExportConfig:
+class ExportConfig(Checked):
     """Write a finished run as a folder that transformers loads without code of others."""
 
     run: str = option(help="the folder that train printed, or a root with one finished run, or a checkpoint")
@@ -41,13 +41,14 @@ class ExportConfig:
         "auto", help="ema, current, or auto: those with the lower held-out loss, where both are known, else ema"
     )
     dtype: Literal["float32", "bfloat16", "float16"] = option("float32", help="of the weights in the files")
-    max_shard_size: str = option("5GB", help="largest file of weights, as 500MB or 5GB")
+    max_shard_size: str = option(
+        "5GB",
+        help="largest file of weights, as 500MB or 5GB",
+        form=(r"[1-9]\d*(KB|MB|GB)", "a number and KB, MB or GB, as 500MB"),
+        filled=True,
+    )
     tokenizer: str = option("", help="tokenizer.json of the data, for a run that was trained without")
     root: str = option("", help="project folder in which the manifests of the data are; empty = that of the run")
-
-    def __post_init__(self) -> None:
-        if not re.fullmatch(r"[1-9]\d*(KB|MB|GB)", self.max_shard_size):
-            raise UsageError("not a valid size", where="max_shard_size", got=self.max_shard_size, expected="e.g. 500MB")
 
 
 def export(config: ExportConfig) -> str:
