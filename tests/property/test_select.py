@@ -79,7 +79,7 @@ def test_means_and_deviations_are_those_of_all_rows_in_any_parts(rows: list[tupl
     codes = np.array([row[1] for row in rows], np.int64)
     names = ["a", "b", "c"]
     merged = moments.Moments.merge(
-        moments.Moments.parse(moments.Moments.from_values(values[:, some], codes[some], names, every[some]).dump())
+        moments.Moments.from_values(values[:, some], codes[some], names, every[some])
         for every in [np.ones(len(rows), np.bool_)]
         for some in (slice(0, cut), slice(cut, None))
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from pairmill import storage
 from pairmill.engine.stage import ShardFile, ShardRecord
 from pairmill.engine.writer import Writer
+
+COUNTS: Final = "counts.npy"
+WEIGHTS: Final = "weights.npy"
 
 
 def save(out: Writer, path: str, array: NDArray[Any]) -> None:

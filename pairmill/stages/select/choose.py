@@ -23,8 +23,6 @@ from pairmill.engine.writer import Writer
 from pairmill.errors import UsageError
 from pairmill.stages.select import arrays, cuts, quotas, table
 from pairmill.stages.select.cuts import Candidates, Cuts
-from pairmill.stages.select.fit import MOMENTS
-from pairmill.stages.select.model import load_moments
 from pairmill.stages.select.moments import Moments
 from pairmill.stages.select.rankings import (
     GROUP,
@@ -37,7 +35,6 @@ from pairmill.stages.select.rankings import (
     Ranking,
     ScoredRows,
 )
-from pairmill.stages.select.score import Scored
 from pairmill.stages.select.settings import Quota
 from pairmill.stages.select.table import Table
 
@@ -131,12 +128,11 @@ class Choose(Shard[object], reads=()):
     allow_unfilled: bool
 
     def run(self, context: object, out: Writer) -> ShardResult:
-        groups = load_moments(self.model)
-        moments = Moments.merge(map(load_moments, self.blocks)) if self.rule.part else None
+        groups = Moments.load(self.model)
+        moments = Moments.merge(map(Moments.load, self.blocks)) if self.rule.part else None
         if moments is not None:
-            with out.create(MOMENTS, scratch=True) as local:
-                local.write_bytes(moments.dump())
-        blocks = [ScoredRows(arrays.files_of(record), 0, record.read(Scored).rows) for record in self.blocks]
+            moments.save(out)
+        blocks = [ScoredRows.from_record(record) for record in self.blocks]
         first = blocks[0].files
         types = {f"key{at}": "<u8" for at in range(len(self.rankings))} | {"chosen": "u1"}
         types |= {"uniform": "<u8", "samples": "u1"} if UNIFORM in first else {}

@@ -24,7 +24,7 @@ class SelectConfig(RowConfig, any_of=("rows", "tokenized")):
 
     @cached_property
     def settings(self) -> Settings:
-        """What the file says; read once."""
+        """The settings of the file; read once."""
         return Settings.load(self.select_config)
 
     @property

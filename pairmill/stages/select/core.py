@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, ClassVar
 
 from pairmill.engine.manifest import InputRef, Manifest, content_key
@@ -33,15 +34,17 @@ from pairmill.stages.select.attributes import AttributeQuery
 from pairmill.stages.select.choose import Choose, chosen_path, refuse_more
 from pairmill.stages.select.config import SelectConfig
 from pairmill.stages.select.divergence import CountChosen
-from pairmill.stages.select.fit import MOMENTS, Features, FitRows, FitTarget
+from pairmill.stages.select.features import Features
+from pairmill.stages.select.fit import FitRows, FitTarget
 from pairmill.stages.select.judge import JudgeRows
-from pairmill.stages.select.model import AddUp, Model, load_moments, refuse_empty
+from pairmill.stages.select.model import AddUp, Model, refuse_empty
+from pairmill.stages.select.moments import MOMENTS, Moments
 from pairmill.stages.select.rankings import Budget, KeyRule, Ranking, rankings_of
 from pairmill.stages.select.report.page import report_of
 from pairmill.stages.select.score import ScoreRows
 from pairmill.stages.select.settings import Quota, Settings
 from pairmill.stages.select.sidecar import SIDECAR, with_sidecars
-from pairmill.stages.select.summary import SelectFindings, metrics_of, read_texts, summarise
+from pairmill.stages.select.summary import ReadSamples, SelectFindings, metrics_of, summarise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,20 +174,16 @@ class Select(RowStage[SelectConfig, SelectPlan]):
             for target, blocks in zip(settings.dsir.targets, plan.targets, strict=False)
             for block in blocks
         ]
-        records = yield [*rows, *targets]
-        by_target, at = [], len(rows)
-        for blocks in plan.targets:
-            by_target.append(tuple(records[at : at + len(blocks)]))
-            at += len(blocks)
+        records = iter((yield [*rows, *targets]))
+        fitted = tuple(islice(records, len(rows)))
+        by_target = tuple(tuple(islice(records, len(blocks))) for blocks in plan.targets)
         laplace = settings.dsir.laplace if settings.uses_weights else None
-        (record,) = yield [
-            AddUp(tuple(records[: len(rows)]), tuple(by_target), laplace, plan.query.terms, name="add up")
-        ]
+        (record,) = yield [AddUp(fitted, by_target, laplace, plan.query.terms, name="add up")]
         model = record.read(Model)
         names = [target.name for target in settings.dsir.targets] or [ranking.name for ranking in plan.rankings]
         refuse_empty(model, names if settings.uses_weights else [], f"select_config={config.select_config}")
         if settings.uses_score:
-            quotas.refuse_unknown(settings.attributes.quota, load_moments(record).names, settings.attributes.group_by)
+            quotas.refuse_unknown(settings.attributes.quota, Moments.load(record).names, settings.attributes.group_by)
         # Before anything is scored; what groups of weight 0 take from it, and tokens, choose knows.
         if settings.rows is not None:
             refuse_more(settings.rows, model.candidates, "rows", allow_unfilled=settings.allow_unfilled)
@@ -199,11 +198,12 @@ class Select(RowStage[SelectConfig, SelectPlan]):
         features = Features.from_settings(plan.settings.dsir)
         blocks = plan.rows.blocks if plan.settings.uses_weights else []
         counts = [CountChosen.from_record(block, findings.chosen, features) for block in blocks]
-        return (yield [read_texts(findings, plan.rows, config.max_record_bytes), *counts])
+        samples = ReadSamples.from_findings(findings, plan.rows, plan.rankings, config.max_record_bytes)
+        return (yield [samples, *counts])
 
     def data(self, config: SelectConfig, plan: SelectPlan, out: Writer) -> dict[str, Any]:
-        texts, *counted = plan.summary
-        return summarise(plan, plan.rankings, plan.settings, texts, counted)
+        samples, *counted = plan.summary
+        return summarise(plan, plan.rankings, plan.settings, samples, counted)
 
     def metrics(self, manifest: Manifest) -> dict[str, float]:
         return {**metrics_of(manifest.data), **super().metrics(manifest)}

@@ -18,8 +18,8 @@ from pairmill.engine.writer import Writer
 from pairmill.rowstage import Block
 from pairmill.stages.select import arrays
 from pairmill.stages.select.choose import Chosen, chosen_path, uniform_path
-from pairmill.stages.select.fit import COUNTS, Features
-from pairmill.stages.select.model import TINY, Model, shares
+from pairmill.stages.select.features import TINY, Features, shares
+from pairmill.stages.select.model import Model
 
 # Features of the raw rows that are added to those of a sample: a small sample misses buckets by chance alone.
 _SMOOTH: Final = 1000.0
@@ -82,7 +82,7 @@ class CountChosen(Shard[object], reads=()):
                 for target in order[:number]:
                     counts[targets + target] += some
             start = stop
-        arrays.save(out, COUNTS, counts)
+        arrays.save(out, arrays.COUNTS, counts)
         return ShardResult(Ledger(), asdict(data))
 
 
@@ -102,12 +102,12 @@ def compare(names: Sequence[str], fitted: ShardRecord, counted: Iterable[ShardRe
         fitted: record of AddUp.
         counted: records of CountChosen.
     """
-    counts = arrays.load(fitted, COUNTS)
+    counts = arrays.load(fitted, arrays.COUNTS)
     model = fitted.read(Model)
     total = np.zeros((2 * len(names), counts.shape[1]), np.int64)
     features, rows = np.zeros(len(names), np.int64), np.zeros(len(names), np.int64)
     for record in counted:
-        total += arrays.load(record, COUNTS)
+        total += arrays.load(record, arrays.COUNTS)
         data = record.read(Counted)
         features += data.features
         rows += data.rows

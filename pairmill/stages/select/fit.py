@@ -20,59 +20,11 @@ from pairmill.formats import jsonstream, rows
 from pairmill.rowstage import Block, Slice
 from pairmill.stages.select import arrays, attributes
 from pairmill.stages.select.attributes import AttributeQuery
+from pairmill.stages.select.features import Features, Fitted
 from pairmill.stages.select.moments import Moments
-from pairmill.stages.select.settings import DsirSettings, Settings
+from pairmill.stages.select.settings import FILTERS_FIRST, Settings
 
-COUNTS: Final = "counts.npy"
-MOMENTS: Final = "moments.json"
 _TEXTS: Final = 1 << 20
-
-
-@dataclass(frozen=True)
-class Features:
-    """How texts become buckets.
-
-    Args:
-        fields: whose features are added up.
-        ngrams: longest n-gram.
-        buckets: how many.
-        hash: of a feature.
-        unicode: version of the tables that texts are split by.
-    """
-
-    fields: tuple[str, ...]
-    ngrams: int
-    buckets: int
-    hash: str
-    unicode: str
-
-    @classmethod
-    def from_settings(cls, settings: DsirSettings) -> Features:
-        """Take them from the settings."""
-        unicode = _native.curate_unicode()
-        return cls(tuple(settings.fields), settings.ngrams, settings.buckets, settings.hash, unicode)
-
-    def count(
-        self, columns: Mapping[str, pa.Array], counts: NDArray[np.int64], which: NDArray[np.bool_] | None = None
-    ) -> int:
-        """Add how often each bucket occurs to ``counts`` int64 [buckets]; return how many features there are."""
-        texts = [columns[name] for name in self.fields]
-        return _native.select_count(texts, counts, self.ngrams, self.hash, which)  # type: ignore[arg-type]
-
-
-@dataclass
-class Fitted:
-    """The data of a record of FitRows or FitTarget.
-
-    Args:
-        rows: of the block.
-        fitted: rows whose features were counted.
-        features: of the counted rows.
-    """
-
-    rows: int = 0
-    fitted: int = 0
-    features: int = 0
 
 
 @dataclass(frozen=True)
@@ -119,13 +71,12 @@ class FitRows(Shard[object], reads=()):
             if self.features is not None:
                 count = self._count_features(piece, self.features, values, counts, data)
             values = values or attributes.read(self.query, piece, count)
-            within = values.passes if only_within(self.method) else np.ones(count, np.bool_)
+            within = values.passes if self.method in FILTERS_FIRST else np.ones(count, np.bool_)
             moments.append(Moments.from_values(values.values, values.groups, values.names, within))
             data.rows += count
         if self.features is not None:
-            arrays.save(out, COUNTS, counts)
-        with out.create(MOMENTS, scratch=True) as local:
-            local.write_bytes(Moments.merge(moments).dump())
+            arrays.save(out, arrays.COUNTS, counts)
+        Moments.merge(moments).save(out)
         return ShardResult(Ledger(), asdict(data))
 
     def _count_features(
@@ -158,11 +109,6 @@ class FitRows(Shard[object], reads=()):
         return start
 
 
-def only_within(method: str) -> bool:
-    """Return whether only rows within ``attributes.where`` are candidates."""
-    return method in ("attributes", "hybrid", "filter_then_dsir")
-
-
 @dataclass(frozen=True)
 class FitTarget(Shard[object], reads=()):
     """Counts the buckets of a target's rows; they need only the fields that count, and may have others."""
@@ -181,7 +127,7 @@ class FitTarget(Shard[object], reads=()):
                 data.features += self.features.count(columns, counts[0])
                 data.rows += len(columns[self.features.fields[0]])
         data.fitted = data.rows
-        arrays.save(out, COUNTS, counts)
+        arrays.save(out, arrays.COUNTS, counts)
         return ShardResult(Ledger(), asdict(data))
 
 

@@ -17,9 +17,8 @@ from pairmill.formats import attributes
 from pairmill.rowstage import Block, VerdictWriter
 from pairmill.stages.select import arrays
 from pairmill.stages.select.choose import OUTSIDE
-from pairmill.stages.select.model import load_moments
-from pairmill.stages.select.rankings import GROUP, LOG_WEIGHTS, PASSES, SCORE, TOKENS, KeyRule, ScoredRows
-from pairmill.stages.select.score import Scored
+from pairmill.stages.select.moments import Moments
+from pairmill.stages.select.rankings import GROUP, LOG_WEIGHTS, PASSES, SCORE, TOKENS, KeyRule, Scored, ScoredRows
 
 OPERATION: Final = "select"
 RULES: Final = ("no_candidate", "not_best", "out_of_bounds")
@@ -58,7 +57,7 @@ class JudgeRows(Shard[object], reads=()):
 
     def run(self, context: object, out: Writer) -> ShardResult:
         files, stop = arrays.files_of(self.scored), 0
-        names = load_moments(self.groups).names
+        names = Moments.load(self.groups).names
         with VerdictWriter(out, report=self.report) as verdicts:
             for piece, count in zip(self.block.slices, self.scored.read(Scored).counts, strict=True):
                 start, stop = stop, stop + count
@@ -88,7 +87,7 @@ class JudgeRows(Shard[object], reads=()):
             yield from ((f"log_weight_{name}", line) for name, line in zip(self.targets, weights, strict=True))
         if score is not None:
             yield "score", score
-        moments = load_moments(self.moments) if self.moments is not None else None
+        moments = Moments.load(self.moments) if self.moments is not None else None
         for number, name in enumerate(self.rankings):
             keys = self.rule.keys(self.rule.values(rows, number, moments), rows, number)
             yield f"key_{name}", pa.array(keys, mask=~candidate)

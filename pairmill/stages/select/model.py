@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmill import _native, storage
 from pairmill.engine.manifest import Ledger
-from pairmill.engine.stage import Shard, ShardFile, ShardRecord, ShardResult
+from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.stages.select import arrays
-from pairmill.stages.select.fit import COUNTS, MOMENTS, Fitted
+from pairmill.stages.select.features import Fitted, log_weights
 from pairmill.stages.select.moments import Moments
 from pairmill.stages.select.settings import OWN_TARGET
-
-WEIGHTS: Final = "weights.npy"
-# Added to each probability, as data-selection does: a bucket that nothing falls into has a logarithm too.
-TINY: Final = 1e-8
 
 
 @dataclass
@@ -66,10 +59,9 @@ class AddUp(Shard[object], reads=()):
     terms: tuple[str, ...]
 
     def run(self, context: object, out: Writer) -> ShardResult:
-        moments = Moments.merge(load_moments(record) for record in self.blocks)
+        moments = Moments.merge(Moments.load(record) for record in self.blocks)
         self._refuse_unvalued(moments)
-        with out.create(MOMENTS, scratch=True) as local:
-            local.write_bytes(moments.dump())
+        moments.save(out)
         fitted = [record.read(Fitted) for record in self.blocks]
         data = Model(
             sum(block.rows for block in fitted),
@@ -80,8 +72,8 @@ class AddUp(Shard[object], reads=()):
         if self.laplace is not None:
             counts = [_sum_counts(self.blocks), *(_sum_counts(records) for records in self.targets)]
             total = np.concatenate(counts)
-            arrays.save(out, COUNTS, total)
-            arrays.save(out, WEIGHTS, log_weights(total, self.laplace))
+            arrays.save(out, arrays.COUNTS, total)
+            arrays.save(out, arrays.WEIGHTS, log_weights(total, self.laplace))
             data.target_features = total[1:].sum(axis=1).tolist()
         return ShardResult(Ledger(), asdict(data))
 
@@ -97,33 +89,11 @@ class AddUp(Shard[object], reads=()):
                 )
 
 
-def load_moments(source: ShardRecord | ShardFile) -> Moments:
-    """Read the moments that a shard wrote."""
-    uri = source.uri(MOMENTS) if isinstance(source, ShardRecord) else source.uri
-    return Moments.parse(storage.store_for(uri).read(uri))
-
-
 def _sum_counts(records: Sequence[ShardRecord]) -> NDArray[np.int64]:
-    total: NDArray[np.int64] = arrays.load(records[0], COUNTS)
+    total: NDArray[np.int64] = arrays.load(records[0], arrays.COUNTS)
     for record in records[1:]:
-        total += arrays.load(record, COUNTS)
+        total += arrays.load(record, arrays.COUNTS)
     return total
-
-
-def log_weights(counts: NDArray[np.int64], laplace: float) -> NDArray[np.float64]:
-    """Return the log weight of each bucket, float64 [targets, buckets], of counts [1 + targets, buckets], raw first."""
-    raw = _native.select_ln(shares(counts[0]) + TINY)
-    weights = np.empty((len(counts) - 1, counts.shape[1]))
-    for line, target in zip(weights, counts[1:].astype(np.float64), strict=True):
-        line[:] = _native.select_ln(shares(target + laplace) + TINY) - raw
-    return weights
-
-
-def shares(counts: NDArray[Any]) -> NDArray[np.float64]:
-    """Divide counts by their sum; 0 of nothing. Whole numbers and halves are summed exactly."""
-    # numpy adds in an order that depends on the processor.
-    total = math.fsum(counts.tolist())
-    return counts.astype(np.float64) / total if total else np.zeros(len(counts))
 
 
 def refuse_empty(model: Model, names: Sequence[str], where: str) -> None:

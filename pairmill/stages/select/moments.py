@@ -10,8 +10,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmill import storage
+from pairmill.engine.stage import ShardFile, ShardRecord
+from pairmill.engine.writer import Writer
 from pairmill.errors import UsageError
 
+MOMENTS: Final = "moments.json"
 MAX_GROUPS: Final = 100_000
 """Distinct values of group_by; more are refused."""
 
@@ -111,15 +115,17 @@ class Moments:
         """Deviations of the whole population, not of a sample; float64 [terms, groups]."""
         return np.sqrt(self.squares / np.maximum(self.counts, 1))
 
-    def dump(self) -> bytes:
-        """Return the moments as JSON."""
+    def save(self, out: Writer) -> None:
+        """Write the moments as scratch."""
         raw = {name: value if isinstance(value, list) else value.tolist() for name, value in vars(self).items()}
-        return json.dumps(raw, separators=(",", ":")).encode()
+        with out.create(MOMENTS, scratch=True) as local:
+            local.write_text(json.dumps(raw, separators=(",", ":")), "utf-8")
 
     @classmethod
-    def parse(cls, data: bytes) -> Moments:
-        """Read what ``dump`` returned."""
-        raw = json.loads(data)
+    def load(cls, source: ShardRecord | ShardFile) -> Moments:
+        """Read what a shard wrote."""
+        uri = source.uri(MOMENTS) if isinstance(source, ShardRecord) else source.uri
+        raw = json.loads(storage.store_for(uri).read(uri))
         shape = (len(raw["counts"]), len(raw["names"]))
         arrays = (np.array(raw[name], np.float64).reshape(shape) for name in ("counts", "means", "squares"))
         return cls(raw["names"], np.array(raw["rows"], np.int64), *arrays)

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmill.engine.stage import ShardFile
+from pairmill.engine.stage import ShardFile, ShardRecord
 from pairmill.stages.select import arrays
 from pairmill.stages.select.moments import Moments
 from pairmill.stages.select.settings import OWN_TARGET, Settings
@@ -92,6 +92,22 @@ def rankings_of(settings: Settings) -> tuple[Ranking, ...]:
     return tuple(Ranking(name, share / total, name if settings.dsir.noise else "") for name, share in pairs)
 
 
+@dataclass
+class Scored:
+    """The data of a record of ScoreRows, whose files are the arrays of :class:`ScoredRows`.
+
+    Args:
+        counts: rows of each slice of the block.
+    """
+
+    counts: list[int] = field(default_factory=list)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the block."""
+        return sum(self.counts)
+
+
 @dataclass(frozen=True)
 class ScoredRows:
     """Consecutive rows of a block, and the arrays that have a value for each row of it.
@@ -113,6 +129,11 @@ class ScoredRows:
     files: Mapping[str, ShardFile]
     start: int
     stop: int
+
+    @classmethod
+    def from_record(cls, record: ShardRecord) -> ScoredRows:
+        """Return all rows of a block, given the record of ScoreRows."""
+        return cls(arrays.files_of(record), 0, record.read(Scored).rows)
 
     def __len__(self) -> int:
         return self.stop - self.start

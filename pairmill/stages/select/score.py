@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -17,8 +17,7 @@ from pairmill.engine.writer import Writer
 from pairmill.rowstage import Block, Slice
 from pairmill.stages.select import arrays, attributes
 from pairmill.stages.select.attributes import AttributeQuery
-from pairmill.stages.select.fit import MOMENTS, Features, only_within
-from pairmill.stages.select.model import WEIGHTS, load_moments
+from pairmill.stages.select.features import Features
 from pairmill.stages.select.moments import Moments
 from pairmill.stages.select.rankings import (
     GROUP,
@@ -28,28 +27,13 @@ from pairmill.stages.select.rankings import (
     TOKENS,
     UNIFORM,
     Ranking,
+    Scored,
     noise_of,
 )
 from pairmill.stages.select.settings import Length, Settings
 
 _ROWS: Final = 1 << 20
 """Rows whose noise is drawn together."""
-
-
-@dataclass
-class Scored:
-    """The data of a record of ScoreRows, whose files are the arrays of ``ScoredRows``.
-
-    Args:
-        counts: rows of each slice of the block.
-    """
-
-    counts: list[int] = field(default_factory=list)
-
-    @property
-    def rows(self) -> int:
-        """Rows of the block."""
-        return sum(self.counts)
 
 
 @dataclass(frozen=True)
@@ -111,8 +95,8 @@ class ScoreRows(Shard[object], reads=()):
         return self.block.random_access
 
     def run(self, context: object, out: Writer) -> ShardResult:
-        weights = arrays.load(self.model, WEIGHTS) if self.features is not None else None
-        groups = load_moments(self.model)
+        weights = arrays.load(self.model, arrays.WEIGHTS) if self.features is not None else None
+        groups = Moments.load(self.model)
         codes_by_name = {name: code for code, name in enumerate(groups.names)}
         scored, moments = Scored(), list[Moments]()
         columns: dict[str, list[NDArray[Any]]] = {}
@@ -121,7 +105,7 @@ class ScoreRows(Shard[object], reads=()):
             values = attributes.read(self.query, piece, count)
             # A group without a candidate has no code, so its rows get 0.
             codes = np.array([codes_by_name.get(name, 0) for name in values.names] or [0])[values.groups]
-            if self.query.where and (only_within(self.method) or self.method == "dsir_then_filter"):
+            if self.query.where and self.method != "target_by_attribute":
                 pieces[PASSES] = [values.passes]
             if len(groups.names) > 1:
                 pieces[GROUP] = [codes.astype(np.uint32)]
@@ -144,8 +128,7 @@ class ScoreRows(Shard[object], reads=()):
             for name, salt in sorted(self.salts.items()):
                 arrays.save_parts(out, name, "<f8", (scored.rows,), self._draw(ordinals, salt))
         if moments:
-            with out.create(MOMENTS, scratch=True) as local:
-                local.write_bytes(Moments.merge(moments).dump())
+            Moments.merge(moments).save(out)
         return ShardResult(Ledger(), asdict(scored))
 
     def _draw(self, ordinals: list[NDArray[np.int64]], salt: str) -> Iterator[NDArray[np.float64]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal, TypeAlias
+from typing import Any, ClassVar, Final, Literal, NoReturn, TypeAlias
 
 from pairmill import storage
 from pairmill.errors import UsageError
@@ -17,9 +17,10 @@ Length: TypeAlias = Literal["sqrt", "mean", "none"]
 Share: TypeAlias = Literal["proportional", "unimax", "exponent", "weights"]
 RowField: TypeAlias = Literal["instruction", "response"]
 
+FILTERS_FIRST: Final = ("attributes", "hybrid", "filter_then_dsir")
+"""The methods of which only rows within ``attributes.where`` are candidates."""
 OWN_TARGET: Final = "attributes"
 """The name of the target that ``target_by_attribute`` makes of rows."""
-MAX_TARGETS: Final = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,9 +58,7 @@ class DsirSettings(Checked):
     fit_share: float = setting(
         1.0, help="share of the rows that the raw distribution is estimated from", above=0, at_most=1
     )
-    targets: list[Target] = setting(
-        [], help="items {name, rows: <place>, share}", unique="name", max_length=MAX_TARGETS
-    )
+    targets: list[Target] = setting([], help="items {name, rows: <place>, share}", unique="name", max_length=100)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,45 +206,26 @@ Made by: pairmill select settings"""
         self._refuse_absent()
 
     def _refuse_absent(self) -> None:
-        """Refuse a method that lacks what it chooses by."""
-        if self.uses_targets and not self.dsir.targets:
-            raise UsageError(
-                "no target is given",
-                where="dsir.targets",
-                got=f"method: {self.method}",
-                expected="{name, rows: <place>}",
-            )
-        if self.method == "target_by_attribute" and self.dsir.targets:
-            raise UsageError(
-                "targets are not read with this method",
-                where="dsir.targets",
-                got=f"method: {self.method}",
-                expected="none: the rows within attributes.where are the target",
-            )
-        if self.method == "hybrid" and len(self.dsir.targets) > 1:
-            raise UsageError("hybrid has one target", where="dsir.targets", got=f"{len(self.dsir.targets)} targets")
-        if self.method == "dsir" and self.attributes.where:
-            raise UsageError(
-                "bounds are not read with this method",
-                where="attributes.where",
-                got=f"method: {self.method}",
-                expected="filter_then_dsir, where only rows within them are candidates, or dsir_then_filter",
-            )
-        unscored = not self.attributes.score and self.attributes.choose == "top"
-        if unscored and (self.method == "attributes" or (self.method == "hybrid" and self.hybrid.lambda_ < 1)):
-            raise UsageError(
-                "nothing is scored",
-                where="attributes.score",
-                got=f"method: {self.method}",
-                expected="{attribute, weight}, or choose: sample",
-            )
-        if ("filter" in self.method or self.method == "target_by_attribute") and not self.attributes.where:
-            raise UsageError(
-                "no bound is given",
-                where="attributes.where",
-                got=f"method: {self.method}",
-                expected="{attribute, min, max, in}",
-            )
+        """Refuse a method that lacks what it chooses by, or has what it does not read."""
+        own, targets = self.attributes, self.dsir.targets
+        scores = self.method == "attributes" or (self.method == "hybrid" and self.hybrid.lambda_ < 1)
+        if self.uses_targets and not targets:
+            self._refuse("no target is given", "dsir.targets", "{name, rows: <place>}")
+        if self.method == "target_by_attribute" and targets:
+            expected = "none: the rows within attributes.where are the target"
+            self._refuse("targets are not read with this method", "dsir.targets", expected)
+        if self.method == "hybrid" and len(targets) > 1:
+            self._refuse("hybrid has one target", "dsir.targets", f"one in place of {len(targets)}")
+        if self.method == "dsir" and own.where:
+            expected = "filter_then_dsir, where only rows within them are candidates, or dsir_then_filter"
+            self._refuse("bounds are not read with this method", "attributes.where", expected)
+        if scores and not own.score and own.choose == "top":
+            self._refuse("nothing is scored", "attributes.score", "{attribute, weight}, or choose: sample")
+        if ("filter" in self.method or self.method == "target_by_attribute") and not own.where:
+            self._refuse("no bound is given", "attributes.where", "{attribute, min, max, in}")
+
+    def _refuse(self, what: str, where: str, expected: str) -> NoReturn:
+        raise UsageError(what, where=where, got=f"method: {self.method}", expected=expected)
 
     @property
     def uses_targets(self) -> bool:
@@ -274,18 +254,18 @@ Made by: pairmill select settings"""
 
     @property
     def unread(self) -> list[str]:
-        """The settings that say something, but are not read with this method."""
+        """The settings that differ from their defaults, but are not read with this method."""
         if self.method == "off":
             return []
         own, plain = self.attributes, AttributesSettings()
         scored = ("score", "group_by", "edges", "quota", "choose", "tau")
-        found = [f"attributes.{name}" for name in scored if getattr(own, name) != getattr(plain, name)]
-        found = [] if self.uses_score else found
+        unread = [f"attributes.{name}" for name in scored if getattr(own, name) != getattr(plain, name)]
+        unread = [] if self.uses_score else unread
         if not self.uses_weights and self.dsir != DsirSettings():
-            found.append("dsir")
+            unread.append("dsir")
         if self.method != "hybrid" and self.hybrid != HybridSettings():
-            found.append("hybrid")
-        return found
+            unread.append("hybrid")
+        return unread
 
     @property
     def reason(self) -> str:

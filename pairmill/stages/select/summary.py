@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import accumulate
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from pairmill import storage
 from pairmill.engine.inputs import InputFile
@@ -16,17 +16,18 @@ from pairmill.engine.manifest import Ledger
 from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats import some_rows
-from pairmill.rowstage import Findings, RowPlan, Rows, Slice
+from pairmill.formats.rows import Row
+from pairmill.rowstage import Findings, RowPlan, Rows
 from pairmill.rowstage.lengths import Lengths
 from pairmill.rowstage.write import Written
 from pairmill.stages.select.choose import Chosen, GroupCounts
 from pairmill.stages.select.divergence import compare
-from pairmill.stages.select.model import Model, load_moments
-from pairmill.stages.select.rankings import Budget, Ranking
-from pairmill.stages.select.score import Scored
+from pairmill.stages.select.model import Model
+from pairmill.stages.select.moments import Moments
+from pairmill.stages.select.rankings import Budget, Ranking, Scored
 from pairmill.stages.select.settings import Settings
 
-TEXTS: Final = "texts.json"
+SAMPLES: Final = "samples.json"
 _SHOWN: Final = 2000
 """Characters of a text that the report shows."""
 _GROUPS: Final = 1000
@@ -49,56 +50,63 @@ class SelectFindings(Findings):
 
 
 @dataclass(frozen=True)
-class ReadTexts(Shard[object], reads=()):
-    """Reads the texts of the best and worst rows.
+class ReadSamples(Shard[object], reads=()):
+    """Reads the best and worst rows of each ranking.
 
     Args:
         files: that they are in, by task.
-        rows: task and number of each row.
+        places: the name of each ranking with its best and worst rows: value, task, and number in the file.
         longest: bytes of the longest row.
     """
 
-    work = "write the report"
-
     files: Mapping[str, InputFile]
-    rows: tuple[tuple[str, int], ...]
+    places: tuple[tuple[str, Mapping[str, list[tuple[float, str, int]]]], ...]
     longest: int = field(metadata=unkeyed("a longer row fails the shard"))
 
+    @classmethod
+    def from_findings(cls, findings: SelectFindings, rows: Rows, rankings: Sequence[Ranking], longest: int) -> Self:
+        """Find the tasks of rows, of which the choice knows the place among all."""
+        counts = (count for record in findings.scored for count in record.read(Scored).counts)
+        starts = list(accumulate(counts, initial=0))
+
+        def locate(value: float, place: int) -> tuple[float, str, int]:
+            at = bisect_right(starts, place) - 1
+            piece = rows.slices[at]
+            return value, piece.task, piece.part.first + place - starts[at]
+
+        extremes = zip(rankings, findings.chosen.read(Chosen).extremes, strict=True)
+        places = tuple(
+            (ranking.name, {end: [locate(*row) for row in some] for end, some in ends.items()})
+            for ranking, ends in extremes
+        )
+        tasks = {task for _, ends in places for some in ends.values() for _, task, _ in some}
+        files = {task.name: task.file for task in rows.training if task.name in tasks}
+        return cls(files, places, longest, name="read samples")
+
     def run(self, context: object, out: Writer) -> ShardResult:
-        texts: dict[tuple[str, int], list[str]] = {}
-        for task, file in sorted(self.files.items()):
-            numbers = [number for name, number in self.rows if name == task]
-            for number, row in some_rows.read(file.uri, numbers, file.content, self.longest).items():
-                texts[task, number] = [(row.instruction or "")[:_SHOWN], (row.response or "")[:_SHOWN]]
-        with out.create(TEXTS, scratch=True) as local:
-            shown = [[*row, *texts[row]] for row in self.rows]
-            local.write_text(json.dumps(shown, separators=(",", ":"), ensure_ascii=False), encoding="utf-8")
+        numbers: dict[str, set[int]] = {}
+        for _, task, number in (row for _, ends in self.places for some in ends.values() for row in some):
+            numbers.setdefault(task, set()).add(number)
+        texts: dict[str, dict[int, Row]] = {}
+        for task, some in numbers.items():
+            file = self.files[task]
+            texts[task] = some_rows.read(file.uri, some, file.content, self.longest)
+
+        def show(value: float, task: str, number: int) -> dict[str, Any]:
+            row = texts[task][number]
+            shown = {name: (getattr(row, name) or "")[:_SHOWN] for name in ("instruction", "response")}
+            return {"value": value, "task": task, "ordinal": number, **shown}
+
+        samples = {
+            name: {end: [show(*row) for row in ends[end]] for end in ("best", "worst")} for name, ends in self.places
+        }
+        with out.create(SAMPLES, scratch=True) as local:
+            local.write_text(json.dumps(samples, separators=(",", ":"), ensure_ascii=False), encoding="utf-8")
         return ShardResult(Ledger())
 
 
-def locate_extremes(findings: SelectFindings, slices: Sequence[Slice]) -> list[dict[str, list[tuple[float, str, int]]]]:
-    """Return the best and worst rows of each ranking: value, task, and number in its file."""
-    starts = list(accumulate((count for record in findings.scored for count in record.read(Scored).counts), initial=0))
-
-    def locate(value: float, place: int) -> tuple[float, str, int]:
-        at = bisect_right(starts, place) - 1
-        return value, slices[at].task, slices[at].part.first + place - starts[at]
-
-    extremes = findings.chosen.read(Chosen).extremes
-    return [{end: [locate(*row) for row in rows] for end, rows in ranking.items()} for ranking in extremes]
-
-
-def read_texts(findings: SelectFindings, rows: Rows, longest: int) -> ReadTexts:
-    """Make the shard that reads the texts of the best and worst rows."""
-    extremes = locate_extremes(findings, rows.slices)
-    places = dict.fromkeys(row[1:] for ranking in extremes for end in ranking.values() for row in end)
-    tasks = {task for task, _ in places}
-    files = {task.name: task.file for task in rows.training if task.name in tasks}
-    return ReadTexts(files, tuple(places), longest, name="read texts")
-
-
 def summarise(
-    plan: RowPlan, rankings: Sequence[Ranking], settings: Settings, texts: ShardRecord, counted: Sequence[ShardRecord]
+    plan: RowPlan, rankings: Sequence[Ranking], settings: Settings, samples: ShardRecord, counted: Sequence[ShardRecord]
 ) -> dict[str, Any]:
     """Make the manifest's data.
 
@@ -106,7 +114,7 @@ def summarise(
         plan: after all rounds.
         rankings: in the order in which they took rows.
         settings: of the stage.
-        texts: record of ReadTexts.
+        samples: record of ReadSamples.
         counted: records of CountChosen; none without log weights.
     """
     findings = plan.findings
@@ -124,9 +132,13 @@ def summarise(
             source["chosen"] += kept.rows
             source["characters"] += every.response
             source["characters_chosen"] += kept.response
-    names = [ranking.name for ranking in rankings]
+    uri = samples.uri(SAMPLES)
     # A hybrid has the divergences of its target.
-    targets = [target.name for target in settings.dsir.targets] if settings.method == "hybrid" else names
+    targets = (
+        [target.name for target in settings.dsir.targets]
+        if settings.method == "hybrid"
+        else [ranking.name for ranking in rankings]
+    )
     return {
         "settings": settings.to_manifest(),
         "method": settings.method,
@@ -148,28 +160,15 @@ def summarise(
         "divergences": compare(targets, findings.model, counted) if counted else {},
         "sources": dict(sorted(sources.items())),
         "lengths": {"before": asdict(before), "after": asdict(after)},
-        "samples": dict(zip(names, _show_extremes(locate_extremes(findings, plan.rows.slices), texts), strict=True)),
+        "samples": json.loads(storage.store_for(uri).read(uri)),
     }
-
-
-def _show_extremes(
-    extremes: list[dict[str, list[tuple[float, str, int]]]], record: ShardRecord
-) -> list[dict[str, list[dict[str, Any]]]]:
-    uri = record.uri(TEXTS)
-    texts = {(task, number): some for task, number, *some in json.loads(storage.store_for(uri).read(uri))}
-    fields = ("value", "task", "ordinal", "instruction", "response")
-
-    def show(value: float, task: str, number: int) -> dict[str, Any]:
-        return dict(zip(fields, (value, task, number, *texts[task, number]), strict=True))
-
-    return [{end: [show(*row) for row in rows] for end, rows in ranking.items()} for ranking in extremes]
 
 
 def _summarise_groups(findings: SelectFindings, settings: Settings) -> dict[str, Any]:
     """List the largest groups: candidates, part of the budget by the rule alone, quota, taken; count them all."""
     if settings.attributes.group_by is None or not settings.uses_score:
         return {}
-    groups, taken = load_moments(findings.model), GroupCounts.from_record(findings.chosen)
+    groups, taken = Moments.load(findings.model), GroupCounts.from_record(findings.chosen)
     by_tokens = settings.tokens is not None
     rows: list[dict[str, Any]] = [
         {

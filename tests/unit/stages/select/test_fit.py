@@ -21,10 +21,11 @@ from pairmill.formats import row_files
 from pairmill.formats.limits import EXPANSION, RECORD_BYTES
 from pairmill.formats.slices import Slicing
 from pairmill.rowstage import Block, Rows
-from pairmill.stages.select import arrays, divergence, fit, score
+from pairmill.stages.select import arrays, divergence, score
 from pairmill.stages.select.attributes import AttributeQuery
-from pairmill.stages.select.fit import Features, FitRows, FitTarget, Fitted
-from pairmill.stages.select.model import AddUp, Model, log_weights, shares
+from pairmill.stages.select.features import Features, Fitted, log_weights, shares
+from pairmill.stages.select.fit import FitRows, FitTarget
+from pairmill.stages.select.model import AddUp, Model
 from pairmill.stages.select.settings import Settings
 from tests.support.selecting import select
 
@@ -86,7 +87,7 @@ def test_blocks_and_slices_add_up_to_all_rows(tmp_path: Path, monkeypatch: pytes
     total = run(AddUp(tuple(records), (tuple(records[:1]),), 1.0, (), name="add up"), tmp_path)
     model = total.read(Model)
     assert (model.rows, model.candidates, model.fitted) == (40, 40, 40)
-    assert arrays.load(total, fit.COUNTS)[0].tolist() == counts_of(ROWS)
+    assert arrays.load(total, arrays.COUNTS)[0].tolist() == counts_of(ROWS)
     assert model.features == sum(counts_of(ROWS))
 
 
@@ -98,7 +99,7 @@ def test_some_rows_are_fitted_by_their_draws(tmp_path: Path) -> None:
     draws = _native.select_draws("a.jsonl", np.arange(len(ROWS)), 3, "fit")
     mine = [row for row, draw in zip(ROWS, draws, strict=True) if draw < 0.4]
     assert 5 < len(mine) < 30
-    assert arrays.load(record, fit.COUNTS)[0].tolist() == counts_of(mine)
+    assert arrays.load(record, arrays.COUNTS)[0].tolist() == counts_of(mine)
     assert (record.read(Fitted).fitted, record.read(Fitted).rows) == (len(mine), len(ROWS))
 
 
@@ -108,7 +109,7 @@ def test_a_target_needs_only_the_fields_that_count(name: str, tmp_path: Path) ->
     settings = settings_of("fields: [response], ")
     block = target_block(written(tmp_path / name, rows), ["response"])
     record = run(target_of(block, settings), tmp_path)
-    assert arrays.load(record, fit.COUNTS)[0].tolist() == counts_of(rows, ("response",))
+    assert arrays.load(record, arrays.COUNTS)[0].tolist() == counts_of(rows, ("response",))
     assert record.read(Fitted).rows == 9
     with pytest.raises(InputError, match="instruction"):
         run(target_of(block, settings_of()), tmp_path)
