@@ -75,7 +75,7 @@ class Curate(RowStage[CurateConfig, CuratePlan]):
 
     name: ClassVar[str] = "curate"
     version: ClassVar[int] = 4
-    round_count: ClassVar[int] = 14
+    round_count: ClassVar[int] = 13
     history: ClassVar[dict[int, str]] = {
         2: "large files are written in parts, and what later rounds read has another form",
         3: "a row like a removed one is compared with the row in its place; copied 3-grams are counted once",
