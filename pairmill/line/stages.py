@@ -1,4 +1,4 @@
-"""The stages, in the order in which data passes through them: one entry each, and no other list of them.
+"""What Kubeflow is told of each stage. Those of the line follow from the table; a stage beside it has an entry here.
 
 A line is :data:`STAGES`; what may follow, in another image, is :data:`LAST`; what runs are made for is :data:`BESIDE`.
 
@@ -7,19 +7,15 @@ The compiler, the pipeline's parameters, the documents and the tests take them f
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from pairmill.engine.options import ReplaceableConfig
 from pairmill.interface.launcher import Component
-from pairmill.stages.clean.config import CleanConfig
+from pairmill.line.table import LINE, Task
 from pairmill.stages.compare.config import CompareConfig
-from pairmill.stages.curate.config import CurateConfig
 from pairmill.stages.evaluate.config import EvaluateConfig
-from pairmill.stages.fetch.config import FetchConfig
-from pairmill.stages.mix.config import MixConfig
-from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.search.config import SearchConfig
-from pairmill.stages.select.config import SelectConfig
-from pairmill.stages.tokenize.config import TokenizeConfig
-from pairmill.stages.train.config import TrainConfig
-from pairmill.stages.train_tokenizer.config import TrainTokenizerConfig
 
 _FETCHED = {
     "given_rows": (
@@ -30,29 +26,34 @@ _FETCHED = {
     "given_tokenized": (str, "the tokenized folder that was given, where later stages read it; empty for none"),
 }
 # On a cluster each node makes the arrays: whether a pod makes some, and where, must be said.
-_SAID = ("root", "output_path", "tokenized_path")
+_ALWAYS = ("root", "output_path", "tokenized_path")
 
-STAGES = {
-    stage.name: stage
-    for stage in (
-        Component("fetch", FetchConfig, outputs=_FETCHED),
-        Component("clean", CleanConfig, reads=("raw",)),
-        # The lineage of what it is given is that of raw: both are from fetch.
-        Component("curate", CurateConfig, reads=("rows", "raw")),
-        Component("select", SelectConfig, reads=("rows",), passes_on=True),
-        Component("train_tokenizer", TrainTokenizerConfig, reads=("rows",), passes_on=True),
-        Component("tokenize", TokenizeConfig, reads=("rows", "tokenizer"), passes_on=True),
-        Component("mix", MixConfig, reads=("tokenized_path", "rows")),
-        Component("sample", SampleConfig, reads=("tokenized_path", "mixture"), required=_SAID),
-    )
+_OWN: Mapping[str, Mapping[str, Any]] = {
+    "fetch": {"outputs": _FETCHED},
+    "sample": {"required": _ALWAYS},
+    # On a cluster a task has plans, not arrays: what trains makes these in its own pod.
+    "train": {"required": ("sampled",), "image": "trainer"},
 }
+"""What Kubeflow is told of single stages beside what the table says."""
+
+
+def _component(task: Task) -> Component:
+    """Return what Kubeflow is told of the stage of a task."""
+    # The lineage of what a stage is given is that of raw, where it reads that: both are from fetch.
+    passes_on = issubclass(task.config, ReplaceableConfig) and "fetch" not in task.reads.values()
+    own = _OWN.get(task.stage, {})
+    return Component(task.stage, task.config, reads=tuple(task.reads), passes_on=passes_on, **own)
+
+
+_OF_LINE = [_component(task) for task in LINE if task.name == task.stage]
+
+STAGES = {stage.name: stage for stage in _OF_LINE if stage.image == "pipeline"}
 """The line, by name: the stages of the image ``pipeline``, which every run has."""
 
 LAST = {
     stage.name: stage
     for stage in (
-        # On a cluster a task has plans, not arrays: what trains makes these in its own pod.
-        Component("train", TrainConfig, reads=("sampled", "held_out"), required=("sampled",), image="trainer"),
+        *(stage for stage in _OF_LINE if stage.image == "trainer"),
         Component("evaluate", EvaluateConfig, reads=("model", "held_out", "training"), image="trainer"),
     )
 }

@@ -9,6 +9,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from pairmill.stages.clean.config import CleanConfig
+from pairmill.stages.curate.config import CurateConfig
+from pairmill.stages.fetch.config import FetchConfig
+from pairmill.stages.mix.config import MixConfig
+from pairmill.stages.sample.config import SampleConfig
+from pairmill.stages.select.config import SelectConfig
+from pairmill.stages.tokenize.config import TokenizeConfig
+from pairmill.stages.train.config import TrainConfig
+from pairmill.stages.train_tokenizer.config import TrainTokenizerConfig
+
 T = TypeVar("T")
 
 
@@ -18,6 +28,7 @@ class Task:
 
     Args:
         stage: the stage that it runs.
+        config: the options of the stage.
         reads: by option of the stage, the task whose result that option takes.
         name: of the task; empty = the stage's.
         only_with: a parameter of the pipeline without which there is no such task; empty = every run has it.
@@ -26,6 +37,7 @@ class Task:
     """
 
     stage: str
+    config: type[Any]
     reads: Mapping[str, str] = field(default_factory=dict)
     name: str = ""
     only_with: str = ""
@@ -45,17 +57,24 @@ HELD_OUT = "held_out_sample"
 """The task that samples held-out rows."""
 
 LINE = (
-    Task("fetch"),
-    Task("clean", {"raw": "fetch"}, shared=True),
+    Task("fetch", FetchConfig),
+    Task("clean", CleanConfig, {"raw": "fetch"}, shared=True),
     # The withheld splits of benchmarks are below raw.
-    Task("curate", {"rows": "clean", "raw": "fetch"}, shared=True),
-    Task("select", {"rows": "curate"}, shared=True),
-    Task("train_tokenizer", {"rows": "select"}, shared=True),
-    Task("tokenize", {"rows": "select", "tokenizer": "train_tokenizer"}, shared=True),
-    Task("mix", {"tokenized_path": "tokenize", "rows": "select"}),
-    Task("sample", {"tokenized_path": "tokenize", "mixture": "mix"}),
-    Task("sample", {"tokenized_path": "tokenize"}, HELD_OUT, only_with="holdout", options={"held_out": True}),
-    Task("train", {"sampled": "sample", "held_out": HELD_OUT}, only_with="train_config"),
+    Task("curate", CurateConfig, {"rows": "clean", "raw": "fetch"}, shared=True),
+    Task("select", SelectConfig, {"rows": "curate"}, shared=True),
+    Task("train_tokenizer", TrainTokenizerConfig, {"rows": "select"}, shared=True),
+    Task("tokenize", TokenizeConfig, {"rows": "select", "tokenizer": "train_tokenizer"}, shared=True),
+    Task("mix", MixConfig, {"tokenized_path": "tokenize", "rows": "select"}),
+    Task("sample", SampleConfig, {"tokenized_path": "tokenize", "mixture": "mix"}),
+    Task(
+        "sample",
+        SampleConfig,
+        {"tokenized_path": "tokenize"},
+        HELD_OUT,
+        only_with="holdout",
+        options={"held_out": True},
+    ),
+    Task("train", TrainConfig, {"sampled": "sample", "held_out": HELD_OUT}, only_with="train_config"),
 )
 """Every task, after all that it reads."""
 

@@ -1,4 +1,4 @@
-"""A stage that somebody adds as pairmill/stages/README.md says it: nothing but its folder and two lines is needed."""
+"""A stage that somebody adds as pairmill/stages/README.md says it: its folder and a task of the table are enough."""
 
 import os
 import re
@@ -34,10 +34,10 @@ def insert(path: Path, line: str, before: str) -> None:
     path.write_text(text.replace(before, f"{line}\n{before}"))
 
 
-def test_a_stage_is_a_folder_a_line_and_a_task(tmp_path: Path) -> None:
+def test_a_stage_is_a_folder_and_a_task(tmp_path: Path) -> None:
     page = PAGE.read_text(encoding="utf-8")
     config, core, main = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
-    entry, task = re.findall(r"^```\n( .*?)\n```", page, re.MULTILINE)
+    (task,) = re.findall(r"^```\n( .*?)\n```", page, re.MULTILINE)
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(REPOSITORY / "pairmill", tmp_path / "pairmill", ignore=ignored)
     (tmp_path / "prefix_config.yaml").symlink_to(REPOSITORY / "prefix_config.yaml")
@@ -46,11 +46,9 @@ def test_a_stage_is_a_folder_a_line_and_a_task(tmp_path: Path) -> None:
     (folder / "__init__.py").write_text('"""longer: rows whose response is long."""\n')
     for name, text in (("config", config), ("core", core), ("command", main)):
         (folder / f"{name}.py").write_text(text)
-    kubeflow = tmp_path / "pairmill" / "kubeflow"
-    insert(kubeflow / "stages.py", entry, '        Component("train_tokenizer",')
-    imported = "from pairmill.stages.longer.config import LongerConfig"
-    insert(kubeflow / "stages.py", imported, "from pairmill.stages.tokenize.config")
-    insert(kubeflow / "table.py", task, '    Task("train_tokenizer"')
+    table = tmp_path / "pairmill" / "line" / "table.py"
+    insert(table, "from pairmill.stages.longer.config import LongerConfig", "from pairmill.stages.mix.config")
+    insert(table, task, '    Task("train_tokenizer"')
 
     tools.write_rows(tmp_path / "rows" / "a.jsonl", [("direct", "q", "long enough"), ("direct", "q", "no")] * 20)
     options = ["rows=rows", "root=root", "least=3"]
