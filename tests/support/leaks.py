@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -81,7 +82,9 @@ def built(root: Path, *benchmarks: Benchmark, **options: Any) -> tuple[LeakScore
     """The scorer of benchmarks, planned and built as the stage does it, and the records of the shards."""
     withheld = options.pop("withheld", [])
     plan = index.planned(Decontaminate(benchmarks=list(benchmarks), withheld=withheld), root=str(root), **options)
-    records = [run_shard("curate", shard, None, str(root / "shards"))() for shard in index.shards(plan)]
+    records = [
+        run_shard("curate", replace(shard, key=plan.key), None, str(root / "shards"))() for shard in index.shards(plan)
+    ]
     scorer = index.scorer(plan, records)
     assert scorer is not None
     return scorer, records

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -364,7 +365,8 @@ def test_benchmark_and_index_may_be_in_a_bucket(s3: str, tmp_path: Path) -> None
     settings = Decontaminate(benchmarks=[mapped(storage.join(s3, "benchmarks"))])
     plan = index.planned(settings, root=storage.join(s3, "root"))
     assert plan.key == index.planned(Decontaminate(benchmarks=[mapped(local)]), root=str(tmp_path)).key
-    records = [run_shard("curate", shard, None, storage.join(s3, "shards"))() for shard in index.shards(plan)]
+    made = [replace(shard, key=plan.key) for shard in index.shards(plan)]
+    records = [run_shard("curate", shard, None, storage.join(s3, "shards"))() for shard in made]
     scorer = index.scorer(plan, records)
     assert scorer is not None
     assert scorer.uri.startswith(s3)
