@@ -148,9 +148,9 @@ def ours_near(rows: Path, work: Path, only: str = "near") -> tuple[float, dict[s
 
 def ours_decontaminate(rows: Path, work: Path, items: str) -> tuple[float, dict[str, Any]]:
     """Scores of rows in files, to files of findings."""
-    from pairmill.stages.curate.decontaminate import index
-    from pairmill.stages.curate.decontaminate.settings import Benchmark, Decontaminate
-    from pairmill.stages.curate.scorer import Score
+    from pairmill.leaks import index
+    from pairmill.leaks.settings import Benchmark, Decontaminate
+    from pairmill.rowstage.scorer import Score
     from pairmill.stages.curate.settings import Settings
 
     benchmark = Benchmark(name="items", uri=items, question="question", answers="answer", item="item")
@@ -181,7 +181,7 @@ def ours_heuristics(rows: Path, work: Path, which: str = "") -> tuple[float, dic
 
 def ours_scored(rows: Path, work: Path) -> tuple[float, dict[str, Any]]:
     """Heuristics of rows in files, to files of attributes: of each field, of both joined, and of the pair."""
-    from pairmill.stages.curate.scorer import Score
+    from pairmill.rowstage.scorer import Score
     from pairmill.stages.curate.settings import Settings
 
     settings = Settings()

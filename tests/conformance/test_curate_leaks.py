@@ -11,8 +11,8 @@ import pytest
 
 from pairmill._native import LeakIndex
 from pairmill.formats import rows
-from pairmill.stages.curate.decontaminate import index
-from pairmill.stages.curate.decontaminate.settings import Benchmark
+from pairmill.leaks import index
+from pairmill.leaks.settings import Benchmark
 from tests.support import leaks
 
 NAMES = ("bench_word", "bench_mcq", "bench_math", "bench_short", "bench_copy")

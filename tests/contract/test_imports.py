@@ -70,12 +70,11 @@ def test_the_files_on_a_rows_way_exist() -> None:
 
 
 READ_BY = {
-    "evaluate": {"curate"},
     "compare": {"evaluate"},
     "search": {"mix", "evaluate"},
 }
 """What asks for evaluations reads their settings by their own code, so that nothing is trained which one of them would
-refuse; curate's index says which questions were trained on."""
+refuse."""
 
 
 def test_stages_never_import_each_other() -> None:

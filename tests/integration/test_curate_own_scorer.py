@@ -13,11 +13,11 @@ import pytest
 
 from pairmill.errors import UsageError
 from pairmill.formats import rows
+from pairmill.rowstage.scorer import Scored, Scorer
 from pairmill.stages.curate import core, operations
 from pairmill.stages.curate.explain import ExplainConfig, explain
 from pairmill.stages.curate.operation import ScoredOperation
 from pairmill.stages.curate.rules import Mode, Rule
-from pairmill.stages.curate.scorer import Scored, Scorer
 from pairmill.stages.curate.settings import Settings
 from pairmill.stages.curate.show import ShowConfig, show
 from tests.support.curating import attributes, curate, decisions, kept, manifest, write

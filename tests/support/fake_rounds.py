@@ -24,12 +24,13 @@ from pairmill.engine.manifest import File, Ledger
 from pairmill.engine.rounds import rounds_of
 from pairmill.engine.stage import Shard, ShardRecord
 from pairmill.formats.slices import FileSlice
+from pairmill.leaks.index import LeakPlan
 from pairmill.rowstage import Rows, Slice, Task
+from pairmill.rowstage.scorer import ATTRIBUTES, HISTOGRAMS, Score, ScoredSlice
 from pairmill.rowstage.write import WriteRows, Written
 from pairmill.stages.curate.config import CurateConfig
 from pairmill.stages.curate.core import Curate, CuratePlan
 from pairmill.stages.curate.decide import REMOVED, TALLY, Decide, Decided
-from pairmill.stages.curate.decontaminate.index import LeakPlan
 from pairmill.stages.curate.exact import FindEqual, KeysRead, ReadKeys
 from pairmill.stages.curate.found import Split, SplitShard
 from pairmill.stages.curate.near.buckets import Buckets, Paired
@@ -37,7 +38,6 @@ from pairmill.stages.curate.near.components import Grouped, Join
 from pairmill.stages.curate.near.resolve import DECISION, DECISIONS, TASKS, BySlice, Gather, Gathered, Resolve, Resolved
 from pairmill.stages.curate.near.resolve import Split as NearSplit
 from pairmill.stages.curate.near.sign import Sign, Signed
-from pairmill.stages.curate.scorer import ATTRIBUTES, HISTOGRAMS, Score, ScoredSlice
 from pairmill.stages.curate.scores.heuristics import HEURISTICS
 from pairmill.stages.curate.settings import Settings
 from pairmill.stages.curate.totals import TOTALS, AddUp

@@ -13,9 +13,9 @@ from pairmill._native import LeakIndex, LeakIndexBuilder
 from pairmill.engine.shards import run_shard
 from pairmill.engine.stage import ShardRecord
 from pairmill.formats.rows import Batch
-from pairmill.stages.curate.decontaminate import index
-from pairmill.stages.curate.decontaminate.scorer import LeakScorer
-from pairmill.stages.curate.decontaminate.settings import Benchmark, Decontaminate
+from pairmill.leaks import index
+from pairmill.leaks.scorer import LeakScorer
+from pairmill.leaks.settings import Benchmark, Decontaminate
 
 VERDICTS = ("question_answer", "question", "variant", "short_question")
 

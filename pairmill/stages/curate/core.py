@@ -22,14 +22,15 @@ from pairmill.engine.stage import Rounds, Shard, ShardFile, ShardRecord
 from pairmill.engine.writer import Writer
 from pairmill.formats.attributes import unknown
 from pairmill.formats.rows import open_parquet
+from pairmill.leaks import index as leaks
+from pairmill.leaks.index import LeakPlan
 from pairmill.log import event
 from pairmill.report.model import Report
 from pairmill.rowstage import RowPlan, Rows, RowStage, ShardRounds, Task, Verdict
+from pairmill.rowstage.scorer import ATTRIBUTES, HISTOGRAMS, Score, Scorer
 from pairmill.stages.curate import exact, operations, stored_index, totals
 from pairmill.stages.curate.config import CurateConfig
 from pairmill.stages.curate.decide import TALLY, Decide, Decided
-from pairmill.stages.curate.decontaminate import index as leaks
-from pairmill.stages.curate.decontaminate.index import LeakPlan
 from pairmill.stages.curate.exact import ExactFound, ExactInput, Keying, KeysRead, ReadKeys
 from pairmill.stages.curate.exact_settings import actions
 from pairmill.stages.curate.findings import CurateFindings, Looked
@@ -40,7 +41,6 @@ from pairmill.stages.curate.operation import Learned, has_file
 from pairmill.stages.curate.outcome import by_source, costs_of, data_of, log_totals
 from pairmill.stages.curate.report.page import report_of
 from pairmill.stages.curate.report.rates import removal_rates
-from pairmill.stages.curate.scorer import ATTRIBUTES, HISTOGRAMS, Score, Scorer
 from pairmill.stages.curate.scores.pii import PII
 from pairmill.stages.curate.settings import Settings
 from pairmill.stages.curate.stored_index import StoredIndex

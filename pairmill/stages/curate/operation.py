@@ -16,8 +16,8 @@ from pairmill.engine.inputs import InputFile
 from pairmill.engine.stage import ShardFile, ShardRecord
 from pairmill.formats.settings_file import Part
 from pairmill.rowstage import Rewrite, Task
+from pairmill.rowstage.scorer import ATTRIBUTES, FINDINGS, Scorer
 from pairmill.stages.curate.rules import Mode, Rule
-from pairmill.stages.curate.scorer import ATTRIBUTES, FINDINGS, Scorer
 
 S = TypeVar("S")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pairmill.stages.curate.decontaminate.settings import DECONTAMINATE
+from pairmill.stages.curate.decontaminate import DECONTAMINATE
 from pairmill.stages.curate.exact_settings import EXACT
 from pairmill.stages.curate.filters import FILTER
 from pairmill.stages.curate.near.settings import NEAR

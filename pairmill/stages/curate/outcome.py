@@ -9,10 +9,10 @@ from pairmill.engine.manifest import Ledger
 from pairmill.engine.stage import Rounds, ShardRecord
 from pairmill.log import event
 from pairmill.rowstage import Rows
+from pairmill.rowstage.histograms import Histogram
 from pairmill.stages.curate import operations
 from pairmill.stages.curate.decide import Decided
 from pairmill.stages.curate.findings import CurateFindings
-from pairmill.stages.curate.histograms import Histogram
 from pairmill.stages.curate.settings import Settings
 from pairmill.stages.curate.tallies import Tally
 

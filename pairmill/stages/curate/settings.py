@@ -15,8 +15,8 @@ from pairmill import storage
 from pairmill.errors import UsageError, did_you_mean
 from pairmill.fields import setting
 from pairmill.formats.settings_file import FileSettings, Part, SettingsFile, render, to_json
+from pairmill.leaks.settings import Decontaminate
 from pairmill.stages.curate import operations
-from pairmill.stages.curate.decontaminate.settings import Decontaminate
 from pairmill.stages.curate.exact_settings import ExactSettings
 from pairmill.stages.curate.filters import FilterSettings
 from pairmill.stages.curate.near.settings import NearSettings

@@ -17,9 +17,10 @@ from pairmill.engine.manifest import Ledger
 from pairmill.engine.stage import Shard, ShardFile, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats import some_rows
-from pairmill.stages.curate import histograms, tallies
-from pairmill.stages.curate.decontaminate.index import LeakPlan
-from pairmill.stages.curate.histograms import Histogram
+from pairmill.leaks.index import LeakPlan
+from pairmill.rowstage import histograms
+from pairmill.rowstage.histograms import Histogram
+from pairmill.stages.curate import tallies
 from pairmill.stages.curate.tallies import Tally
 
 TOTALS: Final = "totals.json"

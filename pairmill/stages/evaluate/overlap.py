@@ -21,12 +21,12 @@ from pairmill.engine.options import RECORD_BYTES
 from pairmill.engine.stage import Shard, ShardFile, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats import row_files
+from pairmill.leaks import index as leaks
+from pairmill.leaks.items import Item
+from pairmill.leaks.scorer import LeakScorer
 from pairmill.rowstage import Slice
-from pairmill.stages.curate.decontaminate import index as leaks
-from pairmill.stages.curate.decontaminate.items import Item
-from pairmill.stages.curate.decontaminate.scorer import LeakScorer
-from pairmill.stages.curate.scorer import FINDINGS
-from pairmill.stages.curate.scorer import Score as ScoreRows
+from pairmill.rowstage.scorer import FINDINGS
+from pairmill.rowstage.scorer import Score as ScoreRows
 from pairmill.stages.evaluate.asking import questions
 
 SEEN: Final = ("question_answer", "question")

@@ -19,9 +19,9 @@ from pairmill.errors import InputError, UsageError, did_you_mean
 from pairmill.fields import Checked, setting
 from pairmill.formats import rows
 from pairmill.formats.settings_file import Part
+from pairmill.rowstage.scorer import Scored, Scorer
 from pairmill.stages.curate.operation import Reasons, ScoredOperation
 from pairmill.stages.curate.rules import Mode, Rule
-from pairmill.stages.curate.scorer import Scored, Scorer
 from pairmill.stages.curate.scores import fasttext_file, logit
 from pairmill.stages.curate.scores.fields import PREFIX, Field, columns_of, texts_of
 from pairmill.stages.curate.scores.models import Model, require_extra

@@ -21,9 +21,9 @@ from pairmill import _native
 from pairmill.errors import UsageError
 from pairmill.fields import NAME, Checked, setting
 from pairmill.formats import rows
+from pairmill.rowstage.scorer import Scored, Scorer
 from pairmill.stages.curate.operation import Reasons, ScoredOperation
 from pairmill.stages.curate.rules import Mode, Rule
-from pairmill.stages.curate.scorer import Scored, Scorer
 
 VERSION: Final = 1
 

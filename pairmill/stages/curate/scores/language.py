@@ -13,9 +13,9 @@ import pyarrow as pa
 from pairmill import _native
 from pairmill.fields import Checked, setting
 from pairmill.formats import rows
+from pairmill.rowstage.scorer import Scored, Scorer
 from pairmill.stages.curate.operation import Reasons, ScoredOperation
 from pairmill.stages.curate.rules import Mode, Rule
-from pairmill.stages.curate.scorer import Scored, Scorer
 from pairmill.stages.curate.scores.classifiers import EXTRA, MODULE, load_fasttext, one_line
 from pairmill.stages.curate.scores.models import Model, require_extra
 

@@ -20,9 +20,9 @@ from pairmill.fields import Checked, setting
 from pairmill.formats import decisions, rows
 from pairmill.formats.kept_rows import Texts
 from pairmill.rowstage import Rewrite
+from pairmill.rowstage.scorer import Scored, Scorer
 from pairmill.stages.curate.operation import ScoredOperation
 from pairmill.stages.curate.rules import PiiMode, Rule
-from pairmill.stages.curate.scorer import Scored, Scorer
 
 VERSION: Final = 1
 

@@ -17,12 +17,12 @@ from pairmill.engine.manifest import File, Ledger
 from pairmill.engine.rounds import rounds_of
 from pairmill.engine.stage import Shard, ShardRecord
 from pairmill.formats.slices import FileSlice
+from pairmill.leaks.index import LeakPlan
 from pairmill.rowstage import Rows, Slice, Task
 from pairmill.rowstage.write import WriteRows, Written
 from pairmill.stages.curate.config import CurateConfig
 from pairmill.stages.curate.core import Curate, CuratePlan
 from pairmill.stages.curate.decide import TALLY, Decide, Decided
-from pairmill.stages.curate.decontaminate.index import LeakPlan
 from pairmill.stages.curate.exact import FindEqual, KeysRead, ReadKeys
 from pairmill.stages.curate.found import Split, SplitShard
 from pairmill.stages.curate.settings import Settings

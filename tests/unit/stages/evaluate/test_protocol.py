@@ -150,7 +150,7 @@ def test_prompts_that_are_too_long_are_counted_and_a_whole_benchmark_of_them_war
     too_long = Reply.refusal("too long", code="context_length_exceeded")
     result = evaluated(tmp_path, {3: too_long})
     assert result.manifest.ledger.notes["prompt_too_long"] == 1
-    (warning,) = [one for one in caplog.records if "prompts" in one.message]
+    (warning,) = [one for one in caplog.records if "prompts left" in one.message]
     assert "gsm8k: 1 of 70 prompts left no room" in warning.message
     caplog.clear()
     result = evaluated(tmp_path, {}, too_long, "server.revision=b")

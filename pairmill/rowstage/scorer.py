@@ -17,9 +17,9 @@ from pairmill.engine.stage import Shard, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats import decisions, rows
 from pairmill.formats.attributes import AttributesWriter, schema_of
-from pairmill.rowstage import Slice
-from pairmill.stages.curate import histograms
-from pairmill.stages.curate.histograms import Histogram
+from pairmill.rowstage import histograms
+from pairmill.rowstage.histograms import Histogram
+from pairmill.rowstage.rows import Slice
 
 if TYPE_CHECKING:
     from pairmill.engine.content import Content

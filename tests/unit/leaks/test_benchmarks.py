@@ -14,10 +14,10 @@ import pytest
 from pairmill import storage
 from pairmill.engine.shards import run_shard
 from pairmill.errors import InputError, UsageError
+from pairmill.leaks import benchmarks, index
+from pairmill.leaks.settings import Benchmark, Decontaminate
 from pairmill.sources.origin import Hub as HubOrigin
 from pairmill.sources.source import Unit
-from pairmill.stages.curate.decontaminate import benchmarks, index
-from pairmill.stages.curate.decontaminate.settings import Benchmark, Decontaminate
 from tests.support.fetching import Made, ask_here, declare, fetch, lines
 from tests.support.leaks import batch, built, written
 from tests.support.servers import Hub

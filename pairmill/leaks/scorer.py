@@ -17,8 +17,8 @@ from pairmill import storage
 from pairmill._native import LeakIndex, RowError
 from pairmill.errors import InputError
 from pairmill.formats import decisions, rows
-from pairmill.stages.curate.decontaminate.settings import UNSCORED, VERDICTS
-from pairmill.stages.curate.scorer import Scored, Scorer
+from pairmill.leaks.settings import UNSCORED, VERDICTS
+from pairmill.rowstage.scorer import Scored, Scorer
 
 FIELDS: Final = ("instruction", "response")
 _NO_INDEX: Final = "run the same command again with verify=true, which builds it anew"

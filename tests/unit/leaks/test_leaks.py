@@ -9,7 +9,7 @@ import pytest
 
 from pairmill._native import LeakIndex, LeakIndexBuilder
 from pairmill.errors import InputError
-from pairmill.stages.curate.decontaminate.scorer import LeakScorer
+from pairmill.leaks.scorer import LeakScorer
 from tests.support.leaks import Hit, Item, batch, data_of, hits_of
 
 QUESTION = (

@@ -17,6 +17,8 @@ from pairmill.engine.content import Content
 from pairmill.engine.manifest import InputRef, canonical, content_key
 from pairmill.errors import InputError, UsageError, did_you_mean
 from pairmill.formats.slices import FileSlice
+from pairmill.leaks.items import Item, ItemReader, withheld_items
+from pairmill.leaks.settings import Benchmark, Decontaminate
 from pairmill.log import event
 from pairmill.net import hub
 from pairmill.net.hub import RemoteFile
@@ -24,8 +26,6 @@ from pairmill.sources import raw as raws
 from pairmill.sources.card import CARD, CARD_BYTES, READABLE, configs_of, hub_split, suffix_of
 from pairmill.sources.datasets import SOURCES
 from pairmill.sources.patterns import matching
-from pairmill.stages.curate.decontaminate.items import Item, ItemReader, withheld_items
-from pairmill.stages.curate.decontaminate.settings import Benchmark, Decontaminate
 
 _OPTION = "decontaminate.benchmarks"
 _LOCKS = ("curate", "benchmarks")

@@ -1,6 +1,6 @@
 import pyarrow as pa
 
-from pairmill.stages.curate.histograms import Histogram, join, of_json, to_json
+from pairmill.rowstage.histograms import Histogram, join, of_json, to_json
 
 
 def of(values: list[float | None]) -> Histogram:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from pairmill.errors import InputError, did_you_mean
 from pairmill.formats.slices import FileSlice
+from pairmill.leaks.settings import Benchmark
 from pairmill.sources.choices import choice_letter
 from pairmill.sources.expression import Expression, Failed
 from pairmill.sources.filters import printed
@@ -24,7 +25,6 @@ from pairmill.sources.source import (
     shown,
 )
 from pairmill.sources.template import Template
-from pairmill.stages.curate.decontaminate.settings import Benchmark
 
 _WITHOUT = "leave such records out with where:, or name another path"
 _SHOWN = 20

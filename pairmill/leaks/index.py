@@ -16,12 +16,12 @@ from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats.slices import grouped
+from pairmill.leaks import benchmarks
+from pairmill.leaks.benchmarks import Found
+from pairmill.leaks.items import Item
+from pairmill.leaks.scorer import LeakScorer
+from pairmill.leaks.settings import Decontaminate
 from pairmill.log import event
-from pairmill.stages.curate.decontaminate import benchmarks
-from pairmill.stages.curate.decontaminate.benchmarks import Found
-from pairmill.stages.curate.decontaminate.items import Item
-from pairmill.stages.curate.decontaminate.scorer import LeakScorer
-from pairmill.stages.curate.decontaminate.settings import Decontaminate
 
 VERSION: Final = 1
 """Raised when the same items give another index or other scores."""
