@@ -14,12 +14,13 @@ from typing import Any, Generic, TypeVar
 
 from pairmill import log, storage
 from pairmill.engine import manifest as manifests
+from pairmill.engine.made_by import command_of, links_of
 from pairmill.engine.manifest import Ledger, Manifest
 from pairmill.engine.options import RunConfig, RunOptions, WorkerSlice
 from pairmill.engine.rounds import rounds_of
 from pairmill.engine.shards import RECORD as RECORD
 from pairmill.engine.shards import Todo, commit_finish, discard, forget
-from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
+from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan, fingerprint_of
 from pairmill.engine.workers import WorkerPool
 from pairmill.engine.writer import FinishWriter, Writer
 from pairmill.errors import InputError, InternalError, PairmillError, StageFailure
@@ -138,7 +139,7 @@ class _Job(Generic[C, P]):
 
     @property
     def fingerprint(self) -> str:
-        return self.stage.fingerprint(self.config, self.plan, self._first)
+        return fingerprint_of(self.stage, self.config, self.plan, self._first)
 
     @property
     def home(self) -> str:
@@ -305,7 +306,9 @@ def _finish(job: _Job[C, P]) -> Manifest:
     with closing(FinishWriter(folder, job.ending)) as out:
         manifest.data = stage.finish(job.config, plan, rounds, out)
         manifest.shards = stage.parts(plan, rounds)
-        out.write_report(stage.whole_report(manifest))
+        report = stage.report(manifest)
+        report.command, report.links = command_of(stage, manifest), list(links_of(manifest))
+        out.write_report(report)
         linked = [file for _, file in out.links]
         manifest.files = sorted([*out.files, *linked], key=lambda file: file.path)
         try:

@@ -260,17 +260,6 @@ class Stage(ABC, Generic[C, P]):
         shards only.
         """
 
-    def fingerprint(self, config: C, plan: P, shards: Sequence[Shard[Any]]) -> str:
-        """Return the name of the finished folder: 16 hexadecimal digits over all that it and its manifest follow from.
-
-        ``shards`` are those of the first round. Their names and order are included, because the manifest lists them.
-        """
-        if plan.fingerprint:
-            return plan.fingerprint
-        inputs = [{"role": item.role, "fingerprint": item.fingerprint} for item in plan.inputs]
-        named = [[shard.name, shard.key] for shard in shards]
-        return content_key(self.name, self.version, plan.manifest_options(config), inputs, named, plan.says)[:16]
-
     def is_intact(self, config: C, plan: P, folder: str) -> bool:
         """Return False if data that the manifest references outside the folder is missing; the stage is run again."""
         return True
@@ -306,15 +295,27 @@ class Stage(ABC, Generic[C, P]):
         """Numbers that Kubeflow compares between runs, besides rows and bytes: :mod:`pairmill.engine.metrics`."""
         return {}
 
-    def whole_report(self, manifest: Manifest) -> Report:
-        """The report, with how the folder was made."""
-        # Imported here: a sample on a node writes no report.
-        from pairmill.engine.made_by import command_of, links_of
-
-        report = self.report(manifest)
-        report.command, report.links = command_of(self, manifest), list(links_of(manifest))
-        return report
-
     @abstractmethod
     def report(self, manifest: Manifest) -> Report:
         """The report of a finished folder, for people."""
+
+
+def fingerprint_of(
+    stage: Stage[Any, Any] | type[Stage[Any, Any]],
+    config: RunOptions,
+    plan: StagePlan[Any],
+    shards: Sequence[Shard[Any]],
+) -> str:
+    """Return the name of the finished folder: 16 hexadecimal digits over all that it and its manifest follow from.
+
+    Args:
+        stage: of the folder.
+        config: its options.
+        plan: what it reads.
+        shards: of the first round. Their names and order are included, because the manifest lists them.
+    """
+    if plan.fingerprint:
+        return plan.fingerprint
+    inputs = [{"role": item.role, "fingerprint": item.fingerprint} for item in plan.inputs]
+    named = [[shard.name, shard.key] for shard in shards]
+    return content_key(stage.name, stage.version, plan.manifest_options(config), inputs, named, plan.says)[:16]

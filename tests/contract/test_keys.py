@@ -16,7 +16,7 @@ from pairmill import storage
 from pairmill.engine import runner, shards
 from pairmill.engine.options import RunConfig, byte_options
 from pairmill.engine.rounds import rounds_of
-from pairmill.engine.stage import Shard, ShardRecord, Stage
+from pairmill.engine.stage import Shard, ShardRecord, Stage, fingerprint_of
 from pairmill.formats.slices import Slicing
 from pairmill.formats.templates import DEFAULT, TEMPLATES
 from pairmill.sources.origin import Manual
@@ -172,8 +172,8 @@ def test_what_python_s_own_tables_decide_is_in_the_name_of_a_tokenizer(
 ) -> None:
     stage, config = of_train(tmp_path, {})
     before = runner.first_round(stage, config)
-    fingerprint = stage.fingerprint(config, stage.plan(config), before)
+    fingerprint = fingerprint_of(stage, config, stage.plan(config), before)
     monkeypatch.setattr(unicodedata, "unidata_version", "1.0.0")
-    assert stage.fingerprint(config, stage.plan(config), before) != fingerprint
+    assert fingerprint_of(stage, config, stage.plan(config), before) != fingerprint
     # The words that are counted are split by tables of our own.
     assert [shard.key for shard in before] == [shard.key for shard in runner.first_round(stage, config)]

@@ -147,15 +147,10 @@ class FetchConfig(RunConfig):
 
         The stage itself would say so, but hours later. A path is one of that stage's own pod.
         """
-        for name in ("curate_config", "select_config", "mix_config", "train_config"):
-            place = getattr(self, name)
-            if "://" in place and name.removesuffix("_config") not in self.idle():
+        # With tokenized= no row is curated or selected.
+        of_rows = () if self.tokenized else ("curate_config", "select_config")
+        for name in (*of_rows, "mix_config", "train_config"):
+            if "://" in (place := getattr(self, name)):
                 SettingsFile.load(place, name)
         if "://" in self.prefix_config_path:
             prefixes.Rules.load(self.prefix_config_path, "data_io", "prefix_config_path")
-
-    def idle(self) -> tuple[str, ...]:
-        """The stages whose result is given, so that they have nothing to do."""
-        if self.tokenized:
-            return ("clean", "curate", "select", "train_tokenizer", "tokenize")
-        return (*(("clean",) if not self.sources else ()), *(("train_tokenizer",) if self.tokenizer else ()))

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 from pairmill import storage
 from pairmill.engine.manifest import Ledger, Manifest, canonical, content_key
 from pairmill.engine.options import Profile, list_item
-from pairmill.engine.stage import Outputs, Rounds, Shard, ShardRecord, Stage, StagePlan
+from pairmill.engine.stage import Outputs, Rounds, Shard, ShardRecord, Stage, StagePlan, fingerprint_of
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, UsageError
 from pairmill.log import event
@@ -70,7 +70,7 @@ class FetchPlan(StagePlan[FetchConfig]):
         said: object = {one.source.name: one.about for one in ordered}
         said = [said, self.passed_on] if self.passed_on else said
         plan = replace(self, sources=sources, inputs=[one.ref for one in ordered], says=said, fingerprint="")
-        return replace(plan, fingerprint=Fetch().fingerprint(self.config, plan, []))
+        return replace(plan, fingerprint=fingerprint_of(Fetch, self.config, plan, []))
 
 
 class Fetch(Stage[FetchConfig, FetchPlan]):

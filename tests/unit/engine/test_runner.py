@@ -20,7 +20,7 @@ from pairmill.engine import runner
 from pairmill.engine.manifest import MANIFEST, STARTED
 from pairmill.engine.options import StageConfig, WorkerSlice, option
 from pairmill.engine.runner import RECORD, Result, Together
-from pairmill.engine.stage import ShardResult
+from pairmill.engine.stage import ShardResult, fingerprint_of
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, InternalError, PairmillError, StageFailure, StorageError, UsageError
 from tests.support.helpers import PATIENCE, SOON, alive, contents, start, until, writable
@@ -608,8 +608,8 @@ def test_the_fingerprint_does_not_depend_on_the_order_in_which_options_are_decla
         place: str = option("there", help="p", changes_bytes=False)
         a: int = option(1, help="a")
 
-    def fingerprint(config: StageConfig) -> str:
-        return Toy().fingerprint(config, planned(), [])  # type: ignore[arg-type]
+    def fingerprint(config: Any) -> str:
+        return fingerprint_of(Toy, config, planned(), [])
 
     fingerprints = {fingerprint(kind(root="r")) for kind in (One, Other)}
     assert len(fingerprints) == 1
@@ -621,7 +621,7 @@ def test_the_fingerprint_depends_on_input_stage_version_and_byte_options(
 ) -> None:
     def fingerprint(**options: Any) -> str:
         config = bench.config(**options)
-        return Toy().fingerprint(config, Toy().plan(config), runner.first_round(Toy(), config))
+        return fingerprint_of(Toy, config, Toy().plan(config), runner.first_round(Toy(), config))
 
     found = [fingerprint(), fingerprint(suffix="?"), fingerprint(profile="data_io")]
     bench.put("a.txt", "ONE\ntwo\n")
@@ -649,18 +649,18 @@ def test_the_fingerprint_follows_from_shards_in_order_and_from_all_that_the_mani
         planned(a, b, inputs=refs[1]),
         planned(a, b, options={"suffix": "?"}),
     ]
-    found = [Toy().fingerprint(bench.config(), plan, plan.shards) for plan in plans]
+    found = [fingerprint_of(Toy, bench.config(), plan, plan.shards) for plan in plans]
     assert len(set(found)) == len(plans)
     # Where shards are and how large they are is not content.
     moved = planned(replace(a, uri="elsewhere"), replace(b, size=3), rows_expected=5)
-    assert Toy().fingerprint(bench.config(), moved, moved.shards) == found[0]
+    assert fingerprint_of(Toy, bench.config(), moved, moved.shards) == found[0]
 
 
 def test_the_fingerprint_is_frozen(bench: Bench) -> None:
     # A change here makes every project's results anew: it must be meant.
     config = make_dataclass("Config", [("x", int, option(1, help="x"))])
     plan = planned(upper("a", "0" * 64), inputs=[manifests.InputRef("raw", "0" * 16)], says={"licence": "MIT"})
-    assert Toy().fingerprint(config(), plan, plan.shards) == "c163b48de5d3dad3"
+    assert fingerprint_of(Toy, config(), plan, plan.shards) == "c163b48de5d3dad3"
     names = {"root", "profile", "workers", "share", "finish", "verify", "max_record_bytes", "max_expansion"}
     assert {item.name for item in fields(StageConfig)} == names
 
