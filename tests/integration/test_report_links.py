@@ -53,7 +53,7 @@ def test_the_command_of_a_report_makes_its_folder(root: Path) -> None:
     assert said is not None
     command = unescape(said[1]).replace("<root>", str(root))
     assert "pairmill curate rows=" in command
-    done = tools.ended(tools.stage("curate", **dict(one.split("=", 1) for one in shlex.split(command)[3:])))
+    done = tools.ended(tools.stage("curate", **dict(one.split("=", 1) for one in shlex.split(command)[2:])))
     assert Path(done.out.strip()) == report.parent
 
 
