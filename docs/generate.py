@@ -18,7 +18,7 @@ from picture import picture
 from pairmill.engine.options import default_of
 from pairmill.formats import templates
 from pairmill.formats.settings_file import describe as kind_of
-from pairmill.formats.settings_file import helps, to_json
+from pairmill.formats.settings_file import to_json
 from pairmill.interface.cli import type_name
 from pairmill.line.stages import EVERY
 from pairmill.sources.datasets import SOURCES
@@ -51,15 +51,15 @@ def options_table(config: type[Any]) -> str:
 
 def settings_tables(settings: Any) -> str:
     """Sections of a file of settings, each a Markdown table."""
-    parts, said = [], helps(type(settings))
+    parts = []
     for item in dataclasses.fields(settings):
         section = getattr(settings, item.name)
         if not dataclasses.is_dataclass(section):
-            parts.append(f"**`{item.name}`**, default `{section}`: {said[item.name]}\n")
+            parts.append(f"**`{item.name}`**, default `{section}`: {item.metadata['help']}\n")
             continue
-        hints, texts = get_type_hints(type(section)), helps(type(section))
+        hints = get_type_hints(type(section))
         lines = [
-            f"**`{item.name}`**: {said[item.name]}\n",
+            f"**`{item.name}`**: {item.metadata['help']}\n",
             "| setting | type | default | meaning |",
             "|---|---|---|---|",
         ]
@@ -68,7 +68,7 @@ def settings_tables(settings: Any) -> str:
             inner = dataclasses.is_dataclass(value)
             default = "" if inner else f"`{json.dumps(to_json(value), ensure_ascii=False)}`"
             kind = "settings" if inner else kind_of(hints[one.name])
-            cells = [f"`{one.name}`", kind, default, texts[one.name].rstrip(".")]
+            cells = [f"`{one.name}`", kind, default, one.metadata["help"]]
             lines.append("| " + " | ".join(cell.replace("|", "\\|").replace("<", "&lt;") for cell in cells) + " |")
         parts.append("\n".join(lines) + "\n")
     return "\n".join(parts).rstrip()

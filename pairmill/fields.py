@@ -45,6 +45,7 @@ class Checks(TypedDict, total=False):
         filled: there is at least one character, item or key.
         length: the number of items, of a list that is not empty.
         max_length: the greatest number of items.
+        as_many_as: the list that has as many items.
         unique: each item occurs once; with the name of a field of the items, each of its values does.
         ascending: each item is greater than the one before.
         needs: the field that has to be given too, if this one is; given is a value that is not the default.
@@ -64,6 +65,7 @@ class Checks(TypedDict, total=False):
     filled: bool
     length: int
     max_length: int
+    as_many_as: str
     unique: bool | str
     ascending: bool
     needs: str
@@ -140,14 +142,15 @@ class _Group(NamedTuple):
     def check(self, settings: Any) -> None:
         """Raise UsageError if too many or too few of the fields have a value."""
         keys = ", ".join(key_of(_field(settings, name)) for name in self.names)
-        given = [key_of(_field(settings, name)) for name in self.names if has_value(settings, name)]
+        fields = [_field(settings, name) for name in self.names if has_value(settings, name)]
+        given = [key_of(item) for item in fields]
         expected = f"{self.how_many} of {keys}"
         if not given and self.how_many != "at most one":
             raise UsageError(f"{expected} is required")
         if len(given) > 1 and self.how_many != "one or more":
-            raise UsageError(
-                f"cannot be given with {given[0]}", where=given[1], got=", ".join(given), expected=expected
-            )
+            default, what = default_value(fields[0]), f"cannot be given with {given[0]}"
+            hint = "" if default in ("", None, [], ()) else f"{given[0]}={default} takes the first one back"
+            raise UsageError(what, where=given[1], got=", ".join(given), expected=expected, hint=hint)
 
 
 def _field(settings: Any, name: str) -> Field[Any]:
@@ -180,6 +183,7 @@ def _items(key: str, value: Any) -> Iterator[tuple[str, Any]]:
 def shown(value: Any) -> str:
     """Return a value as messages show it, cut if it is long."""
     text = f"{value:g}" if isinstance(value, float) else repr(value) if isinstance(value, str) else str(value)
+    text = text.lower() if isinstance(value, bool) else text
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
@@ -204,6 +208,9 @@ def _check_whole(settings: Any, item: Field[Any], value: Any, checks: Checks) ->
         raise UsageError(
             "too many items", where=key, got=f"{len(value):,}", expected=f"at most {checks['max_length']:,}"
         )
+    if "as_many_as" in checks and len(value) != (count := len(getattr(settings, checks["as_many_as"]))):
+        got = f"{len(value)}, and {count} of {checks['as_many_as']}"
+        raise UsageError("not as many", where=key, got=got, expected="as many of both")
     if "unique" in checks:
         _check_unique(key, value, checks["unique"])
     if checks.get("ascending") and any(low >= high for low, high in pairwise(value)):

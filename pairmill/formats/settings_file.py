@@ -10,7 +10,6 @@ UsageError whose ``where`` is the key, to which file and line are added here.
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import json
 import math
 import re
@@ -37,23 +36,6 @@ _WIDTH = 120
 _TEXT = "tag:yaml.org,2002:str"
 _EXPONENT = re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+")
 _NAMES = {str: "text", int: "an integer", float: "a number", bool: "true or false"}
-
-
-def helps(kind: type[Any]) -> dict[str, str]:
-    """Return the help of each field of a dataclass, by name."""
-    texts = {item.name: str(item.metadata["help"]) for item in dataclasses.fields(kind) if "help" in item.metadata}
-    _, _, arguments = inspect.cleandoc(kind.__doc__ or "").partition("Args:\n")
-    name = ""
-    for line in arguments.splitlines():
-        match = re.match(r"    (\w+): (.*)", line)
-        if match:
-            name = match[1]
-            texts[name] = match[2]
-        elif line.startswith("        ") and name:
-            texts[name] += f" {line.strip()}"
-        elif line.strip():
-            break
-    return texts
 
 
 def refuse_unusable(node: Any, uri: str) -> None:
@@ -468,11 +450,10 @@ def render(settings: Any, head: str) -> str:
 
 def _render(settings: Any, depth: int, lines: list[str]) -> None:
     indent = "  " * depth
-    texts = helps(type(settings))
     for item in dataclasses.fields(settings):
         if item.name.startswith("_") or not item.init:
             continue
-        name, value, text = key_of(item), getattr(settings, item.name), texts.get(item.name, "").rstrip(".")
+        name, value, text = key_of(item), getattr(settings, item.name), item.metadata.get("help", "")
         if dataclasses.is_dataclass(value):
             if depth == 0 and lines[-1]:
                 lines.append("")

@@ -30,7 +30,6 @@ class NoCut(Exception):
     """The context has no room for a piece: ``args[0]`` is the reason to drop the row."""
 
 
-@dataclass
 class Cutter:
     """Finds where responses of a data set may be cut.
 
@@ -40,12 +39,9 @@ class Cutter:
         file: of the tokens, open.
     """
 
-    tokens: Array
-    continuing: bytes
-    file: BinaryIO
-
-    def __post_init__(self) -> None:
-        dtype = self.tokens.dtype
+    def __init__(self, tokens: Array, continuing: bytes, file: BinaryIO) -> None:
+        self.tokens, self.continuing, self.file = tokens, continuing, file
+        dtype = tokens.dtype
         self._width = dtype.itemsize
         self._type = (">" if dtype.str.startswith(">") else "<"), _CODES[dtype.kind][dtype.itemsize]
         # Between two cuts is a context. In a bucket a seek costs more than what is between, so that is read too.
@@ -56,7 +52,7 @@ class Cutter:
     @classmethod
     @contextmanager
     def open(cls, tokens: Array, continuing: bytes) -> Iterator[Cutter]:
-        """A cutter of the tokens' expected content.
+        """Open a cutter of the tokens' expected content.
 
         Raises:
             Changed: the tokens changed meanwhile.

@@ -116,7 +116,7 @@ class ScheduleSettings(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingSettings(Checked):
+class TrainingSettings(Checked, at_most_one=("epochs", "steps", "tokens")):
     """How long, from which random numbers, and how it is computed."""
 
     epochs: int = setting(
@@ -149,15 +149,6 @@ class TrainingSettings(Checked):
     )
     compile: bool = setting(False, help="torch.compile")
     threads: int = setting(0, help="of a process; 0 = one per core", at_least=0)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        lengths = [name for name in ("epochs", "steps", "tokens") if getattr(self, name)]
-        if len(lengths) > 1:
-            hint = f"{lengths[0]}=0 takes the one back that a profile or the file gives"
-            raise UsageError(
-                "the length is given twice", where=lengths[1], got=" and ".join(lengths), expected="one", hint=hint
-            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -281,8 +281,8 @@ MEASURES: Mapping[str, tuple[Measure, int, int | None]] = {
     "functions that read a manifest": (functions_that_read_a_manifest, 16, 3),
     "keys written by hand": (keys_written_by_hand, 81, 30),
     "calls with seven positional arguments": (calls_with_seven_positional_arguments, 46, 0),
-    "__post_init__": (post_inits, 58, 30),
-    "lines of __post_init__": (lines_of_post_inits, 556, None),
+    "__post_init__": (post_inits, 30, 30),
+    "lines of __post_init__": (lines_of_post_inits, 327, None),
     "reads of data[...]": (reads_of_data, 384, 0),
 }
 """Name: how it is measured, the most there may be now, what is wanted. Lower a bound when its figure has fallen."""

@@ -244,7 +244,7 @@ def test_buckets_are_sources_too(tmp_path: Path) -> None:
         ("", {"set": ["objective.weights={x: -1}"]}, "out of range", 2),
         ("", {"set": ["draw.lowest=20"]}, r"lowest.*: out of range; got 20; expected 0.01 to 10 \(highest\)", 2),
         ("", {"set": ["runz=3"]}, "unknown key 'runz'.*runs", 2),
-        ("", {"evaluated": ["x"]}, "numbers of plans and of evaluations differ; got 0 and 1", 2),
+        ("", {"evaluated": ["x"]}, "evaluated: not as many; got 1, and 0 of sampled", 2),
         ("", {"measured": "x"}, "measured: needs evaluated", 2),
         ("", {"earlier": "nowhere"}, "not a result of search; got no manifest", 3),
         ("", {"held_out": "nowhere"}, "not a sampled folder", 3),

@@ -38,6 +38,8 @@ class Every(Checked, at_most_one=("steps", "epochs")):
     only: list[str] = setting([], help="", choices="kinds")
     edges: list[float] = setting([], help="", ascending=True, length=2)
     text: str = setting("", help="", parse=parse)
+    pairs: list[str] = setting([], help="", as_many_as="texts")
+    texts: list[str] = setting([], help="")
     in_: str = setting("", help="", needs="kind", excludes=("column",))
     steps: int = setting(0, help="")
     epochs: int = setting(0, help="")
@@ -99,6 +101,7 @@ def test_right_values_are_taken(values: dict[str, Any]) -> None:
         ({"only": ["a", "c"]}, "only[2]: unknown value; got 'c'; expected a or b"),
         ({"edges": [1.0]}, "edges: not the right number of items; got [1.0]; expected 2"),
         ({"edges": [2.0, 1.0]}, "edges: not ascending; got [2.0, 1.0]; expected [1.0, 2.0]"),
+        ({"pairs": ["x"]}, "pairs: not as many; got 1, and 0 of texts; expected as many of both"),
         ({"text": "wrong"}, "text: not parsed; got wrong; write right"),
         ({"in_": "x"}, "in: needs kind; got 'x'"),
         ({"in_": "x", "kind": "first", "column": "a.b"}, "column: cannot be given with in; expected column or in, not"),

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from pairmill.engine.content import Content
@@ -213,8 +214,10 @@ class _Tally:
     samples: list[dict[str, str]] = field(default_factory=list)
     _next_sample: int = 1
 
-    def __post_init__(self) -> None:
-        self.attributes = AttributesTally(self.source.attributes)
+    @cached_property
+    def attributes(self) -> AttributesTally:
+        """Return the tally of the source's attributes."""
+        return AttributesTally(self.source.attributes)
 
     def add(self, number: int, row: Row) -> int:
         """Count the ``number``-th row; returns its characters."""

@@ -58,7 +58,9 @@ class CompareConfig(RunConfig):
         help="finished runs of train, in the order of the output runs; empty = what differs alone",
         changes_bytes=False,
     )
-    evaluated: list[str] = option([], help="their evaluations, in the same order", changes_bytes=False)
+    evaluated: list[str] = option(
+        [], help="their evaluations, in the same order", changes_bytes=False, as_many_as="trained"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -66,9 +68,6 @@ class CompareConfig(RunConfig):
             raise UsageError("takes two plans or more", where="plans", got=str(len(self.named)), expected="A=…,B=…")
         if 0 < self.max_runs < len(self.named) * self.seeds:
             raise too_many(len(self.named) * self.seeds, self.max_runs, "seeds")
-        if len(self.trained) != len(self.evaluated):
-            got = f"{len(self.trained)} trained, {len(self.evaluated)} evaluated"
-            raise UsageError("each run has an evaluation", where="evaluated", got=got, expected="as many of both")
         lengths = [item for item in self.set if re.match(r"training\.(seed|steps|tokens|epochs)\b", item)]
         if lengths:
             hint = "seeds= and budget= decide it for all runs alike"

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from pairmill.engine.options import option
-from pairmill.errors import UsageError
 from pairmill.formats import settings_file
 from pairmill.mixture.config import MixtureConfig
 from pairmill.stages.evaluate import before
@@ -63,20 +62,11 @@ class SearchConfig(MixtureConfig):
         help="what evaluate made of the proxies, in the order of sampled; empty = mixtures are drawn, and no law is "
         "fitted",
         changes_bytes=False,
+        as_many_as="sampled",
     )
     measured: str = option(
         "", help="what evaluate made of the optimum; empty = not measured", changes_bytes=False, needs="evaluated"
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if len(self.sampled) != len(self.evaluated):
-            raise UsageError(
-                "the numbers of plans and of evaluations differ",
-                where="sampled, evaluated",
-                got=f"{len(self.sampled)} and {len(self.evaluated)}",
-                expected="both, one for each proxy",
-            )
 
     @cached_property
     def settings(self) -> SearchSettings:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 from pairmill.engine.options import RunConfig, option
-from pairmill.errors import UsageError
 from pairmill.formats import settings_file
 from pairmill.loader.plan_arrays import PLACE
 from pairmill.stages.train.start import Take
@@ -20,6 +19,13 @@ Device = Literal["auto", "cpu", "cuda"]
 class TrainConfig(RunConfig):
     """Train a net on a sampled folder, on flat token files, or on a data set of the Hub."""
 
+    share: str = option(
+        "",
+        help="not of this stage, whose run is not shared out; torchrun or processes= starts several processes",
+        changes_bytes=False,
+        form=(r"(?!)", "nothing: a run is not shared out"),
+        hint="start it with torchrun, or processes=",
+    )
     sampled: list[str] = option(
         [],
         help="a sampled folder, a node's folder with PLAN, or a plan of sample; several as name=path, with data.phases",
@@ -77,17 +83,7 @@ class TrainConfig(RunConfig):
         0.0, help="price of a device for an hour, for the report; 0 = not known", changes_bytes=False, at_least=0
     )
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.share:
-            raise UsageError(
-                "a run is not shared out", where="share", got=self.share, hint="start it with torchrun, or processes="
-            )
-
     @cached_property
     def settings(self) -> TrainSettings:
         """What the file and ``set`` say; read once."""
         return TrainSettings.load(self.train_config, self.set)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "settings"}

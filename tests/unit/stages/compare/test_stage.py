@@ -254,7 +254,7 @@ def test_results_that_are_not_the_runs(tmp_path: Path, plans: list[str]) -> None
     refused(r"trained with other settings; got processes 2 \(else 0\)", processes=2)
     refused(r"trained with other settings; got version of train 2 \(else 1\)", version=2)
     refused("evaluated on other held-out rows; got 31 rows", rows=31)
-    with pytest.raises(UsageError, match="each run has an evaluation"):
+    with pytest.raises(UsageError, match="evaluated: not as many"):
         replace(config, trained=["x"])
 
 

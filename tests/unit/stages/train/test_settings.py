@@ -107,7 +107,11 @@ def test_the_last_override_counts_and_1e_3_is_a_number() -> None:
         ("", "optimizer.betas=[0.9]", r"not the right number of items; got \[0.9\]; expected 2"),
         ("", "optimizer.betas=[0.9, 1]", "expected 0 to below 1"),
         ("", "training.ema=1", "expected 0 to below 1, or auto"),
-        ("", "training={steps: 3, epochs: 2}", "the length is given twice; got epochs and steps"),
+        (
+            "",
+            "training={steps: 3, epochs: 2}",
+            "got epochs, steps; expected at most one of epochs, steps, tokens; epochs=0 takes the",
+        ),
         ("", "schedule.stable_steps=3", "only wsd has it"),
         ("", "checkpoints.early=[0, 9]", "needs every_steps"),
         ("", "checkpoints.keep=0", "expected 1 or more"),
