@@ -21,7 +21,7 @@ from pairmill.engine.stage import Shard, ShardRecord
 from pairmill.stages.curate.config import CurateConfig
 from pairmill.stages.curate.core import Curate
 from tests.support import curating, tools
-from tests.support.crash_points import crashes
+from tests.support.crash_points import STRIDE, crashes
 from tests.support.curating import text
 from tests.support.helpers import REPOSITORY
 
@@ -192,12 +192,12 @@ def test_a_kill_at_every_call_of_the_store_in_every_round(tmp_path: Path, shm: P
     root = shm / "root"
     root.mkdir()
     config = config_of(tmp_path, root, more)
-    instants = 0
-    for _ in crashes(lambda: runner.run(Curate(), config), root):
-        instants += 1
-        assert tools.digests(Path(runner.run(Curate(), config).uri)) == wanted
+    instant = 0
+    for instant in crashes(lambda: runner.run(Curate(), config), root, stride=STRIDE):
+        again = Path(runner.run(Curate(), config).uri)
+        assert tools.digests(again) == wanted, f"killed at instant {instant}"
         shutil.rmtree(root / "curate")
-    assert instants > 100
+    assert instant > 100
 
 
 def test_a_run_that_is_killed_at_a_random_instant_is_finished_by_the_next(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ bytes. ``PAIRMILL_EVERY_KILL=1`` kills before every change, without it before ea
 tests/long/test_kill.py kills at random instants, worker processes too.
 """
 
+import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -203,10 +204,12 @@ def test_sample(earlier: bool, mixed: bool, inputs: dict[str, Path], tmp_path: P
     def killed(number: int, changes: str) -> "subprocess.CompletedProcess[str]":
         target = shm / f"killed{number}"
         if earlier:
-            # Something to be replaced is there already.
-            assert run("sample", **other, output_path=target).returncode == 0
+            shutil.copytree(shm / "earlier", target)
         return run("sample", number, changes, **fixed, root=tmp_path / f"killed{number}", output_path=target)
 
+    if earlier:
+        # Something to be replaced is there already.
+        assert run("sample", **other, output_path=shm / "earlier").returncode == 0
     changes = changes_of(killed, tmp_path / "changes")
     chosen = instants(changes)
     replaced = linked = 0

@@ -1,8 +1,8 @@
 """Peak memory follows neither the file nor its row groups: ten times the input, the same memory.
 
 ``make test-long`` compares files of 1 and 10 parts. ``make test`` compares files of 1 and 5 parts, with every constant
-of ours that is a number of bytes (slices, batches, what is held) divided by five. Its small files have about 5 MB or
-more: below that a stage's memory still grows with the file, because no buffer is full.
+of ours that is a number of bytes (slices, batches, what is held) divided by five, of clean by ten. Its small files have
+about 3 MB or more: below that a stage's memory still grows with the file, because no buffer is full.
 """
 
 import io
@@ -29,7 +29,9 @@ from tests.support.helpers import PATIENCE
 from tests.support.tools import World
 
 FULL = "PAIRMILL_MEMORY_FULL" in os.environ
-SCALE = 1 if FULL else 5
+SCALE = 5
+SCALE_CLEAN = 10
+"""By which numbers of bytes are divided; clean has buffers that are full of smaller files."""
 TIMES = 10 if FULL else 5
 MOST = 1.3
 MOST_TOKENIZE = 1.2
@@ -72,12 +74,12 @@ runpy.run_module("pairmill", run_name="__main__", alter_sys=True)
 """
 
 
-def command(stage: str, workers: int = 1, slices: int = SCALE, **options: object) -> list[str]:
+def command(stage: str, workers: int = 1, slices: int = SCALE, scale: int = SCALE, **options: object) -> list[str]:
     """A stage, in this test's scale and with smaller slices. Worker processes would be of the usual scale."""
     if FULL:
         return tools.command(stage, **options, workers=workers)
-    given = tools.command(stage, **options, workers=1)[3:]
-    return [sys.executable, "-c", _SCALED, str(SCALE), str(slices), stage, *given]
+    given = tools.command(stage, **options, workers=1)[4:]
+    return [sys.executable, "-c", _SCALED, str(scale), str(slices), stage, *given]
 
 
 def peak(arguments: list[str]) -> int:
@@ -241,21 +243,21 @@ CLEAN: dict[str, tuple[str, int, Callable[[Path, int], None]]] = {
     ),
     "gsm8k parquet, row groups of 1000": (
         "gsm8k_train/train.parquet",
-        160 * MB,
+        160 * MB if FULL else 60 * MB,
         lambda path, size: gsm8k_parquet(path, size, 1000),
     ),
-    "gsm8k jsonl": ("gsm8k_train/train.jsonl", 160 * MB, gsm8k_jsonl),
+    "gsm8k jsonl": ("gsm8k_train/train.jsonl", 160 * MB if FULL else 60 * MB, gsm8k_jsonl),
     # Here 1 MB of size makes 84 KB of text, and Python spends 80 MB on 100,000 pairs.
-    "dmmath txt": ("dmmath/train-easy/add.txt", 500 * MB if FULL else 1000 * MB, dmmath_txt),
-    "sudoku csv": ("sudoku/train.csv", 80 * MB, sudoku_csv),
-    "scibench json": ("scibench/thermo.json", 100 * MB, scibench_json),
-    "flan, 700 tasks": ("flan/niv2_zsopt_data/part.0.parquet", 400 * MB if FULL else 100 * MB, flan_parquet),
+    "dmmath txt": ("dmmath/train-easy/add.txt", 500 * MB, dmmath_txt),
+    "sudoku csv": ("sudoku/train.csv", 80 * MB if FULL else 40 * MB, sudoku_csv),
+    "scibench json": ("scibench/thermo.json", 100 * MB if FULL else 50 * MB, scibench_json),
+    "flan, 700 tasks": ("flan/niv2_zsopt_data/part.0.parquet", 400 * MB if FULL else 50 * MB, flan_parquet),
     "tasksource, 194 tasks": (
         "tasksource/data/train-00000-of-00001.parquet",
-        400 * MB if FULL else 200 * MB,
+        400 * MB if FULL else 100 * MB,
         tasksource_parquet,
     ),
-    "ampsmathematica tar, 909 tasks": ("ampsmathematica/amps.tar", 500 * MB if FULL else 100 * MB, amps_tar),
+    "ampsmathematica tar, 909 tasks": ("ampsmathematica/amps.tar", 500 * MB if FULL else 50 * MB, amps_tar),
 }
 TOKENIZE: dict[str, tuple[str, int, Callable[[Path, int], None]]] = {
     "rows parquet, one row group": ("x.parquet", 100 * MB, rows_parquet),
@@ -312,7 +314,7 @@ def test_clean(what: str, tmp_path: Path) -> None:
         size,
         tmp_path,
         # Not cut, as in full: the round that puts slices together would take memory for the larger file alone.
-        lambda raw, root: command("clean", slices=1, raw=raw, root=root),
+        lambda raw, root: command("clean", slices=1, scale=SCALE_CLEAN, raw=raw, root=root),
     )
 
 
@@ -323,9 +325,9 @@ def test_clean_of_hundreds_of_megabytes(what: str, tmp_path: Path) -> None:
         f"clean {what}",
         FAMILIES[what],
         "",
-        400_000_000 if FULL else 200_000_000,
+        400_000_000 if FULL else 100_000_000,
         tmp_path,
-        lambda raw, root: command("clean", raw=raw, root=root, workers=2),
+        lambda raw, root: command("clean", slices=SCALE_CLEAN, scale=SCALE_CLEAN, raw=raw, root=root, workers=2),
     )
 
 

@@ -18,7 +18,7 @@ from pairmill.formats.slices import Slicing
 from pairmill.rowstage import join
 from pairmill.stages.select.core import Select
 from tests.support import curating, selecting, tools
-from tests.support.crash_points import crashes
+from tests.support.crash_points import STRIDE, crashes
 from tests.support.selecting import THEME, themed
 
 COUNTS = {"data/a.jsonl": 40, "b.parquet": 61, "c.parquet": 1, "d.jsonl": 23}
@@ -379,9 +379,9 @@ def test_a_kill_at_every_call_of_the_store(tmp_path: Path, shm: Path) -> None:
     wanted = tools.digests(selecting.select(shm / "whole", given, asked))
     root = shm / "root"
     config = selecting.config_of(root, given, asked)
-    instants = 0
-    for _ in crashes(lambda: runner.run(Select(), config), root, stride=3):
-        instants += 1
-        assert tools.digests(Path(runner.run(Select(), config).uri)) == wanted
+    instant = 0
+    for instant in crashes(lambda: runner.run(Select(), config), root, stride=STRIDE):
+        again = Path(runner.run(Select(), config).uri)
+        assert tools.digests(again) == wanted, f"killed at instant {instant}"
         shutil.rmtree(root / "select")
-    assert instants > 30
+    assert instant > 90

@@ -19,6 +19,9 @@ from pairmill import storage
 from pairmill.storage.base import Store
 from tests.support.kill_points import EVERY
 
+STRIDE = 5
+"""For stages, whose rounds the engine's own test kills at every instant: none of the three instants of a creation or of
+the two of a commit is passed over each time."""
 DONE = 0
 FAILED = 1
 
@@ -82,8 +85,7 @@ class _Creation:
 def crashes(work: Callable[[], object], root: Path, *, stride: int = 1) -> Iterator[int]:
     """Do ``work`` in a forked child that is killed at instant 1, then in one that is killed at 2, until one is not.
 
-    With ``stride=3`` only every third instant, for stages whose rounds the engine's own test kills at every one;
-    `make test-long` (``PAIRMILL_EVERY_KILL=1``) takes them all.
+    With ``stride=3`` only every third instant; `make test-long` (``PAIRMILL_EVERY_KILL=1``) takes them all.
 
     Yields the number of the instant after each kill: the caller looks at what was left, and makes room for the next.
     ``work`` may not start processes of its own, which would not be killed.
