@@ -53,3 +53,37 @@ def test_nothing_is_said_to_be_installed_that_no_workflow_publishes() -> None:
         if re.search(r"pip install [^#]*\bpairmill\[|pip install '?pairmill", line)
     ]
     assert not claims, claims
+
+
+def test_each_folder_of_tests_is_run_by_one_job() -> None:
+    makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
+    listed = re.search(r"^TESTS := \$\(addprefix tests/,(.*)\)$", makefile, re.MULTILINE)
+    assert listed
+    jobs = yaml.safe_load((REPOSITORY / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))["jobs"]
+    halves = [half.split() for half in jobs["test"]["strategy"]["matrix"]["tests"]]
+    assert sorted(folder for half in halves for folder in half) == sorted(f"tests/{one}" for one in listed[1].split())
+    # Without a file for `make test-serial` a half would run the other's.
+    for half in halves:
+        texts = [path.read_text() for folder in half for path in (REPOSITORY / folder).rglob("test_*.py")]
+        assert any("mark.serial" in text for text in texts), half
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
+def test_what_is_made_is_a_target(workflow: Path) -> None:
+    makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
+    targets = {*re.findall(r"^([a-z-]+):", makefile, re.MULTILINE)}
+    lines = [line for step in _steps(workflow) for line in step.get("run", "").splitlines()]
+    made = [word for line in lines if "make " in line for word in line.split("make ", 1)[1].split()]
+    wanted = {word for word in made if re.fullmatch("[a-z-]+", word)}
+    assert wanted
+    assert wanted <= targets
+
+
+def test_what_is_kept_from_run_to_run_depends_on_lock_files() -> None:
+    kept = [step["with"] for step in _steps(WORKFLOWS[0]) if step.get("uses", "").startswith("actions/cache@")]
+    assert WORKFLOWS[0].stem == "ci"
+    assert len(kept) >= 3
+    for options in kept:
+        (files,) = re.findall(r"hashFiles\((.*)\)", options["key"])
+        for pattern in re.findall(r"'([^']+)'", files):
+            assert list(REPOSITORY.glob(pattern)), pattern
