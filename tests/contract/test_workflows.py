@@ -18,6 +18,11 @@ def _steps(workflow: Path) -> list[dict[str, Any]]:
     return [step for job in jobs for step in job["steps"]]
 
 
+def _makefile() -> str:
+    files = [REPOSITORY / "Makefile", *sorted((REPOSITORY / "make").glob("*.mk"))]
+    return "".join(file.read_text(encoding="utf-8") for file in files)
+
+
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
 def test_a_checkout_leaves_no_token_to_what_the_repository_runs(workflow: Path) -> None:
     checkouts = [step for step in _steps(workflow) if step.get("uses", "").startswith("actions/checkout@")]
@@ -56,7 +61,7 @@ def test_nothing_is_said_to_be_installed_that_no_workflow_publishes() -> None:
 
 
 def test_each_folder_of_tests_is_run_by_one_job() -> None:
-    makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
+    makefile = _makefile()
     listed = re.search(r"^TESTS := \$\(addprefix tests/,(.*)\)$", makefile, re.MULTILINE)
     assert listed
     jobs = yaml.safe_load((REPOSITORY / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))["jobs"]
@@ -70,7 +75,7 @@ def test_each_folder_of_tests_is_run_by_one_job() -> None:
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
 def test_what_is_made_is_a_target(workflow: Path) -> None:
-    makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
+    makefile = _makefile()
     targets = {*re.findall(r"^([a-z-]+):", makefile, re.MULTILINE)}
     lines = [line for step in _steps(workflow) for line in step.get("run", "").splitlines()]
     made = [word for line in lines if "make " in line for word in line.split("make ", 1)[1].split()]

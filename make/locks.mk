@@ -1,0 +1,24 @@
+##@ Lock files
+
+LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --python-version 3.11
+IMAGE_LOCK := $(LOCK) --python-platform linux --constraints requirements/dev.txt
+
+.PHONY: lock
+lock: $(VENV)/.installed ## pin the dependencies of pyproject.toml with hashes, for all platforms, and those of the images
+	$(call pip,$(BIN)) -r requirements/uv.txt
+	$(LOCK) --universal --extra stages --extra curate --extra evaluate --extra pipelines --extra dev -o requirements/dev.txt pyproject.toml
+	$(LOCK) --universal -o requirements/uv.txt requirements/uv.in
+	$(LOCK) --universal -o requirements/bench.txt requirements/bench.in
+	$(LOCK) --universal --excludes requirements/bench-curate-without.in -o requirements/bench-curate.txt requirements/bench-curate.in
+	$(LOCK) --universal -o requirements/bench-select.txt requirements/bench-select.in
+	$(LOCK) --universal -o requirements/numpy-oldest.txt requirements/numpy-oldest.in
+	$(LOCK) --universal --constraints requirements/dev.txt --no-emit-package triton --no-emit-package nvidia-cusolver \
+	  --extra train -o requirements/torch.txt pyproject.toml requirements/torch.in
+	$(LOCK) --universal --constraints requirements/dev.txt --constraints requirements/torch.txt --extra harness \
+	  -o requirements/harness.txt pyproject.toml
+	$(LOCK) --universal -o requirements/kenlm.txt requirements/kenlm.in
+	$(LOCK) --universal -o requirements/kenlm-build.txt requirements/kenlm-build.in
+	$(IMAGE_LOCK) --extra sampler -o requirements/sampler.txt pyproject.toml
+	$(IMAGE_LOCK) --extra stages --extra curate -o requirements/pipeline.txt pyproject.toml
+	$(IMAGE_LOCK) --constraints requirements/torch.txt --extra train --extra evaluate --extra stages -o requirements/trainer.txt pyproject.toml
+	$(IMAGE_LOCK) -o requirements/images.txt requirements/images.in
