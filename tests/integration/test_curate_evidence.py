@@ -10,8 +10,7 @@ import pyarrow.parquet as pq
 
 from pairmill import _native
 from pairmill.stages.curate.explain import ExplainConfig, explain
-from pairmill.stages.curate.near.settings import NearSettings
-from pairmill.stages.curate.near.sign import native
+from pairmill.stages.curate.near.settings import NearSettings, native
 from tests.support import curating
 from tests.support.curated_rows import generated
 from tests.support.curating import decisions, manifest, text

@@ -18,7 +18,7 @@ from pairmill.formats.rows import Row
 from pairmill.stages.curate.near import components, core, resolve, sign
 from pairmill.stages.curate.near.core import NearInput, NearSlice
 from pairmill.stages.curate.near.index import INDEX, Indexed
-from pairmill.stages.curate.near.settings import NearSettings
+from pairmill.stages.curate.near.settings import NearSettings, native
 from tests.support import curated_rows
 from tests.support.near_rounds import Found, run, slices_of, table_bytes
 
@@ -84,7 +84,7 @@ def test_every_removed_row_is_a_duplicate_of_the_retained_row_that_it_names(file
         for side in zip(*pairs, strict=True)
         for name in ("instruction", "response")
     )
-    settings = sign.native(NearSettings())
+    settings = native(NearSettings())
     verdicts, *_ = _native.curate_verify(question, answer, other_question, other_answer, settings)
     assert verdicts.all()
 
@@ -154,7 +154,7 @@ def test_a_cap_removes_a_row_that_so_many_retained_rows_are_like(
         before = [one for one in before if (NAMES.index(one[0]), one[1]) < (NAMES.index(task), ordinal)]
         question, answer = (pa.array([row[name]] * len(before)) for name in ("instruction", "response"))
         others, answers = (pa.array([one[2][name] for one in before]) for name in ("instruction", "response"))
-        verdicts, *_ = _native.curate_verify(question, answer, others, answers, sign.native(settings))
+        verdicts, *_ = _native.curate_verify(question, answer, others, answers, native(settings))
         assert verdicts.sum() >= 3
         other = found.evidence()[task, ordinal][2:]
         assert other in [(one[0], one[1]) for one, is_like in zip(before, verdicts, strict=True) if is_like]

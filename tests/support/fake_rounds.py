@@ -35,7 +35,8 @@ from pairmill.stages.curate.exact import FindEqual, KeysRead, ReadKeys
 from pairmill.stages.curate.found import Split, SplitShard
 from pairmill.stages.curate.near.buckets import Buckets, Paired
 from pairmill.stages.curate.near.components import Grouped, Join
-from pairmill.stages.curate.near.resolve import DECISION, DECISIONS, TASKS, BySlice, Gather, Gathered, Resolve, Resolved
+from pairmill.stages.curate.near.records import DECISION
+from pairmill.stages.curate.near.resolve import DECISIONS, TASKS, BySlice, Gather, Gathered, Resolve, Resolved
 from pairmill.stages.curate.near.resolve import Split as NearSplit
 from pairmill.stages.curate.near.sign import Sign, Signed
 from pairmill.stages.curate.scores.heuristics import HEURISTICS

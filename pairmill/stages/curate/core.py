@@ -36,7 +36,8 @@ from pairmill.stages.curate.exact_settings import actions
 from pairmill.stages.curate.findings import CurateFindings, Looked
 from pairmill.stages.curate.found import DroppedRows, Place
 from pairmill.stages.curate.near import core as near
-from pairmill.stages.curate.near.given import NearFound, NearInput, NearSlice, NothingDropped
+from pairmill.stages.curate.near.given import NearInput, NearSlice, NothingDropped
+from pairmill.stages.curate.near.index import NearFound
 from pairmill.stages.curate.operation import Learned, has_file
 from pairmill.stages.curate.outcome import by_source, costs_of, data_of, log_totals
 from pairmill.stages.curate.report.page import report_of
@@ -91,7 +92,7 @@ class Curate(RowStage[CurateConfig, CuratePlan]):
         scorers = _scorers(settings, config.root)
         _refuse_unknown_attributes(settings, scorers, rows)
         benchmarks = _leaks(settings, config)
-        index = stored_index.read(config.index, Keying.from_settings(settings)) if config.index else None
+        index = stored_index.read(config.index, _keying(settings)) if config.index else None
         refs = [*rows.found.refs, *benchmarks.refs]
         if index is not None:
             refs.append(InputRef("index", index.fingerprint))
@@ -164,12 +165,13 @@ class Curate(RowStage[CurateConfig, CuratePlan]):
         if plan.write_index:
             index = plan.index
             places = [*(index.places if index is not None else ()), *_places(plan.rows)]
-            keying = Keying.from_settings(plan.settings)
+            keying = _keying(plan.settings)
             stored_index.write(out, keying, places, findings.looked.exact, findings.near)
         tally, histograms = totals.summary_of(plan.summary.uri(totals.SUMMARY))
         decided = (record.read(Decided) for record in findings.decisions)
         sources = by_source((task.source, one) for task, one in zip(plan.rows.training, decided, strict=True))
-        costs = costs_of(plan.rows, findings)
+        looked = findings.looked
+        costs = costs_of(plan.rows, sum(looked.counts), looked.exact_records, findings.near.costs, looked.scores)
         return data_of(plan.settings, sources, tally, histograms, leaks.items(findings.looked.leaks), costs)
 
     def finish(self, config: CurateConfig, plan: CuratePlan, rounds: Rounds, out: Writer) -> dict[str, Any]:
@@ -187,7 +189,7 @@ class Curate(RowStage[CurateConfig, CuratePlan]):
 def _look(plan: CuratePlan) -> ShardRounds[Looked]:
     """Yield rounds 1 to 3: keys and groups of equal rows, the index of benchmarks, and scores."""
     slices = plan.rows.slices_with_held_out
-    keying, scores, number = Keying.from_settings(plan.settings), _Scores(plan), len(slices)
+    keying, scores, number = _keying(plan.settings), _Scores(plan), len(slices)
     first = yield [
         *(ReadKeys(piece, keying, name=f"keys {piece.name}", size=piece.part.size) for piece in slices),
         *scores.shards(plan.scorers),
@@ -364,10 +366,19 @@ def _places(rows: Rows) -> list[Place]:
     return [Place(piece.task, piece.part.first) for piece in rows.slices_with_held_out]
 
 
+def _keying(settings: Settings) -> Keying:
+    return Keying.from_settings(
+        [variant.exact for variant in settings.variants],
+        longest=settings.prefer == "longest_response",
+        conditions=settings.same_condition_only,
+    )
+
+
 def _exact_input(plan: CuratePlan, keying: Keying, records: Sequence[ShardRecord]) -> ExactInput:
     index = plan.index
     return ExactInput(
-        plan.settings,
+        plan.settings.exact,
+        [plan.settings.of(piece.task).exact for piece in plan.rows.slices_with_held_out],
         keying,
         plan.rows.slices_with_held_out,
         records,

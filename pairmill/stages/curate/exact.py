@@ -13,7 +13,7 @@ A row is known by ``number << 32 | row``: slices are numbered in rank order, aft
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import accumulate
 from typing import Any, Final
@@ -33,10 +33,9 @@ from pairmill.formats.slices import FileSlice
 from pairmill.rowstage import Slice
 from pairmill.stages.curate import exact_by_rank
 from pairmill.stages.curate.exact_by_rank import DecideByRank, Links, links_of
-from pairmill.stages.curate.exact_settings import KINDS, Kind, actions, is_on
+from pairmill.stages.curate.exact_settings import KINDS, ExactSettings, Kind, actions, is_on
 from pairmill.stages.curate.found import DROP, PLACE, SplitShard, Stored, stored
 from pairmill.stages.curate.near.stored import Range
-from pairmill.stages.curate.settings import Settings
 
 _FIELDS: Final[dict[Kind, tuple[str, ...]]] = {
     "pair": ("instruction", "response"),
@@ -75,20 +74,19 @@ class Keying:
     tokens: bool
 
     @classmethod
-    def from_settings(cls, settings: Settings) -> Keying:
+    def from_settings(cls, variants: Sequence[ExactSettings], *, longest: bool, conditions: bool) -> Keying:
         """Choose the keys that any task needs."""
-        wanted = [kind for kind in KINDS if any(is_on(one.exact, kind) for one in settings.variants)]
-        light, longest = settings.exact.form == "light", settings.prefer == "longest_response"
-        return cls(tuple(wanted), light, settings.same_condition_only, longest and bool(wanted))
+        wanted = tuple(kind for kind in KINDS if any(is_on(variant, kind) for variant in variants))
+        return cls(wanted, variants[0].form == "light", conditions, longest and bool(wanted))
 
     def identify(self) -> object:
         """Return what the entries follow from beside the rows."""
         return [_native.curate_unicode(), *asdict(self).values()]
 
 
-def _is_by_rank(settings: Settings, kinds: Sequence[Kind]) -> bool:
+def _is_by_rank(variants: Iterable[ExactSettings], kinds: Sequence[Kind]) -> bool:
     """Whether one kind of key can remove a row that another kind would name."""
-    removing = {kind for one in settings.variants for kind in actions(one.exact)}
+    removing = {kind for variant in variants for kind in actions(variant)}
     return len(kinds) > 1 and bool(removing - {"pair"})
 
 
@@ -395,7 +393,8 @@ class ExactInput:
     """What exact deduplication compares.
 
     Args:
-        settings: of all tasks.
+        settings: those that no override changes.
+        by_slice: of each slice.
         keying: as the records were made.
         slices: all, in rank order.
         records: of ReadKeys, of each slice.
@@ -405,7 +404,8 @@ class ExactInput:
         write_index: make the files of a new index.
     """
 
-    settings: Settings
+    settings: ExactSettings
+    by_slice: Sequence[ExactSettings]
     keying: Keying
     slices: Sequence[Slice]
     records: Sequence[ShardRecord]
@@ -432,16 +432,16 @@ def rounds(given: ExactInput) -> Generator[list[Shard[Any]], list[ShardRecord], 
     """Two rounds: groups of equal keys, and what was found by task."""
     offset = given.first_slice
     ranges = tuple(offset + number for number in _ranges(given.slices))
-    by_rank = _is_by_rank(given.settings, given.keying.kinds)
+    by_rank = _is_by_rank([given.settings, *given.by_slice], given.keying.kinds)
     free = next((one.number for one in given.slices if not one.fixed), len(given.slices))
     shards: list[FindEqual] = []
     for kind in given.keying.kinds:
         files = [one for of, one in given.indexed if of == kind]
-        for one, record in zip(given.slices, given.records, strict=True):
+        for one, record, own in zip(given.slices, given.records, given.by_slice, strict=True):
             data = record.read(KeysRead)
             if data.bounds[kind][-1]:
                 bounds, number = tuple(data.bounds[kind]), offset + one.number
-                copies = not by_rank and kind != "pair" and "pair" in actions(given.settings.of(one.task).exact)
+                copies = not by_rank and kind != "pair" and "pair" in actions(own)
                 files.append(SortedKeys(record.uri(kind), bounds, number, one.fixed, False, record.key, copies))
         shards += _partitions(kind, files, given, ranges, offset + free if by_rank else None)
     found = yield list(shards)
@@ -479,12 +479,11 @@ def _by_rank(
         size = record.data["links"] * exact_by_rank.LINK.itemsize
         kind = KINDS.index(equal.finding.kind)
         links.append(Links(kind, record.data["groups"], Range(record.uri("links"), 0, size), entries, bounds))
-    keep = tuple((given.settings.exact.cap(kind) if kind != "pair" else None) or 1 for kind in KINDS)
+    keep = tuple((given.settings.cap(kind) if kind != "pair" else None) or 1 for kind in KINDS)
     drops, looks = [], []
-    for one in given.slices:
-        settings = given.settings.of(one.task).exact
-        drops.append(sum(1 << KINDS.index(kind) for kind in actions(settings)))
-        looks.append(sum(1 << KINDS.index(kind) for kind in KINDS if is_on(settings, kind)))
+    for own in given.by_slice:
+        drops.append(sum(1 << KINDS.index(kind) for kind in actions(own)))
+        looks.append(sum(1 << KINDS.index(kind) for kind in KINDS if is_on(own, kind)))
     rows_of = (record.read(KeysRead).rows for record in given.records)
     bases = tuple(accumulate(rows_of, initial=0))
     places = [given.indexed_by, [[one.task, one.part.first] for one in given.slices]]
@@ -529,7 +528,7 @@ def _partitions(
 ) -> list[FindEqual]:
     total = sum(one.entries for one in files) * ENTRY.itemsize
     bits = max(0, math.ceil(math.log2(max(1.0, total / _PARTITION_BYTES))))
-    cap = given.settings.exact.cap(kind) if kind != "pair" else None
+    cap = given.settings.cap(kind) if kind != "pair" else None
     finding = Finding(kind, cap or 1)
     identity = [[one.key, one.number, one.fixed, one.indexed, one.once] for one in files]
     content = content_key(identity)

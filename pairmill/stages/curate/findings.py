@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pairmill.engine.stage import ShardRecord
 from pairmill.rowstage import Findings
 from pairmill.stages.curate.exact import ExactFound
-from pairmill.stages.curate.near.given import NearFound
+from pairmill.stages.curate.near.index import NearFound
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from pairmill.rowstage import Rows
 from pairmill.rowstage.histograms import Histogram
 from pairmill.stages.curate import operations
 from pairmill.stages.curate.decide import Decided
-from pairmill.stages.curate.findings import CurateFindings
 from pairmill.stages.curate.settings import Settings
 from pairmill.stages.curate.tallies import Tally
 
@@ -136,20 +135,25 @@ def _bounds(settings: Settings) -> dict[str, list[float | None]]:
     return found
 
 
-def costs_of(rows: Rows, findings: CurateFindings) -> dict[str, dict[str, int]]:
+def costs_of(
+    rows: Rows,
+    count: int,
+    exact: Iterable[ShardRecord],
+    near: Mapping[str, int],
+    scores: Mapping[str, Mapping[int, ShardRecord]],
+) -> dict[str, dict[str, int]]:
     """Add up rows, bytes of rows that were read, and bytes of scratch, by operation."""
-    looked = findings.looked
     size = {piece.number: piece.part.size for piece in rows.slices_with_held_out}
     costs = {
         "exact": {
-            "rows": sum(looked.counts),
+            "rows": count,
             "bytes": sum(size.values()),
-            "scratch_bytes": scratch(looked.exact_records),
+            "scratch_bytes": scratch(exact),
         }
     }
-    if findings.near.costs:
-        costs["near"] = dict(findings.near.costs)
-    for name, records in looked.scores.items():
+    if near:
+        costs["near"] = dict(near)
+    for name, records in scores.items():
         costs[name] = {
             "rows": sum(int(record.data["rows"]) for record in records.values()),
             "bytes": sum(size[number] for number in records),

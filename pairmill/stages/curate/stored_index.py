@@ -17,7 +17,7 @@ from pairmill.errors import InputError
 from pairmill.stages.curate.exact import INDEXED, ExactFound, Keying, SortedKeys
 from pairmill.stages.curate.exact_settings import Kind
 from pairmill.stages.curate.found import Place
-from pairmill.stages.curate.near.given import NearFound
+from pairmill.stages.curate.near.index import NearFound
 
 FORMAT: Final = 2
 """1 had rows that one rule of exact deduplication removes, where another rule named them."""

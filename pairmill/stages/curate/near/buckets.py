@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmill import _native
 from pairmill.engine.keys import unkeyed
 from pairmill.engine.manifest import Ledger
 from pairmill.engine.stage import Shard, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.stages.curate.near import ranks
-from pairmill.stages.curate.near.sign import KEY, KEY_OF_LONGEST
+from pairmill.stages.curate.near.records import KEY, KEY_OF_LONGEST
 from pairmill.stages.curate.near.stored import OF_INPUTS, Runs
 
 EDGES, FAMILIES = "edges.bin", "families.bin"
@@ -56,8 +57,6 @@ class Buckets(Shard[object], reads=()):
     keep: int
 
     def run(self, context: object, out: Writer) -> ShardResult:
-        from pairmill import _native
-
         edges, families = _native.curate_near_buckets(*self._keys(), self.fixed, self.refine, self.keep)
         for path, pairs in ((EDGES, edges), (FAMILIES, families)):
             with out.create(path, scratch=True) as local:

@@ -16,15 +16,11 @@ from pairmill.engine.stage import Shard, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.stages.curate.near import ranks
 from pairmill.stages.curate.near.ranges import Ranges
-from pairmill.stages.curate.near.sign import ROW
+from pairmill.stages.curate.near.records import EDGE, MEMBER, ROW
 from pairmill.stages.curate.near.stored import OF_INPUTS, Range, RunWriter
 from pairmill.stages.curate.near.union import Components, Marked
 
 MEMBERS, EDGES, FAMILIES = "members.bin", "edges.bin", "families.bin"
-MEMBER = np.dtype([("at", "<u4"), ("group", "<u4")])
-"""A row of a component: its place among the signed rows of its slice, and its group."""
-EDGE = np.dtype([("low", "<u8"), ("high", "<u8")])
-"""Two ranks."""
 # Rows with an edge of which all arrays are in memory: 2 GiB. Of more, those of a range are: 0.5 GiB.
 _HELD, _RANGE = 50 << 20, 8 << 20
 # Edges that are looked at together, and rows of a slice.

@@ -27,14 +27,13 @@ from pairmill.stages.curate.near.components import Grouped, Join
 from pairmill.stages.curate.near.decided import Decided, DecidedTask
 from pairmill.stages.curate.near.given import (
     Dropped,
-    NearFound,
     NearInput,
     NearSlice,
     NothingDropped,
 )
-from pairmill.stages.curate.near.index import Deal, Indexed, NewIndex, Retain, Retained, Source
+from pairmill.stages.curate.near.index import Deal, Indexed, NearFound, NewIndex, Retain, Retained, Source
+from pairmill.stages.curate.near.records import DECISION, EDGE, KEYS, MEMBER, ROW
 from pairmill.stages.curate.near.resolve import (
-    DECISION,
     DECISIONS,
     SKETCHES,
     TASKS,
@@ -46,7 +45,7 @@ from pairmill.stages.curate.near.resolve import (
     Split,
 )
 from pairmill.stages.curate.near.settings import NearSettings
-from pairmill.stages.curate.near.sign import ROW, Sign, Signed
+from pairmill.stages.curate.near.sign import Sign, Signed
 from pairmill.stages.curate.near.stored import Range, Run, Runs
 from pairmill.stages.curate.operation import Decisions
 
@@ -113,7 +112,7 @@ def rounds(given: NearInput) -> Generator[list[Shard[Any]], list[ShardRecord], N
 
     edges, families = (
         tuple(
-            Range(record.uri(path), 0, getattr(one, name) * components.EDGE.itemsize)
+            Range(record.uri(path), 0, getattr(one, name) * EDGE.itemsize)
             for record, one in zip(paired, pairs, strict=True)
         )
         for path, name in ((buckets.EDGES, "edges"), (buckets.FAMILIES, "families"))
@@ -192,7 +191,7 @@ def _signed(
         if one.partitions != count or longest:
             record = next(dealt)
             runs = tuple(record.data["runs"])
-            uri = record.uri(sign.KEYS)
+            uri = record.uri(KEYS)
             one = replace(one, partitions=count, longest=longest, runs=runs, keys_uri=uri)
         sources.append(one)
     for part, record in zip(given.slices, records[len(deal) :], strict=True):
@@ -208,7 +207,7 @@ def _signed(
                 partitions=count,
                 longest=longest,
                 runs=tuple(made.runs),
-                keys_uri=record.uri(sign.KEYS),
+                keys_uri=record.uri(KEYS),
                 table=Range(record.uri(sign.ROWS), 0, made.rows * ROW.itemsize),
                 sketches=Range(record.uri(sign.SKETCHES), 0, made.size),
             )
@@ -230,7 +229,7 @@ def _decided(
         return [], []
     (join,) = joined
     found = join.read(Grouped)
-    width = components.MEMBER.itemsize
+    width = MEMBER.itemsize
     gathered = yield [
         Gather(
             signed=sources[place].key,

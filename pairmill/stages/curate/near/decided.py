@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from pairmill import _native
 from pairmill.formats import decisions
-from pairmill.stages.curate.near.resolve import DECISION
+from pairmill.stages.curate.near.records import DECISION
 from pairmill.stages.curate.near.stored import Range, read_all
 
 
@@ -46,8 +47,6 @@ class DecidedTask:
 
     def read(self) -> pa.Table:
         """Read the table, by ordinal."""
-        from pairmill import _native
-
         rules = _native.curate_near_rules()
         if not self.parts:
             return decisions.empty()

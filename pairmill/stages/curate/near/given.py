@@ -1,20 +1,16 @@
-"""What near deduplication reads, and what it finds."""
+"""What near deduplication reads."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pairmill.formats.slices import FileSlice
 from pairmill.stages.curate.near.settings import NearSettings
-from pairmill.stages.curate.operation import Decisions
-
-if TYPE_CHECKING:
-    from pairmill.stages.curate.near.index import NewIndex
 
 
 class Dropped(Protocol):
@@ -86,19 +82,3 @@ class NearInput:
     longest_response: bool = False
     index: Sequence[str] = ()
     write_index: bool = False
-
-
-@dataclass(frozen=True)
-class NearFound:
-    """What the rounds have found.
-
-    Args:
-        tasks: where the decisions are, by task; tasks without a slice are not in it. Those of the rule ``contained``
-            have the action ``report``. The scores are the containment of both fields.
-        index: what a later run compares its rows with, if it was asked for; ``link`` puts it into the finished folder.
-        costs: rows, keys, edges, verifications, unverified, scratch_bytes: sums over all shards.
-    """
-
-    tasks: dict[str, Decisions]
-    costs: dict[str, int]
-    index: NewIndex | None = None

@@ -15,15 +15,15 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmill import storage
+from pairmill import _native, storage
 from pairmill.engine.keys import unkeyed
 from pairmill.engine.manifest import File, Ledger, canonical, content_key
 from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
-from pairmill.stages.curate.near.resolve import DECISION
-from pairmill.stages.curate.near.sign import KEY, KEY_OF_LONGEST, KEYS, ROW, partition
-from pairmill.stages.curate.near.stored import Range, RunWriter, read_all, segments
+from pairmill.stages.curate.near.records import DECISION, KEY, KEY_OF_LONGEST, KEYS, ROW
+from pairmill.stages.curate.near.stored import Range, RunWriter, partition, read_all, segments
+from pairmill.stages.curate.operation import Decisions
 
 INDEX, RETAINED = "index.json", "retained.bin"
 FORMAT, VERSION = "pairmill near index", 1
@@ -239,8 +239,6 @@ class Retain(Shard[object], reads=()):
 
     def _removed(self) -> NDArray[np.uint32]:
         """Numbers in the slice of the rows that are removed."""
-        from pairmill import _native
-
         contained = _native.curate_near_rules().index("contained")
         found = np.frombuffer(b"".join(read_all(self.decided)), DECISION)
         removed: NDArray[np.uint32] = found["row"][found["rule"] != contained]
@@ -307,3 +305,19 @@ def _runs(source: Source) -> Iterator[tuple[NDArray[np.uint16], NDArray[Any]]]:
         keys = Range(source.keys_uri, start + width, int(table[-1])).array(kind)
         counts = np.diff(table).astype(np.int64) // kind.itemsize
         yield np.repeat(np.arange(source.partitions, dtype=np.uint16), counts), keys
+
+
+@dataclass(frozen=True)
+class NearFound:
+    """What the rounds have found.
+
+    Args:
+        tasks: where the decisions are, by task; tasks without a slice are not in it. Those of the rule ``contained``
+            have the action ``report``. The scores are the containment of both fields.
+        index: what a later run compares its rows with, if it was asked for; ``link`` puts it into the finished folder.
+        costs: rows, keys, edges, verifications, unverified, scratch_bytes: sums over all shards.
+    """
+
+    tasks: dict[str, Decisions]
+    costs: dict[str, int]
+    index: NewIndex | None = None

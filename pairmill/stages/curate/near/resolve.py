@@ -14,34 +14,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmill import storage
+from pairmill import _native, storage
 from pairmill.engine.keys import unkeyed
 from pairmill.engine.manifest import Ledger
 from pairmill.engine.stage import Shard, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.stages.curate.near import ranks
-from pairmill.stages.curate.near.components import EDGE, MEMBER
-from pairmill.stages.curate.near.settings import NearSettings
-from pairmill.stages.curate.near.sign import ROW, native
+from pairmill.stages.curate.near.records import DECISION, EDGE, GATHERED, MEMBER, ROW
+from pairmill.stages.curate.near.settings import NearSettings, native
 from pairmill.stages.curate.near.stored import OF_INPUTS, Range, Runs, RunWriter, distinct, read_all, segments
 from pairmill.storage.partials import scratch
 
 SKETCHES, DECISIONS, TASKS = "sketches.bin", "decisions.bin", "tasks.json"
-GATHERED = np.dtype([("number", "<u8"), ("row", "<u4"), ("size", "<u4"), ("tokens", "<u4"), ("", "<u4")])
-"""A row of a group: its number of all rows, its number in its slice, bytes of its sketch, tokens of its response."""
-DECISION = np.dtype(
-    [
-        ("row", "<u4"),
-        ("other_task", "<u4"),
-        ("other_ordinal", "<u4"),
-        ("rule", "<u4"),
-        ("score_i", "<f4"),
-        ("score_r", "<f4"),
-        ("place", "<u4"),
-    ]
-)
-"""A finding, by slice: the row's number in its slice; the other row's task (its place in TASKS) and ordinal; the
-rule; the place of the row's slice."""
 # Bytes of sketches that are copied together, and that are held in memory for a group.
 _BLOCK = 32 << 20
 _HELD = 320 << 20
@@ -212,8 +196,6 @@ class Resolve(Shard[object], reads=()):
     held: int = field(default=_HELD, metadata=unkeyed("where sketches are held, not what is made of them"))
 
     def run(self, context: object, out: Writer) -> ShardResult:
-        from pairmill import _native
-
         with self._sketches() as (rows, owner, data):
             offsets = np.zeros(len(rows) + 1, np.uint64)
             np.cumsum(rows["size"], out=offsets[1:])
@@ -276,8 +258,6 @@ class Resolve(Shard[object], reads=()):
         data: NDArray[np.uint8],
     ) -> tuple[list[NDArray[np.uint64]], int]:
         """Pairs, coded as the entries of families are, and how many rows were not compared with all."""
-        from pairmill import _native
-
         families = distinct(families)
         if not len(families):
             return [], 0

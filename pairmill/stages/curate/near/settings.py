@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
+from pairmill import _native
 from pairmill.errors import UsageError
 from pairmill.fields import Checked, setting
 from pairmill.formats.settings_file import Part
@@ -80,6 +81,27 @@ class NearSettings(_Banded):
     rows: int = setting(4, help="of a band", at_least=1)
     refine: bool = setting(True, help="cut large buckets by the 3-grams that few of their members have")
     documents: DocumentSettings = setting(DocumentSettings, help="how rows without an instruction are compared")
+
+
+def native(settings: NearSettings) -> _native.NearSettings:
+    """The settings, for the functions in Rust."""
+    documents = settings.documents
+    # An index has no removed rows: files one after another would not give what one run gives.
+    whole = {} if settings.refine else {"follow": False}
+    return _native.NearSettings(
+        fields=settings.fields,
+        number_guard=settings.number_guard,
+        min_response=settings.min_response,
+        min_instruction=settings.min_instruction,
+        bands=settings.bands,
+        rows=settings.rows,
+        document_bands=documents.bands,
+        document_rows=documents.rows,
+        jaccard=documents.jaccard,
+        containment=documents.contained,
+        keep=settings.max_similar or 1,
+        **whole,
+    )
 
 
 RULES: Final = ("equal_instruction", "weak_block", "weak_instruction", "strong", "document")

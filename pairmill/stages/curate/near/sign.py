@@ -9,27 +9,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmill import _native
 from pairmill.engine.content import Content
 from pairmill.engine.manifest import Ledger
 from pairmill.engine.stage import Shard, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats import rows
 from pairmill.stages.curate.near.given import NearSlice
-from pairmill.stages.curate.near.settings import NearSettings
-from pairmill.stages.curate.near.stored import RunWriter
+from pairmill.stages.curate.near.records import KEY, KEY_OF_LONGEST, KEYS, ROW
+from pairmill.stages.curate.near.settings import NearSettings, native
+from pairmill.stages.curate.near.stored import RunWriter, partition
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pairmill import _native
-
-KEYS, ROWS, SKETCHES = "keys.bin", "rows.bin", "sketches.bin"
-KEY = np.dtype([("key", "<u8"), ("at", "<u4")])
-"""A band key, and the place of its row among the signed rows of the slice."""
-KEY_OF_LONGEST = np.dtype([*KEY.descr, ("tokens", "<u4")])
-"""As above, with the tokens of the row's response, which decide its rank."""
-ROW = np.dtype([("row", "<u4"), ("size", "<u4"), ("tokens", "<u4")])
-"""A signed row: its number in the slice, bytes of its sketch, tokens of its response."""
+ROWS, SKETCHES = "rows.bin", "sketches.bin"
 # Keys that are held; each takes 12 bytes, and some 30 while they are put in order.
 _HELD = 2 << 20
 # Keys that a batch of rows rarely exceeds.
@@ -120,41 +114,7 @@ class Sign(Shard[object], reads=()):
 
 def sketches(columns: list[pa.Array], settings: NearSettings) -> tuple[NDArray[Any], ...]:
     """Offsets, data, keys, row of each key and tokens of each response: see ``_native.curate_sketches``."""
-    from pairmill import _native
-
     return _native.curate_sketches(columns[0], columns[1], native(settings), *columns[2:])
-
-
-def native(settings: NearSettings) -> _native.NearSettings:
-    """The settings, for the functions in Rust."""
-    from pairmill import _native
-
-    documents = settings.documents
-    # An index has no removed rows: files one after another would not give what one run gives.
-    whole = {} if settings.refine else {"follow": False}
-    return _native.NearSettings(
-        fields=settings.fields,
-        number_guard=settings.number_guard,
-        min_response=settings.min_response,
-        min_instruction=settings.min_instruction,
-        bands=settings.bands,
-        rows=settings.rows,
-        document_bands=documents.bands,
-        document_rows=documents.rows,
-        jaccard=documents.jaccard,
-        containment=documents.contained,
-        keep=settings.max_similar or 1,
-        **whole,
-    )
-
-
-def partition(keys: NDArray[np.uint64], partitions: int) -> NDArray[np.uint32]:
-    """The partition of each key, by its top bits; ``partitions`` is a power of two."""
-    bits = partitions.bit_length() - 1
-    if not bits:
-        return np.zeros(len(keys), np.uint32)
-    found: NDArray[np.uint32] = (keys >> np.uint64(64 - bits)).astype(np.uint32)
-    return found
 
 
 class _Keys:

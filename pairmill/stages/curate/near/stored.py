@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmill import storage
+from pairmill import _native, storage
 from pairmill.errors import StorageError
 from pairmill.storage.base import translated
 
@@ -118,8 +118,6 @@ class RunWriter:
             part: of each row, [n], in any order.
             rows: of any dtype, [n].
         """
-        from pairmill import _native
-
         numbers: NDArray[np.uint32] = np.ascontiguousarray(part, np.uint32)
         dealt, counts = _native.curate_near_deal(np.ascontiguousarray(rows).view(np.uint8), numbers, self._parts)
         self.write_bytes(counts * rows.itemsize, [dealt])
@@ -195,8 +193,6 @@ def segments(data: NDArray[np.uint8], starts: NDArray[np.int64], sizes: NDArray[
         starts: of the segments, int64 [n].
         sizes: of the segments, int64 [n].
     """
-    from pairmill import _native
-
     return _native.curate_near_segments(data, starts.astype(np.int64, copy=False), sizes.astype(np.int64, copy=False))
 
 
@@ -210,3 +206,12 @@ def distinct(values: NDArray[Any]) -> NDArray[Any]:
     new[:1] = True
     np.not_equal(found[1:], found[:-1], out=new[1:])
     return found[new]
+
+
+def partition(keys: NDArray[np.uint64], partitions: int) -> NDArray[np.uint32]:
+    """The partition of each key, by its top bits; ``partitions`` is a power of two."""
+    bits = partitions.bit_length() - 1
+    if not bits:
+        return np.zeros(len(keys), np.uint32)
+    found: NDArray[np.uint32] = (keys >> np.uint64(64 - bits)).astype(np.uint32)
+    return found

@@ -22,13 +22,11 @@ from pairmill.formats.settings_file import Part
 from pairmill.rowstage.scorer import Scored, Scorer
 from pairmill.stages.curate.operation import Reasons, ScoredOperation
 from pairmill.stages.curate.rules import Mode, Rule
-from pairmill.stages.curate.scores import fasttext_file, logit
+from pairmill.stages.curate.scores import logit
+from pairmill.stages.curate.scores.fasttext import EXTRA, MODULE, load_fasttext, one_line
 from pairmill.stages.curate.scores.fields import PREFIX, Field, columns_of, texts_of
 from pairmill.stages.curate.scores.models import Model, require_extra
 
-MODULE: Final = "fasttext"
-EXTRA: Final = "classifiers"
-_PREFIX: Final = "__label__"
 _VERSION: Final = 1
 _USUAL_INPUTS: Final[Mapping[str, str]] = {"input_ids": "ids", "attention_mask": "mask", "token_type_ids": "types"}
 _PARTS: Final = tuple(_USUAL_INPUTS.values())
@@ -301,37 +299,6 @@ def _tokenizer(model: Model, path: Path, longest: int) -> Any:
     tokenizer.no_padding()
     tokenizer.enable_truncation(longest)
     return tokenizer
-
-
-@dataclass(frozen=True)
-class FastText:
-    """A loaded model, its labels without ``__label__``."""
-
-    labels: list[str]
-    _model: Any
-
-    def predict(self, text: str, count: int) -> list[tuple[str, float]]:
-        """The ``count`` most probable labels of a line of text, all with -1, and their probabilities in [0, 1]."""
-        labels, found = self._model.predict(text, k=count, threshold=0.0)
-        bounded = np.clip(np.array(found, np.float32), 0, 1).tolist()
-        return list(zip((label.removeprefix(_PREFIX) for label in labels), bounded, strict=True))
-
-
-def load_fasttext(model: Model, path: Path) -> FastText:
-    """Load a fastText model. Raises InputError if the file is not one."""
-    import fasttext
-
-    try:
-        labels = fasttext_file.labels_of(path)
-        loaded = fasttext.load_model(str(path))
-    except ValueError as error:
-        raise model.wrong(path, "a supervised fastText model", str(error)) from error
-    return FastText([label.removeprefix(_PREFIX) for label in labels], loaded)
-
-
-def one_line(text: str) -> str:
-    """A text with blanks in place of line feeds."""
-    return text.replace("\n", " ")
 
 
 class _Classifiers(ScoredOperation[ClassifierSettings]):

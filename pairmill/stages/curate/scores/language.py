@@ -16,7 +16,7 @@ from pairmill.formats import rows
 from pairmill.rowstage.scorer import Scored, Scorer
 from pairmill.stages.curate.operation import Reasons, ScoredOperation
 from pairmill.stages.curate.rules import Mode, Rule
-from pairmill.stages.curate.scores.classifiers import EXTRA, MODULE, load_fasttext, one_line
+from pairmill.stages.curate.scores.fasttext import EXTRA, MODULE, load_fasttext, one_line
 from pairmill.stages.curate.scores.models import Model, require_extra
 
 UNDETERMINED: Final = "und"

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.stages.curate.near import components, ranges
-from pairmill.stages.curate.near.components import EDGE, Join
-from pairmill.stages.curate.near.sign import ROW
+from pairmill.stages.curate.near.components import Join
+from pairmill.stages.curate.near.records import EDGE, ROW
 from pairmill.stages.curate.near.stored import Range
 
 NAMES = (components.MEMBERS, components.EDGES, components.FAMILIES)

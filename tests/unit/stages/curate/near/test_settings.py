@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from pairmill.errors import UsageError
-from pairmill.stages.curate.near.settings import DocumentSettings, NearSettings
-from pairmill.stages.curate.near.sign import native
+from pairmill.stages.curate.near.settings import DocumentSettings, NearSettings, native
 
 
 @pytest.mark.parametrize(
