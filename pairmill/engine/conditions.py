@@ -24,17 +24,17 @@ class Tag(NamedTuple):
 
 
 def to_data(tags: Mapping[str, Tag]) -> dict[str, Any]:
-    """What a manifest's data has of tags."""
+    """Return what a manifest's data has of tags."""
     return {KEY: {name: tag._asdict() for name, tag in tags.items()}} if tags else {}
 
 
 def of_data(data: Mapping[str, Any]) -> dict[str, Tag]:
-    """The tags that a manifest's data names."""
+    """Return the tags that a manifest's data names."""
     return {name: Tag(one["token"], tuple(one["sources"])) for name, one in data.get(KEY, {}).items()}
 
 
 def joined(folders: Mapping[str, Mapping[str, Tag]], option: str) -> dict[str, Tag]:
-    """The tags of several folders of rows, by name.
+    """Return the tags of several folders of rows, by name.
 
     Raises:
         InputError: two of them give a tag two tokens.

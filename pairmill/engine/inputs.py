@@ -87,7 +87,7 @@ class Inputs:
     """What chat templates wrote into the rows, according to the manifests, by source."""
 
     def passed_on(self) -> dict[str, Any]:
-        """What the manifest's data of a stage that keeps rows as they are says for the stages after it."""
+        """Return what the manifest's data of a stage that keeps rows as they are says for the stages after it."""
         return {**conditions.to_data(self.conditions), **written_texts.to_data(self.written)}
 
 
@@ -184,13 +184,13 @@ def _discover_one(
 
 
 def _ref(role: str, content: list[Any], brought: _Brought) -> InputRef:
-    """The identity of files that are read without their manifest, which has said something of them all the same."""
+    """Identify files that are read without their manifest, which has said something of them all the same."""
     data = {**conditions.to_data(brought[0]), **written_texts.to_data(brought[1])}
     return InputRef(role, manifests.content_key([*content, data] if data else content)[:16])
 
 
 def _brought(data: Mapping[str, Any], tasks: Iterable[str]) -> _Brought:
-    """What the manifest's data of a folder says of its rows; of chat templates if files of their tasks are read."""
+    """Return what a folder's manifest says of its rows; of chat templates if files of their tasks are read."""
     return conditions.of_data(data), written_texts.of_data(data, {task.removeprefix(HELD_OUT) for task in tasks})
 
 
@@ -206,7 +206,7 @@ def _digested(files: Sequence[tuple[str, str]], promises: Mapping[str, str]) -> 
 
 
 def _files_above(uri: str) -> tuple[dict[str, File], Mapping[str, Any]]:
-    """The files, by URI, of the finished folder that this URI is in, and its manifest's data; empty without one.
+    """Return the files, by URI, of the finished folder that this URI is in, and its manifest's data; empty without one.
 
     Raises:
         InputError: the URI is within a folder that is not finished.

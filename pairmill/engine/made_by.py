@@ -27,7 +27,7 @@ INDEX: Final = "index.html"
 
 
 def command_of(stage: Stage[Any, Any], manifest: Manifest) -> str:
-    """The command that makes a folder: inputs by their places below the root, and options that are not the defaults.
+    """Return the command that makes a folder: inputs by their places below the root, and options not the defaults.
 
     Options that change no byte of the result are left out, and settings files are where the user has them: the settings
     themselves are in the manifest.
@@ -46,7 +46,7 @@ def command_of(stage: Stage[Any, Any], manifest: Manifest) -> str:
 
 
 def links_of(manifest: Manifest) -> Iterator[Link]:
-    """The reports of the folders that were read, and the pages over the line, as they are below one root."""
+    """Yield the reports of the folders that were read, and the pages over the line, as they are below one root."""
     for ref in dict.fromkeys((one.stage, one.role, one.fingerprint) for one in manifest.inputs):
         if folder := folder_of(InputRef(ref[1], ref[2], ref[0])):
             yield Link(folder, f"../../{folder}/report.html")
@@ -54,7 +54,7 @@ def links_of(manifest: Manifest) -> Iterator[Link]:
 
 
 def folder_of(ref: InputRef) -> str:
-    """The finished folder of an input below the root; empty if it is not a folder of a known stage."""
+    """Return the finished folder of an input below the root; empty if it is not a folder of a known stage."""
     stage = ref.stage or _STAGES.get(ref.role, "")
     return f"{stage}/{ref.fingerprint}" if stage and is_fingerprint(ref.fingerprint) else ""
 

@@ -51,7 +51,7 @@ def seal(data: bytes) -> bytes:
 
 
 def is_sealed(data: bytes) -> bool:
-    """Whether these are bytes as ``seal`` returned them."""
+    """Return whether these are bytes as ``seal`` returned them."""
     body = data[:-_SEAL_BYTES]
     return data[-_SEAL_BYTES:] == _SEAL % hashlib.sha256(body).hexdigest().encode()
 
@@ -116,7 +116,7 @@ class Ledger:
             )
 
     def then(self, later: Ledger) -> Ledger:
-        """The ledger of two rounds, where ``later`` reads the rows that this one wrote, one of each row kept."""
+        """Return the ledger of two rounds, where ``later`` reads the rows that this one wrote, one of each row kept."""
         total = Ledger.sum([self, later])
         total.rows_in, total.rows_kept = self.rows_in, self.rows_kept - sum(later.dropped.values())
         total.rows_out = self.rows_out - later.rows_in + later.rows_out
@@ -152,7 +152,7 @@ class Ledger:
 
     @classmethod
     def sum(cls, ledgers: Iterable[Ledger]) -> Self:
-        """The sum of several ledgers."""
+        """Return the sum of several ledgers."""
         total = cls()
         for ledger in ledgers:
             total.add(ledger)
@@ -195,7 +195,7 @@ class Manifest:
     """Of one that an older pairmill wrote: 1, which has no digest of its own."""
 
     def tasks(self) -> dict[str, list[File]]:
-        """The data files by task name, in order."""
+        """Return the data files by task name, in order."""
         found: dict[str, list[File]] = {}
         for file in self.files:
             if file.task:
@@ -208,7 +208,7 @@ class Manifest:
         return sum(self.data.get("held_out", {}).values())
 
     def dump(self) -> bytes:
-        """The bytes of the file."""
+        """Return the bytes of the file."""
         inputs = [
             {name: value for name, value in asdict(one).items() if value or name != "stage"} for one in self.inputs
         ]
@@ -249,12 +249,12 @@ class Manifest:
 
 
 def is_fingerprint(text: str) -> bool:
-    """Whether this is the fingerprint of a result: 16 hexadecimal digits."""
+    """Return whether this is the fingerprint of a result: 16 hexadecimal digits."""
     return re.fullmatch(r"[0-9a-f]{16}", text) is not None
 
 
 def exists(folder: str) -> bool:
-    """Whether a folder has a manifest."""
+    """Return whether a folder has a manifest."""
     return storage.store_for(folder).exists(storage.join(folder, MANIFEST))
 
 
@@ -273,7 +273,7 @@ def read(folder: str) -> Manifest | None:
 
 
 def version_of(folder: str) -> int | None:
-    """The version of the stage that finished a folder; None if it is unfinished or its manifest cannot be read."""
+    """Return the version of the stage that finished a folder; None without a manifest that can be read."""
     store, uri = storage.store_for(folder), storage.join(folder, MANIFEST)
     try:
         return Manifest.load(store.read(uri), uri).version if store.exists(uri) else None
@@ -345,7 +345,7 @@ def read_intact(folder: str) -> Manifest | None:
 
 
 def read_result(given: str, option: str, stage: str) -> tuple[str, Manifest]:
-    """The normalised URI of a finished folder of ``stage``, and its manifest, as :func:`read_intact`.
+    """Return the normalised URI of a finished folder of ``stage``, and its manifest, as :func:`read_intact`.
 
     Raises:
         InputError: it has no manifest, is of another stage, or is damaged.
@@ -359,7 +359,7 @@ def read_result(given: str, option: str, stage: str) -> tuple[str, Manifest]:
 
 
 def load_if_intact(folder: str, *, verify: bool = False) -> Manifest | None:
-    """The manifest of a finished folder; None if there is none, or with a warning if files are missing or changed.
+    """Return the manifest of a finished folder; None without one, or with a warning if files are missing or changed.
 
     ``verify``: see :func:`find_damage`.
     """

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 def of_rows(ledger: Ledger) -> dict[str, float]:
-    """What became of the rows."""
+    """Return what became of the rows."""
     return {
         "rows_in": ledger.rows_in,
         "rows_kept": ledger.rows_kept,

@@ -53,12 +53,12 @@ def default_of(item: dataclasses.Field[Any]) -> Any:
 
 
 def list_item(text: str) -> str:
-    """A text as an item of a list option, with its commas escaped."""
+    """Return a text as an item of a list option, with its commas escaped."""
     return text.replace(",", "\\,")
 
 
 def byte_options(config: Any) -> dict[str, Any]:
-    """The options of ``config`` that change bytes, by name."""
+    """Return the options of ``config`` that change bytes, by name."""
     fields = dataclasses.fields(config)
     return {item.name: getattr(config, item.name) for item in fields if item.metadata.get("changes_bytes", True)}
 
@@ -83,11 +83,11 @@ class WorkerSlice:
 
     @classmethod
     def all(cls, count: int) -> list[str]:
-        """The texts of all ``count`` shares; an empty list for one, which needs no share."""
+        """Return the texts of all ``count`` shares; an empty list for one, which needs no share."""
         return [f"{number}/{count}" for number in range(1, count + 1)] if count > 1 else []
 
-    def of(self, shards: Sequence[Shard[Any]]) -> list[Shard[Any]]:
-        """The shards of this share. They are dealt out from the largest to the smallest, so shares are alike."""
+    def deal(self, shards: Sequence[Shard[Any]]) -> list[Shard[Any]]:
+        """Return the shards of this share. They are dealt from the largest to the smallest, so shares are alike."""
         return sorted(shards, key=lambda shard: (-shard.size, shard.name))[self.number - 1 :: self.count]
 
 
@@ -185,7 +185,7 @@ C = TypeVar("C", bound=RunConfig)
 
 
 def too_many(runs: int, most: int, option: str) -> UsageError:
-    """The refusal of more runs than a pipeline has room for.
+    """Return the refusal of more runs than a pipeline has room for.
 
     Args:
         runs: how many are asked for.

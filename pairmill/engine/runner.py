@@ -152,7 +152,7 @@ class _Job(Generic[C, P]):
         return storage.join(self.cache, f"end-{self.fingerprint}")
 
     def is_wanted(self, finished: Manifest) -> bool:
-        """Whether this manifest of the finished folder stays, so that there is nothing to do."""
+        """Return whether this manifest of the finished folder stays, so that there is nothing to do."""
         if finished.format != manifests.FORMAT:
             log.event(
                 f"{self.stage.name}: made again, the manifest of {self.home} is of an older pairmill and has no digest "
@@ -170,8 +170,8 @@ class _Job(Generic[C, P]):
         return f"{self.stage.name} {number} {shards[0].words()}"
 
     def todo(self, shards: Sequence[Shard[Any]], *, verify: bool = False) -> Todo:
-        """What is done of shards of the next round; see :meth:`Todo.of`."""
-        todo = Todo.of(shards, self.cache, verify=verify)
+        """Return what is done of shards of the next round; see :meth:`Todo.look_up`."""
+        todo = Todo.look_up(shards, self.cache, verify=verify)
         self._changed = self._changed or todo.changed
         return todo
 
@@ -180,7 +180,7 @@ class _Job(Generic[C, P]):
         done = []
         with WorkerPool(self.stage.name, self.cache, self.config.workers) as pool:
             while self.shards is not None:
-                mine = self.shards if together is None else together.part.of(self.shards)
+                mine = self.shards if together is None else together.part.deal(self.shards)
                 todo = self.todo(mine, verify=self.config.verify)
                 left = {shard.name for shard in todo.left}
                 records = _run_round(self, pool, todo)
@@ -209,7 +209,7 @@ class _Job(Generic[C, P]):
             discard(self.shards, self.cache)
 
     def manifest(self, ledger: Ledger, rounds: Rounds) -> Manifest:
-        """One without files and data yet."""
+        """Return one without files and data yet."""
         return Manifest(
             stage=self.stage.name,
             version=self.stage.version,
@@ -223,7 +223,7 @@ class _Job(Generic[C, P]):
 
 
 def _with_others(job: _Job[C, P], pool: WorkerPool, together: Together, done: list[ShardRecord]) -> list[ShardRecord]:
-    """The records of the round, once each share has done its part, or another has; ``done`` gets what is done here."""
+    """Return the records of the round, once each share's part is done; ``done`` gets what is done here."""
     shards, name = job.shards or [], job.stage.name
     todo = job.todo(shards)
     since, wait = time.monotonic(), 0.05
@@ -243,7 +243,7 @@ def _with_others(job: _Job[C, P], pool: WorkerPool, together: Together, done: li
 
 
 def first_round(stage: Stage[C, P], config: C) -> Sequence[Shard[Any]]:
-    """The shards that a run would begin with."""
+    """Return the shards that a run would begin with."""
     return next(rounds_of(stage, config, stage.plan(config)), [])
 
 

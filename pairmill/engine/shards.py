@@ -47,7 +47,7 @@ class Todo:
     changed: bool = False
 
     @classmethod
-    def of(cls, planned: Sequence[Shard[Any]], folder: str, *, verify: bool) -> Todo:
+    def look_up(cls, planned: Sequence[Shard[Any]], folder: str, *, verify: bool) -> Todo:
         """Look up the records of these shards in the cache, and delete damaged ones.
 
         Args:
@@ -69,7 +69,7 @@ class Todo:
         return cls(planned, done, left, any(one.changed for one in loaded))
 
     def records(self) -> list[ShardRecord]:
-        """The records in the order of the plan, once nothing is left."""
+        """Return the records in the order of the plan, once nothing is left."""
         return [self.done[shard.name] for shard in self.planned]
 
     def without_broken(self) -> tuple[Todo, list[tuple[str, PairmillError]]]:

@@ -83,7 +83,7 @@ class Shard(ABC, Generic[X_contra]):
         """Do the work and write its files to ``out``. ``context`` is that of the plan."""
 
     def random_access(self) -> Mapping[str, Content]:
-        """The files that it reads with random access, by URI; others are digested while they are read."""
+        """Return the files that it reads with random access, by URI; others are digested while they are read."""
         return {}
 
 
@@ -121,7 +121,7 @@ class ShardRecord:
     """Paths of the files that only later rounds read."""
 
     def read(self, kind: type[D]) -> D:
-        """The data, as the dataclass that the shard made it of."""
+        """Return the data, as the dataclass that the shard made it of."""
         return kind(**self.data)
 
     def identify(self) -> object:
@@ -135,12 +135,12 @@ class ShardRecord:
         return ShardFile(self.uri(path), path, file.size, file.sha256)
 
     def lasting(self) -> list[File]:
-        """The files that are not scratch."""
+        """Return the files that are not scratch."""
         scratch = set(self.scratch)
         return [file for file in self.files if file.path not in scratch]
 
     def uri(self, path: str) -> str:
-        """The URI of one of its files."""
+        """Return the URI of one of its files."""
         return storage.join(self.folder, *path.split("/"))
 
 
@@ -176,7 +176,7 @@ class StagePlan(Generic[X]):
         return self.build_context()
 
     def manifest_options(self, config: RunOptions) -> dict[str, Any]:
-        """The options that change bytes, as the manifest lists them."""
+        """Return the options that change bytes, as the manifest lists them."""
         return {**byte_options(config), **self.options}
 
 
@@ -265,7 +265,7 @@ class Stage(ABC, Generic[C, P]):
         return True
 
     def ledger(self, plan: P, rounds: Rounds) -> Ledger:
-        """What became of every row, over all rounds. By default the sum of the first round's ledgers.
+        """Return what became of every row, over all rounds. By default the sum of the first round's ledgers.
 
         The runner refuses one that does not reconcile with the ledgers of every round: a stage whose later rounds
         drop rows returns ``first.then(later)``.
@@ -273,7 +273,7 @@ class Stage(ABC, Generic[C, P]):
         return Ledger.sum(record.ledger for record in rounds[0])
 
     def parts(self, plan: P, rounds: Rounds) -> dict[str, Ledger]:
-        """The ledgers that the manifest lists by name under ``shards``. By default those of the first round."""
+        """Return the ledgers that the manifest lists by name under ``shards``. By default those of the first round."""
         return {record.name: record.ledger for record in rounds[0]}
 
     def finish(self, config: C, plan: P, rounds: Rounds, out: Writer) -> dict[str, Any]:
@@ -297,7 +297,7 @@ class Stage(ABC, Generic[C, P]):
 
     @abstractmethod
     def report(self, manifest: Manifest) -> Report:
-        """The report of a finished folder, for people."""
+        """Return the report of a finished folder, for people."""
 
 
 def fingerprint_of(

@@ -22,18 +22,18 @@ class WrittenTexts(NamedTuple):
 
 
 def to_data(sources: Mapping[str, WrittenTexts]) -> dict[str, Any]:
-    """What a manifest's data has of sources."""
+    """Return what a manifest's data has of sources."""
     return {KEY: {name: one._asdict() for name, one in sorted(sources.items())}} if sources else {}
 
 
 def of_data(data: Mapping[str, Any], tasks: Collection[str]) -> dict[str, WrittenTexts]:
-    """The sources, of those that a manifest's data names, with one of ``tasks``."""
+    """Return the sources, of those that a manifest's data names, with one of ``tasks``."""
     found = {name: WrittenTexts(one["task"], tuple(one["texts"])) for name, one in data.get(KEY, {}).items()}
     return {name: one for name, one in found.items() if one.task in tasks}
 
 
 def joined(folders: Iterable[Mapping[str, WrittenTexts]]) -> dict[str, WrittenTexts]:
-    """Those of several folders of rows, by source."""
+    """Return those of several folders of rows, by source."""
     found: dict[str, WrittenTexts] = {}
     for folder in folders:
         for name, one in folder.items():

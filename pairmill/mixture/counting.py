@@ -169,7 +169,7 @@ def count(one: CountedTask, context: Counting, codes: Codes | None = None) -> tu
 
 
 def cell_of(task: str, bucket: int | None, rows: int, response_tokens: int, squares: int) -> PlannedTask:
-    """A task, or a bucket of it, of which nothing is planned yet."""
+    """Return a task, or a bucket of it, of which nothing is planned yet."""
     return PlannedTask(task, rows, response_tokens, squares, 0, bucket)
 
 

@@ -181,7 +181,7 @@ def test_stretches_of_labels_are_the_answers() -> None:
         flat = np.array([number for sample in ids for number in sample], np.int32)
         trained = np.array([label != -100 for sample in labels for label in sample], np.bool_)
         samples = Samples(0, flat, np.cumsum([0, *map(len, ids)], dtype=np.int64), trained)
-        found = Rows.of(samples)
+        found = Rows.from_samples(samples)
         made = list(found.spans(flat, np.array([7, 8], np.uint32)))
         tokens = np.concatenate([values for values, _, _ in made]).tolist() if made else []
         inst = np.concatenate([lengths for _, lengths, _ in made]).tolist() if made else []
@@ -327,7 +327,7 @@ def test_memory_is_bounded_for_a_file_of_long_documents(world: World, tmp_path: 
     offsets = pa.array(np.arange(0, len(ids) + 1, 60_000, dtype=np.int32))
     lists = pa.ListArray.from_arrays(offsets, pa.array(ids))
     samples = Samples(0, ids, np.asarray(offsets).astype(np.int64))
-    sizes = [len(values) for values, _, _ in Rows.of(samples).spans(ids, np.array([1, 2], np.uint32))]
+    sizes = [len(values) for values, _, _ in Rows.from_samples(samples).spans(ids, np.array([1, 2], np.uint32))]
     assert max(sizes) <= (4 << 20) // 4
     uri = str(tools.write_table(tmp_path / "a.parquet", {"input_ids": lists}))
     folder, manifest = tokenize(world, tmp_path / "root", tokens=[uri])

@@ -48,7 +48,9 @@ def test_the_gain_that_is_found(kind: str, axes: int) -> None:
         limits = np.minimum(1.0, 6 * natural)
         points = np.stack(mixtures(Draw(seed), natural.tolist(), limits.tolist(), 3 * (axes + 1)))
         measured = loss(points) + random.normal(0, NOISE, (len(points), axes))
-        space = Space.of([Source(str(n), int(1e6 * natural[n]), 6e6 * natural[n], "") for n in range(axes)], 1e6)
+        space = Space.from_sources(
+            [Source(str(n), int(1e6 * natural[n]), 6e6 * natural[n], "") for n in range(axes)], 1e6
+        )
         targets = {str(one): measured[:, one] for one in range(axes)}
         found = findings.find(Measured(points, targets, dict.fromkeys(targets, 1 / axes)), space, 0.0)
         start = float(loss(points[0]).mean())

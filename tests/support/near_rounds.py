@@ -60,11 +60,11 @@ def run(given: NearInput, cache: str, *, shares: int = 1) -> Found:
     while True:
         names: list[str] = []
         for share in range(shares):
-            for shard in Todo.of(shards[share::shares], cache, verify=False).left:
+            for shard in Todo.look_up(shards[share::shares], cache, verify=False).left:
                 run_shard("near", shard, None, cache)()
                 names.append(shard.name)
         ran.append(names)
-        records = Todo.of(shards, cache, verify=False).records()
+        records = Todo.look_up(shards, cache, verify=False).records()
         try:
             shards = generator.send(records)
         except StopIteration as end:

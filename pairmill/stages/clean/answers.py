@@ -45,7 +45,7 @@ class Answers:
                 self.written.add(text)
 
     def summary(self) -> dict[str, Any]:
-        """What the shard's record says; empty if no record was a chat."""
+        """Return what the shard's record says; empty if no record was a chat."""
         if not self.found and not self.skipped:
             return {}
         written = {"written": sorted(self.written)} if self.written else {}
@@ -53,14 +53,14 @@ class Answers:
 
 
 def written_by(shards: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """What the template of a source wrote in its shards, sorted."""
+    """Return what the template of a source wrote in its shards, sorted."""
     texts = sorted({text for one in shards for text in one.get("written", ())})
     ends = list(accumulate(map(len, texts)))
     return tuple(text for text, end in zip(texts, ends, strict=True) if end <= MAX_WRITTEN)
 
 
 def total(shards: Iterable[Mapping[str, Any]], source: str) -> dict[str, Any]:
-    """The sums over the shards of a source; empty for a source without chats.
+    """Return the sums over the shards of a source; empty for a source without chats.
 
     Raises:
         InternalError: answers were lost or counted twice.

@@ -366,7 +366,7 @@ class _Rejects:
 
 
 def by_source(records: Sequence[ShardRecord]) -> dict[str, Ledger]:
-    """The ledger of each source."""
+    """Return the ledger of each source."""
     found: dict[str, Ledger] = {}
     for record in records:
         found.setdefault(record.read(Cleaned).source, Ledger()).add(record.ledger)

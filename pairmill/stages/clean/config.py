@@ -97,13 +97,13 @@ class CleanConfig(ReplaceableConfig):
         self.options_of("")
 
     def held_out(self) -> Holdout | None:
-        """How much of each task is held out. Raises UsageError if ``holdout`` does not say it."""
+        """Return how much of each task is held out. Raises UsageError if ``holdout`` does not say it."""
         from pairmill.stages.clean.holdout import Holdout
 
         return Holdout.parse(self.holdout)
 
     def options_of(self, source: str) -> dict[str, str]:
-        """The options given for one source.
+        """Return the options given for one source.
 
         Raises:
             UsageError: an item is not ``<source>.<option>=<value>`` of a source that has such an option.
@@ -130,7 +130,7 @@ class CleanConfig(ReplaceableConfig):
 
     @classmethod
     def details(cls) -> str:
-        """What ``--help`` says beside the options: those of the sources."""
+        """Return what ``--help`` says beside the options: those of the sources."""
         lines = ["options of sources (source_options=<source>.<option>=<value>,…):"]
         for name, kind, default, text in source_options():
             lines += [f"  {name}  ({kind}; default: {default})", f"      {text}"]
@@ -138,7 +138,7 @@ class CleanConfig(ReplaceableConfig):
 
 
 def build_options(kind: type[Any], source: str, values: dict[str, str]) -> Any:
-    """A source's options from texts, checked by type. Raises UsageError naming ``<source>.<option>``."""
+    """Return a source's options from texts, checked by type. Raises UsageError naming ``<source>.<option>``."""
     try:
         return cli.build(kind, values)
     except UsageError as error:

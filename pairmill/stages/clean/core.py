@@ -341,7 +341,7 @@ def _chosen(config: CleanConfig) -> list[tuple[Source, RawFolder]]:
 
 
 def _misread(shards: Sequence[Cleaned]) -> dict[str, int]:
-    """Records by file that are UTF-8 and were read in another encoding; most come first."""
+    """Count by file the records that are UTF-8 and were read in another encoding; most come first."""
     found: Counter[str] = Counter()
     for one in shards:
         found.update(one.misread)

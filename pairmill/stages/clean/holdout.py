@@ -45,7 +45,7 @@ class Holdout:
 
     @classmethod
     def parse(cls, text: str) -> Holdout | None:
-        """Raises UsageError if the option's text is neither a fraction nor a number of rows."""
+        """Raise UsageError if the option's text is neither a fraction nor a number of rows."""
         if not text:
             return None
         if re.fullmatch(r"[0-9]{1,9}", text) and 0 < int(text) <= _MAX_ROWS:
@@ -64,7 +64,7 @@ class Holdout:
         )
 
     def limit(self, hashes: Iterable[Hashes], rows: int) -> np.uint64:
-        """The hash below which a task's rows are held out.
+        """Return the hash below which a task's rows are held out.
 
         Args:
             hashes: of all rows of the task, in pieces; not read for a fraction.
@@ -84,10 +84,10 @@ class Holdout:
 
 
 def held_out_path(path: str) -> str:
-    """Where the held-out rows of an output are, and what their task is called."""
+    """Return where the held-out rows of an output are, and what their task is called."""
     return HELD_OUT + path
 
 
 def hash_of(source: Source, record: Any, rows: list[Row]) -> int:
-    """The hash that all rows of a record have."""
+    """Return the hash that all rows of a record have."""
     return hash64(_SALT, light(source.first_question(record, rows)))

@@ -35,7 +35,7 @@ class Beginning(FileSlice):
 
 
 def records_of(piece: FileSlice, source: Source, profile: Profile) -> Iterator[Record]:
-    """The records of a piece; of a :class:`Beginning` only those that are wanted, and nothing after them is read."""
+    """Return the records of a piece; of a :class:`Beginning` those that are wanted, and nothing after them is read."""
     if not isinstance(piece, Beginning):
         return source.read(piece, profile)
     return _first(piece, source, profile)
@@ -48,7 +48,7 @@ def _first(piece: Beginning, source: Source, profile: Profile) -> Iterator[Recor
 
 
 def count_of(piece: FileSlice, source: Source, profile: Profile) -> int:
-    """How many records a piece has: of Parquet from its footer."""
+    """Return how many records a piece has: of Parquet from its footer."""
     if not isinstance(piece, Beginning):
         return count(piece, source, profile)
     if suffix_of(piece.path) == ".parquet":
@@ -59,7 +59,7 @@ def count_of(piece: FileSlice, source: Source, profile: Profile) -> int:
 def first_of(
     units: Sequence[Unit], folder: RawFolder, source: Source, profile: Profile, limit: int
 ) -> tuple[list[Unit], Mapping[str, int]]:
-    """The units with the files of the first ``limit`` records only, and how many of which file; 0 = all of it.
+    """Return the units with the files of the first ``limit`` records only, and how many of which file; 0 = all of it.
 
     Of the files that are withheld, which are counted and dropped, the first ``limit`` records are taken too.
 

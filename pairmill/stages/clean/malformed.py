@@ -100,7 +100,7 @@ def _too_many(
 
 
 def encodings_for(wrong: Mapping[str, int], files: Collection[str]) -> str:
-    """The line that gives files that are not UTF-8 another encoding; ``wrong`` are some of ``files``."""
+    """Return the line that gives files that are not UTF-8 another encoding; ``wrong`` are some of ``files``."""
     if set(wrong) >= set(files):
         return "encoding: cp1252"
     names = sorted(wrong)
@@ -113,7 +113,7 @@ def encodings_for(wrong: Mapping[str, int], files: Collection[str]) -> str:
 
 
 def _start(names: Sequence[str]) -> str:
-    """What all names begin with."""
+    """Return what all names begin with."""
     alike = takewhile(lambda pair: pair[0] == pair[1], zip(min(names), max(names), strict=False))
     return "".join(one for one, _ in alike)
 

@@ -139,7 +139,7 @@ def shards(
     profile: Profile,
     holdout: Holdout | None = None,
 ) -> list[MergeSegments]:
-    """The shards that merge the segments of these records, and hold out rows if that is asked for."""
+    """Return the shards that merge the segments of these records, and hold out rows if that is asked for."""
     found: dict[tuple[str, str], dict[str, list[_Part]]] = {}
     for record in records:
         cleaned = record.read(Cleaned)
@@ -182,7 +182,7 @@ def _groups(name: str, outputs: list[_Output]) -> Iterator[tuple[str, list[_Outp
 
 
 def _outputs(source: Source, template: str, labels: Mapping[str, list[_Part]], profile: Profile) -> Iterator[_Output]:
-    """Outputs of a unit. If labels have the same file name, data_io keeps the last; here all but one are renamed."""
+    """Yield the outputs of a unit. Of labels with one file name data_io keeps the last; here others are renamed."""
     by_path: dict[str, list[str]] = {}
     for label in labels:
         name = source.file_name(label, profile)
@@ -204,7 +204,7 @@ def _outputs(source: Source, template: str, labels: Mapping[str, list[_Part]], p
 
 
 def _usable(name: str, label: str) -> str:
-    """A file name that is neither hidden nor too long for a file system, and no other label's."""
+    """Return a file name that is neither hidden nor too long for a file system, and no other label's."""
     data = name.encode()
     if len(name) > _LONGEST_NAME or len(data) > _LONGEST_BYTES or name.startswith("."):
         return f"{data[:_LONGEST_NAME].decode(errors='ignore').lstrip('.')}-{_digest(label)}"
@@ -240,7 +240,7 @@ def _merge(output: _Output, out: Writer) -> int:
 
 
 def _groups_of_pieces(output: _Output) -> Iterator[list[_Piece]]:
-    """The pieces that share a row group."""
+    """Yield the pieces that share a row group."""
     run: list[_Piece] = []
     size = rows = 0
     for piece in _pieces(output):

@@ -34,7 +34,7 @@ _DROPPED = 1
 
 
 def report_of(manifest: Manifest) -> Report:
-    """The report of a finished clean folder."""
+    """Return the report of a finished clean folder."""
     ledger, outputs, held_out = manifest.ledger, manifest.data["outputs"], manifest.data.get("held_out", {})
     # A manifest that was read again has its keys sorted; its report has to be the same.
     sources: dict[str, dict[str, Any]] = dict(sorted(manifest.data["sources"].items()))
@@ -159,7 +159,7 @@ def _misread(name: str, files: Mapping[str, int]) -> str:
 
 
 def _left_out(source: Mapping[str, Any], ledger: Ledger) -> str:
-    """What the chats of a source say beside the texts of their turns."""
+    """Return what the chats of a source say beside the texts of their turns."""
     counts = {**ledger.notes, _CALL_ONLY: source.get("answers", {}).get("skipped", {}).get(_CALL_ONLY, 0)}
     return "; ".join(f"{counts[what]:,} {said}" for what, said in _SAID_OF_CHATS.items() if counts.get(what))
 
@@ -182,7 +182,7 @@ def _notes(ledger: Ledger) -> list[Block]:
 
 
 def _answers(sources: Mapping[str, Mapping[str, Any]]) -> list[Block]:
-    """What became of each answer of the chats."""
+    """Return what became of each answer of the chats."""
     found = {name: one["answers"] for name, one in sources.items() if "answers" in one}
     if not found:
         return []
@@ -200,13 +200,13 @@ def _joined(counts: Mapping[str, int]) -> str:
 
 
 def _counts(title: str, counts: Mapping[str, int], colour: int = 0, unit: str = "records") -> list[Block]:
-    """A chart, the largest count first; none of nothing."""
+    """Return a chart, the largest count first; none of nothing."""
     bars = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return [Bars(title, bars, unit, colour)] if bars else []
 
 
 def _bins(bits: Sequence[int]) -> list[tuple[str, int]]:
-    """Counts of lengths in [2^(i-1), 2^i) by i with the ranges that they stand for, from the first used to the last."""
+    """Return counts of lengths in [2^(i-1), 2^i) by i, with these ranges, from the first used to the last."""
     used = [i for i, number in enumerate(bits) if number]
     return [(_range(i), bits[i]) for i in range(used[0], used[-1] + 1)] if used else []
 

@@ -48,7 +48,7 @@ class Side:
 
     @staticmethod
     def filtered(rows: Rows, beside: pa.Table | None, chosen: NDArray[np.bool_]) -> tuple[Rows, pa.Table | None, int]:
-        """What is chosen of a group."""
+        """Return what is chosen of a group."""
         import pyarrow as pa
 
         mask = pa.array(chosen)
@@ -88,7 +88,7 @@ class Side:
 def opened(
     out: Writer, path: str, task: str, layout: OutputFormat, types: Mapping[str, str], *, few: bool = False
 ) -> Iterator[Side]:
-    """A side of an output at ``path``, whose files appear if the block ends without an exception."""
+    """Yield a side of an output at ``path``, whose files appear if the block ends without an exception."""
     with ExitStack() as files:
         local = files.enter_context(out.create(path, task=task))
         lines = path.endswith(".jsonl")

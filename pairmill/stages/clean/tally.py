@@ -55,7 +55,7 @@ class AttributesTally:
 
 
 def joined(types: Mapping[str, str], shards: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What the shards of a source said together, in the order of ``types``."""
+    """Return what the shards of a source said together, in the order of ``types``."""
     said = list(shards)
     made = []
     for name, kind in types.items():

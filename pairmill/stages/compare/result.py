@@ -90,7 +90,9 @@ def _said(run: Run, sources: Sequence[str], measure: str) -> dict[str, Any]:
 
 
 def _paired(base: Sequence[Run], change: Sequence[Run], figure: Figure, plans: int) -> Paired:
-    return Paired.of([figure(theirs) - figure(ours) for ours, theirs in zip(base, change, strict=True)], plans)
+    return Paired.from_differences(
+        [figure(theirs) - figure(ours) for ours, theirs in zip(base, change, strict=True)], plans
+    )
 
 
 def _shown(test: Paired) -> dict[str, Any]:

@@ -28,7 +28,7 @@ Word = Literal["better", "worse", "not distinguishable"]
 
 
 def level_of_look(seeds: int) -> float:
-    """The part of :data:`LEVEL` that a look at so many seeds spends: half of what the looks before it left.
+    """Return the part of :data:`LEVEL` that a look at so many seeds spends: half of what the looks before it left.
 
     A number between two looks is judged as the later one is. Fewer than four seeds have what all looks leave.
     """
@@ -59,8 +59,8 @@ class Paired:
     plans: int = 1
 
     @classmethod
-    def of(cls, differences: Sequence[float], plans: int = 1) -> Paired:
-        """The test of these differences.
+    def from_differences(cls, differences: Sequence[float], plans: int = 1) -> Paired:
+        """Test these differences.
 
         Args:
             differences: by seed.
@@ -77,7 +77,7 @@ class Paired:
         return cls(list(differences), mean, spread, mean - far, mean + far, p, plans)
 
     def word(self, *, lower_is_better: bool) -> Word | None:
-        """The verdict on the change, as the only one that is compared with the base; None of one seed."""
+        """Return the verdict on the change, as the only one that is compared with the base; None of one seed."""
         return verdicts([self], lower_is_better=lower_is_better)[0][1]
 
     @property
@@ -99,7 +99,7 @@ class Paired:
 
 
 def verdicts(tests: Sequence[Paired], *, lower_is_better: bool) -> list[tuple[float | None, Word | None]]:
-    """The verdicts on several changes of one base, and their p corrected for looks and plans; None of one seed.
+    """Return the verdicts on several changes of one base, and their p corrected for looks and plans; None of one seed.
 
     A change is better or worse if its corrected p is below :data:`LEVEL`.
     """
@@ -115,7 +115,7 @@ def verdicts(tests: Sequence[Paired], *, lower_is_better: bool) -> list[tuple[fl
 
 
 def holm(p: Sequence[float]) -> list[float]:
-    """The p of several tests, corrected for their number (Holm, Scandinavian Journal of Statistics 6, 1979)."""
+    """Return the p of several tests, corrected for their number (Holm, Scandinavian Journal of Statistics 6, 1979)."""
     found = [0.0] * len(p)
     least = 0.0
     for rank, at in enumerate(sorted(range(len(p)), key=lambda at: p[at])):
@@ -152,7 +152,7 @@ def cumulative(t: float, freedom: int) -> float:
 
 @cache
 def quantile(probability: float, freedom: int) -> float:
-    """The ``t`` that Student's distribution exceeds with 1 - ``probability``."""
+    """Return the ``t`` that Student's distribution exceeds with 1 - ``probability``."""
     low, high = 0.0, 1.0
     if probability < 0.5:
         return -quantile(1 - probability, freedom)

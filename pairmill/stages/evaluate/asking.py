@@ -93,7 +93,7 @@ def write_prompts(where: str, made: Iterable[Question], limit: int, out: Writer)
 
 
 def questions(uri: str, start: int = 0, stop: int | None = None) -> Iterator[Question]:
-    """The questions of a file, or some of them."""
+    """Yield the questions of a file, or some of them."""
     with storage.store_for(uri).open(uri) as file:
         for line in islice(file, start, stop):
             said = json.loads(line)
@@ -154,7 +154,7 @@ def _asked(one: Question) -> Asked:
 
 
 def _cut(text: Text, until: Sequence[str]) -> Text:
-    """The text before the first of these."""
+    """Return the text before the first of these."""
     places = [place for mark in until if mark and (place := text.text.find(mark)) >= 0]
     return replace(text, text=text.text[: min(places)], stopped=True) if places else text
 

@@ -15,7 +15,7 @@ TOO_LONG: Final = "prompt_too_long"
 
 
 def cautions(table: Mapping[str, Any], parts: Mapping[str, Ledger]) -> Iterator[str]:
-    """The sentences.
+    """Yield the sentences.
 
     Args:
         table: by benchmark, its figures (``pairmill.stages.evaluate.scored.ScoredBenchmark`` as a mapping).
@@ -41,5 +41,5 @@ def cautions(table: Mapping[str, Any], parts: Mapping[str, Ledger]) -> Iterator[
 
 
 def share(value: float | None) -> str:
-    """A share in percent; a dash if it is not known."""
+    """Return a share in percent; a dash if it is not known."""
     return "–" if value is None else f"{100 * value:.1f}%"

@@ -141,7 +141,7 @@ class Evaluate(Stage[EvaluateConfig, EvaluatePlan]):
         return first
 
     def parts(self, plan: EvaluatePlan, rounds: Rounds) -> dict[str, Ledger]:
-        """Those of benchmarks, with what was noted of their texts and verdicts."""
+        """Return those of benchmarks, with what was noted of their texts and verdicts."""
         found = {}
         for prompts, scores in zip(rounds[0], rounds[-1], strict=True):
             texts = [one.ledger for one in rounds[1] if one.name.rpartition(" ")[0] == prompts.name]
@@ -205,7 +205,7 @@ def _write_prompts(given: Given, settings: EvaluateSettings, generation: Generat
 
 
 def _generation(name: str, settings: EvaluateSettings, model: Model) -> Generation:
-    """How texts of a benchmark are generated."""
+    """Return how texts of a benchmark are generated."""
     own = {} if harness.is_task(name) else dict(REGISTRY[name].settings)
     if model.kind != ServedModel.kind:
         own.pop(STOP, None)  # a net that was trained on responses ends them itself

@@ -52,7 +52,7 @@ class Given:
 
 
 def found(names: Sequence[str], places: Mapping[str, str], root: str, settings: EvaluateSettings) -> list[Given]:
-    """The data of these benchmarks.
+    """Return the data of these benchmarks.
 
     Args:
         names: of benchmarks in the registry.
@@ -123,7 +123,7 @@ def _of_files(name: str, uri: str, uris: Sequence[str]) -> Given:
 
 
 def _commit(repository: str, revision: str, root: str) -> str:
-    """The commit that the revision was when it was asked for first: all processes and later runs mean the same one."""
+    """Return the commit that the revision was at first: all processes and later runs mean the same one."""
     uri = storage.join(root, *_LOCKS, f"{repository.replace('/', '--')}-{content_key(revision)[:16]}.json")
     store = storage.store_for(uri)
     if not store.exists(uri):

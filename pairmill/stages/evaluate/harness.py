@@ -41,7 +41,7 @@ _INVALID: Final = "[invalid]"
 
 
 def is_task(name: str) -> bool:
-    """Whether a benchmark is a task of the harness."""
+    """Return whether a benchmark is a task of the harness."""
     return name.startswith(PREFIX)
 
 
@@ -55,7 +55,7 @@ def check() -> None:
 
 
 def given(name: str, settings: Harness) -> Given:
-    """A task as data of a benchmark: by the harness's version and the files of ``settings.tasks``.
+    """Return a task as data of a benchmark: by the harness's version and the files of ``settings.tasks``.
 
     What the harness reads from the Hub is of its task's revision; requests that were written down are not read again.
 
@@ -153,7 +153,7 @@ class ScoreAnswers(Shard[object], reads=()):
 
 
 def _question(name: str, settings: EvaluateSettings, condition: str, one: Instance) -> Question:
-    """A request as a question, by what the harness gives its model."""
+    """Return a request as a question, by what the harness gives its model."""
     context, more = one.args[0], one.args[1]
     until, ending, most = (), None, 0
     if one.request_type == "generate_until":
@@ -177,7 +177,7 @@ def _answer(line: dict[str, Any], kind: str) -> Any:
 
 
 def _rows(name: str, samples: dict[str, list[dict[str, Any]]]) -> Iterator[tuple[dict[str, Any], Verdict]]:
-    """A row for each question. The first filter's first figure of 0 to 1 is the verdict; the others are beside it."""
+    """Yield a row a question. The first filter's first figure of 0 to 1 is the verdict; the others are beside it."""
     for task, found in sorted(samples.items()):
         by_doc: dict[int, list[dict[str, Any]]] = {}
         for one in found:
@@ -213,7 +213,7 @@ def _rows(name: str, samples: dict[str, list[dict[str, Any]]]) -> Iterator[tuple
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """The row as JSON, without infinities."""
+    """Return the row as JSON, without infinities."""
     text = json.dumps(row, default=str)
     made: dict[str, Any] = json.loads(text, parse_constant=lambda _: None)
     return made
@@ -221,7 +221,7 @@ def _plain(row: dict[str, Any]) -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def _manager(folder: str) -> Any:
-    """The harness's index of tasks, which reads thousands of files."""
+    """Return the harness's index of tasks, which reads thousands of files."""
     from lm_eval.tasks import TaskManager
 
     return TaskManager(include_path=folder or None)

@@ -161,7 +161,7 @@ def summary(rows: NDArray[Any]) -> dict[str, float | None]:
 
 
 def _ratio(above: NDArray[np.float64], below: NDArray[np.float64]) -> tuple[float | None, float | None]:
-    """The ratio of two sums over rows, and its standard error (Cochran, Sampling Techniques, section 2.11)."""
+    """Return the ratio of two sums over rows, and its standard error (Cochran, Sampling Techniques, section 2.11)."""
     total, count = below.sum(), len(below)
     if not total:
         return None, None
@@ -211,7 +211,7 @@ def _kept(folder: SampledFolder) -> NDArray[np.int64]:
 
 
 def _alike(folder: SampledFolder, info: dict[str, Any]) -> dict[str, Any]:
-    """What a run says of its tokenizer; only what a folder says too is compared."""
+    """Return what a run says of its tokenizer; only what a folder says too is compared."""
     known = folder.tokenizer.info if folder.tokenizer is not None else {}
     return {name: value for name, value in info.items() if name in known and name != "vocab_size"}
 

@@ -35,7 +35,7 @@ _FILE: Final = "leaks.bin"
 
 
 def training_rows(given: Sequence[str], *, verify: bool) -> Inputs:
-    """The row files that a model was trained on.
+    """Return the row files that a model was trained on.
 
     Raises:
         InputError: there is none, or one is damaged.
@@ -66,7 +66,7 @@ def _items(uri: str) -> Iterable[Item]:
 
 
 def scoring(found: Inputs, index: ShardRecord) -> list[Shard[Any]]:
-    """The shards that compare the rows with the index."""
+    """Return the shards that compare the rows with the index."""
     scorer = LeakScorer(index.uri(_FILE), index.key)
     made: list[Shard[Any]] = []
     for file in found.files:

@@ -7,18 +7,18 @@ from string import ascii_uppercase
 
 
 def letters(count: int) -> tuple[str, ...]:
-    """The letters of so many choices, at most 26."""
+    """Return the letters of so many choices, at most 26."""
     return tuple(ascii_uppercase[:count])
 
 
 def choices_prompt(question: str, choices: Sequence[str]) -> str:
-    """A question, a line for each choice, and ``Answer:``."""
+    """Return a question, a line for each choice, and ``Answer:``."""
     lines = [f"{letter}. {choice.strip()}" for letter, choice in zip(letters(len(choices)), choices, strict=True)]
     return "\n".join([question.strip(), *lines, "Answer:"])
 
 
 def shot(prompt: str, letter: str) -> str:
-    """A prompt with its answer."""
+    """Return a prompt with its answer."""
     return f"{prompt} {letter}"
 
 
@@ -28,11 +28,11 @@ def with_shots(shots: Iterable[str], prompt: str) -> str:
 
 
 def options_prompt(question: str, options: Sequence[str]) -> str:
-    """A question, ``Options:``, and a line for each of them, with its letter in round brackets."""
+    """Return a question, ``Options:``, and a line for each of them, with its letter in round brackets."""
     lines = "".join(f"({letter}) {one}\n" for letter, one in zip(letters(len(options)), options, strict=True))
     return f"{question}\nOptions:\n{lines}"
 
 
 def passage_prompt(passage: str, question: str) -> str:
-    """A passage, ``Q:`` and ``A:``."""
+    """Return a passage, ``Q:`` and ``A:``."""
     return f"{passage}\nQ: {question}\nA:"

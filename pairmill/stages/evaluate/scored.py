@@ -100,7 +100,7 @@ class Score(Shard[object], reads=()):
 
 
 def _counted(verdict: Verdict, profile: ProfileName) -> Verdict:
-    """The verdict that the profile counts."""
+    """Return the verdict that the profile counts."""
     if profile == "pairmill" or REFERENCE not in verdict.extra:
         return verdict
     invalid = bool(verdict.extra.get(f"{REFERENCE}_invalid", verdict.invalid))

@@ -105,7 +105,7 @@ def _wanted(full: str, where: str, patterns: Sequence[str], strip: int) -> bool:
 
 
 def _name(full: str, where: str, strip: int) -> str:
-    """The member's path below the folder; empty if nothing is left of it."""
+    """Return the member's path below the folder; empty if nothing is left of it."""
     parts = [part for part in full.split("/") if part not in {"", "."}]
     if full.startswith("/") or ".." in parts or "\\" in full or "\0" in full or re.match("[A-Za-z]:", full):
         raise InputError(

@@ -267,7 +267,7 @@ def first_records(
 
 
 def data_set(repo: str, source: str) -> hub.Repository:
-    """A data set of the Hub, with what to do when the locked revision is gone."""
+    """Return a data set of the Hub, with what to do when the locked revision is gone."""
     return hub.Repository(repo, "dataset", f"update={source} locks the source to what is published now")
 
 
@@ -319,7 +319,7 @@ def _download(work: Archive, folder: Path, out: Writer) -> str:
 
 
 def web_name(url: str, source: str) -> str:
-    """The name that a file over https gets: the last part of its path, or what the link says after ``#``."""
+    """Return the name that a file over https gets: the last part of its path, or what the link says after ``#``."""
     address, _, name = url.partition("#")
     return _safe(name or storage.name_of(address.split("?")[0]) or source, url)
 

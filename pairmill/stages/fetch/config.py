@@ -118,7 +118,7 @@ class FetchConfig(RunConfig):
         self.addresses()
 
     def addresses(self) -> dict[str, list[tuple[str, Address | None]]]:
-        """What is given by option: each place, and its address if it is on the Hub or in a git repository.
+        """Return what is given by option: each place, and its address if it is on the Hub or in a git repository.
 
         Raises:
             UsageError: an address is not valid, or a place is given twice.

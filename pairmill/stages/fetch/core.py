@@ -109,7 +109,7 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
         )
 
     def _passed_on(self, option: str) -> str:
-        """What later stages are given by this option, once the stage has run."""
+        """Return what later stages are given by this option, once the stage has run."""
         if option in self._found:
             return self._found[option]
         uris = [uri for name, uri, _ in self._given if name == option]
@@ -246,7 +246,7 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
     def _plan_extract(
         self, source: Source, folder: RawFolder, limit: int, config: FetchConfig
     ) -> tuple[PlannedSource, list[FetchFiles]]:
-        """An extract of files that are there. They are not digested: that would read all of them."""
+        """Return an extract of files that are there. They are not digested: that would read all of them."""
         stamps = {entry.path: entry.stamp for entry in storage.store_for(folder.uri).list(folder.uri)}
         places = {}
         for path in sorted(folder.sizes):
@@ -350,7 +350,7 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
 
 
 def _places(plan: FetchPlan) -> dict[str, str]:
-    """Where given files are, by source."""
+    """Return where given files are, by source."""
     return {one.source.name: one.given.uri for one in plan.sources if one.given is not None}
 
 
@@ -359,7 +359,7 @@ def _write_places(folder: str, where: dict[str, str]) -> None:
 
 
 def _resolved(source: Source, old: Pin | None) -> Pin:
-    """The pin of what is published now; the old pin, with its digest, if that has not changed."""
+    """Return the pin of what is published now; the old pin, with its digest, if that has not changed."""
     origin, name = source.origin, describe(source)
     if isinstance(source, GivenData) and isinstance(origin, Hub):
         commit = hub.commit_of(source.repository, origin.revision)
@@ -381,7 +381,7 @@ def _resolved(source: Source, old: Pin | None) -> Pin:
 
 
 def _lone_archive(source: Source, folder: RawFolder) -> bool:
-    """Whether a source's given files are an archive that has to be unpacked first."""
+    """Return whether a source's given files are an archive that has to be unpacked first."""
     patterns, _ = members(source)
     return bool(patterns) and not matching(patterns, sorted(folder.sizes))
 

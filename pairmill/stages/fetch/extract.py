@@ -75,7 +75,7 @@ class Place:
 
     @contextmanager
     def opened(self) -> Iterator[BinaryIO]:
-        """The file, seekable. Of a remote one only what is read is asked for.
+        """Yield the file, seekable. Of a remote one only what is read is asked for.
 
         Raises:
             NoRanges: while it is read: the server sends files as a whole only.
@@ -94,7 +94,7 @@ class Place:
             yield buffered
 
     def fetched(self, folder: Path) -> Path:
-        """The whole file, downloaded to a folder of this machine, where a download goes on that was interrupted."""
+        """Download the whole file to a folder of this machine, where a download goes on that was interrupted."""
         local, note = folder / "whole", folder / "version"
         if self.repo is not None and self.file is not None:
             hub.download(self.repo, self.commit, self.file, local, note)
@@ -177,7 +177,7 @@ def _parquet(place: Place, file: BinaryIO, limit: int, target: Path, _: Source) 
 
 
 def _tables(batches: Iterator[Any], most: int) -> Iterator[Any]:
-    """The first ``most`` rows of some batches, in tables large enough to be row groups."""
+    """Yield the first ``most`` rows of some batches, in tables large enough to be row groups."""
     import pyarrow as pa
 
     held: list[Any] = []
@@ -202,7 +202,7 @@ def _lines(place: Place, file: BinaryIO, limit: int, target: Path, source: Sourc
 
 
 def _csv(place: Place, file: BinaryIO, limit: int, target: Path, source: Source) -> int:
-    """The header, if there is one, and records; a quoted field may have line ends."""
+    """Yield the header, if there is one, and records; a quoted field may have line ends."""
     csv.field_size_limit(RECORD_BYTES)
     dialect = source.dialect
     if not dialect.quote.isascii():
@@ -233,7 +233,7 @@ def _csv(place: Place, file: BinaryIO, limit: int, target: Path, source: Source)
 
 
 def _json(place: Place, file: BinaryIO, limit: int, target: Path, source: Source) -> int:
-    """The elements of an array, or of the list within an object; of JSON Lines under that name the lines."""
+    """Return the elements of an array, or of the list within an object; of JSON Lines under that name the lines."""
     suffix = PurePosixPath(place.path).suffix
     packed = suffix in COMPRESSED
     records, encoding = source.dialect.records, source.dialect.encoding_in(place.path)
@@ -283,7 +283,7 @@ def _json(place: Place, file: BinaryIO, limit: int, target: Path, source: Source
 
 @contextmanager
 def _written(suffix: str, target: Path) -> Iterator[Any]:
-    """A file to write with the compression that its suffix says."""
+    """Yield a file to write with the compression that its suffix says."""
     with target.open("wb") as out:
         if suffix in COMPRESSED:
             with _packed(suffix, out) as packer:
@@ -313,7 +313,7 @@ def _line(lines: IO[bytes]) -> bytes:
 
 @contextmanager
 def _texts(place: Place, file: BinaryIO, target: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
-    """A file of lines to read, and one to write with the same compression."""
+    """Yield a file of lines to read, and one to write with the same compression."""
     suffix = PurePosixPath(place.path).suffix
     with ExitStack() as stack:
         stack.enter_context(compressed.damage(place.where))

@@ -60,7 +60,7 @@ class GivenData(Source):
         return hub.Repository(self.address.name, "model" if self.address.kind == "model" else "dataset", moved)
 
     def folder(self, commit: str) -> str:
-        """Its folder below the root. Two paths of one repository have two folders."""
+        """Return its folder below the root. Two paths of one repository have two folders."""
         path = self.address.path
         part = f"-{content_key(path)[:8]}" if path else ""
         return f"given/{self.option}/{self.address.slug}/{commit}{part}"
@@ -118,7 +118,7 @@ class GivenData(Source):
 
 
 def places(option: str, uri: str, template: str = "", *, check: bool = True) -> tuple[str, ...]:
-    """What later stages are given of a place: itself; of a published data set its folders.
+    """Return what later stages are given of a place: itself; of a published data set its folders.
 
     Args:
         option: rows, tokenizer or tokenized.

@@ -73,7 +73,7 @@ def stream(
 
 
 def _groups(origin: HubRows, commit: str, split: str, repository: hub.Repository, limit: int) -> Iterator[pa.Table]:
-    """The rows of a split in tables large enough to be row groups."""
+    """Yield the rows of a split in tables large enough to be row groups."""
     import datasets
     import httpx
     import pyarrow as pa

@@ -64,7 +64,7 @@ def held(uri: str) -> Iterator[None]:
 
 
 def read(uri: str) -> dict[str, Pin]:
-    """The pins by source; none if there is no such file.
+    """Return the pins by source; none if there is no such file.
 
     Raises:
         InputError: it is not what fetch wrote.

@@ -89,7 +89,7 @@ class PlannedSource:
         return storage.join(root, *self.path.split("/"))
 
     def finished(self, root: str, *, verify: bool = False) -> Manifest | None:
-        """The manifest of its raw folder if it is intact and has what the source declares now.
+        """Return the manifest of its raw folder if it is intact and has what the source declares now.
 
         With ``verify`` any other manifest is deleted, because later checks look at sizes only.
         """
@@ -102,11 +102,11 @@ class PlannedSource:
         return found if found is not None and found.fingerprint == self.identity else None
 
     def brought(self, records: Sequence[ShardRecord]) -> list[ShardRecord]:
-        """The records of its shards."""
+        """Return the records of its shards."""
         return [record for record in records if record.read(Brought).source == self.source.name]
 
     def files(self, root: str, records: Sequence[ShardRecord]) -> Sequence[File]:
-        """Its raw files: given ones, those that its shards brought, or those of its finished raw folder."""
+        """Return its raw files: given ones, those that its shards brought, or those of its finished raw folder."""
         if self.given is not None:
             given = self.given
             return [File(given.place(path), size, given.digests[path]) for path, size in given.sizes.items()]
@@ -124,7 +124,7 @@ class PlannedSource:
 
 
 def describe(source: Source) -> str:
-    """A source's origin as one text: what a lock entry is for."""
+    """Return a source's origin as one text: what a lock entry is for."""
     origin = source.origin
     if isinstance(source, GivenData):
         return source.address.locked
@@ -140,7 +140,7 @@ def describe(source: Source) -> str:
 
 
 def declared(source: Source) -> list[object]:
-    """The parts of a source's declaration that decide which files are fetched, and whether they are accepted."""
+    """Return the parts of a source's declaration that decide which files are fetched, and whether they are accepted."""
     if isinstance(source.origin, HubRows):
         # Columns of mixed types are refused if they are read, and let pass if not.
         return [asdict(source.origin), sorted({*source.fields, *source.optional})]
@@ -149,12 +149,12 @@ def declared(source: Source) -> list[object]:
 
 
 def of_extract(source: Source, limit: int) -> list[object]:
-    """What decides which records are the first, beside the files."""
+    """Return what decides which records are the first, beside the files."""
     return [limit, source.version, source.lines_per_record]
 
 
 def members(source: Source) -> tuple[tuple[str, ...], int]:
-    """The members to unpack of a source's archive, and how many leading folders to strip."""
+    """Return the members to unpack of a source's archive, and how many leading folders to strip."""
     if isinstance(source.origin, Git):
         return source.origin.files, 1  # a forge's archive has one folder, named after the commit
     return (source.origin.unpack if isinstance(source.origin, Web) else ()), 0

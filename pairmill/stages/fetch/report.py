@@ -10,7 +10,7 @@ from pairmill.report.model import Report, Table, describe_names
 
 
 def report_of(manifest: Manifest) -> Report:
-    """The report of a finished folder."""
+    """Return the report of a finished folder."""
     # A manifest that was read again has its keys sorted; its report has to be the same.
     sources: dict[str, dict[str, Any]] = dict(sorted(manifest.data["sources"].items()))
     given: dict[str, dict[str, Any]] = dict(sorted(manifest.data.get("given", {}).items()))

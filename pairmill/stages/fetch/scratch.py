@@ -42,7 +42,7 @@ def alone(path: Path, *, wait: bool = True) -> Iterator[None]:
 
 @contextmanager
 def folder(root: str, key: str) -> Iterator[Path]:
-    """The scratch folder of a shard, locked for this process. It remains until :func:`clear`."""
+    """Yield the scratch folder of a shard, locked for this process. It remains until :func:`clear`."""
     home = _home(root)
     if storage.scheme(root) != "file":
         partials.own(home.parent)

@@ -100,7 +100,7 @@ def _of_archive(source: Source, origin: Git | Web, pin: Pin, limit: int) -> Fetc
 
 
 def _card_of(places: Mapping[str, Place]) -> str:
-    """The head of a data set's card."""
+    """Return the head of a data set's card."""
     if CARD not in places:
         return ""
     with places[CARD].opened() as file:

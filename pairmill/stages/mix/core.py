@@ -69,7 +69,7 @@ class Mix(Stage[MixConfig, MixPlan]):
         return replace(plan, made=made, build_context=lambda: plan.context)
 
     def parts(self, plan: MixPlan, rounds: Rounds) -> dict[str, Ledger]:
-        """Those of the tasks."""
+        """Return those of the tasks."""
         return ledgers_of(rounds[0])
 
     def finish(self, config: MixConfig, plan: MixPlan, rounds: Rounds, out: Writer) -> dict[str, Any]:

@@ -57,7 +57,7 @@ class Sample(Stage[SampleConfig, StagePlan["Draft"]]):
     config = SampleConfig
 
     def plan(self, config: SampleConfig) -> StagePlan[Draft]:
-        draft = self.draft = Draft.of(config)
+        draft = self.draft = Draft.from_config(config)
         # Those that a mixture, or the plan that is drawn again, decides.
         return StagePlan(
             inputs=draft.inputs,
@@ -126,7 +126,7 @@ class Draft:
     written: Made | None = None
 
     @classmethod
-    def of(cls, config: SampleConfig) -> Draft:
+    def from_config(cls, config: SampleConfig) -> Draft:
         """Open the inputs that the options name."""
         if config.again:
             from pairmill.stages.sample.again import drawn_again
@@ -257,7 +257,7 @@ class Draft:
         return Manifest(Sample.name, Sample.version, self.fingerprint, options, self.inputs, ledger, [], ledgers, data)
 
     def _tasks_of_sources(self) -> dict[str, list[str]]:
-        """The tasks of each source of the mixture, for the page over the line; a bucket is not a task."""
+        """Return the tasks of each source of the mixture, for the page over the line; a bucket is not a task."""
         assert self.mixed is not None
         found: dict[str, list[str]] = {}
         for (task, bucket), name in sorted(self.mixed.plan.source_of.items(), key=lambda item: item[0][0]):

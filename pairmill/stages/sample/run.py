@@ -90,7 +90,7 @@ def _draw(config: SampleConfig) -> Made:
     """Draw a sample and write its arrays, and keep no plan."""
     from pairmill.stages.sample.core import Draft
 
-    draft = Draft.of(config)
+    draft = Draft.from_config(config)
     return carry_out(config, draft.fingerprint, draft.sample)
 
 

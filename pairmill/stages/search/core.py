@@ -46,7 +46,7 @@ RESULTS: Final = "search.json"
 
 
 def run_file(number: int) -> str:
-    """The mixture of a proxy."""
+    """Return the mixture of a proxy."""
     return f"run-{number:03}.json"
 
 
@@ -71,7 +71,7 @@ class Drawn:
     counted: Counted
 
     def mixture(self, config: SearchConfig, to_count: CountingPlan, point: Any, budget: float) -> Mixture:
-        """The plan of a mixture."""
+        """Return the plan of a mixture."""
         return _planned(config, to_count, self.counted, self.space.expand(point), budget, self.cap)
 
 
@@ -166,7 +166,7 @@ class Search(Stage[SearchConfig, SearchPlan]):
         return replace(plan, drawn=drawn, fitted=fitted, losses=losses, build_context=lambda: plan.context)
 
     def parts(self, plan: SearchPlan, rounds: Rounds) -> dict[str, Ledger]:
-        """Those of the tasks."""
+        """Return those of the tasks."""
         return ledgers_of(rounds[0])
 
     def finish(self, config: SearchConfig, plan: SearchPlan, rounds: Rounds, out: Writer) -> dict[str, Any]:
@@ -239,7 +239,7 @@ class Search(Stage[SearchConfig, SearchPlan]):
 
 
 def _said(settings: MixSettings) -> dict[str, Any]:
-    """What of mix's settings is read: not how mix itself would share the budget out."""
+    """Return what of mix's settings is read: not how mix itself would share the budget out."""
     said = settings.to_manifest()
     for name in ("method", "exponent", "temperature", "weights", "phases", "allow_unfilled"):
         del said[name]
@@ -253,7 +253,7 @@ def _every_row(tokenized: str, to_count: CountingPlan) -> DrawnRows:
 
 
 def _length_said(trainings: TrainSettings | None) -> dict[str, Any]:
-    """What the mixtures are compared with: others are compared again, although they are the same mixtures."""
+    """Return what the mixtures are compared with: others are compared again, although they are the same mixtures."""
     if trainings is None:
         return {}
     asked = trainings.training
@@ -297,7 +297,7 @@ def _drawn(config: SearchConfig, plan: SearchPlan, counted: Counted) -> Drawn:
     identities = _identities(plan.to_count, counted)
     sources = [Source(name, count, limits.get(name, np.inf), identities[name]) for name, count in counts.items()]
     kept = {} if plan.earlier is None else results.kept(plan.earlier, sources, settings.again)
-    space = Space.of(sources, budget, kept)
+    space = Space.from_sources(sources, budget, kept)
     count, least = settings.count(len(space.axes)), least_runs(len(space.axes))
     if 0 < config.max_runs < count:
         raise too_many(count, config.max_runs, "runs")
@@ -355,7 +355,7 @@ def _planned(
 
 
 def _fit_said(fitted: Findings, losses: Measured) -> dict[str, Any]:
-    """The laws, and how well each predicts the runs left out of its fit: for the report and search.json."""
+    """Return the laws, and how well each predicts the runs left out of its fit: for the report and search.json."""
 
     def one(truth: Any, left_out: Any) -> dict[str, Any]:
         agreement = findings.agreement(truth, left_out)

@@ -60,8 +60,8 @@ class Space:
     limits: tuple[float, ...]
 
     @classmethod
-    def of(cls, sources: Sequence[Source], budget: float, kept: Mapping[str, float] | None = None) -> Space:
-        """The space of these sources.
+    def from_sources(cls, sources: Sequence[Source], budget: float, kept: Mapping[str, float] | None = None) -> Space:
+        """Make the space of these sources.
 
         Args:
             sources: with distinct names.
@@ -121,7 +121,7 @@ class Space:
         return cls(tuple(sources), tuple(axes), tuple(natural), tuple(limits))
 
     def expand(self, point: Floats) -> dict[str, float]:
-        """The share of each source, of the shares of the axes."""
+        """Return the share of each source, of the shares of the axes."""
         found = dict.fromkeys((source.name for source in self.sources), 0.0)
         for axis, share in zip(self.axes, point.tolist(), strict=True):
             for name, part in axis.parts.items():

@@ -89,7 +89,7 @@ class TokenizeConfig(ReplaceableConfig, any_of=("rows", "tokens", "tokenized")):
         return self.eod or self.eoa
 
     def window_options(self) -> dict[str, object]:
-        """What keys and manifest say about flat files; nothing if there are none."""
+        """Return what keys and manifest say about flat files; nothing if there are none."""
         return {"windows": True, "eod": self.end_of_document} if self.windows else {}
 
     def condition_tokens(self) -> dict[str, str]:
@@ -108,7 +108,7 @@ class TokenizeConfig(ReplaceableConfig, any_of=("rows", "tokens", "tokenized")):
         return found
 
     def with_conditions(self, tokens: Mapping[str, str]) -> TokenizeConfig:
-        """The options with further tags and their tokens; the same object if there is none, or if tags get no token.
+        """Add further tags and their tokens; return the same object if there is none, or if tags get no token.
 
         A tag that the option names keeps its token.
 

@@ -36,7 +36,7 @@ def refuse_written(sources: Mapping[str, WrittenTexts], tokenizer: bytes, uri: s
 
 
 def _added_tokens(tokenizer: bytes) -> list[str]:
-    """The added tokens by which a text is controlled: the special ones, and others that are not just a word or sign."""
+    """Return the added tokens that control a text: the special ones, and others that are not just a word or sign."""
     try:
         listed = json.loads(tokenizer)["added_tokens"]
         tokens = [(str(one["content"]), bool(one.get("special"))) for one in listed]

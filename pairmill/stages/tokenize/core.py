@@ -46,7 +46,7 @@ class TokenizePlan(StagePlan[Vocabulary]):
     config: TokenizeConfig
 
     def pieces(self) -> dict[str, list[str]]:
-        """The names of the shards of each task that is made of several, in order."""
+        """Return the names of the shards of each task that is made of several, in order."""
         return {task: [shard.name for shard in shards] for task, shards in self.shards.items() if len(shards) > 1}
 
 
@@ -87,7 +87,7 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
         return TokenizePlan(
             inputs=refs,
             rows_expected=found.rows,
-            build_context=lambda: Vocabulary.of(config, uri, data, own),
+            build_context=lambda: Vocabulary.from_tokenizer(config, uri, data, own),
             shards={**{file.task: list(_shards(file, digest, config)) for file in found.files}, **taken},
             options={**windows, **({"conditions": config.conditions} if config is not given else {})},
             config=config,

@@ -60,7 +60,9 @@ class Vocabulary:
     native: bool
 
     @classmethod
-    def of(cls, config: TokenizeConfig, uri: str, data: bytes, own: Mapping[str, Tag] = MappingProxyType({})) -> Self:
+    def from_tokenizer(
+        cls, config: TokenizeConfig, uri: str, data: bytes, own: Mapping[str, Tag] = MappingProxyType({})
+    ) -> Self:
         """Load the tokenizer, and have the library check it: a third of a second.
 
         ``own`` are the tags that the rows brought along.
@@ -117,12 +119,12 @@ class Vocabulary:
 
     @cached_property
     def encoder(self) -> Encoder:
-        """Each worker builds its own, without the check that :meth:`of` made."""
+        """Each worker builds its own, without the check that :meth:`from_tokenizer` made."""
         return Encoder.from_json(self.text, where=self.uri, checked=self.native)
 
 
 def _tokens_for(tags: Mapping[str, Tag], config: TokenizeConfig) -> str:
-    """What to do about tags of one's own that a tokenizer has no token for."""
+    """Return what to do about tags of one's own that a tokenizer has no token for."""
     others = [item for item in config.conditions if item.partition("=")[0] not in tags]
     return (
         "train a tokenizer on these rows, which adds the tokens; or name tokens that this one has: conditions="
@@ -200,7 +202,7 @@ class EncodeRows(Shard[Vocabulary], reads=READ):
 def flat_file(
     create: Callable[..., AbstractContextManager[Path]], wanted: bool
 ) -> AbstractContextManager[tokens.NpyWriter | None]:
-    """The writer of the flat file, if it is wanted."""
+    """Return the writer of the flat file, if it is wanted."""
     return optional(create, window_files.NAME, window_files.DTYPE, wanted)
 
 
@@ -208,7 +210,7 @@ def flat_file(
 def optional(
     create: Callable[..., AbstractContextManager[Path]], name: str, dtype: type[np.generic], wanted: bool
 ) -> Iterator[tokens.NpyWriter | None]:
-    """The writer of an array, if it is wanted."""
+    """Yield the writer of an array, if it is wanted."""
     if not wanted:
         yield None
         return
@@ -230,7 +232,7 @@ def _untagged(batch: rows.Batch) -> rows.Batch:
 def _spans(
     encoder: Encoder, layout: _native.Layout, batch: rows.Batch, start: int
 ) -> tuple[tuple[NDArray[Any], ...], int]:
-    """The arrays of a batch whose first token lies at ``start``, and the bytes that have no symbol."""
+    """Return the arrays of a batch whose first token lies at ``start``, and the bytes that have no symbol."""
     if encoder.native is not None:
         return layout.encode(encoder.native, batch.condition, batch.instruction, batch.response, start)
     question, answer = encoder.encode(batch.instruction), encoder.encode(batch.response)

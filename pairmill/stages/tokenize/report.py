@@ -9,7 +9,7 @@ from pairmill.stages.tokenize.config import NONE
 
 
 def report_of(manifest: Manifest) -> Report:
-    """The report of a finished folder."""
+    """Return the report of a finished folder."""
     ledger, measures = manifest.ledger, manifest.ledger.measures
     sums, per_byte = sums_of(manifest)
     density = f", {per_byte:.4f} per byte of text" if sums["text_bytes"] else ""
@@ -58,7 +58,7 @@ def report_of(manifest: Manifest) -> Report:
 
 
 def sums_of(manifest: Manifest) -> tuple[dict[str, int], float]:
-    """What was counted over all tasks, and tokens per byte of text; tokens of token files have no text."""
+    """Return what was counted over all tasks, and tokens per byte of text; tokens of token files have no text."""
     sums = {"text_bytes": 0, "tokens": 0, "response_tokens": 0, **manifest.ledger.measures}
     encoded = sums["tokens"] - sums.get("given_tokens", 0)
     return sums, encoded / sums["text_bytes"] if sums["text_bytes"] else 0.0

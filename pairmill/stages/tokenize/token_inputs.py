@@ -64,7 +64,7 @@ class TakeTokens(Shard[Vocabulary], reads=READ):
         with tokens.writers(create) as arrays, flat_file(create, windows) as flat:
             for samples in self._samples():
                 _refuse_unknown_ids(samples, self._where, context)
-                rows = Rows.of(samples)
+                rows = Rows.from_samples(samples)
                 rows.count(samples, ledger)
                 rows.refuse_copies(samples, self._where, self.part.longest)
                 if flat is not None:
@@ -110,8 +110,8 @@ class Rows:
     ends: Ints
 
     @classmethod
-    def of(cls, samples: Samples) -> Rows:
-        """A row for each stretch that is trained on; of a document, all of it."""
+    def from_samples(cls, samples: Samples) -> Rows:
+        """Make a row of each stretch that is trained on; of a document, all of it."""
         if samples.trained is None:
             filled = np.diff(samples.offsets) > 0
             begins = samples.offsets[:-1][filled]
@@ -186,7 +186,7 @@ class Rows:
 
 
 def _sample_of(samples: Samples, places: Ints) -> Ints:
-    """The number of the sample that each place in the ids belongs to."""
+    """Return the number of the sample that each place in the ids belongs to."""
     return np.searchsorted(samples.offsets, places, side="right") - 1
 
 
@@ -241,7 +241,7 @@ def _partner(uri: str) -> str:
 def shards_of(
     found: inputs.Inputs, tokenizer: str, slicing: Slicing, config: TokenizeConfig
 ) -> dict[str, list[TakeTokens]]:
-    """The shards of each task, in order.
+    """Return the shards of each task, in order.
 
     Args:
         found: from :func:`discover`.

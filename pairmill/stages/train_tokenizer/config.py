@@ -100,6 +100,6 @@ class TrainTokenizerConfig(ReplaceableConfig):
             )
 
     def with_tokens(self, tokens: Sequence[str]) -> TrainTokenizerConfig:
-        """The options with further special tokens, after the others; the same object if there is none."""
+        """Return the options with further special tokens, after the others; the same object if there is none."""
         further = [token for token in dict.fromkeys(tokens) if token not in self.special_tokens]
         return replace(self, special_tokens=[*self.special_tokens, *further]) if further else self

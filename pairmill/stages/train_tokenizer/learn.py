@@ -156,7 +156,7 @@ def _lines(first: str, lines: Iterable[str], last: str) -> Iterator[str]:
 
 
 def longest(tokens: Iterable[str], special: Iterable[str]) -> list[tuple[str, int]]:
-    """The longest tokens as text, special ones left out, with their bytes; of equal lengths the first ones given."""
+    """Return the longest tokens as text, without special ones, with their bytes; of equal lengths the first given."""
     from tokenizers import decoders
 
     decoder, left_out = decoders.ByteLevel(), set(special)

@@ -14,7 +14,7 @@ _NOT_MEASURED = "not measured"
 
 
 def report_of(manifest: Manifest) -> Report:
-    """The report of a finished tokenizer folder."""
+    """Return the report of a finished tokenizer folder."""
     data, ledger = manifest.data, manifest.ledger
     metrics: dict[str, float] = data["metrics"]
     # A manifest that was read again has its keys sorted; its report has to be the same.
@@ -76,7 +76,7 @@ def report_of(manifest: Manifest) -> Report:
 
 
 def _source(task: str) -> str:
-    """What a task is of: the folder that its name begins with, or else the name of its file."""
+    """Return what a task is of: the folder that its name begins with, or else the name of its file."""
     folder, below, _ = task.partition("__")
     return folder if below else PurePath(task).stem
 

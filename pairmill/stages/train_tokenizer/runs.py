@@ -71,17 +71,17 @@ def _counter() -> _native.WordCounter:
 
 
 def paths(record: ShardRecord, name: str) -> list[str]:
-    """The runs of this name below a shard's folder."""
+    """Return the runs of this name below a shard's folder."""
     return [file.path for file in record.files if file.path.startswith(f"{name}-")]
 
 
 def uris(name: str, records: Iterable[ShardRecord]) -> list[str]:
-    """The URIs of the runs of this name of some shards."""
+    """Return the URIs of the runs of this name of some shards."""
     return [record.uri(path) for record in records for path in paths(record, name)]
 
 
 def values(counts: pa.Array) -> NDArray[np.int64]:
-    """The counts of a batch of a run."""
+    """Return the counts of a batch of a run."""
     # Array.to_numpy does the same, but see write().
     return np.frombuffer(counts.buffers()[1], np.int64, len(counts), 8 * counts.offset)
 
@@ -106,14 +106,14 @@ def write(out: Writer, path: str, batches: Iterable[Batch]) -> None:
 
 
 def batches(uri: str) -> Generator[pa.RecordBatch, None, None]:
-    """The words of a run and their counts, in order."""
+    """Yield the words of a run and their counts, in order."""
     with rows.open_parquet(uri) as file:
         # Threads would take half as much memory again, and no less time.
         yield from file.iter_batches(batch_size=_BATCH, use_threads=False)
 
 
 def merged(uris: Sequence[str]) -> Iterator[Batch]:
-    """The words of several runs, each once, in order, with the sums of their counts; in batches as :func:`write` takes.
+    """Yield the words of several runs, each once, in order, with summed counts; in batches as :func:`write` takes.
 
     Holds one batch of each run.
     """
@@ -146,7 +146,7 @@ class _Head:
             self.last = batch.column(0)[-1].as_py()
 
     def take(self, cut: bytes) -> tuple[pa.Array, pa.Array]:
-        """The words up to ``cut``, which is at most the last one, with their counts."""
+        """Return the words up to ``cut``, which is at most the last one, with their counts."""
         words, counts = self.words, self._counts
         assert words is not None
         end = len(words)

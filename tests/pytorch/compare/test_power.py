@@ -48,7 +48,7 @@ def test_a_change_is_seen_and_none_is_not(tmp_path: Path) -> None:
                 file.write(json.dumps({"share": share, "number": number, "differences": differences}) + "\n")
             file.flush()
     words = {
-        share: [Paired.of(some[number]).word(lower_is_better=True) for number in range(REPEATED[share])]
+        share: [Paired.from_differences(some[number]).word(lower_is_better=True) for number in range(REPEATED[share])]
         for share, some in found.items()
     }
     for share, said in sorted(words.items()):

@@ -44,7 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def opened(folder: Path, net: Net | None = None) -> TrainedModel:
-    return TrainedModel.of(Run.open(str(folder)), str(folder), net or Net())
+    return TrainedModel.from_run(Run.open(str(folder)), str(folder), net or Net())
 
 
 @pytest.fixture(scope="module")

@@ -259,7 +259,7 @@ def _replayed(kitchen: Kitchen, rounds: int) -> Sequence[Shard[Any]]:
     generator = rounds_of(stage, config, stage.plan(config))
     shards = next(generator)
     for _ in range(rounds):
-        shards = generator.send(Todo.of(shards, str(kitchen.root / "unique" / "shards"), verify=False).records())
+        shards = generator.send(Todo.look_up(shards, str(kitchen.root / "unique" / "shards"), verify=False).records())
     return shards
 
 

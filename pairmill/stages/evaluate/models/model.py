@@ -78,7 +78,7 @@ class Model(ABC):
         """
 
     def likelihoods(self, asked: Sequence[Asked], endings: Sequence[str]) -> list[Likelihood]:
-        """How likely each prompt is answered by a text that begins with its ending.
+        """Return how likely each prompt is answered by a text that begins with its ending.
 
         Raises:
             UsageError: a model of this kind does not tell.
@@ -92,5 +92,5 @@ class Model(ABC):
         )
 
     def said(self) -> dict[str, Any]:
-        """What a report says of it, JSON-like."""
+        """Return what a report says of it, JSON-like."""
         return {"kind": self.kind, "digest": self.digest[:16]}

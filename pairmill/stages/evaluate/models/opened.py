@@ -10,7 +10,7 @@ from pairmill.stages.evaluate.settings import EvaluateSettings
 
 
 def open_model(given: str, settings: EvaluateSettings, tokenizer: str = "") -> Model:
-    """The model at a URL, or in a folder.
+    """Return the model at a URL, or in a folder.
 
     Args:
         given: a run of train, a folder that its export wrote, or the URL of a server.
@@ -45,7 +45,7 @@ def open_model(given: str, settings: EvaluateSettings, tokenizer: str = "") -> M
             expected="a finished run of train, a folder that its export wrote, or the URL of a server",
             hint="a server's URL ends as in http://host:8000/v1" if "/" not in given else error.hint,
         ) from error
-    return TrainedModel.of(run, given, settings.net)
+    return TrainedModel.from_run(run, given, settings.net)
 
 
 def _refuse_tokenizer(tokenizer: str, model: str) -> None:

@@ -52,7 +52,7 @@ _OF_ANSWER: Final = re.compile(r"max_(?:completion_|new_)?tokens")
 
 
 def read(response: httpx.Response, seconds: float) -> bytes:
-    """The body of an answer.
+    """Return the body of an answer.
 
     Raises:
         Again: it is not whole after so many seconds.
@@ -69,7 +69,7 @@ def read(response: httpx.Response, seconds: float) -> bytes:
 
 
 def parsed(content: bytes) -> Any:
-    """The JSON of an answer. Raises Again if it is not JSON, or nested too deep."""
+    """Return the JSON of an answer. Raises Again if it is not JSON, or nested too deep."""
     try:
         return json.loads(content, parse_int=lambda digits: int(digits[:_DIGITS]))
     except (ValueError, RecursionError) as error:
@@ -77,12 +77,12 @@ def parsed(content: bytes) -> Any:
 
 
 def shown(content: bytes) -> str:
-    """The beginning of an answer, for a message."""
+    """Return the beginning of an answer, for a message."""
     return repr(content[: 4 * SHOWN].decode("utf-8", "replace")[:SHOWN])
 
 
 def completion(content: bytes, where: str) -> Text:
-    """The text of an answer; an unpaired surrogate becomes U+FFFD, and a count of tokens that cannot be one -1.
+    """Return the text of an answer; an unpaired surrogate becomes U+FFFD, and a count of tokens that cannot be one -1.
 
     Raises:
         Again: it is not JSON.
@@ -110,7 +110,7 @@ def completion(content: bytes, where: str) -> Text:
 
 
 def model_names(content: bytes) -> list[str]:
-    """The models that an answer lists. Raises Again if it is not JSON."""
+    """Return the models that an answer lists. Raises Again if it is not JSON."""
     answer = parsed(content)
     entries = answer.get("data") if isinstance(answer, dict) else None
     found = [one.get("id") for one in entries if isinstance(one, dict)] if isinstance(entries, list) else []
@@ -139,8 +139,8 @@ class Refusal:
     bound: bool = False
 
     @classmethod
-    def of(cls, status: int, content: bytes) -> Refusal:
-        """The refusal that an answer with such a status is."""
+    def from_response(cls, status: int, content: bytes) -> Refusal:
+        """Read an answer with a status that refuses."""
         try:
             answer = parsed(content)
         except Again:
@@ -159,7 +159,7 @@ class Refusal:
         return cls(status, words[: 2 * SHOWN], True, limit, count, bound)
 
     def leaves_no_room(self, max_tokens: int) -> bool | None:
-        """Whether the prompt alone fills the context; None = not told, and told by a request of one token.
+        """Return whether the prompt alone fills the context; None = not told, and told by a request of one token.
 
         Args:
             max_tokens: of the request that was refused.
@@ -175,7 +175,7 @@ class Refusal:
         return self.prompt is None and not _OF_ANSWER.search(self.words)
 
     def error(self, where: str, max_tokens: int = 0) -> InputError:
-        """It as an error of pairmill."""
+        """Return it as an error of pairmill."""
         got = f"status {self.status}: {self.words}"
         if not self.length or not max_tokens:
             hint = "see what the server does not take, in its log or documentation"

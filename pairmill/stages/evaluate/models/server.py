@@ -147,7 +147,7 @@ class _Client:
             )
 
     def text(self, asked: Asked, sample: int, generation: Generation, stop: threading.Event) -> Text:
-        """One text.
+        """Return one text.
 
         Raises:
             InputError: the server refuses the question, though its prompt leaves room for an answer.
@@ -175,7 +175,7 @@ class _Client:
         return Text("", 0, stopped=False, too_long=True)
 
     def _request(self, method: str, path: str, body: Any, stop: threading.Event | None = None) -> bytes | Refusal:
-        """The body of the answer, or why the request itself is refused."""
+        """Return the body of the answer, or why the request itself is refused."""
         url = f"{self._url}{path}"
 
         def once() -> bytes | Refusal:
@@ -185,7 +185,7 @@ class _Client:
             with _connection(self._server.seconds).stream(method, url, **sent) as response:
                 content = protocol.read(response, self._server.seconds)
             if response.status_code in _REFUSED:
-                return Refusal.of(response.status_code, content)
+                return Refusal.from_response(response.status_code, content)
             http.checked(
                 response,
                 url,
@@ -205,7 +205,7 @@ class _Client:
         return answer
 
     def _at_once(self, once: Callable[[], bytes | Refusal], url: str) -> bytes | Refusal:
-        """A single try of a server that was given up."""
+        """Return a single try of a server that was given up."""
         try:
             return http.tried(url, once)
         except Again as error:
@@ -216,7 +216,7 @@ class _Client:
         if status in (401, 403):
             hint = f"put the key into the environment variable {self._server.key_variable}"
             raise InputError("the server wants another key", where=where, got=f"status {status}", hint=hint)
-        refusal = Refusal.of(status, content)
+        refusal = Refusal.from_response(status, content)
         if status == 404 and response.request.method == "POST" and "model" in refusal.words.lower():
             hint = "set=server.model= names one of the server's"
             raise InputError("the server has no such model", where=where, got=self._server.model, hint=hint)
@@ -226,7 +226,7 @@ class _Client:
 
 @lru_cache(maxsize=1)
 def _connection(seconds: float) -> httpx.Client:
-    """The connections of this process, which its threads share."""
+    """Return the connections of this process, which its threads share."""
     made = http.client()
     made.timeout = seconds
     return made

@@ -40,8 +40,8 @@ class TrainedModel(Model):
     tokenizer: str = ""
 
     @classmethod
-    def of(cls, run: Run, given: str, net: Net) -> Self:
-        """The model of an opened run.
+    def from_run(cls, run: Run, given: str, net: Net) -> Self:
+        """Make the model of an opened run.
 
         Raises:
             InputError: the run has no tokenizer, and no option names its own.
@@ -56,7 +56,7 @@ class TrainedModel(Model):
         return cls(digest, given, run.uri, net, weights, trained.positions, trained.steps, run.tokenizer_option)
 
     def opened(self) -> Run:
-        """The run, opened."""
+        """Return the run, opened."""
         return Run.open(self.run, "model", self.tokenizer)
 
     def said(self) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def _likelihood(net: Any, ids: Sequence[int], rest: Sequence[int], *, causal: bo
 
 @lru_cache(maxsize=1)
 def loaded(model: TrainedModel) -> tuple[Run, Prompts, Any]:
-    """The run, what makes its prompts, and its net on the device, ready to be called."""
+    """Return the run, what makes its prompts, and its net on the device, ready to be called."""
     import torch
 
     from pairmill.nets.device import choose_device

@@ -165,7 +165,7 @@ class _Ranges:
     sizes: Ints
 
     @classmethod
-    def of(cls, starts: Ints, lengths: Ints, max_gap: int) -> _Ranges:
+    def from_spans(cls, starts: Ints, lengths: Ints, max_gap: int) -> _Ranges:
         ends = np.maximum.accumulate(starts + lengths)
         gaps = starts[1:] - ends[:-1]
         cost, step = tokens_read(starts, lengths, max_gap), max(STEP, max_gap)
@@ -213,7 +213,7 @@ class _Readers:
         ordered = bool((starts[1:] >= starts[:-1] + lengths[:-1]).all())
         # Pieces of one row repeat its instruction span, and other tools may write rows in no order.
         order = slice(None) if ordered else np.argsort(starts, kind="stable")
-        ranges = _Ranges.of(starts[order], lengths[order], max_gap)
+        ranges = _Ranges.from_spans(starts[order], lengths[order], max_gap)
         file = storage.store_for(array.uri).file(array.uri)
         try:
             if file is not None and array.dtype == np.dtype("<u4"):

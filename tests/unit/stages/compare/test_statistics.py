@@ -26,21 +26,25 @@ def test_students_distribution_is_that_of_the_tables(probability: float, freedom
 
 
 def test_a_difference_of_four_seeds() -> None:
-    found = Paired.of([0.05, 0.06, 0.04, 0.05])
+    found = Paired.from_differences([0.05, 0.06, 0.04, 0.05])
     assert found.mean == pytest.approx(0.05)
     assert found.spread == pytest.approx(math.sqrt(2e-4 / 3))
     # A first look has half of the level: the quantile is that of 99.5 %.
     assert found.low == pytest.approx(0.05 - 7.4533 * found.spread / 2, abs=1e-4)
-    assert Paired.of(found.differences, 0).low == pytest.approx(0.05 - 5.8409 * found.spread / 2, abs=1e-4)
-    assert Paired.of(found.differences, 3).low == pytest.approx(0.05 - quantile(1 - 0.005 / 6, 3) * found.spread / 2)
+    assert Paired.from_differences(found.differences, 0).low == pytest.approx(
+        0.05 - 5.8409 * found.spread / 2, abs=1e-4
+    )
+    assert Paired.from_differences(found.differences, 3).low == pytest.approx(
+        0.05 - quantile(1 - 0.005 / 6, 3) * found.spread / 2
+    )
     assert found.word(lower_is_better=True) == "worse"
     assert found.word(lower_is_better=False) == "better"
     assert found.seeds_needed == 4
-    assert Paired.of([-0.05, 0.06, 0.04, 0.05]).word(lower_is_better=True) == "not distinguishable"
+    assert Paired.from_differences([-0.05, 0.06, 0.04, 0.05]).word(lower_is_better=True) == "not distinguishable"
 
 
 def test_what_cannot_be_told_says_how_many_seeds_would_tell() -> None:
-    found = Paired.of([0.02, -0.005, 0.03, 0.015])
+    found = Paired.from_differences([0.02, -0.005, 0.03, 0.015])
     assert found.word(lower_is_better=True) == "not distinguishable"
     needed = found.seeds_needed
     assert needed == 32
@@ -48,7 +52,7 @@ def test_what_cannot_be_told_says_how_many_seeds_would_tell() -> None:
     assert found.spread is not None
     draws = np.random.default_rng(1).normal(found.mean, found.spread, (2000, needed))
     right = [
-        sum(Paired.of(row).word(lower_is_better=True) == "worse" for row in some.tolist())
+        sum(Paired.from_differences(row).word(lower_is_better=True) == "worse" for row in some.tolist())
         for some in (draws, draws[:, :16])
     ]
     assert right[0] / 2000 > 0.88
@@ -58,11 +62,11 @@ def test_what_cannot_be_told_says_how_many_seeds_would_tell() -> None:
 
 
 def test_one_seed_and_no_difference() -> None:
-    one = Paired.of([0.3])
+    one = Paired.from_differences([0.3])
     assert (one.word(lower_is_better=True), one.p, one.seeds_needed, one.found) == (None, None, None, None)
-    same = Paired.of([0.0, 0.0, 0.0])
+    same = Paired.from_differences([0.0, 0.0, 0.0])
     assert (same.word(lower_is_better=True), same.p, same.seeds_needed) == ("not distinguishable", 1.0, None)
-    assert Paired.of([0.1, 0.1]).word(lower_is_better=True) == "worse"
+    assert Paired.from_differences([0.1, 0.1]).word(lower_is_better=True) == "worse"
 
 
 # Of scipy 1.17.1: stats.t.isf(level / 2, seeds - 1).
@@ -108,17 +112,17 @@ def test_several_plans_are_corrected_as_statsmodels_corrects_them(p: list[float]
 
 def test_a_plan_is_judged_beside_the_others() -> None:
     mild, strong, none = [0.05, 0.067, 0.04, 0.045], [-0.5, -0.52, -0.51, -0.5], [0.01, -0.01, 0.02, -0.015]
-    alone = Paired.of(mild)
+    alone = Paired.from_differences(mild)
     assert alone.p is not None
     assert 0.0025 < alone.p < 0.005
     assert alone.word(lower_is_better=True) == "worse"
-    tests = [Paired.of(some, 3) for some in (mild, strong, none)]
+    tests = [Paired.from_differences(some, 3) for some in (mild, strong, none)]
     (p, word), (least, told), (most, _) = verdicts(tests, lower_is_better=True)
     assert (word, told) == ("not distinguishable", "better")
     # Twice for half of the level, and by Holm three times the least p, twice the next and once the last.
     raw = [test.p or 0.0 for test in tests]
     assert (p, least, most) == (pytest.approx(4 * raw[0]), pytest.approx(6 * raw[1]), min(1.0, 2 * raw[2]))
-    assert verdicts([Paired.of([0.1], 2)] * 2, lower_is_better=True) == [(None, None)] * 2
+    assert verdicts([Paired.from_differences([0.1], 2)] * 2, lower_is_better=True) == [(None, None)] * 2
 
 
 TIMES = int(os.environ.get("PAIRMILL_STATISTICS", "30000"))
@@ -166,7 +170,7 @@ def test_the_simulation_judges_as_the_program_does() -> None:
     for plans in (1, 3):
         told, needed = judged(draws[:, :plans], plans)
         for at, some in enumerate(draws[:, :plans].tolist()):
-            tests = [Paired.of(one, plans) for one in some]
+            tests = [Paired.from_differences(one, plans) for one in some]
             words = {word for _, word in verdicts(tests, lower_is_better=True)}
             assert bool(words & {"better", "worse"}) == told[at]
             wanted = tests[0].seeds_needed or 0

@@ -73,7 +73,7 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_only_a_prompt_that_fills_the_context_is_too_long(reply: Reply, too_long: bool | None) -> None:
-    refusal = Refusal.of(400, reply.content)
+    refusal = Refusal.from_response(400, reply.content)
     assert refusal.leaves_no_room(1024) is too_long
     assert refusal.error("here", 1024).exit_code == 3
 

@@ -163,7 +163,9 @@ def test_closeness_keeps_the_shares_near() -> None:
     assert distance(natural, natural) == 0
     points = np.stack(mixtures(Draw(0), natural.tolist(), [1.0] * 3, 12))
     losses = {"a": 1 + np.exp(points @ np.array([0.5, 0.1, -1.0]))}
-    space = Space.of([Source(name, tokens, 1e9, name) for name, tokens in zip("xyz", (50, 30, 20), strict=True)], 10)
+    space = Space.from_sources(
+        [Source(name, tokens, 1e9, name) for name, tokens in zip("xyz", (50, 30, 20), strict=True)], 10
+    )
     apart = [
         distance(findings.find(Measured(points, losses, {"a": 1.0}), space, closeness).optimum.point, natural)
         for closeness in (0.0, 0.2, 5.0)
@@ -185,7 +187,9 @@ def test_nine_tenths_of_the_gain_with_runs_linear_in_the_sources(kind: str, axes
         limits = np.minimum(1.0, 6 * natural)
         points = np.stack(mixtures(Draw(seed), natural.tolist(), limits.tolist(), 3 * (axes + 1)))
         measured = loss(points) + draw.normal(0, 0.004, (len(points), axes))
-        space = Space.of([Source(str(n), int(1e6 * natural[n]), 6e6 * natural[n], "") for n in range(axes)], 1e6)
+        space = Space.from_sources(
+            [Source(str(n), int(1e6 * natural[n]), 6e6 * natural[n], "") for n in range(axes)], 1e6
+        )
         targets = {str(one): measured[:, one] for one in range(axes)}
         found = findings.find(Measured(points, targets, dict.fromkeys(targets, 1 / axes)), space, 0.0)
         truth = minimise(_objective(loss, axes), points[0], limits)
@@ -230,27 +234,27 @@ def source(name: str, tokens: int, limit: float = 1e9) -> Source:
 
 def test_sources_that_are_kept_are_one_share() -> None:
     sources = [source("a", 40), source("b", 40, 30), source("new", 20)]
-    space = Space.of(sources, 100, {"a": 0.3, "b": 0.1})
+    space = Space.from_sources(sources, 100, {"a": 0.3, "b": 0.1})
     assert [axis.name for axis in space.axes] == [KEPT, "new"]
     assert space.axes[0].parts == pytest.approx({"a": 0.75, "b": 0.25})
     assert space.natural == pytest.approx((0.8, 0.2))
     assert space.limits == pytest.approx((1.0, 1.0))  # a quarter of the budget is less than the cap of b
     assert space.expand(np.array([0.6, 0.4])) == pytest.approx({"a": 0.45, "b": 0.15, "new": 0.4})
     # What was left out before stays out; if all was, they keep the shares as they come.
-    assert Space.of(sources, 100, {"a": 0.5, "b": 0.0}).axes[0].parts == {"a": 1.0, "b": 0.0}
-    assert Space.of(sources, 100, {"a": 0.0, "b": 0.0}).axes[0].parts == {"a": 0.5, "b": 0.5}
+    assert Space.from_sources(sources, 100, {"a": 0.5, "b": 0.0}).axes[0].parts == {"a": 1.0, "b": 0.0}
+    assert Space.from_sources(sources, 100, {"a": 0.0, "b": 0.0}).axes[0].parts == {"a": 0.5, "b": 0.5}
     # One source that is kept is a share as any other.
-    assert [axis.name for axis in Space.of(sources, 100, {"a": 1.0}).axes] == ["a", "b", "new"]
+    assert [axis.name for axis in Space.from_sources(sources, 100, {"a": 1.0}).axes] == ["a", "b", "new"]
 
 
 def test_spaces_that_are_refused() -> None:
     with pytest.raises(InputError, match="a source has no response token; got 'b'"):
-        Space.of([source("a", 3), source("b", 0)], 3)
+        Space.from_sources([source("a", 3), source("b", 0)], 3)
     with pytest.raises(UsageError, match=r"caps do not allow so large a budget.*100 response tokens.*at most 30"):
-        Space.of([source("a", 50, 10), source("b", 50, 20)], 100)
+        Space.from_sources([source("a", 50, 10), source("b", 50, 20)], 100)
     with pytest.raises(UsageError, match=r"nothing to search.*one source, 'a'"):
-        Space.of([source("a", 3)], 3)
+        Space.from_sources([source("a", 3)], 3)
     with pytest.raises(UsageError, match=r"nothing to search.*no source differs"):
-        Space.of([source("a", 3), source("b", 3)], 6, {"a": 0.5, "b": 0.5})
+        Space.from_sources([source("a", 3), source("b", 3)], 6, {"a": 0.5, "b": 0.5})
     with pytest.raises(UsageError, match=r"the other sources keep their shares.*at most 60% of the budget"):
-        Space.of([source("a", 50, 20), source("b", 50, 100), source("c", 5, 20)], 100, {"a": 0.5, "b": 0.5})
+        Space.from_sources([source("a", 50, 20), source("b", 50, 100), source("c", 5, 20)], 100, {"a": 0.5, "b": 0.5})
