@@ -34,7 +34,7 @@ def with_keys(
         except StopIteration as end:
             result: T = end.value
             return result
-        records = yield [shard if shard.key else replace(shard, key=key_of(shard)) for shard in shards]
+        records = yield [replace(shard, key=key_of(shard)) for shard in shards]
 
 
 def key_maker(stage: Stage[C, P], config: C, plan: P) -> Callable[[Shard[Any]], str]:

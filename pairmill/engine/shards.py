@@ -20,7 +20,7 @@ from pairmill.cpu import available_cores
 from pairmill.engine import manifest as manifests
 from pairmill.engine.content import broken
 from pairmill.engine.manifest import File, Ledger, Manifest
-from pairmill.engine.stage import HandKeyed, Shard, ShardRecord, X
+from pairmill.engine.stage import Shard, ShardRecord, X
 from pairmill.engine.writer import ATTEMPT, AttemptWriter, FinishWriter
 from pairmill.errors import InputError, InternalError, PairmillError, from_os_error
 
@@ -180,7 +180,7 @@ def run_shard(stage: str, shard: Shard[X], context: X, folder: str) -> Callable[
     out = AttemptWriter(home)
     where = f"{stage}: {shard.name}"
     # What a shard does not know cannot get into its bytes.
-    nameless = shard if isinstance(shard, HandKeyed) else replace(shard, name=shard.key)
+    nameless = replace(shard, name=shard.key)
     with _translated(where, out):
         result = nameless.run(context, out)
         result.ledger.reconcile(where)

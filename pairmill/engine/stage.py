@@ -88,15 +88,6 @@ class Shard(ABC, Generic[X_contra]):
 
 
 @dataclass(frozen=True)
-class HandKeyed(Shard[X_contra]):
-    """A shard whose key is written by hand. No new one: the last of them are being converted."""
-
-    name: str = field()
-    key: str = field()
-    size: int = field()
-
-
-@dataclass(frozen=True)
 class ShardFile:
     """A file that a shard made, for a shard of a later round; see :meth:`ShardRecord.file`."""
 
