@@ -71,7 +71,7 @@ def test_a_source_does_not_depend_on_the_others(maker: ModuleType, raw: Path, tm
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_every_reason_to_drop_is_met(name: str, ours: dict[str, Any], theirs: dict[str, Any]) -> None:
-    text = (REPOSITORY / "sources" / "datasets" / f"{name.lower()}.py").read_text()
+    text = (REPOSITORY / "pairmill" / "sources" / "datasets" / f"{name.lower()}.py").read_text()
     wanted = set(re.findall(r'(?<!\w)Drop\("(\w+)"\)', text)) - UNMET.get(name, set())
     wanted |= {"withheld_split"} if issubclass(SOURCES[name].options, SplitOptions) or name == "c4" else set()
     met = set()
