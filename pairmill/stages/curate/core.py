@@ -230,7 +230,7 @@ def _compare(plan: CuratePlan, looked: Looked) -> ShardRounds[NearFound]:
 
 
 def _decide(plan: CuratePlan, task: Task, counts: Sequence[int], learned: Learned) -> Decide:
-    settings = plan.settings.of(task.name)
+    settings = plan.settings.for_task(task.name)
     found = [
         one
         for operation in operations.OPERATIONS
@@ -252,7 +252,7 @@ def _decide(plan: CuratePlan, task: Task, counts: Sequence[int], learned: Learne
 
 def _verdicts(plan: CuratePlan, task: Task, record: ShardRecord, learned: Learned) -> Iterable[Verdict]:
     """Yield the verdicts on the slices of a task."""
-    settings = plan.settings.of(task.name)
+    settings = plan.settings.for_task(task.name)
     rewrites = [operation.rewrite(settings.own(operation)) for operation in operations.OPERATIONS]
     rewrite = next((one for one in rewrites if one is not None and not plan.settings.report_all), None)
     for piece, (rows, removed) in zip(task.slices, record.read(Decided).removed(record), strict=True):
@@ -295,7 +295,7 @@ class _Scores:
         for scorer in scorers:
             operation = operations.of_folder(scorer.name)
             for task in self._plan.rows.training:
-                parts = operation.parts(self._plan.settings.of(task.name).own(operation))
+                parts = operation.parts(self._plan.settings.for_task(task.name).own(operation))
                 if any(name == scorer.name and part.mode != "off" for name, part in parts):
                     made += [
                         Score(piece, scorer, name=f"{scorer.name} {piece.name}", size=piece.part.size)
@@ -378,7 +378,7 @@ def _exact_input(plan: CuratePlan, keying: Keying, records: Sequence[ShardRecord
     index = plan.index
     return ExactInput(
         plan.settings.exact,
-        [plan.settings.of(piece.task).exact for piece in plan.rows.slices_with_held_out],
+        [plan.settings.for_task(piece.task).exact for piece in plan.rows.slices_with_held_out],
         keying,
         plan.rows.slices_with_held_out,
         records,
@@ -411,7 +411,7 @@ def _near_slices(plan: CuratePlan, looked: Looked) -> list[NearSlice]:
     """Make the slices that near deduplication looks at; held-out ones only if there are others."""
     made = []
     for task in plan.rows.tasks:
-        settings = plan.settings.of(task.name)
+        settings = plan.settings.for_task(task.name)
         if settings.near.mode == "off":
             continue
         stored = looked.exact.tasks.get(task.name)
@@ -422,6 +422,6 @@ def _near_slices(plan: CuratePlan, looked: Looked) -> list[NearSlice]:
             count = looked.counts[piece.number]
             dropped: DroppedRows | NothingDropped = NothingDropped()
             if stored is not None and any(rule in stored.rows for rule in rules):
-                dropped = DroppedRows.of(stored, rules, piece.part.first, count)
+                dropped = DroppedRows.from_decisions(stored, rules, piece.part.first, count)
             made.append(NearSlice(piece.part, count, content_key(list(piece.identity)), piece.fixed, dropped))
     return made if any(not piece.fixed for piece in made) else []

@@ -131,8 +131,8 @@ class Decide(Shard[object], reads=()):
                 for reason, count in _reasons(one, table[some], names, codes[some], actions[some]):
                     dropped[reason] = dropped.get(reason, 0) + count
                     data.dropped[reason] = data.dropped.get(reason, 0) + count
-            said = pa.DictionaryArray.from_arrays(pa.array(actions.astype(np.int32)), pa.array(_ACTIONS))
-            table = table.set_column(2, decisions.SCHEMA.field("action"), said)
+            column = pa.DictionaryArray.from_arrays(pa.array(actions.astype(np.int32)), pa.array(_ACTIONS))
+            table = table.set_column(2, decisions.SCHEMA.field("action"), column)
             path = data.operations[one.name] = decisions.path_of(one.name, self.task)
             with out.create(path) as local:
                 decisions.write(local, table)
@@ -184,7 +184,7 @@ def _broken(uris: Sequence[str], rules: Sequence[tuple[Rule, str]], task: str, r
                     when = batch.column(rule.when[0]) if rule.when is not None else None
                     at = np.flatnonzero(rule.broken_by(batch.column(name), when))
                     if len(at):
-                        yield _said(rule, batch.column(name).take(pa.array(at)), at + start)
+                        yield _findings_of(rule, batch.column(name).take(pa.array(at)), at + start)
                 start += len(batch)
     if start != rows:
         raise InputError(
@@ -196,19 +196,19 @@ def _broken(uris: Sequence[str], rules: Sequence[tuple[Rule, str]], task: str, r
         )
 
 
-def _said(rule: Rule, values: pa.Array, ordinals: NDArray[np.int64]) -> pa.Table:
-    said = values.to_pylist()
+def _findings_of(rule: Rule, values: pa.Array, ordinals: NDArray[np.int64]) -> pa.Table:
+    plain = values.to_pylist()
     columns: dict[str, Any] = {
         "ordinal": ordinals.astype(np.uint32),
-        "rule": [rule.name] * len(said),
-        "action": ["report"] * len(said),
-        "detail": [detail_of(rule, value) for value in said],
+        "rule": [rule.name] * len(plain),
+        "action": ["report"] * len(plain),
+        "detail": [detail_of(rule, value) for value in plain],
     }
     if rule.values is None:
         columns["score_r" if rule.attribute.rpartition(".")[2].startswith("r_") else "score_i"] = values.cast(
             pa.float64()
         ).cast(pa.float32())
-    return decisions.table_of(columns, len(said))
+    return decisions.table_of(columns, len(plain))
 
 
 def _sorted(one: TaskFindings, table: pa.Table) -> pa.Table:

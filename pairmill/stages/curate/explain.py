@@ -121,8 +121,8 @@ def _overrides(folder: CuratedFolder, task: str) -> Iterator[str]:
         prefix = str(one.get("prefix", ""))
         if task.removeprefix(HELD_OUT).startswith(prefix):
             modes = {name: part.get("mode", "") for name, part in one.items() if isinstance(part, Mapping)}
-            said = ", ".join(f"{name}: {mode}" for name, mode in modes.items())
-            yield visible(f"other settings for tasks that begin with {prefix!r}: {said}")
+            shown = ", ".join(f"{name}: {mode}" for name, mode in modes.items())
+            yield visible(f"other settings for tasks that begin with {prefix!r}: {shown}")
             return
 
 

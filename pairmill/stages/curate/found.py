@@ -72,8 +72,8 @@ class DroppedRows:
     count: int
 
     @classmethod
-    def of(cls, stored: Stored, rules: Sequence[str], first: int, count: int) -> DroppedRows:
-        """The rows of a slice."""
+    def from_decisions(cls, stored: Stored, rules: Sequence[str], first: int, count: int) -> DroppedRows:
+        """Make the rows of a slice."""
         # Which row they repeat changes nothing here.
         which = {rule: stored.rows[rule] for rule in rules if rule in stored.rows}
         return cls(content_key(which, first, count), stored, tuple(which), first, count)

@@ -191,5 +191,5 @@ def log_totals(ledger: Ledger, rounds: Rounds, folder: str) -> None:
     )
     if ledger.dropped:
         largest = sorted(ledger.dropped.items(), key=lambda item: (-item[1], item[0]))
-        said = ", ".join(f"{count:,} {reason}" for reason, count in largest)
-        event(f"curate: dropped {said}; why, row by row: {folder}/report.html", dropped=ledger.dropped)
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in largest)
+        event(f"curate: dropped {reasons}; why, row by row: {folder}/report.html", dropped=ledger.dropped)

@@ -97,7 +97,7 @@ class Settings(FileSettings, _ReadByRounds):
         """Return an operation's part."""
         return getattr(self, operation.name)
 
-    def of(self, task: str) -> Settings:
+    def for_task(self, task: str) -> Settings:
         """Return the settings of a task: the first override whose prefix it has is applied."""
         return self.variants[self.variant_of(task)]
 

@@ -96,7 +96,7 @@ def write(out: Writer, keying: Keying, places: Sequence[Place], exact: ExactFoun
         files.append((kind, target, bounds))
     if near.index is not None:
         near.index.link(out, NEAR)
-    said = {
+    content = {
         "format": FORMAT,
         "keys": {"light": keying.light, "conditions": keying.conditions, "unicode": _native.curate_unicode()},
         "kinds": list(keying.kinds),
@@ -104,4 +104,4 @@ def write(out: Writer, keying: Keying, places: Sequence[Place], exact: ExactFoun
         "places": [[one.task, one.first] for one in places],
         "files": files,
     }
-    out.write(NAME, json.dumps(said, separators=(",", ":"), ensure_ascii=False).encode())
+    out.write(NAME, json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode())

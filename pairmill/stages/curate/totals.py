@@ -89,12 +89,12 @@ class Summarise(Shard[object], reads=()):
         for key, one in every:
             if key.partition(".")[0] in self.private:
                 one |= dict.fromkeys(("instruction", "response", "other_instruction", "other_response"), "")
-        said = {
+        summary = {
             "tally": {**total.raw(), "samples": samples, "closest": closest},
             "histograms": histograms.to_json(found),
         }
         with out.create(SUMMARY, scratch=True) as local:
-            local.write_text(json.dumps(said, separators=(",", ":"), ensure_ascii=False), encoding="utf-8")
+            local.write_text(json.dumps(summary, separators=(",", ":"), ensure_ascii=False), encoding="utf-8")
         return ShardResult(Ledger())
 
     def _put_texts(self, samples: Sequence[dict[str, Any]]) -> None:

@@ -132,16 +132,16 @@ def load(folder: str, identity: object) -> list[Indexed]:
         )
     try:
         raw: dict[str, Any] = json.loads(store.read(uri))
-        said = (raw["format"], raw["version"])
+        version = (raw["format"], raw["version"])
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(
             "not a near index", where=uri, got=str(error), hint="run with write_index=true again"
         ) from error
-    if said != (FORMAT, VERSION):
+    if version != (FORMAT, VERSION):
         raise InputError(
             "the near index has another format",
             where=uri,
-            got=f"{said[0]} {said[1]}",
+            got=f"{version[0]} {version[1]}",
             expected=f"{FORMAT} {VERSION}",
             hint="make it again with this version of pairmill",
         )
@@ -183,13 +183,13 @@ class NewIndex:
             listed.append(one)
         for path, (folder, file) in files.items():
             out.link(folder, file, path=f"{below}/{path}")
-        said = {
+        content = {
             "format": FORMAT,
             "version": VERSION,
             "settings": self.identity,
             "slices": [asdict(one) for one in listed],
         }
-        out.write(f"{below}/{INDEX}", canonical(said))
+        out.write(f"{below}/{INDEX}", canonical(content))
 
 
 @dataclass

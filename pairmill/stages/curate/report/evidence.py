@@ -36,12 +36,12 @@ def pair_of(operation: str, found: Mapping[str, Any]) -> Pair:
         fields, others = beside_item(found, row, item)
     # Of a row of an index, and of an item whose text is not known, there is only the name.
     other, known = other_of(found), any(text for _, _, text in fields)
-    said = describe_finding(operation, found)
+    text = describe_finding(operation, found)
     return Pair(
         row_id(found["task"], found["ordinal"]),
         other if known else "",
         [] if of_folder(operation).private else fields,
-        said if known or not other else f"{said} · {other}",
+        text if known or not other else f"{text} · {other}",
         others,
     )
 

@@ -41,12 +41,12 @@ def histograms(data: Mapping[str, Any]) -> list[Block]:
         elif sum(one["counts"]):
             (others if low is None and high is None else bounded).append((chart.beyond(), chart))
     sections: list[Block] = []
-    for title, charts, most, said in (
+    for title, charts, most, remark in (
         ("Attributes with bounds", bounded, _BOUNDED, "of all rows, with those that go; lines are bounds"),
         ("Other attributes", others, _OTHERS, "no rule has bounds for them"),
     ):
         if charts:
-            summary = ", ".join(filter(None, [said, and_more(charts, most, "below attributes/")]))
+            summary = ", ".join(filter(None, [remark, and_more(charts, most, "below attributes/")]))
             # Those of which most is found come first.
             blocks = [chart for _, chart in sorted(charts, key=lambda one: -one[0])[:most]]
             sections.append(Section(title, blocks, summary, unfolded=charts is bounded))

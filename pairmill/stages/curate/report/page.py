@@ -164,10 +164,10 @@ def _by_source(sources: Mapping[str, Mapping[str, Any]]) -> list[Block]:
     rows: list[tuple[Cell, ...]] = []
     for name, one in largest[:_SOURCES]:
         gone = one["rows"] - one["kept"]
-        said = "–"
+        mostly = "–"
         for reason, count in _largest(one.get("dropped", {}))[:1]:
-            said = reason if count == gone else f"{reason} ({Percent.of(count, gone)})"
-        rows.append((name, one["rows"], one["kept"], Percent.of(one["kept"], one["rows"]), said))
+            mostly = reason if count == gone else f"{reason} ({Percent.of(count, gone)})"
+        rows.append((name, one["rows"], one["kept"], Percent.of(one["kept"], one["rows"]), mostly))
     return [
         Stacked(
             "Rows kept and dropped, by source",
@@ -252,6 +252,6 @@ def _leaks(data: Mapping[str, Any], operations: Mapping[str, Mapping[str, Any]])
     one = operations.get("decontaminate", {})
     gone = sum(_goes(actions) for actions in one.get("rules", {}).values())
     stay = sum(one.get("owned", {}).values()) - gone
-    said = f"rows dropped: {gone:,}" if gone or not stay else ""
+    dropped = f"rows dropped: {gone:,}" if gone or not stay else ""
     kept = f"rows only reported: {stay:,}; decontaminate: {{mode: drop}} removes them" if stay else ""
-    return [f"Benchmarks leak into the rows: {names}; {', '.join(filter(None, [said, kept]))}."]
+    return [f"Benchmarks leak into the rows: {names}; {', '.join(filter(None, [dropped, kept]))}."]

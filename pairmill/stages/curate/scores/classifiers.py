@@ -103,13 +103,13 @@ class ClassifierSettings(Checked):
         """The scorer, with its model digested, whatever the mode: an override may have another one."""
         option = f"classifiers.{self.name}.model"
         if self.kind == "logit":
-            return [LogitScorer(self, Model.of(self.model, option))]
+            return [LogitScorer(self, Model.from_place(self.model, option))]
         if self.kind == "fasttext":
             require_extra(MODULE, EXTRA, f"classifiers.{self.name}")
-            return [FastTextScorer(self, Model.of(self.model, option))]
+            return [FastTextScorer(self, Model.from_place(self.model, option))]
         require_extra("onnxruntime", "onnx", f"classifiers.{self.name}")
-        model = Model.of(self.model, option)
-        tokenizer = Model.of(self.tokenizer, f"classifiers.{self.name}.tokenizer") if self.tokenizer else model
+        model = Model.from_place(self.model, option)
+        tokenizer = Model.from_place(self.tokenizer, f"classifiers.{self.name}.tokenizer") if self.tokenizer else model
         if not self.tokenizer and model.files[0].path == "":
             expected = "a tokenizer.json, or model: a folder that has it"
             raise UsageError(

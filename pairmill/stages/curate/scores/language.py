@@ -46,7 +46,7 @@ class LanguageSettings(Checked):
     def scorers(self, root: str) -> list[Scorer]:
         """The scorer, with the model digested, whatever the mode: an override may have another one."""
         require_extra(MODULE, EXTRA, "language")
-        return [LanguageScorer(Model.of(self.model, "language.model"))]
+        return [LanguageScorer(Model.from_place(self.model, "language.model"))]
 
     def rules(self) -> list[Rule]:
         """Languages that are kept, and the least probability."""

@@ -47,7 +47,7 @@ class Model:
     files: tuple[ModelFile, ...]
 
     @classmethod
-    def of(cls, given: str, option: str) -> Model:
+    def from_place(cls, given: str, option: str) -> Model:
         """Find and digest a model.
 
         Args:

@@ -57,8 +57,8 @@ class PerplexitySettings(Checked):
         pieces = None
         if self.tokenizer != "none":
             require_extra("sentencepiece", _EXTRA, "perplexity.tokenizer")
-            pieces = Model.of(self.tokenizer.removeprefix(_PIECES).strip(), "perplexity.tokenizer")
-        model = Model.of(self.model, "perplexity.model")
+            pieces = Model.from_place(self.tokenizer.removeprefix(_PIECES).strip(), "perplexity.tokenizer")
+        model = Model.from_place(self.model, "perplexity.model")
         return [PerplexityScorer(model, pieces, self.normalise == "ccnet", tuple(self.fields))]
 
     def rules(self) -> list[Rule]:
@@ -79,9 +79,9 @@ class PerplexityScorer(Scorer):
 
     def identity(self) -> list[Any]:
         pieces = None if self.pieces is None else self.pieces.identity
-        said = [_VERSION, self.model.identity, pieces, self.ccnet, list(self.fields)]
+        parts = [_VERSION, self.model.identity, pieces, self.ccnet, list(self.fields)]
         # Lower case and categories are Python's.
-        return [*said, unicodedata.unidata_version] if self.ccnet else said
+        return [*parts, unicodedata.unidata_version] if self.ccnet else parts
 
     def types(self) -> dict[str, str]:
         return {_column(name): "number" for name in self.fields}
@@ -94,13 +94,16 @@ class PerplexityScorer(Scorer):
             if self.pieces is not None:
                 cut = _load_pieces(self.pieces, stack.enter_context(self.pieces.used()))
 
-            def of(text: str) -> float | None:
+            def perplexity_of(text: str) -> float | None:
                 total, words = log10(model, text, cut, normalise_ccnet if self.ccnet else None)
                 return perplexity(total, words)
 
             def score(batch: rows.Batch) -> Scored:
                 return Scored(
-                    [pa.array([of(text) for text in texts_of(batch, one)], pa.float64()) for one in self.fields]
+                    [
+                        pa.array([perplexity_of(text) for text in texts_of(batch, one)], pa.float64())
+                        for one in self.fields
+                    ]
                 )
 
             yield score

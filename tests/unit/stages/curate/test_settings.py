@@ -33,10 +33,13 @@ def test_every_line_of_the_shipped_file_has_a_comment() -> None:
 def test_the_first_override_that_matches_counts() -> None:
     said = "overrides:\n- {prefix: web__a, near: off}\n- {prefix: web, exact: report, near: {mode: report}}\n"
     settings = Settings.parse(said)
-    assert settings.of("web__a.jsonl").near.mode == "off"
-    assert settings.of("web__a.jsonl").exact.mode == "drop"
-    assert (settings.of("web__b.jsonl").exact.mode, settings.of("holdout/web__b").near.mode) == ("report", "report")
-    assert settings.of("books.jsonl") == settings.variants[0]
+    assert settings.for_task("web__a.jsonl").near.mode == "off"
+    assert settings.for_task("web__a.jsonl").exact.mode == "drop"
+    assert (settings.for_task("web__b.jsonl").exact.mode, settings.for_task("holdout/web__b").near.mode) == (
+        "report",
+        "report",
+    )
+    assert settings.for_task("books.jsonl") == settings.variants[0]
 
 
 @pytest.mark.parametrize(

@@ -17,23 +17,23 @@ from tests.support.models import batch_of, use_kenlm, write_fasttext, write_onnx
 
 def test_a_model_that_does_not_exist_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"language\.model=.*absent\.bin: the model is missing") as caught:
-        Model.of(str(tmp_path / "absent.bin"), "language.model")
+        Model.from_place(str(tmp_path / "absent.bin"), "language.model")
     assert caught.value.exit_code == 3
 
 
 def test_the_identity_follows_from_the_bytes_and_not_from_the_place(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).write_bytes(b"weights")
-    first, second = (Model.of(str(tmp_path / name), "model") for name in ("a", "b"))
+    first, second = (Model.from_place(str(tmp_path / name), "model") for name in ("a", "b"))
     assert first.identity == second.identity
     (tmp_path / "b").write_bytes(b"others.")
-    assert Model.of(str(tmp_path / "b"), "model").identity != first.identity
+    assert Model.from_place(str(tmp_path / "b"), "model").identity != first.identity
 
 
 def test_a_local_model_is_used_in_place_and_compared(tmp_path: Path) -> None:
     path = tmp_path / "model.bin"
     path.write_bytes(b"weights")
-    model = Model.of(path.as_uri(), "model")
+    model = Model.from_place(path.as_uri(), "model")
     assert model.file() == path
     path.write_bytes(b"another")
     with pytest.raises(Changed, match=r"model\.bin: changed"):
@@ -43,7 +43,7 @@ def test_a_local_model_is_used_in_place_and_compared(tmp_path: Path) -> None:
 def test_a_model_that_changes_while_it_is_used_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "model.bin"
     path.write_bytes(b"weights")
-    model = Model.of(str(path), "model")
+    model = Model.from_place(str(path), "model")
     with pytest.raises(Changed), model.used():
         path.write_bytes(b"another")
 
@@ -51,7 +51,7 @@ def test_a_model_that_changes_while_it_is_used_is_refused(tmp_path: Path) -> Non
 def test_a_folder_without_the_file_says_what_it_has(tmp_path: Path) -> None:
     (tmp_path / "weights.bin").write_bytes(b"x")
     with pytest.raises(InputError, match=r"got weights\.bin; expected model\.onnx"):
-        Model.of(str(tmp_path), "model").file("model.onnx")
+        Model.from_place(str(tmp_path), "model").file("model.onnx")
 
 
 def test_a_model_in_a_bucket_is_fetched_once(s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,12 +59,12 @@ def test_a_model_in_a_bucket_is_fetched_once(s3: str, tmp_path: Path, monkeypatc
     uri = storage.join(s3, "models", "quality", "model.bin")
     store = storage.store_for(uri)
     store.write(uri, b"weights")
-    model = Model.of(uri, "model")
+    model = Model.from_place(uri, "model")
     path = model.local()
     assert path.read_bytes() == b"weights"
     inode = path.stat().st_ino
     assert model.local().stat().st_ino == inode
-    folder = Model.of(storage.join(s3, "models"), "model")
+    folder = Model.from_place(storage.join(s3, "models"), "model")
     assert (folder.local() / "quality" / "model.bin").read_bytes() == b"weights"
 
     store.write(uri, b"others.")
