@@ -68,15 +68,15 @@ class HeldOut(ABC):
 
     @abstractmethod
     def __len__(self) -> int:
-        """Rows or windows."""
+        """Count rows or windows."""
 
     @abstractmethod
     def _shares(self, numbers: Ints, slots: int) -> Sequence[Ints]:
-        """The rows or windows of each batch."""
+        """Deal rows or windows to batches."""
 
     @abstractmethod
     def _fill(self, numbers: Ints, slots: int) -> Filled:
-        """A batch of these."""
+        """Fill a batch with these."""
 
     def batches(self, rows: int, slots: int, rank: int = 0, ranks: int = 1) -> Iterator[Filled]:
         """Yield the batches of a rank.
@@ -144,7 +144,7 @@ class HeldOutRows(HeldOut):
         sizes = fill_prefixlm(self.folder.numbers, np.ascontiguousarray(window), places, self._target_only, out)
         rows = np.column_stack([np.zeros((len(numbers), 2), np.int64), numbers])
         arrays = dict(zip(PREFIXLM, out, strict=True))
-        return Filled(arrays, dict(zip(SCALARS, sizes, strict=True)), self._sources.of(rows))
+        return Filled(arrays, dict(zip(SCALARS, sizes, strict=True)), self._sources.find(rows))
 
 
 class HeldOutWindows(HeldOut):

@@ -28,7 +28,7 @@ _KEEP = 1_000_000
 """Older samples that stay: a training removes nobody's."""
 
 
-class Asked(Protocol):
+class PlanOptions(Protocol):
     """The options that are read here (pairmill/stages/train/config.py)."""
 
     sampled: list[str]
@@ -36,7 +36,7 @@ class Asked(Protocol):
     samples_path: str
 
 
-Options = TypeVar("Options", bound=Asked)
+Options = TypeVar("Options", bound=PlanOptions)
 
 
 class SamplerFailure(PairmillError):
@@ -47,17 +47,17 @@ class SamplerFailure(PairmillError):
         self.exit_code = exit_code if 0 < exit_code < 128 else 5
 
 
-def on_this_machine(asked: Options) -> Options:
+def on_this_machine(options: Options) -> Options:
     """Make the arrays of every plan among ``sampled`` and ``held_out``; return the options with their folders.
 
     Raises:
         InputError: what is in a bucket is not a plan.
         SamplerFailure: the sampler failed: the plan or its tokens are not there, or there is no room.
     """
-    here = copy.copy(asked)
-    here.sampled = [_folder(item, "sampled", lambda: asked.samples_path) for item in asked.sampled]
-    if asked.sampled and asked.held_out:
-        here.held_out = _folder(asked.held_out, "held_out", lambda: apart(asked.samples_path))
+    here = copy.copy(options)
+    here.sampled = [_folder(item, "sampled", lambda: options.samples_path) for item in options.sampled]
+    if options.sampled and options.held_out:
+        here.held_out = _folder(options.held_out, "held_out", lambda: apart(options.samples_path))
     return here
 
 
@@ -71,13 +71,13 @@ def held_out_here(held_out: str, samples_path: str) -> str:
 
 
 def apart(samples_path: str) -> str:
-    """Where arrays of held-out rows are: beside those for training, as sample writes them."""
+    """Return where arrays of held-out rows are: beside those for training, as sample writes them."""
     folder = samples_path.rstrip("/").removesuffix("/{fingerprint}")
     return folder + _APART + samples_path.rstrip("/")[len(folder) :]
 
 
 def _folder(item: str, option: str, place_of_arrays: Callable[[], str]) -> str:
-    """The folder with the arrays of ``name=path`` or ``path``."""
+    """Return the folder with the arrays of ``name=path`` or ``path``."""
     named = re.fullmatch(r"([\w. -]+=)(.+)", item) if option == "sampled" else None
     name, place = named.groups() if named else ("", item)
     uri = storage.normalise(place, option)
@@ -102,7 +102,7 @@ def _folder(item: str, option: str, place_of_arrays: Callable[[], str]) -> str:
 
 
 def _plan(uri: str, option: str) -> Manifest | None:
-    """The manifest of a plan; None of a folder of this machine that is none, which the loader then looks at."""
+    """Read the manifest of a plan; None of a folder of this machine that is none, which the loader then looks at."""
     found = manifests.read(uri)
     if found is not None and found.stage == _SAMPLE and not storage.store_for(uri).exists(storage.join(uri, _ARRAYS)):
         return found

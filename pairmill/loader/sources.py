@@ -67,8 +67,8 @@ class RowSources:
         ]
         self._starts: dict[tuple[int, int], NDArray[Any]] = {}
 
-    def of(self, rows: Ints) -> Ints:
-        """The source of each row.
+    def find(self, rows: Ints) -> Ints:
+        """Find the source of each row.
 
         Args:
             rows: int64 [rows, 3]: number of the folder, epoch, row in it (:attr:`pairmill.loader.Batch.rows`).
@@ -91,7 +91,7 @@ class RowSources:
 
 
 def merged(sizes: Mapping[str, int]) -> dict[str, str]:
-    """What each source is called: of more than :data:`MOST` the smallest are together one."""
+    """Name each source: of more than :data:`MOST` the smallest are together one."""
     if len(sizes) <= MOST:
         return {name: name for name in sizes}
     largest = sorted(sizes, key=lambda name: (-sizes[name], name))[: MOST - 1]
@@ -99,7 +99,7 @@ def merged(sizes: Mapping[str, int]) -> dict[str, str]:
 
 
 def _tasks(folder: SampledFolder, title: str) -> Iterator[tuple[str, int]]:
-    """The source of each task, and how many of the folder's tokens are its own, in their order."""
+    """Yield the source of each task, and how many of the folder's tokens are its own, in their order."""
     manifest = manifests.read(str(folder.path))
     found = [] if manifest is None else _said(manifest)
     if found and sum(size for _, size in found) == len(folder.tokens):

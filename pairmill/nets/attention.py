@@ -29,7 +29,7 @@ Path = Literal["rows", "flex", "varlen"]
 
 
 def choose(path: str, device: torch.device, dtype: torch.dtype) -> Path:
-    """The path that a run takes.
+    """Choose the path that a run takes.
 
     Args:
         path: rows, flex or varlen; auto = flex on a GPU, else rows.
@@ -61,7 +61,7 @@ def choose(path: str, device: torch.device, dtype: torch.dtype) -> Path:
 
 
 def sees(batch: Packed, *, causal: bool = False, path: Path = "rows") -> Sees:
-    """The attention of a batch, for all blocks and calls of a step.
+    """Make the attention of a batch, for all blocks and calls of a step.
 
     Args:
         batch: on its device.
@@ -100,7 +100,7 @@ _SHORT = 16
 
 
 def buckets(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Rows in groups whose longest is at most a quarter longer than the shortest, or at most 16 long.
+    """Yield rows in groups whose longest is at most a quarter longer than the shortest, or at most 16 long.
 
     A group is one call. So thousands of short rows are a few calls, and padding adds about a half to the sum of their
     squares at most.
@@ -247,7 +247,7 @@ class _Varlen:
 
 
 def _one_pass(rows: list[tuple[int, int, int, int]], causal: bool, device: torch.device) -> _Pass:
-    """A pass over rows (first query, end of queries, first key, end of keys)."""
+    """Make a pass over rows (first query, end of queries, first key, end of keys)."""
 
     def slots(spans: list[tuple[int, int]]) -> tuple[Tensor, Tensor, int]:
         lengths = [end - start for start, end in spans]

@@ -25,7 +25,7 @@ class View:
         self._angles: dict[tuple[int, float], tuple[Tensor, Tensor]] = {}
 
     def rotate(self, x: Tensor, base: float) -> Tensor:
-        """Heads [c, H, d], turned to their positions."""
+        """Turn heads [c, H, d] to their positions."""
         key = (x.shape[-1], base)
         if key not in self._angles:
             self._angles[key] = rope.angles(self._positions, *key)
@@ -44,7 +44,7 @@ class Matrix(nn.Module):
 
 
 def norm(x: Tensor, eps: float) -> Tensor:
-    """Rows of x [c, h] at unit scale: divided by the root of their mean square."""
+    """Bring rows of x [c, h] to unit scale: divide them by the root of their mean square."""
     return functional.rms_norm(x, x.shape[-1:], eps=eps)
 
 
@@ -108,15 +108,15 @@ class Stack(nn.Module):
 
 
 def level(shape: StackShape) -> nn.ModuleDict:
-    """A stack under the name that recurrent nets give it: ``core.layers``."""
+    """Make a stack under the name that recurrent nets give it: ``core.layers``."""
     return nn.ModuleDict({"core": Stack(shape)})
 
 
 def first_state(width: int) -> Tensor:
-    """The state that every position begins with, bfloat16 [width]: drawn once, saved, never trained."""
+    """Make the state that every position begins with, bfloat16 [width]: drawn once, saved, never trained."""
     return torch.empty(width, dtype=torch.bfloat16)
 
 
 def differentiated(on: bool) -> AbstractContextManager[None]:
-    """What is computed inside has a gradient, or is a constant."""
+    """Let what is computed inside have a gradient, or be a constant."""
     return nullcontext() if on else torch.no_grad()

@@ -97,7 +97,7 @@ class Checkpoint:
             InputError: a tensor is not in the checkpoint, or has another shape or dtype; a part is damaged.
         """
         for name, tensor in tensors.items():
-            kind, mine = self.tensors.get(name), Kind.of(tensor)
+            kind, mine = self.tensors.get(name), Kind.from_tensor(tensor)
             if kind != mine:
                 raise InputError(
                     "the checkpoint does not fit the net",

@@ -26,12 +26,12 @@ PEAKS: Final = {
 
 
 def _width(made: Mapping[str, StackShape]) -> int:
-    """Of the residual stream: all stacks have the same."""
+    """Return the width of the residual stream: all stacks have the same."""
     return next(iter(made.values())).width
 
 
 def parameters(model: ModelSettings, vocab_size: int) -> int:
-    """Trained weights, embedding and head included."""
+    """Count trained weights, embedding and head included."""
     made = stacks(model)
     width = _width(made)
     blocks = sum(stack.layers * stack.block_parameters for stack in made.values())
@@ -39,7 +39,7 @@ def parameters(model: ModelSettings, vocab_size: int) -> int:
 
 
 def _pairs(starts: Sequence[int], prefixes: Sequence[int]) -> int:
-    """How many slots see how many slots: p² + pq + q(q + 1)/2, summed over rows of p + q slots."""
+    """Count the pairs of slots of which one sees the other: p² + pq + q(q + 1)/2, summed over rows of p + q slots."""
     total = 0
     for (start, end), prefix in zip(pairwise(starts), prefixes, strict=True):
         rest = end - start - prefix
@@ -55,7 +55,7 @@ def flops(
     labels: int,
     steps: int | None = None,
 ) -> float:
-    """FLOPs of training on a batch, forward and backward: what the rows need, whatever path computes it.
+    """Count FLOPs of training on a batch, forward and backward: what the rows need, whatever path computes it.
 
     A call costs twice its weights for each token, and twice that again backward where it is differentiated; attention
     four times the width for each pair of slots.
@@ -82,7 +82,7 @@ def flops(
 def memory(
     model: ModelSettings, vocab_size: int, slots: int, labels: int, *, ranks: int = 1, half: bool = False
 ) -> int:
-    """Bytes that a rank needs, about: weights, gradients, optimizer and activations. Workspaces are not counted.
+    """Estimate the bytes that a rank needs: weights, gradients, optimizer and activations. Workspaces are not counted.
 
     Args:
         model: the settings, with the largest number of differentiated calls.
@@ -110,18 +110,18 @@ _SAVED_FEEDS: Final = 4
 
 
 def peak(gpu: str) -> float | None:
-    """FLOP/s of a GPU by its name as the driver gives it; None if it is not known."""
+    """Return FLOP/s of a GPU by its name as the driver gives it; None if it is not known."""
     return next((rate for name, rate in PEAKS.items() if name in gpu), None)
 
 
 def utilisation(flops_per_second: float, gpu: str, gpus: int) -> float | None:
-    """The share of the peak of all GPUs (MFU); None if the GPU is not known."""
+    """Return the share of the peak of all GPUs (MFU); None if the GPU is not known."""
     most = peak(gpu)
     return None if most is None else flops_per_second / (most * gpus)
 
 
 def flops_per_token(model: ModelSettings, vocab_size: int, length: int) -> int:
-    """KempnerForge's estimate for llama: windows of one document, the head on all positions."""
+    """Return KempnerForge's estimate for llama: windows of one document, the head on all positions."""
     (stack,) = stacks(model).values()
     weights = stack.layers * stack.block_parameters + vocab_size * stack.width
     return 6 * weights + 12 * stack.layers * stack.width * length

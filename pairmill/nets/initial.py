@@ -17,7 +17,7 @@ WRAPPED_STD = 1.014762601732121
 
 
 def draw(seed: int, name: str, shape: torch.Size, *, wrapped: bool) -> Tensor:
-    """A tensor of unit standard deviation, float32 on the CPU, that follows from seed, name and shape.
+    """Draw a tensor of unit standard deviation, float32 on the CPU, that follows from seed, name and shape.
 
     Args:
         seed: of the run.

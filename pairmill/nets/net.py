@@ -30,7 +30,7 @@ class Net(nn.Module):
     positions: int
 
     def forward(self, batch: Packed, sees: Sees, steps: int | None = None) -> Tensor:
-        """What the head reads, [c, h] in the type of the activations.
+        """Compute what the head reads, [c, h] in the type of the activations.
 
         Args:
             batch: of one rank.
@@ -40,12 +40,12 @@ class Net(nn.Module):
         raise NotImplementedError
 
     def logits(self, y: Tensor) -> Tensor:
-        """Logits of the next token, float32 [n, V], for n of the rows that :meth:`forward` gave.
+        """Compute logits of the next token, float32 [n, V], for n of the rows that :meth:`forward` gave.
 
         Under FSDP2 the caller registers it (``register_fsdp_forward_method``).
         """
         raise NotImplementedError
 
     def blocks(self) -> list[nn.Module]:
-        """The modules that FSDP2 wraps one by one."""
+        """List the modules that FSDP2 wraps one by one."""
         raise NotImplementedError

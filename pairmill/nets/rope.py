@@ -11,14 +11,14 @@ from torch import Tensor
 
 
 def angles(positions: Tensor, width: int, base: float) -> tuple[Tensor, Tensor]:
-    """Cosine and sine, float32 [c, width / 2], for heads of this width at positions int64 [c]."""
+    """Compute cosine and sine, float32 [c, width / 2], for heads of this width at positions int64 [c]."""
     rates = 1.0 / base ** (torch.arange(0, width, 2, dtype=torch.float32, device=positions.device) / width)
     turned = positions.float()[:, None] * rates
     return turned.cos(), turned.sin()
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Heads [c, H, d], turned; the products are float32, the result has the type of x."""
+    """Turn heads [c, H, d]; the products are float32, the result has the type of x."""
     cos, sin = cos[:, None], sin[:, None]
     left, right = x.float().chunk(2, dim=-1)
     return torch.cat((left * cos - right * sin, right * cos + left * sin), dim=-1).to(x.dtype)

@@ -58,7 +58,7 @@ class StackShape:
         return self.init_std or 0.02
 
     def std_out(self, inputs: int) -> float:
-        """Standard deviation of a matrix that writes to the residual stream, from this many channels."""
+        """Return the standard deviation of a matrix that writes to the residual stream, from this many channels."""
         if self.init == "lecun_normal":
             return 1 / math.sqrt(inputs)
         return self.std / math.sqrt(2 * self.layers) if self.init == "megatron" else self.std

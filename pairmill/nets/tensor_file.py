@@ -41,18 +41,18 @@ class Kind:
     shape: tuple[int, ...]
 
     @classmethod
-    def of(cls, tensor: Tensor) -> Kind:
-        """Those of a tensor; of a sharded one, the shape of the whole."""
+    def from_tensor(cls, tensor: Tensor) -> Kind:
+        """Return those of a tensor; of a sharded one, the shape of the whole."""
         return cls(tensor.dtype, tuple(tensor.shape))
 
     @classmethod
     def parse(cls, raw: Any) -> Kind:
-        """What ``said`` gave. Raises KeyError, TypeError or ValueError if it did not."""
+        """Read what :meth:`to_json` gave. Raises KeyError, TypeError or ValueError if it did not."""
         code, shape = raw
         return cls(_DTYPES[code], tuple(int(size) for size in shape))
 
-    def said(self) -> list[Any]:
-        """As JSON-like values: the format's name of the dtype, and the shape."""
+    def to_json(self) -> list[Any]:
+        """Return JSON-like values: the format's name of the dtype, and the shape."""
         return [_CODES[self.dtype], list(self.shape)]
 
     @property
@@ -84,7 +84,7 @@ def write(
     end = 0
     for name, kind in kinds.items():
         start, end = end, end + kind.size
-        code, shape = kind.said()
+        code, shape = kind.to_json()
         header[name] = {"dtype": code, "shape": shape, "data_offsets": [start, end]}
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)  # the tensors begin at a multiple of 8
@@ -94,8 +94,8 @@ def write(
         file.write(data)
     names = iter(kinds.items())
     for name, tensor in tensors:
-        if (name, Kind.of(tensor)) != next(names, None):
-            raise InternalError("a tensor is not the announced one", where=name, got=str(Kind.of(tensor)))
+        if (name, Kind.from_tensor(tensor)) != next(names, None):
+            raise InternalError("a tensor is not the announced one", where=name, got=str(Kind.from_tensor(tensor)))
         held = bytes_of(tensor)
         digest.update(held)
         file.write(held)
@@ -105,7 +105,7 @@ def write(
 
 
 def bytes_of(tensor: Tensor) -> memoryview:
-    """The bytes of a tensor, row by row: a view of its memory if it is contiguous and on the CPU."""
+    """Return the bytes of a tensor, row by row: a view of its memory if it is contiguous and on the CPU."""
     return memoryview(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
 
 
@@ -130,7 +130,7 @@ class Reader:
             raise InputError("not a safetensors file", where=where, got="a malformed header") from error
 
     def rows(self, name: str, first: int = 0, count: int | None = None) -> Tensor:
-        """Rows ``[first, first + count)`` of a tensor, by default all, on the CPU."""
+        """Read rows ``[first, first + count)`` of a tensor, by default all, on the CPU."""
         kind = self.kinds[name]
         shape = kind.shape if count is None else (count, *kind.shape[1:])
         tensor = torch.empty(shape, dtype=kind.dtype)

@@ -138,7 +138,7 @@ def generate(
 
 
 def sample(logits: Tensor, temperature: float, draws: Sequence[Generator]) -> list[int]:
-    """A token for each row of logits, float32 [n, V].
+    """Draw a token for each row of logits, float32 [n, V].
 
     The largest of logits / T - ln(-ln u), u uniform, has the probabilities of softmax(logits / T).
 
@@ -155,19 +155,19 @@ def sample(logits: Tensor, temperature: float, draws: Sequence[Generator]) -> li
 
 
 def with_noise(logits: Tensor, temperature: float, uniform: Tensor) -> Tensor:
-    """Logits / T - ln(-ln u), float32 [n, V]; an u of 0 is taken as the smallest normal float32."""
+    """Return logits / T - ln(-ln u), float32 [n, V]; an u of 0 is taken as the smallest normal float32."""
     u = uniform.clamp_min(torch.finfo(torch.float32).tiny)
     return logits / temperature - (-u.log()).log()
 
 
 def _packed(inputs: Tensor, positions: Tensor, starts: Sequence[int]) -> Packed:
-    """Rows that are prefix throughout."""
+    """Make a batch of rows that are prefix throughout."""
     lengths = tuple(end - start for start, end in pairwise(starts))
     return Packed(inputs, positions, torch.full_like(inputs, -100), tuple(starts), lengths)
 
 
 def _seeds(prompts: Sequence[Sequence[int]], seed: int) -> list[int]:
-    """Of the draws of each prompt: from the seed, the prompt, and how often the prompt came before."""
+    """Derive the seed of each prompt's draws from the seed, the prompt, and how often the prompt came before."""
     seen: Counter[tuple[int, ...]] = Counter()
     made = []
     for prompt in map(tuple, prompts):

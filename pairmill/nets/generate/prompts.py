@@ -55,11 +55,11 @@ class Prompts:
             )
 
     def id_of(self, token: str) -> int | None:
-        """The id of a token, or None."""
+        """Return the id of a token, or None."""
         return self._encoder.token_to_id(token)
 
     def layout(self) -> dict[str, Any]:
-        """What is around the text of a prompt: ids that begin it, an id by tag, ids that end it."""
+        """Return what is around the text of a prompt: ids that begin it, an id by tag, ids that end it."""
         return {"begin": [] if self.start is None else [self.start], "tags": self.conditions, "end": self._end}
 
     def _id(self, token: str) -> int:
@@ -71,7 +71,7 @@ class Prompts:
         return number
 
     def ids(self, prompt: str, condition: Sequence[str] = ()) -> list[int]:
-        """The token ids of a prompt, whose spaces at both ends are left out.
+        """Encode a prompt, whose spaces at both ends are left out.
 
         Args:
             prompt: the text.
@@ -92,7 +92,7 @@ class Prompts:
         return made
 
     def answer_ids(self, text: str) -> list[int]:
-        """The token ids of what an answer begins with.
+        """Encode what an answer begins with.
 
         After a prompt that a token ends, an answer begins without a space, as in training; else the text goes on.
         """
@@ -107,7 +107,7 @@ class Prompts:
         return made
 
     def text(self, ids: Sequence[int]) -> str:
-        """The text of an answer: without a stop token at its end; other special tokens stay."""
+        """Decode an answer: without a stop token at its end; other special tokens stay."""
         kept = list(ids[:-1]) if ids and ids[-1] == self.stop else list(ids)
         made: str = self._library.decode(kept, skip_special_tokens=False)
         return made

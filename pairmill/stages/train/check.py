@@ -85,7 +85,7 @@ class Line(NamedTuple):
 
 
 @dataclass
-class Findings:
+class CheckTable:
     """What was found so far.
 
     Attributes:
@@ -101,7 +101,7 @@ class Findings:
         self.lines.append(Line(name, said))
 
     def look(self, name: str, at: Callable[[], T]) -> T | None:
-        """What this gives; None if it raises an error of ours, which becomes a line."""
+        """Return what this gives; None if it raises an error of ours, which becomes a line."""
         try:
             return at()
         except PairmillError as error:
@@ -111,12 +111,12 @@ class Findings:
 
 
 def check(config: CheckConfig) -> str:
-    """The table; under torchrun that of rank 0.
+    """Make the table; under torchrun that of rank 0.
 
     Raises:
         PairmillError: the gravest of what is wrong; the table is printed before.
     """
-    found = Findings()
+    found = CheckTable()
     ranks, size = None, config.processes or 1
     if find_spec("torch"):
         ranks, size = found.look("Processes", lambda: _met(config, found)), launch.count(config)
@@ -140,7 +140,7 @@ def check(config: CheckConfig) -> str:
     return text
 
 
-def _met(config: CheckConfig, found: Findings) -> Ranks:
+def _met(config: CheckConfig, found: CheckTable) -> Ranks:
     """Join the other processes, and add something up with all of them."""
     import torch
 
@@ -159,8 +159,8 @@ def _met(config: CheckConfig, found: Findings) -> Ranks:
     return ranks
 
 
-def _plan(config: CheckConfig, found: Findings, size: int) -> tuple[Inputs, Planned] | None:
-    """Whether settings, data and first weights fit, and how long the run is; None if it cannot be said."""
+def _plan(config: CheckConfig, found: CheckTable, size: int) -> tuple[Inputs, Planned] | None:
+    """Look whether settings, data and first weights fit, and how long the run is; None if it cannot be said."""
     settings = found.look("Settings", lambda: config.settings)
     if settings is None:
         return None
@@ -238,7 +238,7 @@ class Shape(NamedTuple):
 
 
 def shape_of(inputs: Inputs, settings: TrainSettings) -> Shape:
-    """Some rows of the first epoch; of windows one that is one document, which is the most that attention may cost."""
+    """Take some rows of the first epoch; of windows one that is one document: attention may cost no more."""
     if not isinstance(inputs.plan, RowPlan):
         return Shape([0, inputs.longest], [0], inputs.longest)
     plan = inputs.plan
@@ -249,7 +249,7 @@ def shape_of(inputs: Inputs, settings: TrainSettings) -> Shape:
 
 
 def flops_per_token(settings: TrainSettings, vocab_size: int, shape: Shape, steps: int) -> float:
-    """Of the whole run, forward and backward, on average: hrm differentiates more calls after its warm-up."""
+    """Count FLOPs of a token, forward and backward, on average: hrm differentiates more calls after its warm-up."""
     points = np.unique(np.linspace(1, steps, min(steps, _POINTS)).astype(int)).tolist()
     calls = [count_differentiated(settings.model, step, steps) for step in points]
     each = {
@@ -260,7 +260,7 @@ def flops_per_token(settings: TrainSettings, vocab_size: int, shape: Shape, step
 
 
 def _cost(
-    config: CheckConfig, found: Findings, inputs: Inputs, length: Planned, ranks: Ranks | None, size: int
+    config: CheckConfig, found: CheckTable, inputs: Inputs, length: Planned, ranks: Ranks | None, size: int
 ) -> None:
     settings, shape = config.settings, shape_of(inputs, config.settings)
     weights = cost.parameters(settings.model, inputs.vocab_size)
@@ -308,7 +308,7 @@ def _memory(settings: TrainSettings, vocab_size: int, shape: Shape, size: int, d
 def _rate(
     config: CheckConfig, inputs: Inputs, length: Planned, ranks: Ranks | None, size: int, device: str, each: float
 ) -> tuple[float, str]:
-    """Tokens per second of all devices, and how that is known; 0 = it is not."""
+    """Return tokens per second of all devices, and how that is known; 0 = it is not."""
     if config.tokens_per_s:
         return config.tokens_per_s, "as given"
     if config.mfu:
@@ -342,7 +342,7 @@ def _device(config: CheckConfig, ranks: Ranks | None) -> tuple[str, int]:
 
 
 def _room(config: CheckConfig, weights: int) -> str:
-    """What checkpoints take, compared with what is free if the project is on this machine."""
+    """Say what checkpoints take, compared with what is free if the project is on this machine."""
     options, one = config.settings.checkpoints, _PER_WEIGHT * weights
     # The new one is complete before the oldest goes; final weights and their average come on top.
     need = one * (options.keep + 1) + one // 2
@@ -372,7 +372,7 @@ def _bytes(count: float) -> str:
 
 
 def table(lines: Sequence[Line]) -> str:
-    """The lines as a terminal of this width shows them."""
+    """Lay the lines out as a terminal of this width shows them."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

@@ -54,7 +54,7 @@ class GenerateConfig(Checked, one_of=("prompt", "prompts")):
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Prompt:
     """A prompt: its line of the file, its ids."""
 
     line: dict[str, Any]
@@ -62,7 +62,7 @@ class _Asked:
 
 
 def generate(config: GenerateConfig) -> str:
-    """The text of the answer, or a JSON line for each prompt of the file, in the file's order.
+    """Return the text of the answer, or a JSON line for each prompt of the file, in the file's order.
 
     Raises:
         UsageError: an unknown tag; a prompt that is as long as the context; more context than the net has positions.
@@ -71,21 +71,21 @@ def generate(config: GenerateConfig) -> str:
     needs.require("generate", "torch", "safetensors")
     run = Run.open(config.run, tokenizer=config.tokenizer)
     prompts = _prompts(run, config)
-    asked = list(_asked(config, prompts))
+    read = list(_read_prompts(config, prompts))
     positions = run.trained.positions
     context = config.max_context or positions
     if context > positions:
         got, expected = f"{context:,}", f"at most {positions:,}, the positions of the net"
         raise UsageError("out of range", where="max_context", got=got, expected=expected)
-    for number, one in enumerate(asked, 1):
-        if len(one.ids) >= context:
+    for number, prompt in enumerate(read, 1):
+        if len(prompt.ids) >= context:
             where = f"{config.prompts} line {number}" if config.prompts else "prompt"
             expected = f"fewer than {context:,}, the context"
-            raise UsageError("too long", where=where, got=f"{len(one.ids):,} tokens", expected=expected)
-    answers = _answers(run, config, prompts, [one.ids for one in asked], context)
+            raise UsageError("too long", where=where, got=f"{len(prompt.ids):,} tokens", expected=expected)
+    answers = _answers(run, config, prompts, [prompt.ids for prompt in read], context)
     if config.prompt:
         return f"{answers[0]['answer']}\n"
-    lines = [{**one.line, **answer} for one, answer in zip(asked, answers, strict=True)]
+    lines = [{**prompt.line, **answer} for prompt, answer in zip(read, answers, strict=True)]
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 
@@ -96,9 +96,9 @@ def _prompts(run: Run, config: GenerateConfig) -> Prompts:
     return Prompts(run.tokenizer, run.trained.tokenizer_info, find_specials=find, where=run.uri)
 
 
-def _asked(config: GenerateConfig, prompts: Prompts) -> Iterator[_Asked]:
+def _read_prompts(config: GenerateConfig, prompts: Prompts) -> Iterator[_Prompt]:
     if config.prompt:
-        yield _Asked({}, prompts.ids(config.prompt, _tags(config.condition)))
+        yield _Prompt({}, prompts.ids(config.prompt, _tags(config.condition)))
         return
     uri = storage.normalise(config.prompts, "prompts")
     # Not splitlines(), which also cuts where a text has a line separator of Unicode.
@@ -115,7 +115,7 @@ def _asked(config: GenerateConfig, prompts: Prompts) -> Iterator[_Asked]:
         if not isinstance(condition, str):
             raise InputError("not tags joined by commas", where=where, got=repr(condition)[:80], expected=expected)
         try:
-            yield _Asked(line, prompts.ids(line["prompt"], _tags(condition)))
+            yield _Prompt(line, prompts.ids(line["prompt"], _tags(condition)))
         except UsageError as error:
             raise InputError(
                 error.what, where=f"{where}: {error.where}", got=error.got, expected=error.expected, hint=error.hint
@@ -127,7 +127,7 @@ def _tags(condition: str) -> Sequence[str]:
 
 
 def _answers(
-    run: Run, config: GenerateConfig, prompts: Prompts, asked: list[list[int]], context: int
+    run: Run, config: GenerateConfig, prompts: Prompts, ids: list[list[int]], context: int
 ) -> list[dict[str, Any]]:
     """``answer``, ``tokens`` and ``stopped`` of each prompt."""
     import torch
@@ -140,7 +140,7 @@ def _answers(
     device = choose_device(config.device)
     found = engine.generate(
         run.net(weights).to(device, getattr(torch, config.precision)),
-        asked,
+        ids,
         engine.Limits(prompts.stop, config.max_tokens, context),
         causal=run.trained.net.causal,
         batch_size=config.batch_size,
@@ -148,12 +148,12 @@ def _answers(
         seed=config.seed,
     )
     made = {}
-    with progress("generate", len(asked), "answers") if config.prompts else nullcontext() as told:
-        for one in found:
-            made[one.index] = one
-            if told is not None:
-                told.advance(1, 0, 0)
+    with progress("generate", len(ids), "answers") if config.prompts else nullcontext() as bar:
+        for answer in found:
+            made[answer.index] = answer
+            if bar is not None:
+                bar.advance(1, 0, 0)
     return [
-        {"answer": prompts.text(one.ids), "tokens": len(one.ids), "stopped": one.stopped}
-        for one in (made[index] for index in range(len(asked)))
+        {"answer": prompts.text(answer.ids), "tokens": len(answer.ids), "stopped": answer.stopped}
+        for answer in (made[index] for index in range(len(ids)))
     ]

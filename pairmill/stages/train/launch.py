@@ -26,12 +26,12 @@ WORD: Final = "what rank 0 does"
 
 
 def rank() -> int:
-    """Of this process, as torchrun says it; 0 without torchrun."""
+    """Return the rank of this process, as torchrun gives it; 0 without torchrun."""
     return int(os.environ.get("RANK", "0"))
 
 
 def count(config: TrainConfig) -> int:
-    """How many processes a run has."""
+    """Count the processes of a run."""
     if "WORLD_SIZE" in os.environ:
         return int(os.environ["WORLD_SIZE"])
     if config.processes:
@@ -106,7 +106,7 @@ def _environment(number: int, size: int, port: int) -> dict[str, str]:
 
 
 def _arguments(config: TrainConfig) -> list[str]:
-    """The options as a command line."""
+    """Return the options as a command line."""
     return [f"{item.name}={_text(getattr(config, item.name))}" for item in dataclasses.fields(config)]
 
 

@@ -153,7 +153,7 @@ class Optimizer:
             mean.copy_(kept)
 
     def numbers(self) -> dict[str, Any]:
-        """What belongs to the state and is no tensor, JSON-like."""
+        """Return what belongs to the state and is no tensor, JSON-like."""
         return {"steps": dict(self.steps), "sums": dict(self._sums)}
 
     def set_numbers(self, numbers: Mapping[str, Any]) -> None:
@@ -164,7 +164,7 @@ class Optimizer:
 
 
 def make(settings: OptimizerSettings, parameters: Iterable[tuple[str, Tensor]], ema: float | None = None) -> Optimizer:
-    """The optimizer that the settings name.
+    """Make the optimizer that the settings name.
 
     Args:
         settings: of the optimizer.
@@ -198,7 +198,7 @@ def clip(parameters: Iterable[Tensor], most: float) -> Tensor:
 
 
 def local(tensor: Any) -> Any:
-    """This rank's rows of a DTensor, which share its memory; a plain tensor itself."""
+    """Return this rank's rows of a DTensor, which share its memory; a plain tensor itself."""
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 

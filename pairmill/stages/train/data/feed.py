@@ -58,11 +58,11 @@ class Feed:
         ]
 
     def total_steps(self) -> int:
-        """T of a run that begins with these ranks (:func:`pairmill.stages.train.data.steps.total_steps`)."""
+        """Count the steps of a run that begins with these ranks (:func:`total_steps`)."""
         return total_steps(self._inputs, self._settings, self._ranks)
 
     def batches(self) -> Iterator[GlobalBatch]:
-        """The batches from here to the end of the run: of the epochs, steps or tokens that are asked for.
+        """Yield the batches from here to the end of the run: of the epochs, steps or tokens that are asked for.
 
         Raises:
             PairmillError: at the batch that cannot be made.
@@ -82,7 +82,7 @@ class Feed:
                 return
 
     def state_dict(self) -> dict[str, Any]:
-        """The loader's position after the batch that was handed out last; the same on all ranks."""
+        """Return the loader's position after the batch that was handed out last; the same on all ranks."""
         return self._loaders[0].state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -134,7 +134,7 @@ class Feed:
                 expected=f"below {self._inputs.vocab_size:,}",
                 hint="give the tokenizer of the data, or set data.vocab_size",
             )
-        of = part.rows[:, 0] if self._inputs.rows is None else self._inputs.rows.of(part.rows)
+        of = part.rows[:, 0] if self._inputs.rows is None else self._inputs.rows.find(part.rows)
         size = len(of) // self._divided
         for low in (number * size for number in range(self._divided)):
             divided = {name: one[low : low + size] for name, one in part.items()} if self._divided > 1 else part.arrays

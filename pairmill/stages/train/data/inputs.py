@@ -39,7 +39,7 @@ _MULTIPLE = 256
 """Models round the vocabulary up to a multiple of it, as the loader does."""
 
 
-class Asked(Protocol):
+class DataOptions(Protocol):
     """The options of the command that are read here (pairmill/stages/train/config.py)."""
 
     root: str
@@ -82,7 +82,7 @@ class Inputs:
     tokenizer_digest: str = ""
 
 
-def open_inputs(asked: Asked, settings: TrainSettings) -> Inputs:
+def open_inputs(options: DataOptions, settings: TrainSettings) -> Inputs:
     """Open what the options name.
 
     Raises:
@@ -90,7 +90,7 @@ def open_inputs(asked: Asked, settings: TrainSettings) -> Inputs:
         InputError: something is absent, unfinished or damaged, or tokenizers differ.
         StorageError: something cannot be read.
     """
-    kinds = {"sampled": asked.sampled, "windows": asked.windows, "hub": asked.hub}
+    kinds = {"sampled": options.sampled, "windows": options.windows, "hub": options.hub}
     given = [name for name, value in kinds.items() if value]
     if len(given) != 1:
         raise UsageError(
@@ -102,12 +102,12 @@ def open_inputs(asked: Asked, settings: TrainSettings) -> Inputs:
         )
     _refuse_unread(settings.data, given[0])
     if given[0] == "sampled":
-        return _rows(plan_arrays.on_this_machine(asked), settings)
-    return _windows(asked, settings) if given[0] == "windows" else _hub(asked, settings)
+        return _rows(plan_arrays.on_this_machine(options), settings)
+    return _windows(options, settings) if given[0] == "windows" else _hub(options, settings)
 
 
 def _refuse_unread(data: DataSettings, kind: str) -> None:
-    """A setting that nothing reads is a mistake that would be found after the training."""
+    """Refuse a setting that nothing reads: it would be found after the training."""
     default = DataSettings()
     unread = _OF_WINDOWS if kind == "sampled" else _OF_ROWS
     for name in (*unread, *(() if kind == "hub" else ("hub",))):
@@ -135,9 +135,9 @@ def _title(path: str) -> str:
 # Rows
 
 
-def _rows(asked: Asked, settings: TrainSettings) -> Inputs:
+def _rows(options: DataOptions, settings: TrainSettings) -> Inputs:
     data, batch = settings.data, settings.batch
-    given = _named(asked.sampled, "sampled")
+    given = _named(options.sampled, "sampled")
     # The name is part of the plan's digest; of a single folder it is what the loader calls it.
     folders = {name or "data": path for name, path in given.items()}
     only = next(iter(folders)) if len(folders) == 1 else ""
@@ -154,17 +154,19 @@ def _rows(asked: Asked, settings: TrainSettings) -> Inputs:
     )
     rows = RowSources(plan.folders, [name or _title(path) for name, path in given.items()])
     held = None
-    if asked.held_out:
-        if not _is_sampled(asked.held_out):
-            raise _other_kind(asked.held_out, "a held-out sampled folder, as sampled= is one")
-        folder = SampledFolder(asked.held_out, name="held_out")
+    if options.held_out:
+        if not _is_sampled(options.held_out):
+            raise _other_kind(options.held_out, "a held-out sampled folder, as sampled= is one")
+        folder = SampledFolder(options.held_out, name="held_out")
         check_same_tokenizer(
             [(f"sampled={plan.folders[0].path}", plan.folders[0].tokenizer), _place("held_out", folder)], "held_out"
         )
         _refuse_same_arrays(plan, folder)
-        held = HeldOutRows(folder, RowSources([folder], [_title(asked.held_out)]), target_only=batch.target_only)
+        held = HeldOutRows(folder, RowSources([folder], [_title(options.held_out)]), target_only=batch.target_only)
     vocab_size = max(folder.metadata.vocab_size for folder in plan.folders)
-    tokenizer = _tokenizer(asked, plan.folders[0].tokenizer, _of_project(asked.root, plan.folders[0].path), vocab_size)
+    tokenizer = _tokenizer(
+        options, plan.folders[0].tokenizer, _of_project(options.root, plan.folders[0].path), vocab_size
+    )
     longest = [max(survey.longest[0] for survey in folder.surveys) for folder in plan.folders]
     lengths = [folder.metadata.max_seq_len for folder in plan.folders]
     return Inputs(
@@ -190,13 +192,13 @@ def _place(option: str, folder: SampledFolder) -> tuple[str, Tokenizer | None]:
     return f"{option}={folder.path}", folder.tokenizer
 
 
-def refuse_training_rows(asked: Asked) -> None:
+def refuse_training_rows(options: DataOptions) -> None:
     """Raise InputError if rows to evaluate on are rows to train on, before arrays are made of either."""
-    if asked.sampled and asked.held_out:
-        places = _named(asked.sampled, "sampled").values()
-        training = [DrawnRows.of_sample(place, "sampled", [asked.root]) for place in places]
-        held_out = DrawnRows.of_sample(asked.held_out, "held_out", [asked.root])
-        drawn_rows.refuse_training_rows(held_out, training, f"held_out={asked.held_out}")
+    if options.sampled and options.held_out:
+        places = _named(options.sampled, "sampled").values()
+        training = [DrawnRows.of_sample(place, "sampled", [options.root]) for place in places]
+        held_out = DrawnRows.of_sample(options.held_out, "held_out", [options.root])
+        drawn_rows.refuse_training_rows(held_out, training, f"held_out={options.held_out}")
 
 
 def _refuse_same_arrays(plan: RowPlan, held: SampledFolder) -> None:
@@ -217,35 +219,35 @@ def _other_kind(given: str, expected: str) -> UsageError:
 # Windows
 
 
-def _windows(asked: Asked, settings: TrainSettings) -> Inputs:
-    given = _named(asked.windows, "windows")
+def _windows(options: DataOptions, settings: TrainSettings) -> Inputs:
+    given = _named(options.windows, "windows")
     sources = [one for name, path in given.items() for one in _sources(name, path, settings.data)]
     names = [one.name for one in sources]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise UsageError("two folders have a source of this name", where="windows", got=twice, hint="write name=path")
     apart: list[Windows] = []
-    if asked.held_out:
-        if _is_sampled(asked.held_out):
-            raise _other_kind(asked.held_out, "a folder of flat token files, as windows= is one")
-        apart = _sources("", asked.held_out, settings.data)
+    if options.held_out:
+        if _is_sampled(options.held_out):
+            raise _other_kind(options.held_out, "a folder of flat token files, as windows= is one")
+        apart = _sources("", options.held_out, settings.data)
         check_same_tokenizer([(f"{one.name}", one.tokenizer) for one in (sources[0], *apart)], "held_out")
         if {one.digest for one in sources} & {one.digest for one in apart}:
             expected = "other files, such as holdout/windows of the tokenized folder"
             raise UsageError(
                 "the windows to evaluate on are those to train on",
                 where="held_out",
-                got=asked.held_out,
+                got=options.held_out,
                 expected=expected,
             )
     said = sources[0].tokenizer
     place = storage.parent_of(storage.normalise(next(iter(given.values())), "windows"))
-    tokenizer = _tokenizer(asked, said, storage.join(place, tokenizer_file.NAME))
+    tokenizer = _tokenizer(options, said, storage.join(place, tokenizer_file.NAME))
     return _of_windows(sources, apart, tokenizer, said, settings)
 
 
 def _sources(name: str, path: str, data: DataSettings) -> list[Windows]:
-    """A folder's windows: one source, or of the tasks of a tokenized folder one for each set of them."""
+    """Open a folder's windows: one source, or of the tasks of a tokenized folder one for each set of them."""
     folder = Path(path).expanduser()
 
     def windows(name: str, pattern: str | list[str]) -> Windows:
@@ -307,7 +309,7 @@ def _of_windows(
 
 
 def _split(windows: Windows, share: float) -> tuple[Windows, Windows]:
-    """The windows to train on and those set apart: the same ones for any seed of the training."""
+    """Split windows into those to train on and those set apart: the same ones for any seed of the training."""
     order = choose_rows(len(windows), len(windows))
     count = min(max(1, round(share * len(windows))), len(windows) - 1)
     if not count:
@@ -319,26 +321,26 @@ def _split(windows: Windows, share: float) -> tuple[Windows, Windows]:
 # A data set of the Hub
 
 
-def _hub(asked: Asked, settings: TrainSettings) -> Inputs:
+def _hub(options: DataOptions, settings: TrainSettings) -> Inputs:
     from pairmill.encoder import Encoder
 
     data, hub = settings.data, settings.data.hub
-    if asked.held_out:
-        raise _other_kind(asked.held_out, "data.hub.held_out_split, or data.held_out_share")
-    if not asked.tokenizer:
+    if options.held_out:
+        raise _other_kind(options.held_out, "data.hub.held_out_split, or data.held_out_share")
+    if not options.tokenizer:
         raise UsageError("required with hub=", where="tokenizer", got="none", expected="a tokenizer.json")
-    tokenizer = _tokenizer(asked, None, "")
+    tokenizer = _tokenizer(options, None, "")
     assert tokenizer is not None
     encoder = Encoder.from_json(tokenizer.decode())
     eos = encoder.token_to_id(hub.eos) if hub.eos else None
     if eos is None:
         expected = "the token of the tokenizer that ends a document"
         raise UsageError("no such token", where="data.hub.eos", got=repr(hub.eos), expected=expected)
-    name = asked.hub + (f"@{hub.revision}" if hub.revision else "")
+    name = options.hub + (f"@{hub.revision}" if hub.revision else "")
 
     def rows(split: str, *, streaming: bool = False) -> Any:
         where, revision = hub.config or None, hub.revision or None
-        return open_dataset(asked.hub, where, split, hub.text_field, streaming=streaming, revision=revision)
+        return open_dataset(options.hub, where, split, hub.text_field, streaming=streaming, revision=revision)
 
     def windows(split: str, name: str) -> Windows:
         shape: dict[str, Any] = {"seq_len": data.seq_len, "packed": data.documents, "text_field": hub.text_field}
@@ -384,10 +386,10 @@ def _digest(plan: TrainingPlan, held: HeldOut | None, tokenizer: bytes | None) -
     return content_key("train", plan.digest, held.digest if held else "", digest)
 
 
-def _tokenizer(asked: Asked, said: Tokenizer | None, place: str, vocab_size: int = 0) -> bytes | None:
-    """The tokenizer.json that an option names, or that is in this place; compared with what the data say of theirs."""
-    if asked.tokenizer:
-        uri = tokenizer_file.locate(asked.tokenizer, storage.normalise(asked.root, "root") if asked.root else "")
+def _tokenizer(options: DataOptions, said: Tokenizer | None, place: str, vocab_size: int = 0) -> bytes | None:
+    """Read the tokenizer.json that an option names, or that is in this place; compare it with that of the data."""
+    if options.tokenizer:
+        uri = tokenizer_file.locate(options.tokenizer, storage.normalise(options.root, "root") if options.root else "")
     elif place and storage.store_for(place).exists(place):
         uri = place
     else:
@@ -414,14 +416,14 @@ def _tokenizer(asked: Asked, said: Tokenizer | None, place: str, vocab_size: int
 
 
 def _of_project(root: str, sampled: Path) -> str:
-    """The tokenizer.json of the project's tokenized folder that a sample was drawn from, whether it is there or not."""
+    """Return where the tokenizer.json of a sample's tokenized folder should be, in this project."""
     manifest = manifests.read(str(sampled)) if root else None
     refs = [ref.fingerprint for ref in manifest.inputs if ref.role == "tokenized"] if manifest else []
     return storage.join(storage.normalise(root, "root"), "tokenize", refs[0], tokenizer_file.NAME) if refs else ""
 
 
 def _known(said: Tokenizer | None, tokenizer: bytes | None) -> str:
-    """The digest of the data's tokenizer.json, as the data or the file itself say it."""
+    """Return the digest of the data's tokenizer.json, as the data or the file itself say it."""
     if tokenizer is not None:
         return hashlib.sha256(tokenizer).hexdigest()[:16]
     return said.digest if said is not None else ""

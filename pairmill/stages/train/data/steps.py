@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def world(settings: TrainSettings, ranks: int) -> World:
-    """The ranks as the loader sees them: with k parts one after another, each rank reads for k."""
+    """Return the ranks as the loader sees them: with k parts one after another, each rank reads for k."""
     settings.check_ranks(ranks)
     return World(ranks * settings.batch.accumulate, settings.batch.tokens)
 
@@ -39,14 +39,14 @@ def check(inputs: Inputs, settings: TrainSettings, ranks: int) -> None:
 
 
 def epochs_done(plan: TrainingPlan, position: Position) -> int:
-    """How many epochs have ended: of windows, how often as many were drawn as there are."""
+    """Count the epochs that have ended: of windows, how often as many were drawn as there are."""
     if isinstance(plan, RowPlan):
         return sum(epoch for epoch, _ in position.cursors)
     return plan.cursor_at(position)[0]
 
 
 def epochs_of(inputs: Inputs, settings: TrainSettings) -> int:
-    """After how many epochs the run ends at the latest; 0 = by steps or tokens alone."""
+    """Return after how many epochs the run ends at the latest; 0 = by steps or tokens alone."""
     asked = settings.training
     if isinstance(inputs.plan, RowPlan):
         used = {phase.source for phase in inputs.plan.phases}
@@ -73,7 +73,7 @@ def epochs_of(inputs: Inputs, settings: TrainSettings) -> int:
 
 
 def is_over(inputs: Inputs, settings: TrainSettings, epochs: int, position: Position) -> bool:
-    """Whether a run ends at a position; ``epochs`` is that of :func:`epochs_of`."""
+    """Tell whether a run ends at a position; ``epochs`` is that of :func:`epochs_of`."""
     asked = settings.training
     return (
         bool(asked.steps and position.batches >= asked.steps)
@@ -95,12 +95,12 @@ class Planned(NamedTuple):
 
 
 def total_steps(inputs: Inputs, settings: TrainSettings, ranks: int) -> int:
-    """T (:func:`planned`)."""
+    """Return T (:func:`planned`)."""
     return planned(inputs, settings, ranks).steps
 
 
 def planned(inputs: Inputs, settings: TrainSettings, ranks: int) -> Planned:
-    """T, the optimizer's steps of the whole run, and its tokens, by the loader's own plan; no token is read.
+    """Count T, the optimizer's steps of the whole run, and its tokens, by the loader's own plan; no token is read.
 
     It is the same for any number of ranks and parts; packed by processes (profile hrm_text), for these alone.
 
@@ -136,7 +136,7 @@ def planned(inputs: Inputs, settings: TrainSettings, ranks: int) -> Planned:
 
 
 def scheduled_steps(inputs: Inputs, settings: TrainSettings, ranks: int) -> int:
-    """The steps that the schedule of the learning rate is made for: T; with HRM-Text's defect, its estimate of it."""
+    """Count the steps that the learning rate is scheduled for: T; with HRM-Text's defect, its estimate of it."""
     found, asked = total_steps(inputs, settings, ranks), settings.training
     if settings.quirk("steps_by_floor") and isinstance(inputs.plan, RowPlan) and not (asked.steps or asked.tokens):
         epochs = epochs_of(inputs, settings)

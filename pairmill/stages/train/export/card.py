@@ -34,7 +34,7 @@ def card(
     dtype: str,
     fingerprint: str,
 ) -> str:
-    """The text, Markdown.
+    """Write the card, Markdown.
 
     Args:
         trained: what the run says.

@@ -101,7 +101,7 @@ def _output(given: str) -> Path:
 
 @contextmanager
 def _whole(output: Path) -> Iterator[Path]:
-    """A folder to fill, which takes its name when it is complete; if anything fails, nothing of it is left."""
+    """Make a folder to fill, which takes its name when it is complete; if anything fails, nothing of it is left."""
     with translated(str(output)):
         output.parent.mkdir(parents=True, exist_ok=True)
         folder = Path(mkdtemp(prefix=f".{output.name}.", dir=output.parent))

@@ -45,7 +45,7 @@ def refuse(model: ModelSettings) -> None:
 
 
 def _reasons(model: ModelSettings) -> dict[str, str]:
-    """The settings that rule out an export, and what would be right."""
+    """Name the settings that rule out an export, and what would be right."""
     reasons: dict[str, str] = {}
     if model.kind.transformers == "llama":
         if model.qk_norm:
@@ -119,7 +119,7 @@ def config_of(model: ModelSettings, vocab_size: int, positions: int, ids: Mappin
 
 
 def tensors_of(model: ModelSettings, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors by their names in transformers, no two of which share memory.
+    """Return the tensors by their names in transformers, no two of which share memory.
 
     Args:
         model: of the run; not one that :func:`refuse` refuses.

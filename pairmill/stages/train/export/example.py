@@ -17,7 +17,7 @@ FOLDER = Path(__file__).resolve().parent
 
 
 def encode(tokenizer: Any, prompt: str, tags: Sequence[str] = ()) -> dict[str, torch.Tensor]:
-    """Inputs of one prompt, int64 [1, tokens]. Special tokens that are spelled out in the prompt are plain text."""
+    """Encode a prompt, int64 [1, tokens]. Special tokens that are spelled out in the prompt are plain text."""
     layout = json.loads((FOLDER / "prompt.json").read_text())
     begin = layout["begin"] + [layout["tags"][tag] for tag in tags]
     text = tokenizer(prompt.strip(), add_special_tokens=False, split_special_tokens=True)["input_ids"]
@@ -31,7 +31,7 @@ def encode(tokenizer: Any, prompt: str, tags: Sequence[str] = ()) -> dict[str, t
 def answer(
     model: Any, tokenizer: Any, prompt: str, tags: Sequence[str] = (), max_new_tokens: int = 256, **options: Any
 ) -> str:
-    """The text that the model writes; ``options`` are those of ``generate``."""
+    """Return the text that the model writes; ``options`` are those of ``generate``."""
     inputs = encode(tokenizer, prompt, tags)
     room = model.config.max_position_embeddings - inputs["input_ids"].shape[1]
     with torch.inference_mode():

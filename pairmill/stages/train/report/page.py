@@ -25,7 +25,7 @@ _BAND: Final = "The pale band is from the least to the greatest value of the ste
 
 
 def report_of(manifest: Manifest) -> Report:
-    """The report of a finished folder of train, from its manifest alone; ``data`` is that of ``summary.data_of``."""
+    """Make the report of a finished folder of train from its manifest; ``data`` is that of ``summary.data_of``."""
     data = manifest.data
     return Report(
         "train",
@@ -184,7 +184,7 @@ def _by_source(data: Mapping[str, Any]) -> list[Block]:
 
 
 def _course(data: Mapping[str, Any]) -> list[Block]:
-    """What is watched beside the loss; what did not vary says so in one point less."""
+    """Show what is watched beside the loss; what did not vary says so in one point less."""
     used = [Series(one.name, [(x, 100 * y) for x, y in one.points]) for one in [_series(data, "slots_used", "used")]]
     b = _series(data, "b", "b")
     return [

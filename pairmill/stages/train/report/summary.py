@@ -92,7 +92,7 @@ class _Curve:
             found[4] += 1
 
     def points(self) -> list[list[float]]:
-        """The last step, mean, least and greatest value of each bucket."""
+        """Return the last step, mean, least and greatest value of each bucket."""
         return [
             [int(step), *map(_short, (total / count, low, high))]
             for step, total, low, high, count in self._buckets.values()
@@ -100,7 +100,7 @@ class _Curve:
 
 
 def data_of(metrics: Path, facts: Facts) -> dict[str, Any]:
-    """Data of the manifest, JSON-like: the facts, the last lines, events, and curves of at most 150 points.
+    """Collect the data of the manifest, JSON-like: the facts, the last lines, events, and curves of at most 150 points.
 
     Args:
         metrics: the run's metrics.jsonl, from its first step to its last.
@@ -141,7 +141,7 @@ def data_of(metrics: Path, facts: Facts) -> dict[str, Any]:
         "last": last,
         "end": {name: end[name] for name in ("loss", "accuracy", "exact_accuracy") if name in end},
         "first_loss": first.get("loss"),
-        "speed": speed.said(facts.peak_flops),
+        "speed": speed.summarise(facts.peak_flops),
         "by_source": dict(list(sources.items())[:_SOURCES]),
         "curves": {name: curves[name].points() for name in sorted(drawn)},
         "event_counts": counts,
@@ -153,7 +153,7 @@ def data_of(metrics: Path, facts: Facts) -> dict[str, Any]:
 def _sources(
     last: Mapping[str, float], first: Mapping[str, float], end: Mapping[str, float], facts: Facts
 ) -> dict[str, dict[str, float]]:
-    """By source: tokens, labels, and losses where there are any; those with the most tokens first."""
+    """Collect by source: tokens, labels, and losses where there are any; those with the most tokens first."""
     found: dict[str, dict[str, float]] = {name: {} for name in facts.sources}
     for key, value in last.items():
         kind, _, name = key.partition("/")
@@ -183,7 +183,7 @@ class _Speed:
             self._waited += steps * numbers["wait_s"]
             self._tokens, self._flops = numbers["tokens"], numbers["flops"]
 
-    def said(self, peak: float) -> dict[str, float]:
+    def summarise(self, peak: float) -> dict[str, float]:
         if not self._seconds:
             return {}
         return {
@@ -195,7 +195,7 @@ class _Speed:
 
 
 def metrics_of(data: Mapping[str, Any]) -> dict[str, float]:
-    """Numbers that Kubeflow compares between runs (pairmill/engine/metrics.py says what each is)."""
+    """Return the numbers that Kubeflow compares between runs (pairmill/engine/metrics.py says what each is)."""
     last, end, speed = data["last"], data["end"], data["speed"]
     found = {
         **end,

@@ -76,7 +76,7 @@ class Checkpoints:
         if self._ranks.rank == 0:
             # A record is never overwritten. Without this one, the folder is no checkpoint until the new one is whole.
             storage.store_for(uri).delete(storage.join(uri, RECORD))
-        kinds = {name: Kind.of(tensor) for name, tensor in tensors.items()}
+        kinds = {name: Kind.from_tensor(tensor) for name, tensor in tensors.items()}
         mine, firsts = self._mine(tensors)
         if self._asynchronous:
             mine = self._copied(mine)
@@ -111,7 +111,7 @@ class Checkpoints:
             self._error = error
 
     def _mine(self, tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, int]]:
-        """What this rank writes: its rows of sharded tensors, and their first rows; rank 0 all of the plain ones."""
+        """Return what this rank writes: its rows of sharded tensors, and their first rows; rank 0 all plain ones."""
         mine, firsts = {}, {}
         for name, tensor in tensors.items():
             rows, first = parallel.local(tensor)
@@ -123,11 +123,11 @@ class Checkpoints:
         return mine | _random_states(self._ranks), firsts
 
     def _copied(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Copies on the CPU, in the memory of the save before."""
+        """Copy tensors to the CPU, in the memory of the save before."""
         copies = {}
         for name, tensor in tensors.items():
             old = self._copies.get(name)
-            if old is None or Kind.of(old) != Kind.of(tensor):
+            if old is None or Kind.from_tensor(old) != Kind.from_tensor(tensor):
                 old = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
             copies[name] = old.copy_(tensor, non_blocking=True)
         if any(tensor.is_cuda for tensor in tensors.values()):
@@ -226,11 +226,11 @@ class _Saving:
         error: PairmillError | None = None
         try:
             mine = self._write()
-        except PairmillError as found:
-            error = found
-        except Exception as found:
-            error = InternalError(f"unexpected {type(found).__name__}: {found}", where=self.uri)
-            error.__cause__ = found
+        except PairmillError as caught:
+            error = caught
+        except Exception as caught:
+            error = InternalError(f"unexpected {type(caught).__name__}: {caught}", where=self.uri)
+            error.__cause__ = caught
         if self.ranks.size == 1:
             if error:
                 raise error
@@ -241,32 +241,32 @@ class _Saving:
 
     def _together(self, store: Any, mine: list[File], error: PairmillError | None) -> None:
         files: list[File] = []
-        told = [None if error is None else _told(error), [asdict(file) for file in mine]]
+        mine_json = [None if error is None else _error_to_json(error), [asdict(file) for file in mine]]
         what = f"saving {self.uri}"
-        for data in self.ranks.exchange(store, self.key, what, told):
+        for data in self.ranks.exchange(store, self.key, what, mine_json):
             theirs, written = json.loads(data)
             if theirs and error is None:
-                error = _rebuilt(theirs)
-            files += [File(**one) for one in written]
+                error = _error_from_json(theirs)
+            files += [File(**file) for file in written]
         if error is None and self.ranks.rank == 0:
             try:
                 self._commit(files)
                 # Before the others go on: the folder of their next step would be deleted with those of later steps.
                 self.prune()
-            except PairmillError as found:
-                error = found
+            except PairmillError as caught:
+                error = caught
         # Nobody goes on before the record is there, or everybody knows why it is not.
-        told = [None if error is None else _told(error), []]
-        first = json.loads(self.ranks.exchange(store, f"{self.key}/end", what, told)[0])[0]
+        mine_json = [None if error is None else _error_to_json(error), []]
+        first = json.loads(self.ranks.exchange(store, f"{self.key}/end", what, mine_json)[0])[0]
         if error or first:
-            raise error or _rebuilt(first)
+            raise error or _error_from_json(first)
 
     def _write(self) -> list[File]:
         part = f"part-{self.ranks.rank}of{self.ranks.size}.safetensors"
-        needed = sum(Kind.of(tensor).size for tensor in self.tensors.values()) + _SMALL
+        needed = sum(Kind.from_tensor(tensor).size for tensor in self.tensors.values()) + _SMALL
         self._require_space(needed)
         files = []
-        kinds = {name: Kind.of(tensor) for name, tensor in self.tensors.items()}
+        kinds = {name: Kind.from_tensor(tensor) for name, tensor in self.tensors.items()}
         metadata = {"format": "pt", FIRST: json.dumps(self.firsts)}
         uri = storage.join(self.uri, part)
         try:
@@ -287,7 +287,7 @@ class _Saving:
     def _commit(self, files: Iterable[File]) -> None:
         raw = {
             "files": [asdict(file) for file in files],
-            "tensors": {name: kind.said() for name, kind in self.kinds.items()},
+            "tensors": {name: kind.to_json() for name, kind in self.kinds.items()},
             "says": self.says,
         }
         uri = storage.join(self.uri, RECORD)
@@ -315,14 +315,14 @@ class _Saving:
 
 
 def state_of(net: Net, optimizer: Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """What a checkpoint has of a net and its optimizer: tensors by name, and numbers for ``says["optimizer"]``.
+    """Return what a checkpoint has of a net and its optimizer: tensors by name, and numbers for ``says["optimizer"]``.
 
     Names: ``model.<name>`` of parameters and buffers, ``optimizer.<name>.<state>``.
     """
-    tensors: dict[str, Tensor] = {f"model.{name}": one for name, one in parallel.parameters(net).items()}
-    tensors |= {f"model.{name}": one for name, one in net.named_buffers()}
+    tensors: dict[str, Tensor] = {f"model.{name}": tensor for name, tensor in parallel.parameters(net).items()}
+    tensors |= {f"model.{name}": tensor for name, tensor in net.named_buffers()}
     for name, state in optimizer.state.items():
-        tensors |= {f"optimizer.{name}.{key}": one for key, one in state.items()}
+        tensors |= {f"optimizer.{name}.{key}": tensor for key, tensor in state.items()}
     return tensors, optimizer.numbers()
 
 
@@ -347,17 +347,17 @@ _RANDOM: Final[Mapping[str, Callable[[Tensor], None]]] = {
 
 
 def _copy_of(says: Mapping[str, Any]) -> Any:
-    """As it will be read: the run may change its own while it is written, and JSON makes lists of tuples."""
+    """Copy it as it will be read: the run may change its own while it is written, and JSON makes lists of tuples."""
     return json.loads(json.dumps(says))
 
 
-def _told(error: PairmillError) -> list[Any]:
-    """An error as JSON-like values, for the other ranks."""
+def _error_to_json(error: PairmillError) -> list[Any]:
+    """Return an error as JSON-like values, for the other ranks."""
     kind = type(error) if type(error) in (StorageError, InputError) else InternalError
     return [kind.__name__, error.what, error.where, error.got, error.expected, error.hint]
 
 
-def _rebuilt(told: list[Any]) -> PairmillError:
-    kind, what, where, got, expected, hint = told
+def _error_from_json(raw: list[Any]) -> PairmillError:
+    kind, what, where, got, expected, hint = raw
     made: PairmillError = getattr(errors, kind)(what, where=where, got=got, expected=expected, hint=hint)
     return made

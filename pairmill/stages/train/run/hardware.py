@@ -32,7 +32,7 @@ def settle(threads: int, ranks: Ranks) -> int:
 
 
 def precision(asked: str, device: torch.device) -> torch.dtype:
-    """The type of activations: auto is bfloat16 on a GPU, float32 on a CPU."""
+    """Choose the type of activations: auto is bfloat16 on a GPU, float32 on a CPU."""
     if asked == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     found: torch.dtype = getattr(torch, asked)
@@ -40,19 +40,19 @@ def precision(asked: str, device: torch.device) -> torch.dtype:
 
 
 def devices(ranks: Ranks) -> str:
-    """What all processes run on, such as ``8 x NVIDIA H100``; all have the same device."""
+    """Name what all processes run on, such as ``8 x NVIDIA H100``; all have the same device."""
     name = torch.cuda.get_device_name(ranks.device) if ranks.device.type == "cuda" else "CPU"
     return name if ranks.size == 1 else f"{ranks.size} x {name}"
 
 
 def peak(ranks: Ranks) -> float:
-    """FLOP/s of all devices together; 0 = not known."""
+    """Return FLOP/s of all devices together; 0 = not known."""
     found = cost.peak(torch.cuda.get_device_name(ranks.device)) if ranks.device.type == "cuda" else None
     return (found or 0.0) * ranks.size
 
 
 def memory_gb(device: torch.device) -> float:
-    """Most memory so far, 10^9 bytes: of the device, or resident on a CPU."""
+    """Return the most memory so far, 10^9 bytes: of the device, or resident on a CPU."""
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device)) / 1e9
     # Of Linux in KiB, of macOS in bytes.

@@ -62,7 +62,7 @@ class Ranks:
     _names: list[str] = field(default_factory=list)
 
     def gather(self, what: str, value: object = None) -> list[Any]:
-        """The JSON-like values of all ranks, in their order. All ranks call it."""
+        """Return the JSON-like values of all ranks, in their order. All ranks call it."""
         if self.size == 1:
             return [value]
         self._met += 1
@@ -75,7 +75,7 @@ class Ranks:
         return [value for _, value in found]
 
     def exchange(self, store: Any, key: str, what: str, value: object) -> list[bytes]:
-        """As ``gather``, by keys of the caller's own; a thread has a store of its own (``store``)."""
+        """Do what ``gather`` does, by keys of the caller's own; a thread has a store of its own (``store``)."""
         keys = [f"{key}/{rank}" for rank in range(self.size)]
         try:
             store.set(keys[self.rank], json.dumps(value))
@@ -85,7 +85,7 @@ class Ranks:
             raise self._absent(store, keys, what) from error
 
     def store(self) -> Any:
-        """A connection to the store for a thread: one that waits blocks all calls of its connection."""
+        """Return a connection for a thread of its own; a blocking call would otherwise stall the others."""
         return self._store.clone()
 
     def agree(self, what: str, value: object) -> None:
@@ -102,7 +102,7 @@ class Ranks:
             )
 
     def share(self, what: str, value: object = None) -> Any:
-        """Rank 0's JSON-like value. All ranks call it; the values of the others are not read.
+        """Return rank 0's JSON-like value. All ranks call it; the values of the others are not read.
 
         Rank 0 does not wait. The others wait as long as its store answers: it may have much to do first.
         """
@@ -124,7 +124,7 @@ class Ranks:
         self.gather(what)
 
     def any(self, *flags: bool) -> tuple[bool, ...]:
-        """For each flag whether it is true on any rank: one all-reduce of a few bytes. All ranks call it."""
+        """Tell for each flag whether it is true on any rank: one all-reduce of a few bytes. All ranks call it."""
         if self.size == 1:
             return flags
         told = torch.tensor(flags, dtype=torch.int32)
@@ -161,7 +161,7 @@ class Ranks:
             self._doing = before
 
     def name(self, rank: int) -> str:
-        """How messages name a rank: with its machine and process."""
+        """Name a rank for messages: with its machine and process."""
         return self._names[rank] if self._names else f"rank {rank}"
 
     def close(self) -> None:
@@ -192,7 +192,7 @@ class Ranks:
 
 
 def _short(value: object, other: object) -> str:
-    """A value for a message; of dicts, what differs."""
+    """Shorten a value for a message; of dicts, what differs."""
     if isinstance(value, dict) and isinstance(other, dict):
         value = {key: one for key, one in value.items() if key not in other or one != other[key]}
     text = json.dumps(value, ensure_ascii=False)
@@ -311,13 +311,13 @@ def reshard(net: nn.Module) -> None:
 
 
 def parameters(net: nn.Module) -> dict[str, Tensor]:
-    """Parameters by name, as the optimizer holds them: sharded, also right after a forward pass."""
+    """Return parameters by name, as the optimizer holds them: sharded, also right after a forward pass."""
     reshard(net)
     return dict(net.named_parameters())
 
 
 def local(tensor: Tensor) -> tuple[Tensor, int]:
-    """This rank's rows of a tensor (a view of dimension 0), and the number of the first. A plain tensor: all rows."""
+    """Return this rank's rows of a tensor (a view of dimension 0; of a plain one all), and the number of the first."""
     if not isinstance(tensor, DTensor):
         return tensor.detach(), 0
     mesh = tensor.device_mesh
@@ -326,7 +326,7 @@ def local(tensor: Tensor) -> tuple[Tensor, int]:
 
 
 def whole(tensors: Mapping[str, Tensor], ranks: Ranks) -> Iterator[tuple[str, Tensor]]:
-    """Whole tensors on the CPU, one at a time, in the order given. On ranks but 0 they are empty. All ranks call it."""
+    """Yield whole tensors on the CPU, one at a time, in order; on ranks but 0 empty ones. All ranks call it."""
     for name, tensor in tensors.items():
         full = tensor.detach()
         if isinstance(full, DTensor):

@@ -47,7 +47,7 @@ class Progress:
         return bars, task
 
     def update(self, step: int, loss: float, tokens_per_s: float) -> None:
-        """A step is done."""
+        """Show that a step is done."""
         if self._bars is not None:
             self._rest = f"loss {loss:.4f}  {tokens_per_s:,.0f} tokens/s"
             self._bars.update(self._task, completed=step, said=self._line())
@@ -70,7 +70,7 @@ class Progress:
         )
 
     def evaluated(self, loss: float) -> None:
-        """Held-out rows have this loss now."""
+        """Show the loss that held-out rows have now."""
         self._heldout = loss
         if self._bars is not None:
             self._bars.update(self._task, said=self._line())
@@ -85,7 +85,7 @@ class Progress:
 
 
 def summary(title: str, rows: Mapping[str, Cell], fields: Mapping[str, Any]) -> None:
-    """The end of a run: a table of the rows for a person, one line with the fields for a collector."""
+    """Show the end of a run: a table of the rows for a person, one line with the fields for a collector."""
     shown = {name: format_cell(value) for name, value in rows.items()}
     if not log.human():
         log.event(f"{title}: " + ", ".join(f"{name} {value}" for name, value in shown.items()), **fields)
@@ -102,7 +102,7 @@ def summary(title: str, rows: Mapping[str, Cell], fields: Mapping[str, Any]) -> 
 
 
 def duration(seconds: float) -> str:
-    """Seconds as a person says them.
+    """Write seconds as a person says them.
 
     >>> duration(0.4), duration(75), duration(3725), duration(180_000)
     ('0 s', '1 min 15 s', '1 h 2 min', '50 h 0 min')

@@ -184,19 +184,19 @@ class Lines:
 
 
 def read(path: Path) -> Iterator[Line]:
-    """The whole lines of a file, in order; a torn line and what follows it are left out."""
+    """Yield the whole lines of a file, in order; a torn line and what follows it are left out."""
     return (line for line, _ in _read(path))
 
 
 def numbers_of(line: Line) -> dict[str, int | float]:
-    """What a line of kind ``step`` or ``heldout`` tells of its step; without the numbers that were not finite."""
+    """Return the numbers of a line of kind ``step`` or ``heldout``, without those that were not finite."""
     return {
         name: value for name, value in line.items() if name not in {"step", "time"} and isinstance(value, int | float)
     }
 
 
 def tag_of(name: str) -> str:
-    """The tag of a number: what is before its last slash is the group of charts that TensorBoard shows it in.
+    """Return the tag of a number: what is before its last slash is the group of charts that TensorBoard shows it in.
 
     >>> tag_of("loss"), tag_of("loss/web"), tag_of("heldout_ema_loss/web"), tag_of("heldout_loss")
     ('train/loss', 'train_loss_by_source/web', 'heldout_ema_loss_by_source/web', 'heldout/loss')
@@ -226,7 +226,7 @@ _GROUPS: Final = {
 
 
 def last_of(lines: Iterable[Line]) -> Line:
-    """The last value of each key of lines that are no events or samples."""
+    """Return the last value of each key of lines that are no events or samples."""
     last: Line = {}
     for line in lines:
         if line["kind"] in {"step", "heldout"}:
@@ -235,12 +235,12 @@ def last_of(lines: Iterable[Line]) -> Line:
 
 
 def exact(line: Mapping[str, Any]) -> Line:
-    """A line without what is measured: the same in every run of the same data, seed, configuration and ranks."""
+    """Return a line without what is measured: the same in every run of the same data, seed, configuration and ranks."""
     return {name: value for name, value in line.items() if name not in MEASURED}
 
 
 def _read(path: Path) -> Iterator[tuple[Line, int]]:
-    """Lines, and where each ends in bytes."""
+    """Yield lines, and where each ends in bytes."""
     end = 0
     with path.open("rb") as file:
         for text in file:

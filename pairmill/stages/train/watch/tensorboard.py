@@ -60,7 +60,7 @@ class TensorBoard:
 
 
 def of_metrics(metrics: Path) -> bytes:
-    """The file of a finished run: each line of its metrics.jsonl once, whatever was stopped and begun again."""
+    """Make the file of a finished run: each line of its metrics.jsonl once, whatever was stopped and begun again."""
     with tempfile.TemporaryDirectory() as scratch:
         board = TensorBoard(Path(scratch), 0)
         for line in read(metrics):

@@ -124,7 +124,7 @@ class Watcher:
             self._download([*mine, *(earlier if step else ())])
         self._lines = Lines(self._folder / METRICS)
         self._lines.cut(step)
-        self._totals = _Totals.of(state)
+        self._totals = _Totals.from_state(state)
         self._clock = _Clock(earlier=float(state.get("seconds", 0.0)))
         # Another file: TensorBoard forgets what the files before it have after this step.
         self._board = TensorBoard(self._folder / _BOARD, step) if self._with_board else None
@@ -140,7 +140,7 @@ class Watcher:
         return self._folder / METRICS
 
     def due(self, step: int) -> bool:
-        """Whether this step gets a line."""
+        """Tell whether this step gets a line."""
         return step in {1, self._about.steps} or step % self._every == 0
 
     def record(self, record: Record) -> None:
@@ -185,7 +185,7 @@ class Watcher:
         self._write("event", step, {"event": event, **says})
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps, JSON-like."""
+        """Return what a checkpoint keeps, JSON-like."""
         service = self._service.id if self._service is not None else ""
         return {**asdict(self._totals), "seconds": self._clock.seconds(), "wandb": service}
 
@@ -284,7 +284,7 @@ class Watcher:
             log.event(said, level=logging.WARNING)
 
     def _download(self, uris: Sequence[str]) -> None:
-        """Lines of an earlier attempt, the first that there are; TensorBoard reads its files where they are."""
+        """Read lines of an earlier attempt, the first that there are; TensorBoard reads its files where they are."""
         for uri in uris:
             if storage.store_for(uri).exists(uri):
                 (self._folder / METRICS).write_bytes(storage.store_for(uri).read(uri))
@@ -328,7 +328,7 @@ class _Totals:
     since: dict[str, list[float]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, state: Mapping[str, Any]) -> _Totals:
+    def from_state(cls, state: Mapping[str, Any]) -> _Totals:
         mine = {name: state[name] for name in ("tokens", "labels", "flops", "sources", "since") if name in state}
         return cls(**copy.deepcopy(mine))
 

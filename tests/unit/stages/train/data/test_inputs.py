@@ -225,7 +225,7 @@ class TestSources:
             numbers = np.column_stack(
                 [np.zeros_like(drawn.task), np.full_like(drawn.task, epoch), np.arange(len(drawn.task))]
             )
-            got = found.rows.of(numbers)
+            got = found.rows.find(numbers)
             of_task = np.array([2, 2, 0, 1])  # in the order of `names`
             assert np.array_equal(got, of_task[drawn.task])
             assert set(got.tolist()) == {0, 1, 2}
@@ -241,7 +241,7 @@ class TestSources:
         drawn = bench.epoch(1)
         numbers = np.column_stack([np.zeros_like(drawn.task), np.ones_like(drawn.task), np.arange(len(drawn.task))])
         assert found.rows is not None
-        assert np.array_equal(found.rows.of(numbers), np.array([1, 0, 1])[drawn.task])
+        assert np.array_equal(found.rows.find(numbers), np.array([1, 0, 1])[drawn.task])
 
     def test_the_references_layout_says_it_too(self, tmp_path: Path) -> None:
         bench = Bench(tmp_path)
@@ -252,7 +252,7 @@ class TestSources:
         drawn = bench.epoch(0)
         numbers = np.column_stack([np.zeros((len(drawn.task), 2), np.int64), np.arange(len(drawn.task))])
         assert found.rows is not None
-        assert np.array_equal(found.rows.of(numbers), drawn.task)
+        assert np.array_equal(found.rows.find(numbers), drawn.task)
 
     def test_of_very_many_the_smallest_are_one(self) -> None:
         sizes = {f"s{number:03}": number for number in range(200)}
