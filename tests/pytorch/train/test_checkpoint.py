@@ -279,7 +279,8 @@ def test_an_error_in_the_background_is_seen_at_the_next_step(tmp_path: Path, mon
 def test_the_library_reads_our_files(tmp_path: Path) -> None:
     mine = tensors(4)
     with (tmp_path / "ours").open("wb") as file:
-        digest = tensor_file.write(file, {name: Kind.from_tensor(one) for name, one in mine.items()}, mine.items(), {"a": "é"})
+        kinds = {name: Kind.from_tensor(tensor) for name, tensor in mine.items()}
+        digest = tensor_file.write(file, kinds, mine.items(), {"a": "é"})
     import hashlib
 
     assert digest == hashlib.sha256((tmp_path / "ours").read_bytes()).hexdigest()
