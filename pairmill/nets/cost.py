@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from pairmill.nets.settings import ModelSettings
 from pairmill.nets.shape import StackShape, calls, recorded_calls, stacks
-
-if TYPE_CHECKING:
-    from pairmill.nets.settings import ModelSettings
 
 PEAKS: Final = {
     "H100 PCIe": 756e12,

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-if TYPE_CHECKING:
-    from pairmill.nets.net import Net
+from pairmill.nets.net import Net
 
 WRAPPED_STD = 1.014762601732121
 """1 / the standard deviation of fmod(z, 3), for z normal."""

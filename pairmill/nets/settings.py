@@ -221,22 +221,16 @@ class ModelSettings(Checked):
 
     net: NetName = setting("transformer", help=", ".join(NETS))
     size: SizeName = setting(
-        "none",
-        help=f"none, or a published one ({', '.join(SIZES)}), which sets layers, width, heads and expansion",
+        "none", help=f"none, or a published one ({', '.join(SIZES)}), which sets layers, width, heads and expansion"
     )
     layers: int = setting(4, help="blocks; with half_layers, of both stacks together", at_least=1)
     width: int = setting(128, help="of the residual stream", at_least=1)
     heads: int = setting(4, help="attention heads; they divide the width into even parts", at_least=1)
     key_value_heads: int = setting(
-        0,
-        help="of llama, key and value heads; 0 = as many as heads",
-        at_least=0,
-        divides="heads",
+        0, help="of llama, key and value heads; 0 = as many as heads", at_least=0, divides="heads"
     )
     expansion: float = setting(
-        4.0,
-        help="the MLP is 2/3 of this many times as wide as the net, rounded up to a multiple of 256",
-        above=0,
+        4.0, help="the MLP is 2/3 of this many times as wide as the net, rounded up to a multiple of 256", above=0
     )
     feed_width: int = setting(0, help="of the MLP, in place of the rule; 0 = by the rule", at_least=0)
     norm: Literal["pre", "post"] = setting("pre", help="before each layer (pre) or after it (post)")
@@ -244,21 +238,16 @@ class ModelSettings(Checked):
     pos_emb: Literal["rope"] = setting("rope", help="rope is the only one")
     rope_base: float = setting(10_000.0, help="of the rotary positions", above=0)
     attention: Literal["prefixlm", "causal"] = setting(
-        "prefixlm",
-        help="prefixlm (an instruction sees all of itself) or causal",
+        "prefixlm", help="prefixlm (an instruction sees all of itself) or causal"
     )
     init: Literal["lecun_normal", "fixed_normal", "megatron"] = setting(
-        "lecun_normal",
-        help="rule of the initial weights; lecun_normal, fixed_normal or megatron",
+        "lecun_normal", help="rule of the initial weights; lecun_normal, fixed_normal or megatron"
     )
     init_std: float = setting(
-        0.0,
-        help="standard deviation of fixed_normal and megatron; 0 = the rule's own",
-        at_least=0,
+        0.0, help="standard deviation of fixed_normal and megatron; 0 = the rule's own", at_least=0
     )
     half_layers: bool = setting(
-        False,
-        help="of two stacks each has half the layers; of trm_match_recurrence and rins too",
+        False, help="of two stacks each has half the layers; of trm_match_recurrence and rins too"
     )
     H_cycles: int = setting(2, help="of hrm and trm, how often H is called", at_least=1)
     L_cycles: int = setting(3, help="of hrm, trm and rins, how often L is called, for each call of H", at_least=1)
@@ -270,10 +259,7 @@ class ModelSettings(Checked):
     bp_min: int = setting(3, help="of hrm, differentiated calls at the beginning", at_least=1, at_most="bp_max")
     bp_max: int = setting(5, help="of hrm, differentiated calls after the warm-up")
     bp_warmup_ratio: float = setting(
-        0.2,
-        help="of hrm, the part of the run in which they grow; 0 = bp_max from the start",
-        at_least=0,
-        at_most=1,
+        0.2, help="of hrm, the part of the run in which they grow; 0 = bp_max from the start", at_least=0, at_most=1
     )
     H_override: Override = setting(Override, help="of hrm, blocks of the H stack that differ")
     qk_norm: bool = setting(False, help="of llama, queries and keys are normalised")

@@ -31,8 +31,7 @@ class HubSettings(Checked):
     """A data set of the Hugging Face Hub, or a folder that the library ``datasets`` reads."""
 
     revision: str = setting(
-        "",
-        help="commit, branch or tag; empty = main, which may change. A stream is told from another by it alone",
+        "", help="commit, branch or tag; empty = main, which may change. A stream is told from another by it alone"
     )
     config: str = setting("", help="configuration of the data set; empty = its only one")
     split: str = setting("train", help="of the rows to train on")
@@ -58,13 +57,11 @@ class DataSettings(Checked):
         help="which rank gets which rows; lpt balances tokens, quadratic and quadratic_work the work of attention",
     )
     one_token_rows: Literal["keep", "skip"] = setting(
-        "keep",
-        help="rows with a response of one token are a keep or a skip",
+        "keep", help="rows with a response of one token are a keep or a skip"
     )
     seq_len: int = setting(1024, help="slots of a window", at_least=1)
     pattern: str = setting(
-        "",
-        help="the files of a folder of windows; empty = all .npy, and the tasks of a set are a source",
+        "", help="the files of a folder of windows; empty = all .npy, and the tasks of a set are a source"
     )
     dtype: str = setting("", help="of the ids in .bin files, as uint16")
     eos_id: int = setting(

@@ -45,12 +45,10 @@ class BatchSettings(Checked):
     )
     target_only: bool = setting(True, help="only responses are learned; with attention prefixlm it has to be true")
     tail: Literal["drop", "keep", "carry"] = setting(
-        "drop",
-        help="what happens to an epoch's last batch; drop it, keep it, or carry its rows into the next epoch",
+        "drop", help="what happens to an epoch's last batch; drop it, keep it, or carry its rows into the next epoch"
     )
     long_rows: Literal["refuse", "skip"] = setting(
-        "refuse",
-        help="rows longer than a batch; refuse to begin, or skip them",
+        "refuse", help="rows longer than a batch; refuse to begin, or skip them"
     )
 
 
@@ -61,17 +59,12 @@ class OptimizerSettings(Checked):
     name: OptimizerName = setting("adam_atan2", help=_list(OPTIMIZERS))
     lr: float = setting(1e-3, help="highest learning rate", above=0)
     betas: list[float] = setting(
-        [0.9, 0.95],
-        help="of the means of gradients and of their squares",
-        length=2,
-        at_least=0,
-        below=1,
+        [0.9, 0.95], help="of the means of gradients and of their squares", length=2, at_least=0, below=1
     )
     eps: float = setting(1e-8, help="of adamw", at_least=0)
     weight_decay: float = setting(0.1, help="each step takes lr times this part of a weight away", at_least=0)
     decay: Literal["all", "matrices"] = setting(
-        "matrices",
-        help="what decays; all weights, or matrices (two dimensions or more, embedding and head too)",
+        "matrices", help="what decays; all weights, or matrices (two dimensions or more, embedding and head too)"
     )
     clip: float = setting(
         0.0,
@@ -91,20 +84,13 @@ class ScheduleSettings(Checked):
         at_least=0,
     )
     min_ratio: float = setting(
-        0.1,
-        help="part of the rate that the last step has, and any after it",
-        at_least=0,
-        at_most=1,
+        0.1, help="part of the rate that the last step has, and any after it", at_least=0, at_most=1
     )
     stable_steps: int | None = setting(
-        None,
-        help="of wsd, steps between warm-up and descent; null = all but the descent",
-        at_least=0,
+        None, help="of wsd, steps between warm-up and descent; null = all but the descent", at_least=0
     )
     decay_steps: int | None = setting(
-        None,
-        help="of the descent; null = all after the warm-up, of wsd a fifth of the run",
-        above=0,
+        None, help="of the descent; null = all after the warm-up, of wsd a fifth of the run", above=0
     )
     wsd_decay: Literal["linear", "cosine", "sqrt"] = setting("linear", help="how wsd goes down; linear, cosine or sqrt")
     rex_alpha: float = setting(1.0, help="exponent of rex", above=0)
@@ -120,9 +106,7 @@ class TrainingSettings(Checked, at_most_one=("epochs", "steps", "tokens")):
     """How long, from which random numbers, and how it is computed."""
 
     epochs: int = setting(
-        0,
-        help="of the folder; 0 = all that it has. Give one of epochs, steps and tokens",
-        at_least=0,
+        0, help="of the folder; 0 = all that it has. Give one of epochs, steps and tokens", at_least=0
     )
     steps: int = setting(0, help="of the optimizer; 0 = as many as the data give", at_least=0)
     tokens: int = setting(0, help="to read; 0 = as many as there are", at_least=0)
@@ -135,17 +119,13 @@ class TrainingSettings(Checked, at_most_one=("epochs", "steps", "tokens")):
         below=1,
     )
     z_loss: float = setting(
-        0.0,
-        help="weight of the squared logarithm of the normaliser, over labelled positions",
-        at_least=0,
+        0.0, help="weight of the squared logarithm of the normaliser, over labelled positions", at_least=0
     )
     precision: Literal["auto", "float32", "bfloat16"] = setting(
-        "auto",
-        help="of activations; auto is bfloat16 on a GPU and float32 on a CPU. Weights are float32",
+        "auto", help="of activations; auto is bfloat16 on a GPU and float32 on a CPU. Weights are float32"
     )
     attention_path: Literal["auto", "rows", "flex", "varlen"] = setting(
-        "auto",
-        help="how attention is computed; auto, rows (exact, anywhere), flex or varlen (on a GPU)",
+        "auto", help="how attention is computed; auto, rows (exact, anywhere), flex or varlen (on a GPU)"
     )
     compile: bool = setting(False, help="torch.compile")
     threads: int = setting(0, help="of a process; 0 = one per core", at_least=0)
@@ -201,8 +181,7 @@ the command line counts more than this file: set=optimizer.lr=0.001
 Made by: pairmill train settings"""
 
     profile: ProfileName = setting(
-        "pairmill",
-        help=f"whose defaults, and which defects of a reference: {', '.join(PROFILES)}",
+        "pairmill", help=f"whose defaults, and which defects of a reference: {', '.join(PROFILES)}"
     )
     data: DataSettings = setting(DataSettings, help="how what the options name is read")
     model: ModelSettings = setting(ModelSettings, help="the net")

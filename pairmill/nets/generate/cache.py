@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-if TYPE_CHECKING:
-    from pairmill.nets.net import Sees
+from pairmill.nets.net import Sees
 
 _ROOM = 256
 """Tokens for which memory is taken at a time."""

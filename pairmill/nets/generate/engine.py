@@ -7,7 +7,6 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Generator, Tensor
@@ -15,9 +14,7 @@ from torch import Generator, Tensor
 from pairmill.nets import attention
 from pairmill.nets.batch import Packed
 from pairmill.nets.generate.cache import Cache
-
-if TYPE_CHECKING:
-    from pairmill.nets.net import Net
+from pairmill.nets.net import Net
 
 GREEDY = 1e-5
 """Temperatures below it take the best token."""

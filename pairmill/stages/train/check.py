@@ -276,7 +276,9 @@ def _cost(
         found.say("Checkpoints", room)
     if found.errors:  # no step is tried that does not fit
         return
-    rate = found.look("Rate", lambda: _rate(config, inputs, length, ranks, size, device, each))
+    rate = found.look(
+        "Rate", lambda: _rate(config, size, device, each) or _measure(config, inputs, length, ranks, size)
+    )
     if rate is not None and not rate[0]:
         found.say("Rate", rate[1])
     elif rate is not None:
@@ -305,22 +307,24 @@ def _memory(settings: TrainSettings, vocab_size: int, shape: Shape, size: int, d
     return f"about {_bytes(need)}{of} a device, for {slots:,} slots at a time"
 
 
-def _rate(
-    config: CheckConfig, inputs: Inputs, length: Planned, ranks: Ranks | None, size: int, device: str, each: float
-) -> tuple[float, str]:
-    """Return tokens per second of all devices, and how that is known; 0 = it is not."""
+def _rate(config: CheckConfig, size: int, device: str, each: float) -> tuple[float, str] | None:
+    """Return tokens per second of all devices, and how that is known, by the options; None = they do not say."""
     if config.tokens_per_s:
         return config.tokens_per_s, "as given"
     if config.mfu:
         peak = cost.peak(device)
         if peak is None:
             expected = f"a device of {', '.join(cost.PEAKS)}"
-            raise UsageError(
-                "the peak is not known", where="mfu", got=device, expected=expected, hint="say gpu=, or tokens_per_s="
-            )
+            hint = "set gpu=<name>, or tokens_per_s="
+            raise UsageError("unknown peak FLOP/s", where="mfu", got=device, expected=expected, hint=hint)
         return config.mfu * peak * size / each, f"{config.mfu:.0%} of the peak of {size} x {device}"
+    return None
+
+
+def _measure(config: CheckConfig, inputs: Inputs, length: Planned, ranks: Ranks | None, size: int) -> tuple[float, str]:
+    """Return tokens per second of all devices, and how they were measured; 0 = they were not."""
     if config.gpu or not config.measure or ranks is None:
-        return 0.0, "not known: say tokens_per_s=, or mfu= and gpu="
+        return 0.0, "not known: set tokens_per_s=, or mfu= and gpu="
     # Torch may be absent where nothing is measured.
     from pairmill.stages.train.run.measure import measure_rate
 

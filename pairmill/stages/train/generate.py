@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pairmill import storage
 from pairmill.engine.options import option
@@ -14,11 +14,9 @@ from pairmill.errors import InputError, UsageError
 from pairmill.fields import Checked
 from pairmill.log import event, progress
 from pairmill.nets import needs
+from pairmill.nets.generate.prompts import Prompts
 from pairmill.nets.run import Run, Weights
 from pairmill.stages.train.config import Device
-
-if TYPE_CHECKING:
-    from pairmill.nets.generate.prompts import Prompts
 
 
 @dataclass(kw_only=True)
@@ -90,8 +88,6 @@ def generate(config: GenerateConfig) -> str:
 
 
 def _prompts(run: Run, config: GenerateConfig) -> Prompts:
-    from pairmill.nets.generate.prompts import Prompts
-
     find = config.special_tokens == "tokens"
     return Prompts(run.tokenizer, run.trained.tokenizer_info, find_specials=find, where=run.uri)
 

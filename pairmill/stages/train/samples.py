@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from pairmill.errors import UsageError
 from pairmill.nets.generate.prompts import Prompts
 from pairmill.stages.train.watch.records import Sample
+from pairmill.training.settings import EvaluationSettings
 
 if TYPE_CHECKING:
     from pairmill.nets.net import Net
-    from pairmill.training.settings import EvaluationSettings
 
 
 def check_prompts(settings: EvaluationSettings, tokenizer: bytes | None, info: Mapping[str, Any]) -> None:

@@ -98,7 +98,7 @@ def test_a_rate_is_given_or_a_part_of_the_peak(folder: Path) -> None:
         (["training.steps=4000"], {}, UsageError, "training.steps: more than there are; got 4,000"),
         (["training.epochs=3"], {}, UsageError, "training.epochs: more than there are; got 3; expected 1 to 2"),
         (["model.lyers=3"], {}, UsageError, "lyers"),
-        ([], {"mfu": 0.4}, UsageError, "the peak is not known"),
+        ([], {"mfu": 0.4}, UsageError, "unknown peak FLOP/s"),
         ([], {"weights_from": "/nowhere"}, InputError, "neither a finished run nor a checkpoint"),
         (["model.width=1048576"], {"root": "."}, StorageError, "not enough room for the checkpoints"),
     ],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -15,9 +15,7 @@ from pairmill.loader.window_plan import WindowPlan
 from pairmill.nets.batch import GlobalBatch, Microbatch, make_microbatch
 from pairmill.stages.train.data.inputs import Inputs
 from pairmill.stages.train.data.steps import check, epochs_of, is_over, total_steps
-
-if TYPE_CHECKING:
-    from pairmill.training.settings import TrainSettings
+from pairmill.training.settings import TrainSettings
 
 
 class Feed:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import numpy as np
 
@@ -27,9 +27,7 @@ from pairmill.loader.sources import RowSources, merged
 from pairmill.loader.text import open_dataset
 from pairmill.loader.tokenizer import METADATA, Tokenizer, check_same_tokenizer
 from pairmill.training.data_settings import DataSettings
-
-if TYPE_CHECKING:
-    from pairmill.training.settings import TrainSettings
+from pairmill.training.settings import TrainSettings
 
 Kind = Literal["rows", "windows", "stream"]
 

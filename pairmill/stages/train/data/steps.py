@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pairmill.errors import InputError, UsageError
 from pairmill.loader import MixturePlan, RowPlan, TrainingPlan
 from pairmill.loader.plan import Position, World
 from pairmill.loader.window_plan import WindowPlan
 from pairmill.stages.train.data.inputs import Inputs
-
-if TYPE_CHECKING:
-    from pairmill.training.settings import TrainSettings
+from pairmill.training.settings import TrainSettings
 
 
 def world(settings: TrainSettings, ranks: int) -> World:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pairmill import storage
 from pairmill.engine.options import option
@@ -18,15 +18,13 @@ from pairmill.errors import UsageError
 from pairmill.fields import Checked
 from pairmill.log import event
 from pairmill.nets import needs
+from pairmill.nets.generate.prompts import Prompts
 from pairmill.nets.run import Run, Weights
 from pairmill.nets.trained import TOKENIZER
 from pairmill.stages.train.export import convert
 from pairmill.stages.train.export.card import card
 from pairmill.stages.train.export.provenance import trace
 from pairmill.storage.base import translated
-
-if TYPE_CHECKING:
-    from pairmill.nets.generate.prompts import Prompts
 
 EXAMPLE = Path(__file__).with_name("example.py")
 
@@ -66,8 +64,6 @@ def export(config: ExportConfig) -> str:
     convert.refuse(model)
     weights, reason = run.choose_weights(config.weights)
     event(f"export: {weights} weights ({reason})", weights=weights)
-
-    from pairmill.nets.generate.prompts import Prompts
 
     prompts = Prompts(run.tokenizer, run.trained.tokenizer_info, where=run.uri)
     tokens = _special_tokens(run, prompts)

@@ -82,7 +82,17 @@ class Checkpoints:
             mine = self._copied(mine)
         small, key = dict(files or {}), f"saved/{self._ranks.saves}"
         prune = partial(self._prune, step)
-        written = _Saving(self._ranks, key, uri, mine, firsts, kinds, _copy_of(says), small, prune)
+        written = _Saving(
+            ranks=self._ranks,
+            key=key,
+            uri=uri,
+            tensors=mine,
+            firsts=firsts,
+            kinds=kinds,
+            says=_copy_of(says),
+            small=small,
+            prune=prune,
+        )
         if not self._asynchronous:
             written.run(self._ranks.store() if self._ranks.size > 1 else None)
             return
@@ -206,7 +216,7 @@ class Checkpoints:
         return storage.join(self._folder, f"{step:08}")
 
 
-@dataclass
+@dataclass(kw_only=True)
 class _Saving:
     """One checkpoint being written by this rank; perhaps in a thread, so it calls no collective."""
 

@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pairmill import log, storage
+from pairmill.engine.writer import Writer
 from pairmill.errors import PairmillError
 from pairmill.report.model import Cell
 from pairmill.stages.train.watch import tensorboard as boards
@@ -20,9 +21,6 @@ from pairmill.stages.train.watch.progress import Progress, duration, summary
 from pairmill.stages.train.watch.records import METRICS, HeldOut, Line, Lines, Record, Sample, last_of, perplexity, read
 from pairmill.stages.train.watch.tensorboard import TensorBoard
 from pairmill.stages.train.watch.wandb import Wandb
-
-if TYPE_CHECKING:
-    from pairmill.engine.writer import Writer
 
 _BOARD: Final = "tensorboard"
 _SUMMARY: Final = {
