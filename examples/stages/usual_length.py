@@ -22,7 +22,6 @@ from pairmill.engine.manifest import Ledger
 from pairmill.engine.options import option
 from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
-from pairmill.errors import UsageError
 from pairmill.formats import rows
 from pairmill.interface.stagecli import main
 from pairmill.rowstage import Block, Findings, RowConfig, RowPlan, RowStage, ShardRounds, Slice, VerdictWriter
@@ -35,12 +34,9 @@ DISTANCES = "distances"
 class UsualLengthConfig(RowConfig):
     """Keep rows whose response has a usual length."""
 
-    keep: float = option(0.9, help="share of the rows that is kept: those nearest to the usual length")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.keep <= 1:
-            raise UsageError("out of range", where="keep", got=str(self.keep), expected="above 0, at most 1")
+    keep: float = option(
+        0.9, help="share of the rows that is kept: those nearest to the usual length", above=0, at_most=1
+    )
 
 
 def log_lengths(batch: rows.Batch) -> NDArray[np.float64]:
