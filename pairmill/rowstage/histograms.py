@@ -59,7 +59,7 @@ class Histogram:
         self.whole = self.whole and other.whole
 
     def shown(self, bounds: Sequence[float | None]) -> dict[str, Any]:
-        """What the manifest says of it: counts between edges, and the bounds of a rule."""
+        """Return what the manifest says of it: counts between edges, and the bounds of a rule."""
         if not self.outside:
             counts = [self.linear.get(str(at), 0) for at in range(_LINEAR)]
             edges = [round(at / _LINEAR, 6) for at in range(_LINEAR + 1)]
@@ -80,7 +80,7 @@ def _count(into: dict[str, int], bins: NDArray[np.int64], size: int) -> None:
 
 
 def _octave(values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """The bin of each value: bin _ZERO + 1 begins at the smallest positive value that has one of its own."""
+    """Return the bin of each value: bin _ZERO + 1 begins at the smallest positive value that has one of its own."""
     size = np.abs(values)
     with np.errstate(divide="ignore"):
         at = np.floor(np.log2(size) * _PER_OCTAVE)
@@ -90,7 +90,7 @@ def _octave(values: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def _edge(at: int) -> float:
-    """The least value of a bin."""
+    """Return the least value of a bin."""
     if at == _ZERO:
         return 0.0
     if at > _ZERO:

@@ -56,10 +56,10 @@ class Scorer(ABC):
 
     @abstractmethod
     def identity(self) -> list[Any]:
-        """All that its values follow from beside the rows, JSON-like: options, digests of models, a version."""
+        """Return all that its values follow from beside the rows, JSON-like: options, digests of models, a version."""
 
     def types(self) -> dict[str, str]:
-        """The names and types (``pairmill.formats.attributes.TYPES``) of its attributes."""
+        """Return the names and types (``pairmill.formats.attributes.TYPES``) of its attributes."""
         return {}
 
     @abstractmethod
@@ -143,6 +143,6 @@ def _flush(
 
 
 def _shifted(table: pa.Table, start: int) -> pa.Table:
-    """Findings with ordinals of the task in place of those of a batch."""
+    """Return findings with ordinals of the task in place of those of a batch."""
     ordinals = table["ordinal"].to_numpy().astype(np.uint32) + np.uint32(start)
     return table.set_column(0, decisions.SCHEMA.field("ordinal"), pa.array(ordinals))

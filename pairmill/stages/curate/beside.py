@@ -22,7 +22,7 @@ _STYLES = {"differs": "bold underline", "gap": "dim", "same": ""}
 
 
 def render(pair: Pair) -> str:
-    """The texts of a pair in two columns, of a single row in one; on a terminal, words that differ are marked.
+    """Return the texts of a pair in two columns, of a single row in one; on a terminal, words that differ are marked.
 
     Control characters are drawn, so that no text of a row can change the terminal.
     """
@@ -48,12 +48,12 @@ def _text(spans: Sequence[Span]) -> Text:
 
 
 def visible(text: str) -> str:
-    """A text without characters that a terminal acts on; line feeds and tabs stay."""
+    """Return a text without characters that a terminal acts on; line feeds and tabs stay."""
     return escaped_json(text.translate(VISIBLE))
 
 
 def written(what: RenderableType) -> str:
-    """What a terminal of this width would show; without styles if stdout is none."""
+    """Return what a terminal of this width would show; without styles if stdout is none."""
     terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size((_WIDTH, 50)).columns if terminal else _WIDTH
     console = Console(

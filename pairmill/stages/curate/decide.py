@@ -168,7 +168,7 @@ class Decide(Shard[object], reads=()):
 
 
 def _broken(uris: Sequence[str], rules: Sequence[tuple[Rule, str]], task: str, rows: int) -> Iterator[pa.Table]:
-    """The rows that break rules about attributes of some files."""
+    """Yield the rows that break rules about attributes of some files."""
     start = 0
     for uri in uris:
         with storage.store_for(uri).open(uri) as source:
@@ -228,7 +228,7 @@ def _sorted(one: TaskFindings, table: pa.Table) -> pa.Table:
 def _reasons(
     one: TaskFindings, table: pa.Table, names: Sequence[str], codes: NDArray[np.int64], actions: NDArray[np.int64]
 ) -> Iterator[tuple[str, int]]:
-    """The ledger reasons of what drops rows, and how many each has."""
+    """Yield the ledger reasons of what drops rows, and how many each has."""
     dropping = np.isin(actions, _DROPS)
     tasks, at = decisions.names_of(table["other_task"])
     held_out = np.array([*(name.startswith(HELD_OUT) for name in tasks), False], np.bool_)[at]
@@ -242,7 +242,7 @@ def _digest(ordinals: NDArray[np.uint32]) -> str:
 
 
 def _first(ordinals: NDArray[np.int64], among: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which are the first of their ordinal among those that count; ordinals ascend."""
+    """Return which are the first of their ordinal among those that count; ordinals ascend."""
     first = np.zeros(len(ordinals), np.bool_)
     at = np.flatnonzero(among)
     if len(at):

@@ -85,7 +85,7 @@ class Keying:
 
 
 def _is_by_rank(variants: Iterable[ExactSettings], kinds: Sequence[Kind]) -> bool:
-    """Whether one kind of key can remove a row that another kind would name."""
+    """Tell whether one kind of key can remove a row that another kind would name."""
     removing = {kind for variant in variants for kind in actions(variant)}
     return len(kinds) > 1 and bool(removing - {"pair"})
 
@@ -147,7 +147,7 @@ def _count(part: FileSlice) -> int:
 
 
 def _entries(batch: Batch, keying: Keying, start: int) -> Iterator[tuple[Kind, NDArray[Any]]]:
-    """The entries of a batch whose first row has this number in the slice."""
+    """Yield the entries of a batch whose first row has this number in the slice."""
     numbers = np.arange(start, start + len(batch), dtype=np.uint32)
     tokens = np.zeros(len(batch), np.uint32)
     if keying.tokens:
@@ -176,7 +176,7 @@ def _write(out: Writer, path: str, entries: NDArray[Any], *, scratch: bool = Tru
 
 
 def _by_key(entries: NDArray[Any]) -> NDArray[np.int64]:
-    """The order of entries by key and row, int64 [n]."""
+    """Return the order of entries by key and row, int64 [n]."""
     order, tied = _by_high(entries["high"])
     some = order[tied]
     ties = entries.take(some)
@@ -185,7 +185,7 @@ def _by_key(entries: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def _by_high(high: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """The order of upper halves of keys, int64 [n], and whether the one at each place is there twice, bool [n].
+    """Return the order of upper halves of keys, int64 [n], and whether the one at each place is there twice, bool [n].
 
     It tells nearly all keys apart, and NumPy sorts one column several times as fast as two.
     """
@@ -235,7 +235,7 @@ class SortedKeys:
         return self.bounds[-1]
 
     def within(self, part: int, bits: int) -> tuple[int, int]:
-        """The entries [start, stop) among which those of a part are."""
+        """Return the entries [start, stop) among which those of a part are."""
         mine = (len(self.bounds) - 1).bit_length() - 1
         if mine >= bits:
             return self.bounds[part << (mine - bits)], self.bounds[(part + 1) << (mine - bits)]
@@ -243,7 +243,7 @@ class SortedKeys:
         return self.bounds[at], self.bounds[at + 1]
 
     def read(self, part: int, bits: int) -> NDArray[Any]:
-        """The entries whose keys begin with the ``bits`` of ``part``."""
+        """Return the entries whose keys begin with the ``bits`` of ``part``."""
         kind = INDEXED if self.indexed else ENTRY
         start, stop = self.within(part, bits)
         if start == stop:
@@ -374,7 +374,7 @@ class FindEqual(Shard[object], reads=()):
 
 
 def _first_of_pair(keys: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which entries, in rank order within each group, are the first of their pair."""
+    """Return which entries, in rank order within each group, are the first of their pair."""
     order = np.lexsort((np.arange(len(keys)), keys["pair"], keys["low"], keys["high"]))
     some = keys[order]
     first = np.ones(len(keys), np.bool_)
@@ -471,7 +471,7 @@ def rounds(given: ExactInput) -> Generator[list[Shard[Any]], list[ShardRecord], 
 def _by_rank(
     given: ExactInput, ranges: tuple[int, ...], free: int, shards: Sequence[FindEqual], found: Sequence[ShardRecord]
 ) -> Generator[list[Shard[Any]], list[ShardRecord], ExactFound]:
-    """The second round where rules meet: one shard decides about all groups."""
+    """Yield the second round where rules meet: one shard decides about all groups."""
     links = []
     for equal, record in zip(shards, found, strict=True):
         bounds = tuple(record.data.get("index", ()))
@@ -514,7 +514,7 @@ def _by_rank(
 
 
 def _ranges(slices: Sequence[Slice]) -> list[int]:
-    """The numbers of the slices with which groups of 256 tasks begin, and one past the last."""
+    """Return the numbers of the slices with which groups of 256 tasks begin, and one past the last."""
     firsts = [one.number for before, one in zip([None, *slices], slices, strict=False) if _begins(before, one)]
     return [*firsts[::_TASKS_PER_SPLIT], len(slices)]
 

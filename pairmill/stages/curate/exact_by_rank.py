@@ -176,7 +176,7 @@ class DecideByRank(Shard["Sequence[Place]"], reads=()):
                 yield rows[few], members[:, few]
 
     def _blocks(self, one: Links, base: int) -> Iterator[NDArray[Any]]:
-        """The links of a file, with the numbers that they have among all."""
+        """Yield the links of a file, with the numbers that they have among all."""
         for data in one.found.blocks(_block_size(LINK, len(self.links))):
             links = np.frombuffer(data, LINK)
             some = np.empty(len(links), _MEMBER)
@@ -185,14 +185,14 @@ class DecideByRank(Shard["Sequence[Place]"], reads=()):
             yield some
 
     def _rules_of(self, rows: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The rules that remove these rows, and those that look at them: bits, int64 [n]."""
+        """Return the rules that remove these rows, and those that look at them: bits, int64 [n]."""
         slices = (rows >> np.uint64(32)).astype(np.int64) - self.first_slice
         free = slices >= self.first_free - self.first_slice
         drops, looks = (np.array(one or (0,), np.int64)[np.maximum(slices, 0)] for one in (self.drops, self.looks))
         return np.where(free, drops, 0), np.where(free, looks, 0)
 
     def _numbers(self, rows: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """The places of rows among all, int64 [n]; -1 for those of an index."""
+        """Return the places of rows among all, int64 [n]; -1 for those of an index."""
         slices = (rows >> np.uint64(32)).astype(np.int64) - self.first_slice
         places = np.array(self.bases, np.int64)[np.maximum(slices, 0)] + (rows & np.uint64(0xFFFFFFFF)).astype(np.int64)
         return np.where(slices >= 0, places, -1)
@@ -216,7 +216,7 @@ class DecideByRank(Shard["Sequence[Place]"], reads=()):
 
 
 def order_of(rows: NDArray[np.uint64], shorter: NDArray[np.uint32], first_free: int) -> NDArray[np.uint64]:
-    """What rows are sorted by, and then by number: rows that always stay, then long responses; uint64 [n]."""
+    """Return what rows are sorted by, and then by number: rows that always stay, then long responses; uint64 [n]."""
     free = rows >= np.uint64(first_free << 32)
     order: NDArray[np.uint64] = free.astype(np.uint64) << np.uint64(32) | shorter
     return order
@@ -225,7 +225,7 @@ def order_of(rows: NDArray[np.uint64], shorter: NDArray[np.uint32], first_free: 
 def links_of(
     rows: NDArray[np.uint64], shorter: NDArray[np.uint32], starts: NDArray[np.bool_], first_free: int
 ) -> tuple[NDArray[Any], int]:
-    """The links of rows that share a key with another, as LINK by ``order_of``, and how many groups they make.
+    """Return the links of rows that share a key with another, as LINK by ``order_of``, and how many groups they make.
 
     Args:
         rows: by key.
@@ -244,7 +244,7 @@ def links_of(
 
 
 def stored(record: ShardRecord) -> dict[str, Stored]:
-    """Where the decisions are, by task."""
+    """Return where the decisions are, by task."""
     return {
         task: Stored(record.uri(DECISIONS), digest, rows, start, size)
         for task, (start, size, digest, rows) in record.read(DecidedByRank).tasks.items()
@@ -257,7 +257,7 @@ def _block_size(kind: np.dtype[Any], files: int) -> int:
 
 
 def _merged(files: Sequence[Iterator[NDArray[Any]]]) -> Iterator[NDArray[Any]]:
-    """All entries of sorted files, some at a time; entries of one row come together."""
+    """Yield all entries of sorted files, some at a time; entries of one row come together."""
     none = np.empty(0, _MEMBER)
     heads = [next(file, none) for file in files]
     while any(map(len, heads)):
@@ -271,7 +271,7 @@ def _merged(files: Sequence[Iterator[NDArray[Any]]]) -> Iterator[NDArray[Any]]:
 
 
 def _up_to(entries: NDArray[Any], order: int, row: int) -> int:
-    """How many of sorted entries are not after a place."""
+    """Return how many of sorted entries are not after a place."""
     first, last = (np.searchsorted(entries["order"], np.uint64(order), side) for side in ("left", "right"))
     return int(first + np.searchsorted(entries["row"][first:last], np.uint64(row), "right"))
 
@@ -308,7 +308,7 @@ class _Findings:
         self._size += len(found)
 
     def between(self, start: int, stop: int) -> NDArray[Any]:
-        """Those of rows with these numbers, by row, then in the order in which they were added."""
+        """Return those of rows with these numbers, by row, then in the order in which they were added."""
         parts = [np.empty(0, DROP)]
         if self._size:
             whole = np.memmap(self._file, DROP, "r", shape=(self._size,))
@@ -332,6 +332,6 @@ class _Removed:
             np.bitwise_or.at(self._bits, numbers >> 3, (1 << (numbers & 7)).astype(np.uint8))
 
     def has(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether these go; -1 stays."""
+        """Tell whether these go; -1 stays."""
         found: NDArray[np.bool_] = (numbers >= 0) & (self._bits[numbers >> 3] >> (numbers & 7).astype(np.uint8) & 1 > 0)
         return found

@@ -69,7 +69,7 @@ def _removing(found: Mapping[str, list[dict[str, Any]]]) -> Removing:
 
 
 def _removing_other(folder: CuratedFolder, one: Mapping[str, Any]) -> Removing:
-    """What removed the row that a decision names; None also for a row of an index."""
+    """Return what removed the row that a decision names; None also for a row of an index."""
     task, ordinal = one["other_task"], one["other_ordinal"]
     if task not in folder.tasks:
         return None
@@ -99,7 +99,7 @@ def _removed_by(operation: str, one: Mapping[str, Any]) -> str:
 
 
 def _chain(folder: CuratedFolder, removing: Removing) -> Iterator[str]:
-    """What became of the row that stood in the place of one that was removed, and so on, to a row that is kept.
+    """Yield what became of the row that stood in the place of one that was removed, and so on, to a row that is kept.
 
     It ends: the row that a decision names is of a smaller rank, or removed by a later operation.
     """
@@ -116,7 +116,7 @@ def _chain(folder: CuratedFolder, removing: Removing) -> Iterator[str]:
 
 
 def _overrides(folder: CuratedFolder, task: str) -> Iterator[str]:
-    """The override of the settings that applies to a task: the first whose prefix matches."""
+    """Yield the override of the settings that applies to a task: the first whose prefix matches."""
     for one in folder.manifest.data.get("settings", {}).get("overrides") or ():
         prefix = str(one.get("prefix", ""))
         if task.removeprefix(HELD_OUT).startswith(prefix):
@@ -131,7 +131,7 @@ def _operations(
     found: Mapping[str, list[dict[str, Any]]],
     removing: Removing,
 ) -> Table:
-    """A line for each operation and finding, in the order in which operations are asked."""
+    """Return a line for each operation and finding, in the order in which operations are asked."""
     table = Table.grid(padding=(0, 3, 0, 0))
     for _ in range(3):
         table.add_column(overflow="fold")
@@ -180,7 +180,7 @@ def _texts(
     removing: Removing,
     config: ExplainConfig,
 ) -> list[str]:
-    """The row's texts beside those of each row and item that it was compared with, the decisive one first."""
+    """Return the row's texts beside those of each row and item that it was compared with, the decisive one first."""
     compared = [one for some in found.values() for one in some if other_of(one)]
     compared.sort(key=lambda one: removing is None or one is not removing[1])
     others = {(one["other_task"], one["other_ordinal"]) for one in compared if one["other_task"]}
@@ -200,7 +200,7 @@ def _texts(
 def pair_of(
     folder: CuratedFolder, this: RowId, one: Mapping[str, Any] | None, texts: Mapping[RowId, Row]
 ) -> Pair | None:
-    """A row beside what a decision compares it with; None if the row's own text is not known."""
+    """Return a row beside what a decision compares it with; None if the row's own text is not known."""
     row = texts.get(this)
     if row is None:
         return None
@@ -222,7 +222,7 @@ def _pair(this: RowId, right: str, mine: tuple[str, str], other: tuple[str, str]
 
 
 def show_pair(pair: Pair | None, other: str) -> str:
-    """A pair for the terminal, or what to do to see it."""
+    """Return a pair for the terminal, or what to do to see it."""
     if pair is None:
         return "Its text is not in this folder: give rows=<folder of the rows that were curated> to see it.\n"
     rest = "" if pair.right or not other else f"The text of {visible(other)} is not known here.\n"

@@ -24,7 +24,7 @@ class FilterRule(Checked, any_of=("min", "max", "in_")):
     mode: Mode | None = setting(None, help="of this rule; null = the filter's")
 
     def rule(self) -> Rule:
-        """The same as a rule."""
+        """Return the same as a rule."""
         return Rule(self.name, self.attribute, self.min, self.max, None if self.in_ is None else tuple(self.in_))
 
 

@@ -79,7 +79,7 @@ class CuratedFolder:
         return found
 
     def operations(self, task: str | None = None) -> list[str]:
-        """The operations that were on, in order; with a task, also those with decisions about its rows."""
+        """Return the operations that were on, in order; with a task, also those with decisions about its rows."""
         known = set(self.manifest.data.get("operations", {}))
         known |= {name for kind, name, of in self._beside if kind == "decisions" and task in (None, of)}
         return in_order(known)
@@ -118,7 +118,7 @@ class CuratedFolder:
         return task, ordinal
 
     def count(self, task: str) -> int:
-        """How many rows the task had before."""
+        """Return how many rows the task had before."""
         if task in self.manifest.shards:
             return self.manifest.shards[task].rows_in
         return rows.count(self._uri(self.tasks[task])) + len(self._removed(task))
@@ -165,7 +165,7 @@ class CuratedFolder:
                 yield from rows.parquet_batches(uri, parquet, columns)
 
     def attributes(self, task: str, ordinal: int) -> dict[str, Any]:
-        """The attributes of a kept row by ``operation.column``; none of a row that was removed."""
+        """Return the attributes of a kept row by ``operation.column``; none of a row that was removed."""
         kept = self._kept(task)
         place = int(np.searchsorted(kept, ordinal))
         if place == len(kept) or kept[place] != ordinal:
@@ -186,7 +186,7 @@ class CuratedFolder:
         return found
 
     def texts(self, wanted: Iterable[RowId], given: Sequence[str]) -> dict[RowId, Row]:
-        """The rows with these ids, as many as can be found.
+        """Return the rows with these ids, as many as can be found.
 
         Rows that are kept are in the folder itself. Others are in the rows that were curated, which the folder does
         not know by place: without ``given`` only samples in the manifest are found, cut as they are there.
@@ -265,7 +265,7 @@ def _content(file: File) -> Content:
 
 
 def _find(path: str, given: Sequence[str]) -> str:
-    """The URI of a file with this path below one of the folders that were given."""
+    """Return the URI of a file with this path below one of the folders that were given."""
     for one in given:
         top = storage.normalise(one, "rows")
         store = storage.store_for(top)

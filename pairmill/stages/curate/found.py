@@ -47,7 +47,7 @@ class Stored:
         return self.key
 
     def read(self) -> pa.Table:
-        """The decisions by ordinal, with the action ``drop``."""
+        """Return the decisions by ordinal, with the action ``drop``."""
         with storage.store_for(self.uri).open(self.uri) as file:
             file.seek(self.start)
             return pa.ipc.open_file(pa.BufferReader(file.read(self.size))).read_all()
@@ -133,7 +133,7 @@ class SplitShard(Shard["Sequence[Place]"], reads=()):
 
 
 def by_task(found: NDArray[Any], places: Sequence[Place], rules: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
-    """Findings by row as decisions, for each task that has some."""
+    """Yield findings by row as decisions, for each task that has some."""
     numbers = (found["row"] >> np.uint64(32)).astype(np.int64)
     start = 0
     while start < len(found):
@@ -146,7 +146,7 @@ def by_task(found: NDArray[Any], places: Sequence[Place], rules: Sequence[str]) 
 
 
 def arrow_of(table: pa.Table) -> bytes:
-    """A table as an Arrow file."""
+    """Return a table as an Arrow file."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
@@ -166,7 +166,7 @@ def rows_by_rule(table: pa.Table, rules: Sequence[str]) -> dict[str, str]:
 
 
 def stored(records: Sequence[ShardRecord]) -> dict[str, Stored]:
-    """Where the decisions are, by task, as these records of SplitShard say."""
+    """Return where the decisions are, by task, as these records of SplitShard say."""
     return {
         task: Stored(record.uri(path), digest, rows)
         for record in records
@@ -175,7 +175,7 @@ def stored(records: Sequence[ShardRecord]) -> dict[str, Stored]:
 
 
 def table_of(found: NDArray[Any], places: Sequence[Place], rules: Sequence[str]) -> pa.Table:
-    """Findings as decisions."""
+    """Return findings as decisions."""
     ordinals, _ = _named(found["row"], places)
     others, tasks = _named(found["other"], places)
     return decisions.table_of(
@@ -193,7 +193,7 @@ def table_of(found: NDArray[Any], places: Sequence[Place], rules: Sequence[str])
 
 
 def _named(ids: NDArray[np.uint64], places: Sequence[Place]) -> tuple[NDArray[np.uint32], pa.Array]:
-    """The ordinals of rows, and the names of their tasks."""
+    """Return the ordinals of rows, and the names of their tasks."""
     numbers, at = np.unique((ids >> np.uint64(32)).astype(np.int64), return_inverse=True)
     firsts = np.array([places[number].first for number in numbers], np.uint64)
     names: dict[str, int] = {}

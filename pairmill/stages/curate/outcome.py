@@ -24,7 +24,7 @@ def data_of(
     items: Mapping[str, int],
     costs: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The manifest's data.
+    """Return the manifest's data.
 
     Args:
         settings: of all operations.
@@ -58,7 +58,7 @@ def data_of(
 
 
 def by_source(sources: Iterable[tuple[str, Decided]]) -> dict[str, dict[str, Any]]:
-    """What became of the rows of each source, given its tasks."""
+    """Return what became of the rows of each source, given its tasks."""
     found: dict[str, dict[str, Any]] = {}
     for source, decided in sources:
         one = found.setdefault(source, {"rows": 0, "kept": 0, "would_go": 0, "dropped": {}})
@@ -126,7 +126,7 @@ def _summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def _bounds(settings: Settings) -> dict[str, list[float | None]]:
-    """The bounds of attributes, by ``<operation>.<column>``: those of tasks that no override changes."""
+    """Return the bounds of attributes, by ``<operation>.<column>``: those of tasks that no override changes."""
     found: dict[str, list[float | None]] = {}
     rules = [bound for operation in operations.OPERATIONS for bound in operation.bounds(settings.own(operation))]
     for name, rule in rules:
@@ -164,7 +164,7 @@ def costs_of(
 
 
 def _counted(name: str, records: Iterable[ShardRecord]) -> dict[str, int]:
-    """What a scorer counted of all rows that it saw, besides what decisions and histograms say."""
+    """Return what a scorer counted of all rows that it saw, besides what decisions and histograms say."""
     shown = operations.of_folder(name).counts_shown
     if shown is not None and not shown:
         return {}

@@ -42,7 +42,7 @@ class Rule:
         return [self.min, self.max]
 
     def broken_by(self, column: pa.Array, when: pa.Array | None = None) -> NDArray[np.bool_]:
-        """Which rows break the rule; bool [rows].
+        """Return which rows break the rule; bool [rows].
 
         Args:
             column: the rule's attribute.
@@ -70,7 +70,7 @@ class Rule:
 
 
 def first_failing(rules: Sequence[Rule], columns: Mapping[str, pa.Array], rows: int) -> NDArray[np.intp]:
-    """The index of the first rule that each row breaks, or -1; intp [rows].
+    """Return the index of the first rule that each row breaks, or -1; intp [rows].
 
     Args:
         rules: in the order in which they are asked.
@@ -85,7 +85,7 @@ def first_failing(rules: Sequence[Rule], columns: Mapping[str, pa.Array], rows: 
 
 
 def detail_of(rule: Rule, value: object) -> str:
-    """What a decision says of a broken rule: the value, rounded for people, and the bound."""
+    """Return what a decision says of a broken rule: the value, rounded for people, and the bound."""
     shown = f"{value:.6g}" if isinstance(value, float) else str(value)
     if rule.values is not None and value not in rule.values:
         return f"{shown}, not in {', '.join(map(str, rule.values))}"

@@ -57,7 +57,7 @@ def show(config: ShowConfig) -> str:
 
 
 def _rule_of(folder: CuratedFolder, given: str) -> tuple[str, str]:
-    """The operation and the rule that a name means, with or without the operation before it."""
+    """Return the operation and the rule that a name means, with or without the operation before it."""
     known: Mapping[str, Mapping[str, Any]] = folder.manifest.data.get("operations", {})
     rules = [(name, rule) for name in folder.operations() for rule in known.get(name, {}).get("rules", {})]
     found = [(name, rule) for name, rule in rules if given in (rule, f"{name}.{rule}")]
@@ -73,7 +73,7 @@ def _rule_of(folder: CuratedFolder, given: str) -> tuple[str, str]:
 
 
 def _draw(folder: CuratedFolder, operation: str, rule: str, most: int) -> tuple[int, list[Found]]:
-    """How many findings there are, and those with the smallest draws: the first are the report's samples."""
+    """Return how many findings there are, and those with the smallest draws: the first are the report's samples."""
     total = 0
     # The largest draw of the heap is at its top; task and number break ties, so decisions are never compared.
     heap: list[tuple[int, str, int, dict[str, Any]]] = []

@@ -209,7 +209,7 @@ def _margin(table: pa.Table, mine: NDArray[np.int64], rule: Rule | None) -> NDAr
 
 
 def joined(tallies: Iterable[Tally]) -> Tally:
-    """Those of several groups of tasks."""
+    """Return those of several groups of tasks."""
     total = Tally()
     for one in tallies:
         total.join(one)

@@ -140,6 +140,6 @@ def _read(file: ShardFile) -> bytes:
 
 
 def summary_of(uri: str) -> tuple[Tally, dict[str, Histogram]]:
-    """What Summarise wrote; the samples have no order any more."""
+    """Return what Summarise wrote; the samples have no order any more."""
     raw = json.loads(storage.store_for(uri).read(uri))
     return Tally(**raw["tally"]), histograms.of_json(raw["histograms"])

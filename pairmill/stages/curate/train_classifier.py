@@ -64,7 +64,7 @@ class Example(NamedTuple):
 
 
 def share_of(row_id: str, seed: int, salt: str) -> float:
-    """A number in (0, 1) that follows from a row and nothing else (spec curation, 0.5)."""
+    """Return a number in (0, 1) that follows from a row and nothing else (spec curation, 0.5)."""
     drawn = xxhash.xxh3_64_intdigest(f"{salt}\t{row_id}".encode(), seed=seed)
     return float((drawn >> 11) + 0.5) * 2.0**-53
 
@@ -107,7 +107,7 @@ def _row_share(one: Example, seed: int, salt: str) -> float:
 
 
 def _drawn(config: TrainConfig, positive: bool) -> list[Example]:
-    """The rows of a side with the smallest shares, in the order of tasks and rows."""
+    """Return the rows of a side with the smallest shares, in the order of tasks and rows."""
     option_name = "positives" if positive else "negatives"
     held: list[tuple[float, Example]] = []
     for one in _examples(getattr(config, option_name), option_name, config.field, positive):
@@ -130,7 +130,7 @@ def _examples(uris: Sequence[str], option_name: str, field: Field, positive: boo
 
 
 def auc(found: NDArray[np.float64], positive: NDArray[np.bool_]) -> float:
-    """How often a positive row has the higher probability of a pair; half a time where both have the same."""
+    """Return how often a positive row has the higher probability of a pair; half a time where both have the same."""
     _, place = np.unique(found, return_inverse=True)
     ups = np.bincount(place[positive], minlength=int(place.max(initial=-1)) + 1)
     downs = np.bincount(place[~positive], minlength=len(ups))
@@ -214,7 +214,7 @@ def _calibration(found: NDArray[np.float64], positive: NDArray[np.bool_]) -> lis
 
 
 def _strongest(config: TrainConfig, logit: Logit, columns: Sequence[pa.Array]) -> Iterator[Table]:
-    """The features that say most for either side, by the terms that are most often in their buckets."""
+    """Yield the features that say most for either side, by the terms that are most often in their buckets."""
     order = np.argsort(logit.weights, kind="stable")
     sides = {
         "Strongest features of positives": [at for at in order[::-1][:_STRONGEST].tolist() if logit.weights[at] > 0],

@@ -64,7 +64,7 @@ class Buckets(Shard[object], reads=()):
         return ShardResult(Ledger(), asdict(Paired(len(edges), len(families))))
 
     def _keys(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-        """The keys, and the rank of the row of each."""
+        """Return the keys, and the rank of the row of each."""
         found, owner = self.keys.rows(self.partition, KEY_OF_LONGEST if self.longest_response else KEY)
         numbers: NDArray[Any] = np.array(self.bases, np.uint64)[owner]
         numbers += found["at"]

@@ -93,7 +93,7 @@ class Join(Shard[object], reads=()):
         yield from _blocks(self.families)
 
     def _near(self, marked: Marked) -> _Groups:
-        """The groups, from arrays in memory."""
+        """Return the groups, from arrays in memory."""
         joined = Components(len(marked))
         weights = np.zeros(len(marked), np.int64)
         for low, high in self._ends(marked):
@@ -123,7 +123,7 @@ class Join(Shard[object], reads=()):
         )
 
     def _far(self, marked: Marked, ranges: Ranges) -> _Groups:
-        """The same groups, from files."""
+        """Return the same groups, from files."""
         for _, _, _, rows in self._slices(marked):
             ranges.add_sizes(rows["size"])
         for low, high in self._ends(marked):
@@ -197,7 +197,7 @@ class _Groups:
 
 
 def _members(marked: Marked, edge: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The ends of edges, as places among the rows that have one."""
+    """Return the ends of edges, as places among the rows that have one."""
     return marked.rank(ranks.numbers(edge["low"])), marked.rank(ranks.numbers(edge["high"]))
 
 
@@ -208,7 +208,7 @@ def _blocks(pairs: tuple[Range, ...]) -> Iterator[NDArray[Any]]:
 
 
 def _chosen(table: Range, places: NDArray[np.int64]) -> NDArray[Any]:
-    """The ROWs at these places of a slice's table."""
+    """Return the ROWs at these places of a slice's table."""
     found = np.empty(len(places), ROW)
     width = ROW.itemsize
     for start in range(0, table.size // width, _ROWS):

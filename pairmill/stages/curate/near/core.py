@@ -147,7 +147,7 @@ def rounds(given: NearInput) -> Generator[list[Shard[Any]], list[ShardRecord], N
 
 
 def partitions(given: NearInput, old: Sequence[tuple[str, Sequence[Indexed]]] = ()) -> int:
-    """How many partitions the keys are in: a power of two, so that one row more rarely changes it."""
+    """Return how many partitions the keys are in: a power of two, so that one row more rarely changes it."""
     settings = given.settings
     rows = sum(one.rows for one in given.slices)
     keys = rows * (settings.bands + 1) + sum(one.part.size for one in given.slices) // _BYTES_OF_KEY
@@ -157,12 +157,12 @@ def partitions(given: NearInput, old: Sequence[tuple[str, Sequence[Indexed]]] = 
 
 
 def _power_of_two(number: int) -> int:
-    """The smallest power of two that is not smaller."""
+    """Return the smallest power of two that is not smaller."""
     return 1 << max(0, number - 1).bit_length()
 
 
 def _byte_settings(given: NearInput) -> dict[str, Any]:
-    """The settings from which sketches and keys follow."""
+    """Return the settings from which sketches and keys follow."""
     settings = asdict(given.settings)
     # None changes what is signed; the last two are in the keys of the rounds that they change.
     del settings["mode"], settings["refine"], settings["max_similar"]
@@ -284,7 +284,7 @@ def _decided(
 
 
 def _ranges(sources: Sequence[Source]) -> tuple[int, ...]:
-    """The place of the first source of each range of them, and one past the last."""
+    """Return the place of the first source of each range of them, and one past the last."""
     return (*range(0, len(sources), _SLICES), len(sources))
 
 
@@ -365,7 +365,7 @@ def _retained(
 def _tasks(
     slices: Sequence[NearSlice], sources: Sequence[Source], decided: Sequence[Sequence[tuple[str, Decided]]]
 ) -> dict[str, Decisions]:
-    """Where the decisions on each task of this run are."""
+    """Return where the decisions on each task of this run are."""
     parts: dict[str, list[tuple[str, Decided]]] = {one.task: [] for one in slices}
     for one, found in zip(slices, decided[len(sources) - len(slices) :], strict=True):
         parts[one.task] += found

@@ -116,7 +116,7 @@ class Indexed:
 
 
 def load(folder: str, identity: object) -> list[Indexed]:
-    """The slices of an index.
+    """Return the slices of an index.
 
     Args:
         folder: its URI.

@@ -124,11 +124,11 @@ class Ranges:
         self._taken = [0] * len(self._answers)
 
     def between(self, start: int, stop: int) -> NDArray[np.uint32]:
-        """The groups of members ``[start, stop)``."""
+        """Return the groups of members ``[start, stop)``."""
         return self._numbers.read(_NUMBER, start, stop)
 
     def next(self, a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.uint32]:
-        """The groups of the edges that were added next; they are given again, in the same order; uint32 [n]."""
+        """Return the groups of the edges that were added next; they are given again, in the same order; uint32 [n]."""
         owner = np.maximum(a, b) // self._most
         order = np.argsort(owner, kind="stable")
         found = np.empty(len(owner), np.uint32)
@@ -198,7 +198,7 @@ class Ranges:
         self._pairs[place].shorten(self._given[place] * _PAIR.itemsize)
 
     def _groups_of(self, parents: NDArray[np.uint32], place: int, numbers: NDArray[np.int64]) -> NDArray[np.uint32]:
-        """The group of each member of a range, from its parent, and the groups of its components."""
+        """Return the group of each member of a range, from its parent, and the groups of its components."""
         start, stop = self._ranges[place]
         own = np.zeros(stop - start, np.uint32)
         own[parents == np.arange(start, stop, dtype=np.uint32)] = numbers
@@ -228,7 +228,7 @@ class Ranges:
 
 
 def _summed(values: NDArray[np.int64], parts: NDArray[np.uint32]) -> NDArray[np.int64]:
-    """The sum of the values of each part, at its first member."""
+    """Return the sum of the values of each part, at its first member."""
     found = np.zeros(len(values), np.int64)
     np.add.at(found, parts, values)
     return found
@@ -265,7 +265,7 @@ class _File:
         return found
 
     def blocks(self, kind: np.dtype[Any]) -> Iterator[NDArray[Any]]:
-        """All entries, some at a time."""
+        """Yield all entries, some at a time."""
         count = self.size // kind.itemsize
         for first in range(0, count, _BLOCK):
             yield self.read(kind, first, min(count, first + _BLOCK))

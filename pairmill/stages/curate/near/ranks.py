@@ -15,7 +15,7 @@ _MOST_TOKENS = (1 << 24) - 2
 def ranks(
     numbers: NDArray[np.integer[Any]], tokens: NDArray[np.uint32] | None = None, fixed: int = 0
 ) -> NDArray[np.uint64]:
-    """The ranks of rows, uint64 [n].
+    """Return the ranks of rows, uint64 [n].
 
     Args:
         numbers: of the rows, [n].
@@ -31,6 +31,6 @@ def ranks(
 
 
 def numbers(ranks: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """The numbers of rows of these ranks, int64 [n]."""
+    """Return the numbers of rows of these ranks, int64 [n]."""
     found: NDArray[np.int64] = (ranks & _NUMBER).astype(np.int64)
     return found

@@ -126,7 +126,7 @@ class Gather(Shard[object], reads=()):
 
 
 def located(table: Range, places: NDArray[np.uint32]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """The ROWs at these places, ascending, of a slice's table, and where their sketches begin, int64 [n]."""
+    """Return the ROWs at these places, ascending, of a slice's table, and where their sketches begin, int64 [n]."""
     rows, starts = np.empty(len(places), ROW), np.empty(len(places), np.int64)
     before = first = 0
     for number, data in enumerate(table.blocks(_ROWS * ROW.itemsize)):
@@ -285,7 +285,7 @@ class Resolve(Shard[object], reads=()):
 
 
 def _codes(pairs: Runs, group: int, rank: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The group's pairs of ranks as ``a << 32 | b``, of their places among the group's ranks; uint64 [n]."""
+    """Return the group's pairs of ranks as ``a << 32 | b``, of their places among the group's ranks; uint64 [n]."""
     found, _ = pairs.rows(group, EDGE)
     low, high = (np.searchsorted(rank, found[name]).astype(np.uint64) for name in ("low", "high"))
     coded: NDArray[np.uint64] = low << _HALF | high
@@ -293,7 +293,7 @@ def _codes(pairs: Runs, group: int, rank: NDArray[np.uint64]) -> NDArray[np.uint
 
 
 def _pairs(codes: NDArray[np.uint64], order: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """The rows of coded pairs, uint32 [n, 2]."""
+    """Return the rows of coded pairs, uint32 [n, 2]."""
     found = np.empty((len(codes), 2), np.uint32)
     found[:, 0], found[:, 1] = order[codes >> _HALF], order[codes & _LOW]
     return found
@@ -346,7 +346,7 @@ class Split(Shard[object], reads=()):
 
 
 def joined(parts: Iterable[tuple[Range, Range]]) -> tuple[NDArray[Any], list[str]]:
-    """The DECISIONS of several files, and their TASKS in the order of names."""
+    """Return the DECISIONS of several files, and their TASKS in the order of names."""
     ranges = [one for part in parts for one in part]
     data = list(read_all(ranges))
     listed = [json.loads(tasks) for tasks in data[1::2]]

@@ -84,7 +84,7 @@ class NearSettings(_Banded):
 
 
 def native(settings: NearSettings) -> _native.NearSettings:
-    """The settings, for the functions in Rust."""
+    """Return the settings, for the functions in Rust."""
     documents = settings.documents
     # An index has no removed rows: files one after another would not give what one run gives.
     whole = {} if settings.refine else {"follow": False}

@@ -37,7 +37,7 @@ class Range:
     size: int
 
     def read(self) -> bytes:
-        """The bytes, with one request.
+        """Return the bytes, with one request.
 
         Raises:
             StorageError: the object is shorter.
@@ -61,17 +61,17 @@ class Range:
         return data
 
     def array(self, kind: np.dtype[Any]) -> NDArray[Any]:
-        """The bytes as an array, read-only."""
+        """Return the bytes as an array, read-only."""
         return np.frombuffer(self.read(), kind)
 
     def blocks(self, size: int) -> Iterator[bytes]:
-        """The bytes in blocks of ``size``; the last may be smaller."""
+        """Yield the bytes in blocks of ``size``; the last may be smaller."""
         for start in range(0, self.size, size):
             yield Range(self.uri, self.start + start, min(size, self.size - start)).read()
 
 
 def read_all(ranges: Sequence[Range]) -> Iterator[bytes]:
-    """The bytes of each range, in order; of a bucket several at once."""
+    """Yield the bytes of each range, in order; of a bucket several at once."""
     if len(ranges) < 2 or storage.scheme(ranges[0].uri) == "file":
         for one in ranges:
             yield one.read()
@@ -163,7 +163,7 @@ class Runs:
     runs: tuple[Run, ...]
 
     def ranges(self, part: int) -> tuple[list[Run], list[Range]]:
-        """The runs that have something of a part, and where that is; one small request a run."""
+        """Return the runs that have something of a part, and where that is; one small request a run."""
         tables = read_all([Range(run.uri, run.start + _ENTRY * part, 2 * _ENTRY) for run in self.runs])
         found, ranges = [], []
         for run, table in zip(self.runs, tables, strict=True):
@@ -174,7 +174,7 @@ class Runs:
         return found, ranges
 
     def rows(self, part: int, kind: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.uint32]]:
-        """The rows of a part, and the owner of each, uint32 [n]; one request a run, and one for its table."""
+        """Return the rows of a part, and the owner of each, uint32 [n]; one request a run, and one for its table."""
         found, ranges = self.ranges(part)
         rows = np.empty(sum(one.size for one in ranges) // kind.itemsize, kind)
         raw, at = rows.view(np.uint8), 0
@@ -197,7 +197,7 @@ def segments(data: NDArray[np.uint8], starts: NDArray[np.int64], sizes: NDArray[
 
 
 def distinct(values: NDArray[Any]) -> NDArray[Any]:
-    """The distinct ones of ``values``, ascending; [n].
+    """Return the distinct ones of ``values``, ascending; [n].
 
     ``np.unique`` puts integers into a hash table since NumPy 2.3. Of millions it takes several times as long.
     """
@@ -209,7 +209,7 @@ def distinct(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def partition(keys: NDArray[np.uint64], partitions: int) -> NDArray[np.uint32]:
-    """The partition of each key, by its top bits; ``partitions`` is a power of two."""
+    """Return the partition of each key, by its top bits; ``partitions`` is a power of two."""
     bits = partitions.bit_length() - 1
     if not bits:
         return np.zeros(len(keys), np.uint32)

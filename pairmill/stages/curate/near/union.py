@@ -30,14 +30,14 @@ class Marked:
         return int(np.bitwise_count(self._words).sum(dtype=np.int64))
 
     def rank(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """How many numbers of the set are smaller, int64 [n]."""
+        """Return how many numbers of the set are smaller, int64 [n]."""
         if self._before is None:
             self._before = np.zeros(len(self._words) + 1, np.int64)
             np.cumsum(np.bitwise_count(self._words), out=self._before[1:])
         return _native.curate_near_places(self._words, self._before, numbers)
 
     def between(self, start: int, stop: int) -> NDArray[np.int64]:
-        """The numbers of the set in ``[start, stop)``, ascending."""
+        """Return the numbers of the set in ``[start, stop)``, ascending."""
         first = start >> 3
         bits = np.unpackbits(self._words.view(np.uint8)[first : (stop + 7) >> 3], bitorder="little")
         found: NDArray[np.int64] = np.flatnonzero(bits[start - 8 * first : stop - 8 * first]) + start
@@ -59,7 +59,7 @@ class Components:
         _native.curate_near_join(self._parent, np.ascontiguousarray(a, np.int64), np.ascontiguousarray(b, np.int64))
 
     def labels(self) -> NDArray[np.uint32]:
-        """The smallest member of each node's component, uint32 [nodes]."""
+        """Return the smallest member of each node's component, uint32 [nodes]."""
         parent = self._parent
         while True:
             above = parent[parent]

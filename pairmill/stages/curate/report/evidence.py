@@ -27,7 +27,7 @@ _BENCHMARKS = 100
 
 
 def pair_of(operation: str, found: Mapping[str, Any]) -> Pair:
-    """A sample as the manifest has it, with the row or the item that it is compared with."""
+    """Return a sample as the manifest has it, with the row or the item that it is compared with."""
     names = ("instruction", "response")
     row = found.get(names[0]) or "", found.get(names[1]) or ""
     item = found.get(f"other_{names[0]}") or "", found.get(f"other_{names[1]}") or ""
@@ -47,7 +47,7 @@ def pair_of(operation: str, found: Mapping[str, Any]) -> Pair:
 
 
 def samples(data: Mapping[str, Any]) -> list[Block]:
-    """A section for each operation with samples of each of its rules."""
+    """Return a section for each operation with samples of each of its rules."""
     found = _by_operation(data.get("samples", {}), data)
     rules = sum(len(one) for one in found.values())
     most = max(1, min(_OF_A_RULE, _SAMPLES // max(1, rules)))
@@ -64,7 +64,7 @@ def samples(data: Mapping[str, Any]) -> list[Block]:
 
 
 def closest(data: Mapping[str, Any]) -> list[Block]:
-    """What is just above or just below each threshold."""
+    """Return what is just above or just below each threshold."""
     found = _by_operation(data.get("closest", {}), data)
     thresholds = sum(len(one) for one in found.values())
     most = max(1, min(_OF_A_THRESHOLD, _CLOSEST // max(1, thresholds)))
@@ -80,7 +80,7 @@ def closest(data: Mapping[str, Any]) -> list[Block]:
 
 
 def benchmarks(data: Mapping[str, Any]) -> list[Block]:
-    """What was found of each benchmark, with the rows beside the items."""
+    """Return what was found of each benchmark, with the rows beside the items."""
     found = sorted(data.get("benchmarks", {}).items(), key=lambda item: (-item[1].get("hit", 0), item[0]))
     if not found:
         return []

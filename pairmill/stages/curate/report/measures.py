@@ -26,7 +26,7 @@ _COSTS = {
 
 
 def histograms(data: Mapping[str, Any]) -> list[Block]:
-    """A chart for each attribute: those with bounds first, the others folded."""
+    """Return a chart for each attribute: those with bounds first, the others folded."""
     bounded: list[tuple[int, Block]] = []
     others: list[tuple[int, Block]] = []
     same: list[tuple[Cell, ...]] = []
@@ -58,7 +58,7 @@ def histograms(data: Mapping[str, Any]) -> list[Block]:
 
 
 def costs(data: Mapping[str, Any]) -> list[Block]:
-    """What each operation read, compared and wrote; then whatever else it counted."""
+    """Return what each operation read, compared and wrote; then whatever else it counted."""
     found: Mapping[str, Mapping[str, Any]] = data.get("costs", {})
     order = in_order(found)
     known = [key for key in _COSTS if any(key in one for one in found.values())]
@@ -77,7 +77,7 @@ def costs(data: Mapping[str, Any]) -> list[Block]:
 
 
 def settings(data: Mapping[str, Any]) -> Section:
-    """All settings, one a line."""
+    """Return all settings, one a line."""
     lines = list(_flat(data.get("settings", {}), ""))
     note = and_more(lines, _SETTINGS, "settings")
     table = Table("curate_config.yaml", ("Setting", "Value"), lines[:_SETTINGS], note)
@@ -85,7 +85,7 @@ def settings(data: Mapping[str, Any]) -> Section:
 
 
 def _flat(value: Any, path: str) -> Iterator[tuple[str, str]]:
-    """The leaves of nested settings with their paths."""
+    """Yield the leaves of nested settings with their paths."""
     if isinstance(value, Mapping) and value:
         for key in sorted(value):
             yield from _flat(value[key], f"{path}.{key}" if path else str(key))
@@ -103,5 +103,5 @@ def _bound(value: float | None) -> str:
 
 
 def _cell(value: Any) -> Cell:
-    """A dash that leaves its column one of numbers where nothing is counted."""
+    """Return a dash that leaves its column one of numbers where nothing is counted."""
     return Percent(math.nan) if value is None else value

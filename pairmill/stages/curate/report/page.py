@@ -31,7 +31,7 @@ _PARTS = {
 
 
 def report_of(manifest: Manifest) -> Report:
-    """The report of a finished folder of curate, from its manifest alone."""
+    """Return the report of a finished folder of curate, from its manifest alone."""
     data, ledger = manifest.data, manifest.ledger
     sources = dict(sorted(data.get("sources", {}).items()))
     operations = {name: data["operations"][name] for name in in_order(data.get("operations", {}))}
@@ -87,7 +87,7 @@ def _near_removals(data: Mapping[str, Any]) -> dict[str, dict[str, int]]:
 
 
 def _count(operations: Mapping[str, Mapping[str, Any]], action: str) -> dict[str, int]:
-    """Findings of all rules with this action, by ``operation: rule``."""
+    """Return findings of all rules with this action, by ``operation: rule``."""
     found = {
         f"{name}: {rule}": actions.get(action, 0)
         for name, one in operations.items()
@@ -111,7 +111,7 @@ def _largest(counts: Mapping[str, int]) -> list[tuple[str, int]]:
 
 
 def _next(operations: Mapping[str, Mapping[str, Any]], data: Mapping[str, Any], kept: int) -> str:
-    """What to do next."""
+    """Return what to do next."""
     if data.get("settings", {}).get("report_all"):
         return (
             "Nothing was dropped, since report_all lets every operation look at every row. "

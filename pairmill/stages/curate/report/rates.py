@@ -20,7 +20,7 @@ def removed_by_reason(data: Mapping[str, Any]) -> dict[str, int]:
 
 
 def removal_rates(data: Mapping[str, Any]) -> dict[str, float]:
-    """The share of the rows that was dropped for each reason, 0 to 1, as ``<reason>_fraction``.
+    """Return the share of the rows that was dropped for each reason, 0 to 1, as ``<reason>_fraction``.
 
     ``would_go_fraction`` is that of the kept rows that only a mode keeps.
     Reasons with a name of the user's after a colon (``heuristic:<rule>``) count together, so that the metrics of two

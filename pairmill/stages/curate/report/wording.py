@@ -18,7 +18,7 @@ def describe_rule(operation: str, rule: str) -> str:
 
 
 def describe_action(action: str) -> str:
-    """What was done with a row, as a participle."""
+    """Return what was done with a row, as a participle."""
     return _DONE.get(action, action)
 
 
@@ -46,7 +46,7 @@ def describe_needed(operation: str, rule: str, settings: Mapping[str, Any]) -> s
 
 
 def describe_finding(operation: str, found: Mapping[str, Any]) -> str:
-    """A decision in a few words: action, rule, scores and detail."""
+    """Return a decision in a few words: action, rule, scores and detail."""
     parts = [
         describe_action(str(found.get("action") or "")),
         f"{operation}: {found['rule']}" if found.get("rule") else "",
@@ -59,7 +59,7 @@ def describe_finding(operation: str, found: Mapping[str, Any]) -> str:
 def beside_item(
     found: Mapping[str, Any], row: tuple[str, str], item: tuple[str, str]
 ) -> tuple[list[tuple[str, str, str]], tuple[str, ...]]:
-    """The texts of a row beside an item of a benchmark, and the names of the item's fields.
+    """Return the texts of a row beside an item of a benchmark, and the names of the item's fields.
 
     Args:
         found: the decision; its detail begins with the field that has the question.
@@ -72,12 +72,12 @@ def beside_item(
 
 
 def row_id(task: str, ordinal: int) -> str:
-    """The name of a row."""
+    """Return the name of a row."""
     return f"{task}:{ordinal}"
 
 
 def other_of(found: Mapping[str, Any]) -> str:
-    """What a decision compares a row with: another row, an item of a benchmark, or nothing."""
+    """Return what a decision compares a row with: another row, an item of a benchmark, or nothing."""
     if found.get("other_task") and found.get("other_ordinal") is not None:
         return row_id(found["other_task"], found["other_ordinal"])
     if found.get("benchmark"):
@@ -86,5 +86,5 @@ def other_of(found: Mapping[str, Any]) -> str:
 
 
 def and_more(rows: Sequence[Any], most: int, what: str) -> str:
-    """A note of the rows of a table that are cut off."""
+    """Return a note of the rows of a table that are cut off."""
     return f"and {format_cell(len(rows) - most)} more {what}" if len(rows) > most else ""

@@ -100,7 +100,7 @@ class ClassifierSettings(Checked):
         return f"{PREFIX[self.field]}_{self.name}_{label}"
 
     def scorers(self, root: str) -> list[Scorer]:
-        """The scorer, with its model digested, whatever the mode: an override may have another one."""
+        """Return the scorer, with its model digested, whatever the mode: an override may have another one."""
         option = f"classifiers.{self.name}.model"
         if self.kind == "logit":
             return [LogitScorer(self, Model.from_place(self.model, option))]
@@ -118,7 +118,7 @@ class ClassifierSettings(Checked):
         return [OnnxScorer(self, model, tokenizer)]
 
     def rules(self) -> list[Rule]:
-        """The bounds as rules of columns."""
+        """Return the bounds as rules of columns."""
         return [Rule(self._column(one.label), self._column(one.label), one.min, one.max) for one in self.rules_]
 
 
@@ -142,7 +142,7 @@ class Classifier(Scorer):
         return {**dict.fromkeys(self.settings.columns, "number"), self.name: "text"}
 
     def scored(self, probabilities: NDArray[np.floating[Any]]) -> Scored:
-        """The attributes of rows, of probabilities [rows, labels]."""
+        """Return the attributes of rows, of probabilities [rows, labels]."""
         # Rounded to float32, which the library of another processor gives too; fastText returns 1.00001.
         found = np.clip(probabilities.astype(np.float32), 0, 1).astype(np.float64)
         best = [self.settings.labels[at] for at in found.argmax(axis=1).tolist()]
@@ -151,7 +151,7 @@ class Classifier(Scorer):
         return Scored([*columns, pa.array(best, pa.string())], counts=counts)
 
     def texts(self, batch: rows.Batch) -> list[str]:
-        """The texts of a batch."""
+        """Return the texts of a batch."""
         texts = texts_of(batch, self.settings.field)
         return [text.lower() for text in texts] if self.settings.lowercase else texts
 

@@ -43,5 +43,5 @@ def load_fasttext(model: Model, path: Path) -> FastText:
 
 
 def one_line(text: str) -> str:
-    """A text with blanks in place of line feeds."""
+    """Return a text with blanks in place of line feeds."""
     return text.replace("\n", " ")

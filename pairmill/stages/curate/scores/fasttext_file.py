@@ -40,7 +40,7 @@ class _Reader:
 
 
 def labels_of(path: Path) -> list[str]:
-    """The labels of a supervised model, in the order of the file.
+    """Return the labels of a supervised model, in the order of the file.
 
     Raises:
         NotFastTextError: it is another file, damaged, or a model without labels.

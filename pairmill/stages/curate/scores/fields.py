@@ -16,11 +16,11 @@ PREFIX: Final[Mapping[str, str]] = {"instruction": "i", "response": "r", "both":
 
 
 def texts_of(batch: rows.Batch, field: Field) -> list[str]:
-    """The texts of a field; of both, instruction and response with a line feed between them."""
+    """Return the texts of a field; of both, instruction and response with a line feed between them."""
     columns = [column.to_pylist() for column in columns_of(batch, field)]
     return columns[0] if len(columns) == 1 else ["\n".join(pair) for pair in zip(*columns, strict=True)]
 
 
 def columns_of(batch: rows.Batch, field: Field) -> list[pa.Array]:
-    """The columns of a field."""
+    """Return the columns of a field."""
     return [batch.instruction, batch.response] if field == "both" else [getattr(batch, field)]

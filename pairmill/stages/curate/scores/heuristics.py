@@ -77,7 +77,7 @@ class HeuristicRule(Checked, any_of=("min", "max")):
     )
 
     def rules(self) -> list[Rule]:
-        """The same as rules, without a name of its own one for each bound."""
+        """Return the same as rules, without a name of its own one for each bound."""
         prefix = _PREFIXES[self.field]
         column = self.metric if self.metric in PAIR else prefix + self.metric
         when = (prefix + self.if_.metric, self.if_.min) if self.if_ is not None else None
@@ -168,12 +168,12 @@ class HeuristicsSettings(Checked):
                     raise UsageError(f"duplicate name {rule.name!r}", where=where, expected=expected)
 
     def rules(self) -> list[Rule]:
-        """All rules in the order in which they are asked."""
+        """Return all rules in the order in which they are asked."""
         made = {rule.name: rule for one in (*PROFILES[self.profile], *self.rules_) for rule in one.rules()}
         return list(made.values())
 
     def scorers(self, root: str, variants: Sequence[HeuristicsSettings] = ()) -> list[Scorer]:
-        """What computes the metrics.
+        """Return what computes the metrics.
 
         Args:
             root: unused; there are no files.

@@ -44,7 +44,7 @@ class LanguageSettings(Checked):
     min_p: float = setting(0.65, help="least probability of the language", at_least=0, at_most=1)
 
     def scorers(self, root: str) -> list[Scorer]:
-        """The scorer, with the model digested, whatever the mode: an override may have another one."""
+        """Return the scorer, with the model digested, whatever the mode: an override may have another one."""
         require_extra(MODULE, EXTRA, "language")
         return [LanguageScorer(Model.from_place(self.model, "language.model"))]
 
@@ -86,7 +86,7 @@ class LanguageScorer(Scorer):
 
 
 def chosen_texts(instructions: Sequence[str], responses: Sequence[str]) -> list[str | None]:
-    """The text of each row by which its language is told: its response, else its instruction, else both.
+    """Return the text of each row by which its language is told: its response, else its instruction, else both.
 
     A text is taken if its first 2,000 characters have 20 letters at least, and half of those that are not white space
     are letters. Formulas and code are not: models take them for any language. None = no text of the row is.

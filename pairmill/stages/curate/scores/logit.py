@@ -38,12 +38,12 @@ class Logit:
     ngrams: int
 
     def probabilities(self, columns: Sequence[pa.Array]) -> NDArray[np.float64]:
-        """The probability of each row that it is of the positive label; float64 [rows]."""
+        """Return the probability of each row that it is of the positive label; float64 [rows]."""
         counts = _native.curate_bucket_counts(columns, self.ngrams, len(self.weights))
         return _native.curate_logit(*counts, self.weights, float(self.bias))
 
     def dump(self) -> bytes:
-        """The file: the same bytes for the same weights, whatever the clock says."""
+        """Return the file: the same bytes for the same weights, whatever the clock says."""
         arrays = {
             "weights": self.weights,
             "bias": np.float32(self.bias),

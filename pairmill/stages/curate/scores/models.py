@@ -119,7 +119,7 @@ class Model:
         self.require_unchanged()
 
     def file(self, *names: str) -> Path:
-        """The file itself, or the first of these names in the folder.
+        """Return the file itself, or the first of these names in the folder.
 
         Raises:
             InputError: the folder has none of them.
@@ -149,7 +149,7 @@ class Model:
             raise from_os_error(error, str(target)) from error
 
     def wrong(self, path: Path, kind: str, why: str = "") -> InputError:
-        """The error for a file that is not a model of this kind; it says what was found.
+        """Return the error for a file that is not a model of this kind; it says what was found.
 
         Args:
             path: the file on this machine.
@@ -184,7 +184,7 @@ _BEGINNINGS: Final = (
 
 
 def describe(path: Path) -> str:
-    """What a file is, by its size and its beginning."""
+    """Return what a file is, by its size and its beginning."""
     size = path.stat().st_size
     with path.open("rb") as file:
         head = file.read(64)

@@ -52,7 +52,7 @@ class PerplexitySettings(Checked):
     )
 
     def scorers(self, root: str) -> list[Scorer]:
-        """The scorer, with its models digested, whatever the mode: an override may have another one."""
+        """Return the scorer, with its models digested, whatever the mode: an override may have another one."""
         require_extra("kenlm", _EXTRA, "perplexity")
         pieces = None
         if self.tokenizer != "none":
@@ -197,7 +197,7 @@ _ASCII: Final = str.maketrans(
 
 
 def normalise_ccnet(line: str) -> str:
-    """A line as the usual web models were trained on it: lower case, digits as 0, punctuation as ASCII."""
+    """Return a line as the usual web models were trained on it: lower case, digits as 0, punctuation as ASCII."""
     return re.sub(r"\d", "0", line.strip().lower()).translate(_ASCII)
 
 
