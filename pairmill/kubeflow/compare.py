@@ -14,7 +14,7 @@ _TOGETHER: Final = dict.fromkeys(("root", "train_config", "benchmarks", "data", 
 
 
 def define(tasks: Tasks, values: Any) -> None:
-    """The pipeline: its tasks, and which feeds which.
+    """Make the tasks of the pipeline.
 
     Args:
         tasks: :class:`pairmill.kubeflow.tasks.Tasks`.
@@ -30,7 +30,7 @@ def define(tasks: Tasks, values: Any) -> None:
 
 
 def build(placement: Placement, *, image: str = "", trainer_image: str = "", docs: str = "") -> Any:
-    """The pipeline as kfp knows it.
+    """Make the pipeline that kfp compiles.
 
     Args:
         placement: what the cluster gives its tasks; its ``parallelism`` is that of runs.

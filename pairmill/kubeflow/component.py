@@ -36,7 +36,7 @@ SHOWN = (launcher.METRICS, launcher.REPORT)
 
 
 def component(stage: launcher.Component, image: str = "") -> Any:
-    """The component of a stage for pipelines of others: every option with its text and default, every output.
+    """Make the component of a stage for pipelines of others: every option with its text and default, every output.
 
     Args:
         stage: what Kubeflow is told of the stage.
@@ -79,7 +79,7 @@ def task_component(
     name: str = "",
     program: str = "",
 ) -> Any:
-    """The component of a stage for one task: what the task passes and hands on, without a text or a default.
+    """Make the component of a stage for one task: what the task passes and hands on, without a text or a default.
 
     The workflow of a run holds it eight times for each task: docs/decisions/0049-weight-of-a-run.md.
 
@@ -99,7 +99,7 @@ def task_component(
 
 
 def inputs_of(stage: launcher.Component, names: Iterable[str]) -> dict[str, type]:
-    """The types of these options of a stage as parameters."""
+    """Return the types of these options of a stage as parameters."""
     hints = get_type_hints(stage.config)
     return {name: list if name in stage.lists else _kind(hints[name]) for name in names}
 
@@ -132,5 +132,5 @@ def _component(
 
 
 def _kind(hint: Any) -> type:
-    """The type of a parameter: text for lists (joined by commas) and choices, the option's own for the others."""
+    """Return a parameter's type: text for lists (joined by commas) and choices, the option's own for the others."""
     return hint if hint in {int, float, bool} else str

@@ -50,7 +50,7 @@ def build(
     trainer_image: str | None = None,
     samples_path: str = "",
 ) -> Any:
-    """The pipeline as kfp knows it.
+    """Make the pipeline that kfp compiles.
 
     Args:
         placement: what the cluster gives its tasks.
@@ -67,7 +67,7 @@ def build(
         samples_path: where that task makes its arrays, or finds them; empty = in memory of its own.
     """
     train = trainer_image is not None
-    given = parameters.of(train)
+    given = parameters.parameters_class(train)
     signature = signature_of(given)
 
     def line(*values: Any) -> None:
@@ -87,7 +87,7 @@ def build(
 
 
 def _description(given: type[Any], docs: str) -> str:
-    """What the interface shows beside the graph, in Markdown: the parameters by groups, and where to read on."""
+    """Return what the interface shows beside the graph, in Markdown: the parameters by groups, and where to read on."""
     # In Markdown <root> would be a tag.
     texts = {item.name: item.metadata["help"].replace("<", "&lt;") for item in dataclasses.fields(given)}
     lines = [_PURPOSE_OF_TRAINING if issubclass(given, parameters.Training) else _PURPOSE]
@@ -142,7 +142,7 @@ class _Line:
                 self._train(train, results)
 
     def _of_all_shares(self, task: Task, results: Mapping[str, Any]) -> Any:
-        """The output of a task, whose work pods may share: the first of them finishes it."""
+        """Place a task and its shares, the first of which finishes it; return its output."""
         values = {**self.handed, **_options(task, results)}
         first, *others = (WorkerSlice.all(self.workers) if task.shared else []) or [""]
         for share in others:
@@ -160,7 +160,7 @@ class _Line:
         return placed.set_display_name(task.title)
 
     def _placed(self, task: Task, values: Mapping[str, Any], image: str | None = None) -> Any:
-        """A task of the pipeline. One that only shares its work hands nothing on but its shards."""
+        """Place a task. One that only shares its work hands nothing on but its shards."""
         stage = EVERY[task.stage]
         alone = [key for key in values if key != launcher.OPTIONS]
         inputs = inputs_of(stage, alone) | ({launcher.OPTIONS: dict} if launcher.OPTIONS in values else {})
@@ -183,7 +183,7 @@ class _Line:
 
 
 def _options(task: Task, results: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that a task is passed one by one. Of a stage that is left out there is no result."""
+    """Return the options that a task is passed one by one. Of a stage that is left out there is no result."""
     read = {name: results[source] for name, source in task.reads.items() if source in results}
     return {**read, **task.options}
 

@@ -18,7 +18,7 @@ _TOGETHER: Final = {
 
 
 def define(tasks: Tasks, given: Any) -> None:
-    """The pipeline of Kubeflow; ``given`` has its parameters."""
+    """Make the tasks of the pipeline; ``given`` has its parameters."""
     drawn = tasks.first("search", _TOGETHER, given, **own_options(given))
     with tasks.each(drawn.outputs["mixtures"]) as run:
         ended = _in_one_pod(tasks, given, run.mixture, "Proxy")
@@ -42,7 +42,7 @@ def _in_one_pod(tasks: Tasks, given: Any, mixture: Any, title: str) -> Made:
 
 
 def build(placement: Placement, *, image: str = "", trainer_image: str = "", docs: str = "") -> Any:
-    """The pipeline as kfp knows it.
+    """Make the pipeline that kfp compiles.
 
     Args:
         placement: what the cluster gives its tasks; its ``parallelism`` is that of proxies.

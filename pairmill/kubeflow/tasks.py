@@ -44,7 +44,7 @@ class Tasks:
         return self._made(stage, {**passed, **more}, {launcher.OPTIONS: dict}, {})
 
     def apart(self, stage: str, options: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
-        """Whether a stage takes what the first task hands on, and what it is passed beside that."""
+        """Return whether a stage takes what the first task hands on, and what it is passed beside that."""
         fields = {item.name: item for item in dataclasses.fields(EVERY[stage].config)}
         handed = {name for name, value in options.items() if value is self.together.get(name)}
         # If it would take one that it is not to have, it is passed each alone.
@@ -58,7 +58,7 @@ class Tasks:
         return bool(handed), passed
 
     def first(self, stage: str, together: Mapping[str, type], given: Any, /, **options: Any) -> Made:
-        """The first task of the pipeline, which hands on parameters to the tasks after it.
+        """Place the first task of the pipeline, which hands on parameters to the tasks after it.
 
         Args:
             stage: its name.
@@ -94,18 +94,18 @@ class Tasks:
         return Made(task.outputs)
 
     def pod(self) -> Pod:
-        """A pod of several stages, one after another: it executes them as this does, once they are placed."""
+        """Begin a pod of several stages, one after another: it executes them as this does, once they are placed."""
         return Pod(self)
 
     @contextmanager
     def each(self, items: Any) -> Iterator[Any]:
-        """A loop over a list of texts by name, an output of a task: ``with tasks.each(…) as run: … run.<name> …``."""
+        """Loop over a list of texts by name, an output of a task: ``with tasks.each(…) as run: … run.<name> …``."""
         with dsl.ParallelFor(items, parallelism=self.placement.parallelism) as item:
             yield item
 
     @staticmethod
     def collected(output: Any) -> Any:
-        """An output of a task in a loop, of all iterations, in the order of the items."""
+        """Collect an output of a task in a loop, of all iterations, in the order of the items."""
         return dsl.Collected(output)
 
 
@@ -138,7 +138,7 @@ class Pod:
         return Made({"output": _Output(stage)})
 
     def _given(self, stage: launcher.Component, name: str, value: Any) -> Any:
-        """How a step names the value: an input of the task, a folder, or itself."""
+        """Return how a step names the value: an input of the task, a folder, or itself."""
         if isinstance(value, _Output):
             return f"={value.stage}.output"
         if not isinstance(value, pipeline_channel.PipelineChannel):
@@ -177,7 +177,7 @@ def pipeline(
     pages: Mapping[str, str],
     docs: str = "",
 ) -> Any:
-    """A pipeline as kfp knows it.
+    """Make the pipeline that kfp compiles.
 
     Args:
         name: of the pipeline.
@@ -204,7 +204,7 @@ def pipeline(
 
 
 def signature_of(given: type[Any]) -> inspect.Signature:
-    """The signature of a function that takes the fields of a dataclass of parameters."""
+    """Return the signature of a function that takes the fields of a dataclass of parameters."""
     hints = get_type_hints(given)
     return inspect.Signature(
         [
@@ -220,7 +220,7 @@ def signature_of(given: type[Any]) -> inspect.Signature:
 
 
 def _is(default: Any, value: Any) -> bool:
-    """Whether a value is this default, and not what a task or a parameter will say."""
+    """Return whether a value is this default, and not what a task or a parameter will give."""
     return type(value) is type(default) and bool(value == default)
 
 

@@ -10,17 +10,18 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Final
 
 from pairmill import storage
 from pairmill.address import is_address
-from pairmill.engine.options import default_of, list_item, option
+from pairmill.engine.options import list_item, option
 from pairmill.errors import UsageError
 from pairmill.fields import Checked
 from pairmill.interface import cli
 from pairmill.line import proof
+from pairmill.line.parameters import parameter
 from pairmill.line.runs import MEMORY, Ended, Given, Here, Made, MadeRun, Task, arrays, remove, train_and_evaluate
 from pairmill.stages.compare.config import CompareConfig
 from pairmill.stages.evaluate.config import EvaluateConfig
@@ -30,35 +31,29 @@ MAX_RUNS: Final = 16
 """With more the workflow object of a run would pass :data:`pairmill.kubeflow.weight.MAX_BYTES`."""
 
 
-def _of(config: type[Any], name: str) -> Any:
-    """The option of a stage as a parameter: the same text and default, lists joined by commas."""
-    (item,) = (item for item in fields(config) if item.name == name)
-    return option(default_of(item), help=item.metadata["help"])
-
-
 @dataclass(kw_only=True)
 class Comparison(Checked):
     """Compare plans of sample by trainings of one configuration on each."""
 
-    root: str = _of(CompareConfig, "root")
-    plans: str = _of(CompareConfig, "plans")
+    root: str = parameter(CompareConfig, "root")
+    plans: str = parameter(CompareConfig, "plans")
     held_out: str = option(
         "",
         help="held-out plan or sampled folder, of which every run has the loss; of plans with two tokenizers one for "
         "each, joined by commas; required with runs",
     )
-    seeds: int = _of(CompareConfig, "seeds")
-    budget: int = _of(CompareConfig, "budget")
-    budget_of: str = _of(CompareConfig, "budget_of")
+    seeds: int = parameter(CompareConfig, "seeds")
+    budget: int = parameter(CompareConfig, "budget")
+    budget_of: str = parameter(CompareConfig, "budget_of")
     max_runs: int = option(
         MAX_RUNS, help="refuse more runs than this; of more Kubeflow shows no task to its end; 0 = any number"
     )
-    train_config: str = _of(TrainConfig, "train_config")
-    set: str = _of(CompareConfig, "set")
-    benchmarks: str = _of(EvaluateConfig, "benchmarks")
-    data: str = _of(EvaluateConfig, "data")
-    training: str = _of(EvaluateConfig, "training")
-    evaluate_config: str = _of(EvaluateConfig, "evaluate_config")
+    train_config: str = parameter(TrainConfig, "train_config")
+    set: str = parameter(CompareConfig, "set")
+    benchmarks: str = parameter(EvaluateConfig, "benchmarks")
+    data: str = parameter(EvaluateConfig, "data")
+    training: str = parameter(EvaluateConfig, "training")
+    evaluate_config: str = parameter(EvaluateConfig, "evaluate_config")
     evaluate_set: str = option("net.weights=ema", help="settings of every evaluation, in place of the file's")
 
 
@@ -102,7 +97,7 @@ def refuse(values: Comparison) -> None:
 
 
 def places_of(values: Comparison) -> list[tuple[str, str]]:
-    """The folders that the options name, each with its option: they exist before the comparison."""
+    """Return the folders that the options name, each with its option: they exist before the comparison."""
     plans = [("plans", place) for place in cli.build(CompareConfig, own_options(values)).named.values()]
     apart = [("held_out", item) for item in cli.split_list(values.held_out)]
     rows = [("training", item) for item in cli.split_list(values.training) if not is_address(item)]
@@ -110,7 +105,7 @@ def places_of(values: Comparison) -> list[tuple[str, str]]:
 
 
 def own_options(values: Any) -> dict[str, Any]:
-    """The parameters that are options of the stage compare."""
+    """Return the parameters that are options of the stage compare."""
     names = ("root", "plans", "held_out", "seeds", "budget", "budget_of", "set", *_CHECKED_FIRST)
     return {name: getattr(values, name) for name in names}
 
@@ -120,7 +115,7 @@ _CHECKED_FIRST: Final = ("max_runs", "train_config", "evaluate_config", "evaluat
 
 
 def given_of(values: Any, held_out: Any) -> Given:
-    """What all runs share, but for held-out rows of another tokenizer; ``values`` has the parameters."""
+    """Return what all runs share, but for held-out rows of another tokenizer; ``values`` has the parameters."""
     return Given(
         root=values.root,
         held_out=held_out,
@@ -135,7 +130,7 @@ def given_of(values: Any, held_out: Any) -> Given:
 
 
 def compare_task(task: Task, values: Any, **results: Any) -> Made:
-    """The stage that reads: at first the plans alone, in the end what the runs made."""
+    """Run the stage that reads: at first the plans alone, in the end what the runs made."""
     own = own_options(values)
     if results:
         own = {name: value for name, value in own.items() if name not in _CHECKED_FIRST}
@@ -143,7 +138,7 @@ def compare_task(task: Task, values: Any, **results: Any) -> Made:
 
 
 def one_run(task: Task, run: Any, values: Any) -> tuple[Made, MadeRun]:
-    """A run: its plan is drawn again with the run's own seed, trained on, and evaluated.
+    """Draw a run's plan again with its own seed, train on it, and evaluate.
 
     Args:
         run: has ``again``, ``held_out`` and ``set`` (:func:`pairmill.stages.compare.plans.runs`).
@@ -153,7 +148,7 @@ def one_run(task: Task, run: Any, values: Any) -> tuple[Made, MadeRun]:
 
 
 def compare(values: ComparisonHere, task: Here) -> Made:
-    """The comparison on this machine; returns what the last task made."""
+    """Compare on this machine; return what the last task made."""
     if not values.runs:
         return compare_task(task, SimpleNamespace(**{**vars(values), "seeds": 0}))
     checked = compare_task(task, values)

@@ -28,7 +28,7 @@ from pairmill.stages.train_tokenizer.config import TrainTokenizerConfig
 
 
 def parameter(config: type[Any], name: str) -> Any:
-    """The option of a stage as a parameter: the same text and default, lists joined by commas."""
+    """Make a parameter of a stage's option: the same text and default, lists joined by commas."""
     (item,) = (item for item in dataclasses.fields(config) if item.name == name)
     return option(default_of(item), help=item.metadata["help"])
 
@@ -82,8 +82,8 @@ class TrainingParameters(Training, Parameters):
     """Every stage, from raw files to a trained net."""
 
 
-def of(train: bool = False) -> type[Parameters]:
-    """The parameters of the pipeline, or of the one that trains."""
+def parameters_class(train: bool = False) -> type[Parameters]:
+    """Return the parameters of the pipeline, or of the one that trains."""
     return TrainingParameters if train else Parameters
 
 
@@ -102,7 +102,7 @@ def options_of(stage: str, *, training: bool = False) -> list[str]:
 
 
 def handed_on() -> dict[str, Any]:
-    """What fetch hands on: the parameters of later stages, each with the default that these have.
+    """Return what fetch hands on: the parameters of later stages, each with the default that these have.
 
     Root and finished data are not among them: fetch says where they are.
     """
@@ -118,13 +118,13 @@ def handed_on() -> dict[str, Any]:
 
 
 def defaults() -> dict[str, Any]:
-    """Of what fetch hands on, the defaults that it has to be told: of its own options, and that are not empty."""
+    """Return the defaults that fetch needs of what it hands on: those of its own options, and that are not empty."""
     own = {item.name for item in dataclasses.fields(FetchConfig)}
     return {name: default for name, default in handed_on().items() if default or name in own}
 
 
 def taken(stage: str, *, training: bool = False) -> list[str]:
-    """The parameters that a task is passed one by one: by fetch, which hands them on, all; by what trains its own."""
+    """Return the parameters that a task is passed one by one: fetch, which hands them on, all; a training its own."""
     if stage == "fetch":
         own = options_of(stage, training=training)
         names = [item.name for item in dataclasses.fields(Parameters)]
@@ -140,7 +140,7 @@ _DEFAULTS = {item.name: item.default for item in dataclasses.fields(TrainingPara
 
 
 def placed(given: Mapping[str, Any]) -> dict[str, str]:
-    """The places among these parameters, for the processes of this machine: relative paths are made absolute.
+    """Return the places among these parameters, for the processes of this machine: relative paths are made absolute.
 
     Raises:
         UsageError: no storage serves one, or an address is not valid.

@@ -121,7 +121,7 @@ def _optimization(plans: Sequence[Plan], values: ComparisonOptions, out: Path) -
 
 
 def _made(plan: Plan, program: str) -> tuple[float, float]:
-    """Seconds and peak megabytes of making the arrays of a plan, by the program of a checkout."""
+    """Measure the seconds and peak megabytes of making the arrays of a plan, by the program of a checkout."""
     where = storage.local_path(storage.normalise(program, "before")) if program else None
     environment = {**os.environ, "PAIRMILL_LOG": "json"} | ({"PYTHONPATH": str(where)} if where else {})
     with tempfile.TemporaryDirectory(prefix="pairmill-proof-") as folder:
@@ -168,7 +168,7 @@ def _change(plans: Sequence[Plan], folder: str, ended: Sequence[Ended], out: Pat
 
 
 def place_of(result: Mapping[str, Any]) -> str:
-    """The place on the frontier of compute and loss that a change has by its verdict, in a sentence."""
+    """Say in a sentence what place a change has on the frontier of compute and loss, by its verdict."""
     base, change = result["frontier"]
     (pair,) = result["pairs"]
     ratio = change["flops"] / base["flops"]

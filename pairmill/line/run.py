@@ -84,7 +84,7 @@ def main(given: Sequence[str]) -> int:
                 hint="pip install '.[train]' in a checkout of pairmill, or leave train_config= out and train where "
                 "torch is: pairmill train sampled=<output_path>",
             )
-        values = dataclasses.asdict(cli.build(parameters.of(train), options))
+        values = dataclasses.asdict(cli.build(parameters.parameters_class(train), options))
         values |= parameters.placed(values)
         without = parameters.idle(values, here=True)
         _refuse_other_files(values["output_path"], held_out=bool(values["holdout"]))

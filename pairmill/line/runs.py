@@ -240,7 +240,7 @@ class Here:
 
 @contextlib.contextmanager
 def arrays(given: str, *identity: str) -> Iterator[str]:
-    """Where runs of this machine make their arrays: ``<folder>/{fingerprint}``.
+    """Yield where runs of this machine make their arrays: ``<folder>/{fingerprint}``.
 
     Args:
         given: a folder, which stays; empty = one in memory, which is removed in the end.

@@ -90,7 +90,7 @@ _CHECKED_FIRST: Final = ("max_runs", "train_config", "train_set", "evaluate_conf
 
 
 def stage(task: Task, given: Any, **results: Any) -> Made:
-    """The stage search, with the results that there are: see pairmill/stages/search/core.py."""
+    """Run the stage search, with the results that there are: see pairmill/stages/search/core.py."""
     own = own_options(given)
     if results:
         own = {name: value for name, value in own.items() if name not in _CHECKED_FIRST}
@@ -103,7 +103,7 @@ def refuse(given: Parameters) -> None:
 
 
 def own_options(given: Any) -> dict[str, Any]:
-    """The parameters that are options of the stage search."""
+    """Return the parameters that are options of the stage search."""
     own = {item.name for item in dataclasses.fields(SearchConfig)}
     names = [item.name for item in dataclasses.fields(Parameters) if item.name in own]
     return {"tokenized_path": given.tokenized, **{name: getattr(given, name) for name in names}}

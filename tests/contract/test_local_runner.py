@@ -148,7 +148,7 @@ class Recorded(Here):
 
 
 def values_of(**given: Any) -> dict[str, Any]:
-    kind = local.parameters.of("train_config" in given)
+    kind = local.parameters.parameters_class("train_config" in given)
     return dataclasses.asdict(local.cli.build(kind, {"root": "/root", **given}))
 
 

@@ -28,7 +28,7 @@ from pairmill.kubeflow.submit import publish
 from pairmill.kubeflow.submit.server import Server, ServerConfig
 from pairmill.kubeflow.submit.watch import Ended, WatchConfig, watch
 from pairmill.line import compare, search
-from pairmill.line.parameters import Parameters, Training, idle, of, stage_configs
+from pairmill.line.parameters import Parameters, Training, idle, parameters_class, stage_configs
 from pairmill.log import event
 
 # In looks at a run, before it is started again: half a minute with the usual five seconds.
@@ -127,7 +127,7 @@ class PipelineConfig(Training, Parameters, UploadConfig):
         self.refuse_places([*places, *(("rows", item) for item in cli.split_list(self.rows))])
 
     def given(self) -> type[Any]:
-        return of(self.train)
+        return parameters_class(self.train)
 
     def form(self) -> dict[str, Any]:
         return {"workers": self.workers, "train": self.train}
