@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from pairmill.errors import UsageError
+from pairmill.fields import Checked, setting
 from pairmill.formats import rows
 from pairmill.rowstage.scorer import Scored, Scorer
 from pairmill.stages.curate import core, operations
@@ -48,18 +49,13 @@ class Shouting(Scorer):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShoutingSettings:
-    """Rows that shout.
-
-    Args:
-        mode: drop, report or off.
-        max: greatest share of capitals that is kept.
-    """
+class ShoutingSettings(Checked):
+    """Rows that shout."""
 
     PER_TASK: ClassVar[tuple[str, ...]] = ("mode", "max")
 
-    mode: Mode = "off"
-    max: float = 0.5
+    mode: Mode = setting("off", help="drop, report or off")
+    max: float = setting(0.5, help="greatest share of capitals that is kept", at_least=0, at_most=1)
 
     def scorers(self, root: str) -> list[Scorer]:
         return [Shouting()]
