@@ -196,7 +196,7 @@ Made by: pairmill mix settings"""
             )
 
     def recipes(self) -> list[Recipe]:
-        """How each phase shares its part of the budget out; none if the method is off.
+        """List how each phase shares its part of the budget out; none if the method is off.
 
         Raises:
             UsageError: what a phase says does not fit together.
@@ -229,7 +229,7 @@ Made by: pairmill mix settings"""
         return replace(made, only=frozenset(phase.sources))
 
     def wanted(self, epochs: int) -> list[WantedPhase]:
-        """The phases, or the one phase that there is without any.
+        """List the phases, or the one phase that there is without any.
 
         Args:
             epochs: of the training, unless each phase has its own.
@@ -272,7 +272,7 @@ Made by: pairmill mix settings"""
         return found
 
     def changed(self, **values: Any) -> MixSettings:
-        """The same with other values. Another method does not keep what only the one before read."""
+        """Return the same with other values. Another method does not keep what only the one before read."""
         if "method" in values:
             values = {"exponent": None, "temperature": None, "weights": {}, **values}
             if values["method"] == "english":

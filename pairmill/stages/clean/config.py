@@ -146,7 +146,7 @@ def build_options(kind: type[Any], source: str, values: dict[str, str]) -> Any:
 
 
 def source_options() -> list[tuple[str, str, str, str]]:
-    """(``<source>.<option>``, type, default, meaning) of every option of every source."""
+    """List (``<source>.<option>``, type, default, meaning) of every option of every source."""
     from pairmill.sources.datasets import SOURCES
 
     return [

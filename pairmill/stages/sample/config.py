@@ -60,12 +60,12 @@ class SampleConfig(NodeConfig, any_of=("tokenized_path", "plan", "again")):
 
     @classmethod
     def details(cls) -> str:
-        """More of ``--help``."""
+        """Return what ``--help`` says beside the options."""
         return "commands, each with a --help of its own: inspect, verify, wait, serve, prepare"
 
 
 def held_out_path(path: str) -> str:
-    """Where held-out rows are written: beside the rows for training."""
+    """Return where held-out rows are written: beside the rows for training."""
     folder = path.rstrip("/").removesuffix(f"/{FINGERPRINT}")
     if not folder or folder.endswith(_APART):
         return path

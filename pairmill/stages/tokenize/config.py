@@ -93,7 +93,7 @@ class TokenizeConfig(ReplaceableConfig, any_of=("rows", "tokens", "tokenized")):
         return {"windows": True, "eod": self.end_of_document} if self.windows else {}
 
     def condition_tokens(self) -> dict[str, str]:
-        """Token by condition tag; of two values for one tag the later wins, as in the reference.
+        """Return the token of each condition tag; of two values for one tag the later wins, as in the reference.
 
         Empty if tags get no token.
         """
