@@ -128,7 +128,7 @@ class DecideByRank(Shard["Sequence[Place]"], reads=()):
         return ShardResult(Ledger(), asdict(data))
 
     def _decided(self, stack: ExitStack) -> Iterator[tuple[NDArray[Any], NDArray[np.bool_]]]:
-        """Findings, and which of them remove their row, of some rows at a time, in rank order."""
+        """Yield findings, and which of them remove their row, of some rows at a time, in rank order."""
         groups = sum(one.groups for one in self.links)
         first = _array(stack, groups, np.dtype(np.uint64)).data
         count = _array(stack, groups, np.dtype(np.uint32)).data
@@ -327,7 +327,7 @@ class _Removed:
         self._bits = np.zeros(rows // 8 + 1 if rows else 0, np.uint8)
 
     def add(self, numbers: NDArray[np.int64]) -> None:
-        """These go."""
+        """Add rows that go."""
         if len(self._bits):
             np.bitwise_or.at(self._bits, numbers >> 3, (1 << (numbers & 7)).astype(np.uint8))
 

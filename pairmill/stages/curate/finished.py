@@ -140,7 +140,7 @@ class CuratedFolder:
         return np.delete(np.arange(self.count(task), dtype=np.int64), self._removed(task))
 
     def findings(self, operation: str, task: str, ordinal: int) -> list[dict[str, Any]]:
-        """What an operation decided about a row; the columns of :data:`pairmill.formats.decisions.SCHEMA` by name."""
+        """Return what an operation decided about a row, by the names of ``pairmill.formats.decisions.SCHEMA``."""
         found = []
         for batch in self._decisions(operation, task):
             at = np.flatnonzero(np.asarray(batch.column(batch.schema.get_field_index("ordinal"))) == ordinal)

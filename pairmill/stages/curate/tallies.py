@@ -185,7 +185,7 @@ def _add(mine: dict[str, int], other: Mapping[str, int]) -> None:
 
 
 def drawn(task: str, rule: str, ordinals: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """A draw for each row that depends on task, rule and ordinal alone (SplitMix64); the smallest are samples."""
+    """Draw a number for each row by task, rule and ordinal alone (SplitMix64); the smallest are samples."""
     with np.errstate(over="ignore"):
         z = ordinals * np.uint64(0x9E3779B97F4A7C15) + np.uint64(hash64(rule, task))
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -159,7 +159,7 @@ class Join(Shard[object], reads=()):
     def _slices(
         self, marked: Marked, *, read: bool = True
     ) -> Iterator[tuple[int, int, NDArray[np.int64], NDArray[Any]]]:
-        """The slices with members: place, first member, places of its members among its signed rows, and their ROWs."""
+        """Yield the slices with members: place, first member, places of members among signed rows, and their ROWs."""
         first = 0
         for owner, table in enumerate(self.rows):
             places = marked.between(self.bases[owner], self.bases[owner + 1]) - self.bases[owner]

@@ -222,7 +222,7 @@ def _name(one: NearSlice) -> str:
 def _decided(
     given: NearInput, sources: Sequence[Source], joined: Sequence[ShardRecord], bases: Sequence[int], fixed: int
 ) -> Generator[list[Shard[Any]], list[ShardRecord], tuple[list[ShardRecord], list[ShardRecord]]]:
-    """Rounds 4 and 5, which are empty without components."""
+    """Yield rounds 4 and 5, which are empty without components."""
     if not joined:
         yield []
         yield []

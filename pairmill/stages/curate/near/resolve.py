@@ -226,7 +226,7 @@ class Resolve(Shard[object], reads=()):
 
     @contextmanager
     def _sketches(self) -> Iterator[tuple[NDArray[Any], NDArray[np.uint32], NDArray[np.uint8]]]:
-        """The group's rows (GATHERED [n]) by number, the slice of each (uint32 [n]), and their sketches (uint8)."""
+        """Yield the group's rows (GATHERED [n]) by number, the slice of each (uint32 [n]), and sketches (uint8)."""
         found, ranges = self.gathered.ranges(self.group)
         size = sum(one.size for one in ranges)
         with ExitStack() as stack:
@@ -361,7 +361,7 @@ def joined(parts: Iterable[tuple[Range, Range]]) -> tuple[NDArray[Any], list[str
 
 
 def _by_slice(found: NDArray[Any], tasks: list[str]) -> list[tuple[int, int, int, str]]:
-    """The slices of DECISIONS: place, first, count, and a digest that depends on no number of a slice or task."""
+    """List the slices of DECISIONS: place, first, count, and a digest without numbers of slices or tasks."""
     names = np.array([int(hashlib.sha256(task.encode()).hexdigest()[:16], 16) for task in tasks], np.uint64)
     slices, first = np.unique(found["place"], return_index=True)
     stops = [*first[1:].tolist(), len(found)]

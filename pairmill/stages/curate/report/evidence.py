@@ -115,7 +115,7 @@ def benchmarks(data: Mapping[str, Any]) -> list[Block]:
 
 
 def _by_benchmark(data: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
-    """Samples of leaks by benchmark, each item once; the most severe first."""
+    """Group samples of leaks by benchmark, each item once; the most severe first."""
     found: dict[str, list[Mapping[str, Any]]] = {}
     seen = set()
     rules = _by_operation(data.get("samples", {}), data).get("decontaminate", {})
@@ -132,7 +132,7 @@ def _by_benchmark(data: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]
 def _by_operation(
     found: Mapping[str, Sequence[Mapping[str, Any]]], data: Mapping[str, Any]
 ) -> dict[str, dict[str, Sequence[Mapping[str, Any]]]]:
-    """Samples of ``operation.rule`` by operation in order, then by rule, the one that found most first."""
+    """Group samples of ``operation.rule`` by operation in order, then by rule, the one that found most first."""
     parted: dict[str, dict[str, Sequence[Mapping[str, Any]]]] = {}
     for name in sorted(found):
         operation, _, rule = name.partition(".")

@@ -116,7 +116,7 @@ def _column(name: Field) -> str:
 def log10(
     model: Any, text: str, cut: Callable[[str], list[str]], normalise: Callable[[str], str] | None = None
 ) -> tuple[float, int]:
-    """The sum of log10 P over the lines of a text that have words, and the number of words with an end mark each.
+    """Add up log10 P over the lines of a text that have words; return also how many words and ends there are.
 
     Args:
         model: of KenLM.
@@ -134,7 +134,7 @@ def log10(
 
 
 def perplexity(total: float, count: int) -> float | None:
-    """The perplexity of a sum of log10 P; None without a word. It is bounded, so that no line makes it infinite."""
+    """Return the perplexity of a sum of log10 P, bounded so that no line makes it infinite; None without a word."""
     return 10.0 ** min(-total / count, 300.0) if count else None
 
 
