@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pairmill.engine.inputs import InputFile
-from pairmill.errors import InputError, PairmillError, UsageError
+from pairmill.errors import InputError, UsageError
 from pairmill.formats.attributes import unknown
 from pairmill.formats.row_files import ORIGIN
 from pairmill.formats.rows import open_parquet
@@ -28,6 +28,8 @@ SOURCE: Final = "source"
 """What a data set itself says of its rows."""
 CONDITION: Final = "row.condition"
 """The one column of the rows themselves that can be read."""
+_UNKNOWN: Final = "no such attribute beside the rows"
+_HINT: Final = "curate makes attributes; sidecar: names a folder with your own"
 _YEAR: Final = 365.2425 * 86_400_000_000
 """Microseconds."""
 
@@ -51,7 +53,7 @@ class AttributeValues:
 
 @dataclass(frozen=True)
 class AttributeQuery:
-    """What is read of attributes.
+    """Attributes that are read.
 
     Args:
         where: bounds of candidates.
@@ -114,7 +116,7 @@ class AttributeQuery:
                 self._check(name, pa.string())
                 continue
             if operation not in operations:
-                raise _unknown(name, self._place(name), _list_offered(rows, operations))
+                raise unknown(_UNKNOWN, name, self._place(name), _list_offered(rows, operations), _HINT)
             if operation not in columns and operation == SOURCE:
                 columns[operation] = _merge_source_schemas(rows)
             if operation not in columns:
@@ -125,7 +127,7 @@ class AttributeQuery:
             schema = columns[operation]
             if column not in schema.names:
                 offered = [f"{operation}.{column}" for column in schema.names]
-                raise _unknown(name, self._place(name), offered)
+                raise unknown(_UNKNOWN, name, self._place(name), offered, _HINT)
             self._check(name, schema.field(column).type)
 
     def _place(self, name: str) -> str:
@@ -352,11 +354,6 @@ def _list_offered(rows: Rows, operations: set[str]) -> list[str]:
         task = next(task for task in rows.training if operation in task.beside)
         offered += [f"{operation}.{column}" for column in _read_schema(task.beside[operation], operation).names]
     return offered
-
-
-def _unknown(name: str, where: str, offered: Sequence[str]) -> PairmillError:
-    hint = "curate makes attributes; sidecar: names a folder with your own"
-    return unknown("no such attribute beside the rows", name, where, offered, hint)
 
 
 def _missing(operation: str, task: str, beside: Iterable[str]) -> InputError:

@@ -80,7 +80,7 @@ class Chosen:
 
 @dataclass
 class GroupCounts:
-    """What was taken of each group, in the order of the model's groups: ``groups.json`` of Choose.
+    """Rows taken of each group, in the order of the model's groups: ``groups.json`` of Choose.
 
     Args:
         rows: taken of each.
@@ -301,14 +301,7 @@ class Choice:
 
 
 def refuse_more(total: int, most: int, unit: str, *, allow_unfilled: bool) -> None:
-    """Raise UsageError if a budget is more than there is.
-
-    Args:
-        total: the budget.
-        most: what there is.
-        unit: rows or response tokens.
-        allow_unfilled: whether that is allowed.
-    """
+    """Raise UsageError if a budget of ``total`` rows or response tokens (``unit``) is more than there is."""
     if total > most and not allow_unfilled:
         raise UsageError(
             "more is asked for than there is",

@@ -49,7 +49,7 @@ from pairmill.stages.select.summary import ReadSamples, SelectFindings, metrics_
 
 @dataclass(frozen=True, kw_only=True)
 class SelectPlan(RowPlan):
-    """What is read.
+    """The rows, targets and settings of a selection.
 
     Args:
         settings: of the stage.

@@ -6,8 +6,8 @@ like the k-th largest, until few enough rows are left to be sorted. Of equal key
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
 from typing import Final
 
 import numpy as np
@@ -42,6 +42,11 @@ class Candidates:
         """Return those of a mask."""
         return Candidates(self.positions[mask], self.bits[mask], self.groups[mask], self.weights[mask])
 
+    @classmethod
+    def join(cls, parts: Sequence[Candidates]) -> Candidates:
+        """Join consecutive ones."""
+        return cls(*(np.concatenate([getattr(some, item.name) for some in parts]) for item in fields(cls)))
+
     def __len__(self) -> int:
         return len(self.positions)
 
@@ -52,7 +57,7 @@ Stream = Callable[[], Iterator[Candidates]]
 
 @dataclass(frozen=True)
 class Cuts:
-    """Where the taken rows of each group end.
+    """The ends of the taken rows of each group.
 
     Args:
         bits: uint64 by group; a row of larger bits is taken.
@@ -96,7 +101,7 @@ def find(stream: Stream, quotas: NDArray[np.int64]) -> Cuts:
 
 
 class _Search:
-    """What is known of the groups' cuts.
+    """Counts the digits of the groups' cuts.
 
     ``prefix`` is the key of the last taken row without its lowest ``shift`` bits, by group; ``need`` is what the rows
     that begin like it have to give.
@@ -164,15 +169,7 @@ class _Search:
             else:
                 self._take(some, need)
         if held:
-            self._take(
-                Candidates(
-                    np.concatenate([some.positions for some in held]),
-                    np.concatenate([some.bits for some in held]),
-                    np.concatenate([some.groups for some in held]),
-                    np.concatenate([some.weights for some in held]),
-                ),
-                need,
-            )
+            self._take(Candidates.join(held), need)
         self.open = self.open[:0]
 
     def _take(self, some: Candidates, need: NDArray[np.int64]) -> None:

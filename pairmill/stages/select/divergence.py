@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -23,14 +23,6 @@ from pairmill.stages.select.model import Model
 
 # Features of the raw rows that are added to those of a sample: a small sample misses buckets by chance alone.
 _SMOOTH: Final = 1000.0
-
-
-@dataclass
-class Counted:
-    """The data of a record of CountChosen: features and rows that each target took."""
-
-    features: list[int]
-    rows: list[int]
 
 
 @dataclass(frozen=True)
@@ -63,7 +55,6 @@ class CountChosen(Shard[object], reads=()):
         codes, samples = (arrays.load(file) for file in (self.codes, self.samples))
         targets = len(self.taken)
         counts = np.zeros((2 * targets, self.features.buckets), np.int64)
-        data = Counted([0] * targets, [0] * targets)
         order = order_samples(self.taken)
         start = 0
         for batch in (batch for piece in self.block.slices for batch in piece.batches(self.features.fields)):
@@ -73,8 +64,7 @@ class CountChosen(Shard[object], reads=()):
             for target in range(targets):
                 taken = mine == target + 1
                 if taken.any():
-                    data.features[target] += self.features.count(columns, counts[target], taken)
-                    data.rows[target] += int(taken.sum())
+                    self.features.count(columns, counts[target], taken)
             # The row that is in n samples is in those of the n largest.
             for number in np.unique(drawn[drawn > 0]).tolist():
                 some = np.zeros(self.features.buckets, np.int64)
@@ -83,7 +73,7 @@ class CountChosen(Shard[object], reads=()):
                     counts[targets + target] += some
             start = stop
         arrays.save(out, arrays.COUNTS, counts)
-        return ShardResult(Ledger(), asdict(data))
+        return ShardResult(Ledger())
 
 
 def order_samples(rows: Sequence[int]) -> list[int]:
@@ -91,7 +81,9 @@ def order_samples(rows: Sequence[int]) -> list[int]:
     return sorted(range(len(rows)), key=lambda at: (-rows[at], at))
 
 
-def compare(names: Sequence[str], fitted: ShardRecord, counted: Iterable[ShardRecord]) -> dict[str, Any]:
+def compare(
+    names: Sequence[str], fitted: ShardRecord, taken: Sequence[int], counted: Iterable[ShardRecord]
+) -> dict[str, Any]:
     """Compare each target with all rows, with those that it took, and with a uniform sample of as many; JSON-like.
 
     ``raw``, ``selected`` and ``uniform`` are divergences in nats; ``reduction`` is uniform - selected.
@@ -100,17 +92,14 @@ def compare(names: Sequence[str], fitted: ShardRecord, counted: Iterable[ShardRe
     Args:
         names: of the targets.
         fitted: record of AddUp.
+        taken: rows that each target took.
         counted: records of CountChosen.
     """
     counts = arrays.load(fitted, arrays.COUNTS)
     model = fitted.read(Model)
     total = np.zeros((2 * len(names), counts.shape[1]), np.int64)
-    features, rows = np.zeros(len(names), np.int64), np.zeros(len(names), np.int64)
     for record in counted:
         total += arrays.load(record, arrays.COUNTS)
-        data = record.read(Counted)
-        features += data.features
-        rows += data.rows
     raw = shares(counts[0])
     compared = {}
     for at, name in enumerate(names):
@@ -123,9 +112,9 @@ def compare(names: Sequence[str], fitted: ShardRecord, counted: Iterable[ShardRe
             "uniform": uniform,
             "reduction": uniform - selected,
             "selected_unsmoothed": divergence(target, shares(total[at])),
-            "mean_features_selected": int(features[at]) / int(rows[at]) if rows[at] else 0.0,
+            "mean_features_selected": int(total[at].sum()) / taken[at] if taken[at] else 0.0,
             "mean_features_raw": model.features / model.fitted if model.fitted else 0.0,
-            "rows": int(rows[at]),
+            "rows": taken[at],
         }
     return compared
 

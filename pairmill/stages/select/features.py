@@ -20,7 +20,7 @@ TINY: Final = 1e-8
 
 @dataclass(frozen=True)
 class Features:
-    """How texts become buckets.
+    """The rule by which texts become buckets.
 
     Args:
         fields: whose features are added up.

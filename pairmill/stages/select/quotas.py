@@ -15,7 +15,7 @@ from pairmill.stages.select.settings import Quota
 
 @dataclass(frozen=True)
 class Quotas:
-    """What groups are to give, by name, in the unit of the budget.
+    """Parts of a budget by group, in its unit.
 
     Args:
         asked: their part by the rule alone, whatever they have; a real number.

@@ -53,7 +53,7 @@ class Ranking:
 
 @dataclass(frozen=True)
 class Budget:
-    """How much is chosen; exactly one of both.
+    """The rows or tokens that are chosen; exactly one of both.
 
     Args:
         rows: how many rows.
@@ -150,7 +150,7 @@ class ScoredRows:
 
 @dataclass(frozen=True)
 class KeyRule:
-    """How the key of a row follows from its arrays.
+    """The rule by which the key of a row follows from its arrays.
 
     Args:
         tau: what a score is divided by before noise is added.

@@ -81,7 +81,7 @@ class ScoreRows(Shard[object], reads=()):
             model,
             features=Features.from_settings(settings.dsir) if settings.uses_weights else None,
             length=settings.dsir.length if settings.uses_weights else "none",
-            tokens=_native.curate_unicode() if settings.counts_tokens else "",
+            tokens=_native.curate_unicode() if settings.tokens is not None else "",
             query=query,
             weights=tuple(term.weight for term in settings.attributes.score) if settings.uses_score else (),
             method=settings.method,

@@ -243,11 +243,6 @@ Made by: pairmill select settings"""
         return self.method in ("attributes", "hybrid")
 
     @property
-    def counts_tokens(self) -> bool:
-        """Whether response tokens are counted."""
-        return self.tokens is not None
-
-    @property
     def filters_last(self) -> bool:
         """Whether rows outside of ``attributes.where`` are taken, and go then."""
         return self.method == "dsir_then_filter"

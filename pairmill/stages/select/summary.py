@@ -157,7 +157,7 @@ def summarise(
             for ranking, count, tokens in zip(rankings, chosen.rows, chosen.tokens, strict=True)
         ],
         "groups": _summarise_groups(findings, settings),
-        "divergences": compare(targets, findings.model, counted) if counted else {},
+        "divergences": compare(targets, findings.model, chosen.rows, counted) if counted else {},
         "sources": dict(sorted(sources.items())),
         "lengths": {"before": asdict(before), "after": asdict(after)},
         "samples": json.loads(storage.store_for(uri).read(uri)),

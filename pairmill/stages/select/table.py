@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import accumulate
 from tempfile import TemporaryFile
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,20 +20,15 @@ _HELD: Final = 128 << 20
 class Table:
     """Columns of ``rows`` values each, zero at first; :func:`open_table` makes one."""
 
-    def __init__(self, rows: int, types: Mapping[str, str], file: int | None) -> None:
+    def __init__(self, rows: int, types: Mapping[str, str], file: BinaryIO | None) -> None:
         self.rows = rows
         self._types = {name: np.dtype(kind) for name, kind in types.items()}
         self._file = file
-        self._starts: dict[str, int] = {}
-        self._held: dict[str, NDArray[Any]] = {}
-        at = 0
-        for name, kind in self._types.items():
-            self._starts[name] = at
-            at += rows * kind.itemsize
-            if file is None:
-                self._held[name] = np.zeros(rows, kind)
+        sizes = [rows * kind.itemsize for kind in self._types.values()]
+        self._starts = dict(zip(types, accumulate(sizes, initial=0), strict=False))
+        self._held = {name: np.zeros(rows, kind) for name, kind in self._types.items() if file is None}
         if file is not None:
-            os.ftruncate(file, at)
+            file.truncate(sum(sizes))
 
     def __contains__(self, name: str) -> bool:
         return name in self._types
@@ -43,15 +38,11 @@ class Table:
         if self._file is None:
             return self._held[name][start:stop]
         kind = self._types[name]
-        size, at = (stop - start) * kind.itemsize, self._starts[name] + start * kind.itemsize
-        parts = []
-        while size:
-            part = os.pread(self._file, size, at)
-            if not part:
-                raise OSError("a scratch file ends early")
-            parts.append(part)
-            size, at = size - len(part), at + len(part)
-        return np.frombuffer(parts[0] if len(parts) == 1 else b"".join(parts), kind)
+        self._file.seek(self._starts[name] + start * kind.itemsize)
+        values: NDArray[Any] = np.fromfile(self._file, kind, stop - start)
+        if len(values) != stop - start:
+            raise OSError("a scratch file ends early")
+        return values
 
     def write(self, name: str, start: int, values: NDArray[Any]) -> None:
         """Replace the rows from ``start`` on."""
@@ -59,11 +50,8 @@ class Table:
             self._held[name][start : start + len(values)] = values
             return
         kind = self._types[name]
-        left = memoryview(np.ascontiguousarray(values, kind).tobytes())
-        at = self._starts[name] + start * kind.itemsize
-        while left:
-            size = os.pwrite(self._file, left, at)
-            left, at = left[size:], at + size
+        self._file.seek(self._starts[name] + start * kind.itemsize)
+        self._file.write(np.ascontiguousarray(values, kind).tobytes())
 
 
 @contextmanager
@@ -79,4 +67,4 @@ def open_table(rows: int, types: Mapping[str, str], held: int = _HELD) -> Iterat
         yield Table(rows, types, None)
         return
     with TemporaryFile(dir=scratch()) as file:
-        yield Table(rows, types, file.fileno())
+        yield Table(rows, types, file)

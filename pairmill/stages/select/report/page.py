@@ -34,23 +34,14 @@ def report_of(manifest: Manifest) -> Report:
         f"Asked for, {unit}": data["budget"]["asked"],
         f"Taken, {unit}": data["budget"]["taken"],
         "Sources": len(data["sources"]),
-        "Held-out rows": manifest.held_out,
+        **({"Held-out rows": manifest.held_out} if manifest.held_out else {}),
         "Fingerprint": manifest.fingerprint,
     }
-    if not manifest.held_out:
-        del figures["Held-out rows"]
+    parts = (_divergences, _rankings, _sources, _lengths, _groups, _samples, _settings)
     return Report(
         "select",
         figures,
-        [
-            *_divergences(data),
-            *_rankings(data),
-            *_sources(data),
-            *_lengths(data),
-            *_groups(data, unit),
-            *_samples(data),
-            _settings(data),
-        ],
+        [block for part in parts for block in part(data)],
         verdict=f"Rows: {describe_rows(ledger)}. {_next(data)}",
         look_at=_look_at(data, unit),
     )
@@ -104,14 +95,12 @@ def _sources(data: Mapping[str, Any]) -> list[Block]:
     rows = [
         (
             name,
-            every[name]["rows"],
-            every[name]["chosen"],
-            Percent.of(every[name]["chosen"], every[name]["rows"]),
-            Percent.of(every[name]["rows"], total),
-            Percent.of(every[name]["chosen"], chosen),
-            Percent.of(every[name]["characters_chosen"], characters),
+            source["rows"],
+            source["chosen"],
+            *(Percent.of(source["chosen"], source["rows"]), Percent.of(source["rows"], total)),
+            *(Percent.of(source["chosen"], chosen), Percent.of(source["characters_chosen"], characters)),
         )
-        for name in names[:_SOURCES]
+        for name, source in ((name, every[name]) for name in names[:_SOURCES])
     ]
     rest = f"{len(names) - _SOURCES:,} smaller sources are not shown." if len(names) > _SOURCES else ""
     largest = names[:4]
@@ -175,7 +164,7 @@ def _between(bin_: int) -> str:
     return f"{1 << (bin_ - 1):,} to {(1 << bin_) - 1:,}"
 
 
-def _groups(data: Mapping[str, Any], unit: str) -> list[Block]:
+def _groups(data: Mapping[str, Any]) -> list[Block]:
     groups = data["groups"]
     if not groups:
         return []
@@ -188,6 +177,7 @@ def _groups(data: Mapping[str, Any], unit: str) -> list[Block]:
         for group in groups["groups"][:_GROUPS]
     ]
     rest = f" {groups['number'] - _GROUPS:,} smaller groups are not shown." if groups["number"] > _GROUPS else ""
+    unit = _UNITS[data["budget"]["unit"]]
     note = (
         f"Groups by {groups['by']}, in {unit}. By the rule alone: the group's part of the budget. Quota: never more "
         f"than the group has; what groups lack is shared out to the others by the same rule.{rest}"
@@ -216,9 +206,9 @@ def _samples(data: Mapping[str, Any]) -> list[Block]:
     return blocks
 
 
-def _settings(data: Mapping[str, Any]) -> Block:
+def _settings(data: Mapping[str, Any]) -> list[Block]:
     rows = [(name, json.dumps(value, ensure_ascii=False)) for name, value in _flat(data["settings"])]
-    return Section("Settings", [Table("select_config.yaml", ("Setting", "Value"), rows)], "what was asked for")
+    return [Section("Settings", [Table("select_config.yaml", ("Setting", "Value"), rows)], "what was asked for")]
 
 
 def _flat(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
