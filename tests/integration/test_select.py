@@ -110,13 +110,13 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 
 
-def said(base: Path, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The settings of a method, and the texts of its targets."""
+def settings_of(base: Path, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the settings of a method, and the texts of its targets."""
     made = {**METHODS[name], "reference_date": "2026-01-01"}
     if made["method"] in ("attributes", "target_by_attribute"):
         return made, {}
     dsir = {**made.get("dsir", {})}
-    texts = {one: TEXTS[one] for one in dsir.get("targets", ["sea"])}
+    texts = {item: TEXTS[item] for item in dsir.get("targets", ["sea"])}
     dsir["targets"] = selecting.targets(base, texts)
     if len(texts) > 1:
         dsir["targets"][0]["share"] = 2.5
@@ -134,13 +134,13 @@ def tokens(row: Any) -> int:
 def test_the_choice_is_that_of_the_definition(name: str, seed: int, tmp_path: Path) -> None:
     rows = selecting.generated(seed, COUNTS, skip=0.3)
     given = selecting.write(tmp_path / "rows", rows)
-    asked, texts = said(tmp_path, name)
-    wanted = selecting.defined(rows, asked, texts, seed=seed, tokens=tokens)
-    folder = selecting.select(tmp_path / "root", given, asked, seed=seed)
+    settings, texts = settings_of(tmp_path, name)
+    wanted = selecting.defined(rows, settings, texts, seed=seed, tokens=tokens)
+    folder = selecting.select(tmp_path / "root", given, settings, seed=seed)
     tasks = [path.replace("/", "__") for path in rows]
     got = selecting.chosen(folder, tasks)
-    assert {one for some in got.values() for one in some} == wanted.chosen
-    assert got == {one: set(some) for one, some in wanted.taken.items() if some}
+    assert {item for some in got.values() for item in some} == wanted.chosen
+    assert got == {item: set(some) for item, some in wanted.taken.items() if some}
     assert 0 < len(wanted.chosen) < len(wanted.candidates)
     manifest = curating.manifest(folder)
     assert manifest.ledger.rows_in == sum(map(len, rows.values()))
@@ -148,25 +148,25 @@ def test_the_choice_is_that_of_the_definition(name: str, seed: int, tmp_path: Pa
     assert manifest.data["outside"] == len(wanted.outside)
     assert manifest.data["candidates"] == len(wanted.candidates)
     for path, some in rows.items():
-        stay = [one for one in some if ids(one) in wanted.chosen]
-        texts_of = [(one["condition"], one["instruction"], one["response"]) for one in stay]
+        stay = [item for item in some if ids(item) in wanted.chosen]
+        texts_of = [(item["condition"], item["instruction"], item["response"]) for item in stay]
         assert curating.kept(folder, path) == texts_of
         task = path.replace("/", "__")
         for target, weights in wanted.weights.items():
             values = selecting.column(folder, task, f"log_weight_{target}")
-            expected = [weights[ids(one)] for one in stay]
+            expected = [weights[ids(item)] for item in stay]
             assert values == pytest.approx(expected, rel=1e-9, abs=1e-12)
         decided = curating.decisions(folder, "select", task)
         # By number in the given file: there the row is found.
-        gone = [at for at, one in enumerate(some) if ids(one) not in wanted.chosen]
-        assert [one["ordinal"] for one in decided] == gone
-        assert {one["action"] for one in decided} <= {"drop"}
+        gone = [at for at, item in enumerate(some) if ids(item) not in wanted.chosen]
+        assert [item["ordinal"] for item in decided] == gone
+        assert {item["action"] for item in decided} <= {"drop"}
     for target, kl in wanted.kl.items():
-        found = manifest.data["divergences"][target]
-        assert {key: found[key] for key in kl} == pytest.approx(kl, abs=1e-9)
-    if asked.get("attributes", {}).get("group_by"):
-        found = {one["group"]: one for one in manifest.data["groups"]["groups"]}
-        assert {name: [one["asked"], one["quota"], one["taken"]] for name, one in found.items()} == {
+        result = manifest.data["divergences"][target]
+        assert {key: result[key] for key in kl} == pytest.approx(kl, abs=1e-9)
+    if settings.get("attributes", {}).get("group_by"):
+        result = {item["group"]: item for item in manifest.data["groups"]["groups"]}
+        assert {name: [item["asked"], item["quota"], item["taken"]] for name, item in result.items()} == {
             name: pytest.approx(value) for name, value in wanted.groups.items()
         }
 
@@ -179,10 +179,10 @@ def test_workers_and_slices_change_no_byte(tmp_path: Path, monkeypatch: pytest.M
     rows = selecting.generated(5, {"a.parquet": 70, "b.jsonl": 30, "c.parquet": 25})
     given = selecting.write(tmp_path / "rows", rows)
     for name in ("two targets", "unimax", "hybrid", "fitted on some"):
-        asked, _ = said(tmp_path, name)
+        settings, _ = settings_of(tmp_path, name)
         # More workers than files once: each of them is a process that starts.
         folders = [
-            selecting.select(tmp_path / f"{name} {workers}", given, asked, workers=workers)
+            selecting.select(tmp_path / f"{name} {workers}", given, settings, workers=workers)
             for workers in ((1, 3, 8) if name == "hybrid" else (1, 3))
         ]
         with monkeypatch.context() as patch:
@@ -191,7 +191,7 @@ def test_workers_and_slices_change_no_byte(tmp_path: Path, monkeypatch: pytest.M
             patch.setattr("pairmill.stages.select.choose._ROWS", 5)
             patch.setattr("pairmill.stages.select.cuts._FEW", 3)
             patch.setattr("pairmill.stages.select.table._HELD", 0)
-            folders.append(selecting.select(tmp_path / f"{name} cut", given, asked))
+            folders.append(selecting.select(tmp_path / f"{name} cut", given, settings))
         results = [tools.digests(folder) for folder in folders]
         assert all(result == results[0] for result in results[1:-1]), name
         # The fingerprint, which the report shows, has the names of shards. Means are merged block by block, so blocks
@@ -223,24 +223,24 @@ def test_a_large_file_is_written_in_parts_that_say_the_same(tmp_path: Path, monk
     rows = selecting.generated(6, {"a.parquet": 70, "b.jsonl": 30, "c.parquet": 5})
     given = selecting.write(tmp_path / "rows", rows)
     for name in ("hybrid", "two targets", "dsir_then_filter"):
-        asked, _ = said(tmp_path, name)
+        settings, _ = settings_of(tmp_path, name)
         with monkeypatch.context() as patch:
             patch.setattr(row_files, "SLICING", Slicing(1, 1))
-            whole = selecting.select(tmp_path / name, given, asked)
+            whole = selecting.select(tmp_path / name, given, settings)
             patch.setattr(join, "PARTS_FROM", 1)
-            parts = [selecting.select(tmp_path / f"{name} {count}", given, asked, workers=count) for count in (1, 3)]
+            parts = [selecting.select(tmp_path / f"{name} {count}", given, settings, workers=count) for count in (1, 3)]
         assert tools.digests(parts[0]) == tools.digests(parts[1])
-        one, other = curating.manifest(whole), curating.manifest(parts[0])
-        assert one.data == other.data
-        assert one.ledger == other.ledger
-        assert one.shards == other.shards
-        assert {file.path for file in one.files} == {file.path for file in other.files}
+        item, other = curating.manifest(whole), curating.manifest(parts[0])
+        assert item.data == other.data
+        assert item.ledger == other.ledger
+        assert item.shards == other.shards
+        assert {file.path for file in item.files} == {file.path for file in other.files}
         for path in rows:
             assert curating.kept(parts[0], path) == curating.kept(whole, path)
             assert curating.decisions(parts[0], "select", path) == curating.decisions(whole, "select", path)
             for operation in ("select", "origin", "quality"):
-                found, wanted = (selecting.table(folder, path, operation) for folder in (parts[0], whole))
-                assert found.to_pylist() == wanted.to_pylist()
+                result, wanted = (selecting.table(folder, path, operation) for folder in (parts[0], whole))
+                assert result.to_pylist() == wanted.to_pylist()
         groups = pq.ParquetFile(parts[0] / "a.parquet").metadata.num_row_groups
         assert groups > pq.ParquetFile(whole / "a.parquet").metadata.num_row_groups
         assert pq.ParquetFile(parts[0] / "attributes/select/a.parquet.parquet").metadata.num_row_groups == groups
@@ -250,35 +250,35 @@ def test_lambda_one_is_dsir_with_quotas_and_lambda_zero_is_the_choice_by_attribu
     rows = selecting.generated(7, COUNTS)
     given = selecting.write(tmp_path / "rows", rows)
     tasks = [path.replace("/", "__") for path in rows]
-    asked, texts = said(tmp_path, "hybrid")
+    settings, texts = settings_of(tmp_path, "hybrid")
 
     def taken(**more: Any) -> set[str]:
-        made = {**asked, **more}
+        made = {**settings, **more}
         folder = selecting.select(tmp_path / "root", given, made)
-        return {one for some in selecting.chosen(folder, tasks).values() for one in some}
+        return {item for some in selecting.chosen(folder, tasks).values() for item in some}
 
-    only = {key: value for key, value in asked.items() if key != "dsir"}
+    only = {key: value for key, value in settings.items() if key != "dsir"}
     zero = taken(hybrid={"lambda": 0})
     folder = selecting.select(tmp_path / "root", given, {**only, "method": "attributes"})
     assert selecting.chosen(folder, tasks) == {"attributes": zero}
     # Within each group the largest log weights: as the definition of dsir orders them, without noise.
-    groups = {ids(one): one["attributes"]["topic.name"] or "" for some in rows.values() for one in some}
-    defined = selecting.defined(rows, asked, texts)
+    groups = {ids(item): item["attributes"]["topic.name"] or "" for some in rows.values() for item in some}
+    defined = selecting.defined(rows, settings, texts)
     candidates, weights = defined.candidates, defined.weights["sea"]
     quotas = {name: quota for name, (_, quota, _) in defined.groups.items()}
     want: set[str] = set()
     for name, quota in quotas.items():
-        mine = sorted((one for one in candidates if groups[one] == name), key=lambda one: -weights[one])
+        mine = sorted((item for item in candidates if groups[item] == name), key=lambda item: -weights[item])
         want |= set(mine[: int(quota)])
-    one = taken(hybrid={"lambda": 1})
-    assert one == want
-    assert one != zero
-    assert taken(hybrid={"lambda": 0.5}) not in (one, zero)
+    item = taken(hybrid={"lambda": 1})
+    assert item == want
+    assert item != zero
+    assert taken(hybrid={"lambda": 0.5}) not in (item, zero)
 
 
 def test_an_unrelated_row_changes_no_other_rows_draw(tmp_path: Path) -> None:
     rows = selecting.generated(8, {"a.jsonl": 60, "b.parquet": 40})
-    fewer = {path: [one for at, one in enumerate(some) if at % 5] for path, some in rows.items()}
+    fewer = {path: [item for at, item in enumerate(some) if at % 5] for path, some in rows.items()}
     drawn: list[dict[str, float]] = []
     for name, some in (("all", rows), ("fewer", fewer)):
         folder = selecting.select(
@@ -307,9 +307,9 @@ def test_an_unrelated_row_changes_no_other_rows_draw(tmp_path: Path) -> None:
 def test_report_mode_counts_what_drop_mode_removes(name: str, tmp_path: Path) -> None:
     rows = selecting.generated(9, COUNTS)
     given = selecting.write(tmp_path / "rows", rows)
-    asked, _ = said(tmp_path, name)
-    drop = selecting.select(tmp_path / "drop", given, asked)
-    report = selecting.select(tmp_path / "report", given, {**asked, "mode": "report"})
+    settings, _ = settings_of(tmp_path, name)
+    drop = selecting.select(tmp_path / "drop", given, settings)
+    report = selecting.select(tmp_path / "report", given, {**settings, "mode": "report"})
     gone = curating.manifest(drop)
     stay = curating.manifest(report)
     assert sum(gone.ledger.dropped.values()) == gone.ledger.rows_in - gone.data["chosen"] > 0
@@ -321,9 +321,9 @@ def test_report_mode_counts_what_drop_mode_removes(name: str, tmp_path: Path) ->
         task = path.replace("/", "__")
         assert len(curating.kept(report, path)) == len(some)
         assert (report / path).read_bytes() == (given / path).read_bytes()
-        removed, reported = (curating.decisions(one, "select", task) for one in (drop, report))
-        assert [{**one, "action": "drop"} for one in reported] == removed
-        assert {one["action"] for one in reported} <= {"report"}
+        removed, reported = (curating.decisions(item, "select", task) for item in (drop, report))
+        assert [{**item, "action": "drop"} for item in reported] == removed
+        assert {item["action"] for item in reported} <= {"report"}
     tasks = [path.replace("/", "__") for path in rows]
     assert selecting.chosen(drop, tasks) == selecting.chosen(report, tasks)
 
@@ -331,18 +331,18 @@ def test_report_mode_counts_what_drop_mode_removes(name: str, tmp_path: Path) ->
 def test_attributes_of_kept_rows_come_along(tmp_path: Path) -> None:
     rows = selecting.generated(10, COUNTS, skip=0.2)
     given = selecting.write(tmp_path / "rows", rows)
-    asked, texts = said(tmp_path, "dsir")
-    folder = selecting.select(tmp_path / "root", given, asked)
-    wanted = selecting.defined(rows, asked, texts).chosen
+    settings, texts = settings_of(tmp_path, "dsir")
+    folder = selecting.select(tmp_path / "root", given, settings)
+    wanted = selecting.defined(rows, settings, texts).chosen
     for path, some in rows.items():
         task = path.replace("/", "__")
-        stay = [one for one in some if ids(one) in wanted]
-        assert selecting.column(folder, task, "ordinal", "origin") == [one["ordinal"] for one in stay]
+        stay = [item for item in some if ids(item) in wanted]
+        assert selecting.column(folder, task, "ordinal", "origin") == [item["ordinal"] for item in stay]
         for name in selecting.TYPES:
             operation, _, column = name.partition(".")
-            assert selecting.column(folder, task, column, operation) == [one["attributes"][name] for one in stay]
+            assert selecting.column(folder, task, column, operation) == [item["attributes"][name] for item in stay]
     # A second choice of these rows draws by the numbers that they had at first, and replaces what the first one said.
-    again = selecting.select(tmp_path / "again", folder, {**asked, "rows": 10})
+    again = selecting.select(tmp_path / "again", folder, {**settings, "rows": 10})
     tasks = [path.replace("/", "__") for path in rows]
     (second,) = selecting.chosen(again, tasks).values()
     assert len(second) == 10
@@ -355,15 +355,15 @@ def test_held_out_rows_are_handed_on_and_never_read(tmp_path: Path) -> None:
     given = selecting.write(tmp_path / "rows", rows, {"holdout/data/a.jsonl": held, "holdout/e.parquet": held})
     other = selecting.write(tmp_path / "other", rows)
     for name in ("dsir", "attributes", "target_by_attribute"):
-        asked, _ = said(tmp_path, name)
-        folder = selecting.select(tmp_path / "root", given, asked)
-        without = selecting.select(tmp_path / "root", other, asked)
+        settings, _ = settings_of(tmp_path, name)
+        folder = selecting.select(tmp_path / "root", given, settings)
+        without = selecting.select(tmp_path / "root", other, settings)
         manifest = curating.manifest(folder)
         assert manifest.held_out == 18
         assert manifest.data["held_out"] == {"holdout/data/a.jsonl": 9, "holdout/e.parquet": 9}
         for path in manifest.data["held_out"]:
             assert (folder / path).read_bytes() == (given / path).read_bytes()
-        training = {path: one for path, one in tools.digests(folder).items() if not path.startswith("holdout/")}
+        training = {path: item for path, item in tools.digests(folder).items() if not path.startswith("holdout/")}
         plain = tools.digests(without)
         mine = [path for path in plain if "/" in path or path.endswith((".jsonl", ".parquet"))]
         assert len(mine) > 10
@@ -374,11 +374,11 @@ def test_held_out_rows_are_handed_on_and_never_read(tmp_path: Path) -> None:
 def test_a_kill_at_every_call_of_the_store(tmp_path: Path, shm: Path) -> None:
     rows = selecting.generated(12, {"a.jsonl": 20, "b.parquet": 15})
     given = selecting.write(tmp_path / "rows", rows)
-    asked, _ = said(tmp_path, "hybrid")
-    asked["rows"] = 9
-    wanted = tools.digests(selecting.select(shm / "whole", given, asked))
+    settings, _ = settings_of(tmp_path, "hybrid")
+    settings["rows"] = 9
+    wanted = tools.digests(selecting.select(shm / "whole", given, settings))
     root = shm / "root"
-    config = selecting.config_of(root, given, asked)
+    config = selecting.config_of(root, given, settings)
     instant = 0
     for instant in crashes(lambda: runner.run(Select(), config), root, stride=STRIDE):
         again = Path(runner.run(Select(), config).uri)

@@ -48,13 +48,13 @@ class Texts:
         return " ".join(word() for _ in range(length))
 
     def row(self, number: int) -> Row:
-        """A raw row: of three one is about the first theme, one about the second, one about none."""
+        """Make a raw row: of three one is about the first theme, one about the second, one about none."""
         own, rate = [*self.themes, []][number % 3], self.rng.random()
         instruction = self.text(self.rng.randint(0, 60), own, rate)
         return Row("direct", instruction, self.text(self.rng.randint(0, 150), own, rate))
 
     def target(self) -> Row:
-        """A row of the target: much of the first theme."""
+        """Make a row of the target: much of the first theme."""
         return Row("direct", *(self.text(length, self.themes[0], 0.6) for length in (20, 60)))
 
 
@@ -75,12 +75,12 @@ def test_the_default_finds_most_rows_on_theme(seed: int, tmp_path: Path) -> None
         made = select(tmp_path / name, rows, {"method": "dsir", "rows": CHOSEN, "dsir": dsir}, seed=seed)
         ordinals = column(made, "rows.jsonl", "ordinal", "origin")
         assert len(ordinals) == CHOSEN
-        on_theme[name] = sum(one % 3 == 0 for one in ordinals) / CHOSEN
-        found = manifest.read(str(made))
-        assert found is not None
-        said = found.data["divergences"]["theme"]
-        reduction[name] = said["reduction"]
-        length[name] = said["mean_features_selected"] / said["mean_features_raw"]
+        on_theme[name] = sum(item % 3 == 0 for item in ordinals) / CHOSEN
+        result = manifest.read(str(made))
+        assert result is not None
+        compared = result.data["divergences"]["theme"]
+        reduction[name] = compared["reduction"]
+        length[name] = compared["mean_features_selected"] / compared["mean_features_raw"]
     assert sorted(on_theme, key=on_theme.__getitem__, reverse=True) == ["default", "whole", "upstream", "mean"]
     assert sorted(reduction, key=reduction.__getitem__, reverse=True) == ["default", "whole", "mean", "upstream"]
     # What the settings do to lengths: the shortest rows win without anything added, and the default keeps them.

@@ -20,26 +20,26 @@ SCORE = {"score": [{"attribute": "quality.score"}]}
 COUNTS = {"a.jsonl": 12, "b.parquet": 9}
 
 
-def run(base: Path, said: Mapping[str, Any] | str, **options: object) -> tools.Done:
-    """The stage over rows of its own, as a process."""
+def run(base: Path, settings: Mapping[str, Any] | str, **options: object) -> tools.Done:
+    """Run the stage over rows of its own, as a process."""
     if not (base / "rows").exists():
         selecting.write(base / "rows", selecting.generated(3, COUNTS))
     path = base / "settings.yaml"
-    if isinstance(said, str):
-        path.write_text(said)
+    if isinstance(settings, str):
+        path.write_text(settings)
     else:
-        selecting.settings(base, said, path.name)
+        selecting.write_settings(base, settings, path.name)
     given = {"rows": base / "rows", "root": base / "root", "select_config": path, "workers": 1}
     return tools.stage("select", **{**given, **options})
 
 
-def refused(base: Path, done: tools.Done, code: int, *said: object) -> None:
+def refused(base: Path, done: tools.Done, code: int, *texts: object) -> None:
     """It ended with this code, said all of this in its last line, and left no result."""
     assert done.code == code, done.err
     assert done.out == ""
     assert "Traceback" not in done.err
-    for one in said:
-        assert str(one) in done.message, done.message
+    for text in texts:
+        assert str(text) in done.message, done.message
     assert not list((base / "root").rglob(tools.MANIFEST))
 
 
@@ -49,7 +49,7 @@ def by(**more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("said", "code", "messages"),
+    ("settings", "code", "messages"),
     [
         ("method: dsir\nrows: 3\nroows: 4\n", USAGE, ["line 3: unknown key 'roows'"]),
         ("method: dsirr\nrows: 3\n", USAGE, ["dsirr"]),
@@ -123,9 +123,9 @@ def by(**more: Any) -> dict[str, Any]:
     ],
 )
 def test_a_mistake_ends_the_stage_with_a_message(
-    tmp_path: Path, said: Mapping[str, Any] | str, code: int, messages: list[str]
+    tmp_path: Path, settings: Mapping[str, Any] | str, code: int, messages: list[str]
 ) -> None:
-    refused(tmp_path, run(tmp_path, said), code, *messages)
+    refused(tmp_path, run(tmp_path, settings), code, *messages)
 
 
 def target(base: Path, texts: list[tuple[str, str]]) -> dict[str, Any]:
@@ -162,13 +162,13 @@ def test_a_task_without_the_attribute_is_named(tmp_path: Path) -> None:
 
 
 def test_a_task_whose_attributes_lack_the_column_is_named(tmp_path: Path) -> None:
-    one = selecting.write(tmp_path / "one", selecting.generated(3, {"a.jsonl": 12}))
+    item = selecting.write(tmp_path / "one", selecting.generated(3, {"a.jsonl": 12}))
     two = selecting.write(tmp_path / "two", selecting.generated(4, {"b.jsonl": 12}))
     path = two / "attributes" / "quality" / "b.jsonl.parquet"
     table = pq.read_table(path).rename_columns(["points", "toxicity", "words", "good"])
     pq.write_table(table, path)
     selecting.sealed(two)
-    done = run(tmp_path, by(), rows=f"{one},{two}")
+    done = run(tmp_path, by(), rows=f"{item},{two}")
     refused(tmp_path, done, INPUT, "no attribute 'score'", "quality/b.jsonl.parquet", "points")
 
 
@@ -184,23 +184,23 @@ MINE = [{"attribute": "sidecar.mine"}]
 
 
 def test_a_sidecar_of_other_rows_is_named(tmp_path: Path) -> None:
-    said = by(score=MINE) | {"sidecar": str(tmp_path / "side")}
+    settings = by(score=MINE) | {"sidecar": str(tmp_path / "side")}
     right = {"mine": [1.0] * 9}
     sidecar(tmp_path / "side", {"a.jsonl.parquet": {"mine": [1.0] * 11}, "b.parquet.parquet": right})
-    refused(tmp_path, run(tmp_path, said), INPUT, "other rows than its task", "a.jsonl.parquet", "11 rows", "12")
+    refused(tmp_path, run(tmp_path, settings), INPUT, "other rows than its task", "a.jsonl.parquet", "11 rows", "12")
     sidecar(tmp_path / "side", {"a.jsonl.parquet": {"mine": [1.0] * 13}, "b.parquet.parquet": right})
-    refused(tmp_path, run(tmp_path, said), INPUT, "other rows than its task", "13 rows", "12")
+    refused(tmp_path, run(tmp_path, settings), INPUT, "other rows than its task", "13 rows", "12")
     others = {"mine": [1.0] * 12, "ordinal": list(range(100, 112))}
     sidecar(tmp_path / "side", {"a.jsonl.parquet": others, "b.parquet.parquet": others})
-    refused(tmp_path, run(tmp_path, said), INPUT, "no candidate has a value", "sidecar.mine", "21 rows")
+    refused(tmp_path, run(tmp_path, settings), INPUT, "no candidate has a value", "sidecar.mine", "21 rows")
     sidecar(tmp_path / "side", {"a.jsonl.parquet": {"mine": [1.0, 2.0], "ordinal": [1, 1]}, "b.parquet.parquet": right})
-    refused(tmp_path, run(tmp_path, said), INPUT, "a row is named twice", "a.jsonl:1")
+    refused(tmp_path, run(tmp_path, settings), INPUT, "a row is named twice", "a.jsonl:1")
     sidecar(tmp_path / "side", {"b.parquet.parquet": right})
-    refused(tmp_path, run(tmp_path, said), INPUT, "no file of the sidecar for a task", "a.jsonl.parquet")
+    refused(tmp_path, run(tmp_path, settings), INPUT, "no file of the sidecar for a task", "a.jsonl.parquet")
     sidecar(tmp_path / "side", {"a.jsonl.parquet": {"mime": [1.0] * 12}, "b.parquet.parquet": {"mime": [1.0] * 9}})
-    refused(tmp_path, run(tmp_path, said), USAGE, "no such attribute", "write sidecar.mime")
+    refused(tmp_path, run(tmp_path, settings), USAGE, "no such attribute", "write sidecar.mime")
     sidecar(tmp_path / "side", {"a.jsonl.parquet": {"mine": [1.0] * 12}, "b.parquet.parquet": {"mime": [1.0] * 9}})
-    refused(tmp_path, run(tmp_path, said), INPUT, "no attribute 'mine'", "did you mean 'mime'?")
+    refused(tmp_path, run(tmp_path, settings), INPUT, "no attribute 'mine'", "did you mean 'mime'?")
 
 
 @pytest.mark.parametrize("kind", ["in order", "by ordinal", "one file"])
@@ -209,18 +209,18 @@ def test_a_sidecar_chooses(kind: str, tmp_path: Path) -> None:
     selecting.write(tmp_path / "rows", rows)
     # The larger the number of a row in its file, the better; some rows are not named by ordinal.
     columns = {
-        name: {"mine": [float(at) for at in range(len(some))], "ordinal": [one["ordinal"] for one in some]}
+        name: {"mine": [float(at) for at in range(len(some))], "ordinal": [item["ordinal"] for item in some]}
         for name, some in rows.items()
     }
     if kind == "in order":
-        tables = {f"{name}.parquet": {"mine": one["mine"]} for name, one in columns.items()}
+        tables = {f"{name}.parquet": {"mine": item["mine"]} for name, item in columns.items()}
     elif kind == "by ordinal":
-        tables = {f"{name}.parquet": {key: [*one[key][::-1], 1000] for key in one} for name, one in columns.items()}
+        tables = {f"{name}.parquet": {key: [*item[key][::-1], 1000] for key in item} for name, item in columns.items()}
     else:
         tables = {
             "all.parquet": {
-                "task": [name for name, one in columns.items() for _ in one["mine"][2:]],
-                **{key: [value for one in columns.values() for value in one[key][2:]] for key in ("ordinal", "mine")},
+                "task": [name for name, item in columns.items() for _ in item["mine"][2:]],
+                **{key: [value for item in columns.values() for value in item[key][2:]] for key in ("ordinal", "mine")},
             }
         }
     sidecar(tmp_path / "side", tables)
@@ -229,11 +229,11 @@ def test_a_sidecar_chooses(kind: str, tmp_path: Path) -> None:
     folder = tools.folder(done)
     chosen = selecting.chosen(folder, rows)["attributes"]
     wanted = set()
-    every = [(float(at), one) for some in rows.values() for at, one in enumerate(some)]
-    quotas = {one["group"]: one["quota"] for one in tools.read_manifest(folder)["data"]["groups"]["groups"]}
+    every = [(float(at), item) for some in rows.values() for at, item in enumerate(some)]
+    quotas = {item["group"]: item["quota"] for item in tools.read_manifest(folder)["data"]["groups"]["groups"]}
     for group, quota in quotas.items():
-        mine = sorted((one for one in every if one[1]["condition"] == group), key=lambda one: -one[0])
-        wanted |= {f"{one['task']}:{one['ordinal']}" for _, one in mine[:quota]}
+        mine = sorted((item for item in every if item[1]["condition"] == group), key=lambda item: -item[0])
+        wanted |= {f"{item['task']}:{item['ordinal']}" for _, item in mine[:quota]}
     assert chosen == wanted
     assert not (folder / "attributes" / "sidecar").exists()
 
@@ -241,11 +241,11 @@ def test_a_sidecar_chooses(kind: str, tmp_path: Path) -> None:
 def test_a_sidecar_that_names_rows_of_one_task_alone_gives_the_others_no_value(tmp_path: Path) -> None:
     selecting.write(tmp_path / "rows", selecting.generated(3, COUNTS))
     sidecar(tmp_path / "side", {"all.parquet": {"task": ["a.jsonl"] * 2, "ordinal": [3, 7], "mine": [5.0, 9.0]}})
-    said = by(score=MINE, where=[{"attribute": "sidecar.mine", "min": 1}]) | {
+    settings = by(score=MINE, where=[{"attribute": "sidecar.mine", "min": 1}]) | {
         "sidecar": str(tmp_path / "side"),
         "rows": 2,
     }
-    done = run(tmp_path, said)
+    done = run(tmp_path, settings)
     assert done.code == 0, done.err
     assert selecting.chosen(tools.folder(done), COUNTS) == {"attributes": {"a.jsonl:3", "a.jsonl:7"}}
 
@@ -258,15 +258,15 @@ def test_a_sidecar_of_categories_and_one_without_a_value(tmp_path: Path) -> None
     pq.write_table(pa.table({"topic": topics, "mine": pa.array(range(12))}), side / "a.jsonl.parquet")
     pq.write_table(pa.table({"topic": pa.nulls(9), "mine": pa.nulls(9)}), side / "b.parquet.parquet")
     where = [{"attribute": "sidecar.topic", "in": ["x"]}]
-    said = by(score=MINE, group_by="sidecar.topic", where=where) | {"sidecar": str(side), "rows": 4}
-    done = run(tmp_path, said)
+    settings = by(score=MINE, group_by="sidecar.topic", where=where) | {"sidecar": str(side), "rows": 4}
+    done = run(tmp_path, settings)
     assert done.code == 0, done.err
     assert selecting.chosen(tools.folder(done), COUNTS) == {"attributes": {f"a.jsonl:{at}" for at in (4, 6, 8, 10)}}
 
 
 def test_settings_that_the_method_does_not_read_are_named(tmp_path: Path) -> None:
-    said = target(tmp_path, themed(1)) | {"attributes": {"group_by": "topic.name"}, "hybrid": {"lambda": 0.25}}
-    done = run(tmp_path, said)
+    settings = target(tmp_path, themed(1)) | {"attributes": {"group_by": "topic.name"}, "hybrid": {"lambda": 0.25}}
+    done = run(tmp_path, settings)
     assert done.code == 0, done.err
     assert "attributes.group_by, hybrid: not read with method: dsir" in done.err
 

@@ -81,8 +81,8 @@ def given(tmp_path: Path) -> Path:
     return selecting.write(tmp_path / "rows", selecting.generated(21, COUNTS))
 
 
-def config_of(base: Path, root: Path, said: Mapping[str, Any], **options: Any) -> SelectConfig:
-    settings = {"reference_date": "2026-01-01", **said}
+def config_of(base: Path, root: Path, settings: Mapping[str, Any], **options: Any) -> SelectConfig:
+    settings = {"reference_date": "2026-01-01", **settings}
     names = settings.pop("targets", ["sea"])
     if settings["method"] not in ("attributes", "target_by_attribute"):
         texts = {"sea": themed(1), "tide": themed(2)}
@@ -92,7 +92,7 @@ def config_of(base: Path, root: Path, said: Mapping[str, Any], **options: Any) -
 
 
 def rounds_of(config: SelectConfig) -> Iterator[Sequence[Shard[Any]]]:
-    """The shards of each round, which are run before the next."""
+    """Yield the shards of each round, which are run before the next."""
     stage = Select()
     plan = stage.plan(config)
     given = rounds.rounds_of(stage, config, plan)
@@ -104,12 +104,12 @@ def rounds_of(config: SelectConfig) -> Iterator[Sequence[Shard[Any]]]:
         except StopIteration:
             return
         yield some
-        records = [shards.run_shard(stage.name, one, plan.context, cache)() for one in some]
+        records = [shards.run_shard(stage.name, item, plan.context, cache)() for item in some]
 
 
-def meaning(one: Shard[Any]) -> str:
-    """A shard without its size, and without which of some shards of equal bytes is read."""
-    text = re.sub(r"start=[0-9]+, count=", "count=", repr(dataclasses.replace(one, size=0)))
+def meaning(item: Shard[Any]) -> str:
+    """Describe a shard without its size, and without which of some shards of equal bytes is read."""
+    text = re.sub(r"start=[0-9]+, count=", "count=", repr(dataclasses.replace(item, size=0)))
     return re.sub(r"key='[0-9a-f]{64}'", "", re.sub(r"/shards/[0-9a-f]+(/[0-9a-f]{16})?", "/shards/", text))
 
 
@@ -117,13 +117,13 @@ def test_shards_of_equal_keys_are_equal_whatever_the_settings(given: Path, tmp_p
     """All that a shard works with is in the shard; what of it is not in its key would give other bytes for one key."""
     known: dict[str, str] = {}
     equal = 0
-    for said in VARIANTS:
-        for seed in (0, 1) if said is VARIANTS[0] else (0,):
-            for some in rounds_of(config_of(tmp_path, tmp_path / "root", said, seed=seed)):
-                for one in some:
-                    text = meaning(one)
-                    equal += one.key in known
-                    assert known.setdefault(one.key, text) == text, f"{said}: {one.name}"
+    for settings in VARIANTS:
+        for seed in (0, 1) if settings is VARIANTS[0] else (0,):
+            for some in rounds_of(config_of(tmp_path, tmp_path / "root", settings, seed=seed)):
+                for item in some:
+                    text = meaning(item)
+                    equal += item.key in known
+                    assert known.setdefault(item.key, text) == text, f"{settings}: {item.name}"
     assert len(known) > 100
     assert equal > 50
 

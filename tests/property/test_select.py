@@ -36,9 +36,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 @given(ROWS, st.lists(st.integers(0, 25), min_size=4, max_size=4), st.integers(1, 70))
 @example([(0.0, 0, 1), (-0.0, 0, 1), (0.0, 0, 1)], [2, 0, 0, 0], 1)
 def test_the_rows_taken_are_those_of_sorting(rows: list[tuple[float, int, int]], wanted: list[int], step: int) -> None:
-    keys = np.array([one[0] for one in rows], np.float64)
-    codes = np.array([one[1] for one in rows], np.int64)
-    weights = np.array([one[2] for one in rows], np.int64)
+    keys = np.array([item[0] for item in rows], np.float64)
+    codes = np.array([item[1] for item in rows], np.int64)
+    weights = np.array([item[2] for item in rows], np.int64)
     every = Candidates(np.arange(len(rows)), cuts.to_bits(keys), codes, weights)
 
     def stream() -> Iterator[Candidates]:
@@ -143,12 +143,12 @@ def test_quotas_are_those_of_section_12(have: dict[str, int], budget: int, metho
 @given(st.lists(st.tuples(st.integers(0, 19), st.lists(st.integers(0, 255), max_size=9)), max_size=9))
 def test_a_table_in_a_file_is_one_in_memory(writes: list[tuple[int, list[int]]]) -> None:
     types = {"a": "<u8", "b": "u1"}
-    with table.open_table(20, types) as one, table.open_table(20, types, held=0) as two:
+    with table.open_table(20, types) as item, table.open_table(20, types, held=0) as two:
         for start, values in writes:
             some = np.array(values[: 20 - start], np.uint8)
-            for made in (one, two):
+            for made in (item, two):
                 made.write("a", start, some.astype(np.uint64) << np.uint64(50))
                 made.write("b", start, some)
         for name in types:
             for start, stop in ((0, 20), (3, 9), (5, 5)):
-                assert one.read(name, start, stop).tolist() == two.read(name, start, stop).tolist()
+                assert item.read(name, start, stop).tolist() == two.read(name, start, stop).tolist()

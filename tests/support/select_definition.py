@@ -46,7 +46,7 @@ class Result:
     @property
     def chosen(self) -> set[str]:
         """The row ids that stay."""
-        return {one for some in self.taken.values() for one in some}
+        return {item for some in self.taken.values() for item in some}
 
 
 def row_id(row: Row) -> str:
@@ -66,7 +66,7 @@ def gumbel(identity: str, seed: int, salt: str) -> float:
 
 def features(texts: Sequence[str], ngrams: int, buckets: int, kind: str) -> Counter[int]:
     """How often each bucket occurs."""
-    found: Counter[int] = Counter()
+    result: Counter[int] = Counter()
     for text in texts:
         words = re.findall(r"\w+|[^\w\s]+", text.lower())
         for size in range(1, ngrams + 1):
@@ -76,8 +76,8 @@ def features(texts: Sequence[str], ngrams: int, buckets: int, kind: str) -> Coun
                     number = int(hashlib.sha256(data).hexdigest(), 16)
                 else:
                     number = xxhash.xxh3_64_intdigest(data)
-                found[number % buckets] += 1
-    return found
+                result[number % buckets] += 1
+    return result
 
 
 def kl(p: Sequence[float], q: Sequence[float]) -> float:
@@ -88,7 +88,7 @@ def kl(p: Sequence[float], q: Sequence[float]) -> float:
 def allotted(weights: Mapping[str, float], budget: float, limits: Mapping[str, float]) -> dict[str, float]:
     """Section 12: who would get more than its limit gets its limit; the others share the rest by weight."""
     free = {name for name, weight in weights.items() if weight > 0 and limits[name] > 0}
-    found = dict.fromkeys(weights, 0.0)
+    result = dict.fromkeys(weights, 0.0)
     rest = Fraction(budget)
     while True:
         whole = sum((Fraction(weights[name]) for name in free), Fraction(0))
@@ -96,21 +96,21 @@ def allotted(weights: Mapping[str, float], budget: float, limits: Mapping[str, f
         if not over:
             break
         for name in over:
-            found[name] = float(limits[name])
+            result[name] = float(limits[name])
             rest -= Fraction(limits[name])
         free -= over
     for name in free:
-        found[name] = float(rest * Fraction(weights[name]) / whole)
-    return found
+        result[name] = float(rest * Fraction(weights[name]) / whole)
+    return result
 
 
 def whole_numbers(values: Mapping[str, float], total: int) -> dict[str, int]:
     """Largest remainder, ties by name."""
-    found = {name: math.floor(value) for name, value in values.items()}
-    order = sorted(values, key=lambda name: (found[name] - values[name], name))
-    for name in order[: total - sum(found.values())]:
-        found[name] += 1
-    return found
+    result = {name: math.floor(value) for name, value in values.items()}
+    order = sorted(values, key=lambda name: (result[name] - values[name], name))
+    for name in order[: total - sum(result.values())]:
+        result[name] += 1
+    return result
 
 
 def age(date: Any, reference: Any) -> float:
@@ -165,8 +165,8 @@ class Selection:
         if self.method == "dsir_then_filter":
             stay = {row_id(row) for row in within}
             for name, some in made.taken.items():
-                made.outside += [one for one in some if one not in stay]
-                made.taken[name] = [one for one in some if one in stay]
+                made.outside += [item for item in some if item not in stay]
+                made.taken[name] = [item for item in some if item in stay]
         if self.method != "attributes":
             self.compare(pool, made)
         return made
@@ -177,8 +177,8 @@ class Selection:
         """An attribute; of a date its age."""
         if name == "row.condition":
             return row["condition"]
-        found = row["attributes"].get(name)
-        return age(found, self.settings["reference_date"]) if hasattr(found, "year") else found
+        result = row["attributes"].get(name)
+        return age(result, self.settings["reference_date"]) if hasattr(result, "year") else result
 
     def is_within(self, row: Row, bound: Mapping[str, Any]) -> bool:
         """Whether a row is within a bound; null is not."""
@@ -212,35 +212,35 @@ class Selection:
         groups: dict[str, list[str]] = {}
         for row in pool:
             groups.setdefault(self.group(row), []).append(row_id(row))
-        found = {}
+        result = {}
         for members in groups.values():
-            known = [Fraction(value) for one in members if (value := values[one]) is not None]
+            known = [Fraction(value) for item in members if (value := values[item]) is not None]
             mean = sum(known, Fraction(0)) / max(1, len(known))
-            variance = sum(((one - mean) ** 2 for one in known), Fraction(0)) / max(1, len(known))
+            variance = sum(((item - mean) ** 2 for item in known), Fraction(0)) / max(1, len(known))
             deviation = math.sqrt(float(variance))
-            for one in members:
-                value = values[one]
-                found[one] = 0.0 if value is None or not deviation else (value - float(mean)) / deviation
-        return found
+            for item in members:
+                value = values[item]
+                result[item] = 0.0 if value is None or not deviation else (value - float(mean)) / deviation
+        return result
 
     def scored(self, pool: Sequence[Row], made: Result) -> dict[str, float]:
         """Keys of attributes and hybrid; sections 10 and 11."""
         total = {row_id(row): 0.0 for row in pool}
         for term in self.attributes.get("score", []):
             scaled = self.z(pool, {row_id(row): self.number(row, term["attribute"]) for row in pool})
-            for one in total:
-                total[one] += term.get("weight", 1.0) * scaled[one]
+            for item in total:
+                total[item] += term.get("weight", 1.0) * scaled[item]
         if self.method == "hybrid":
             part = self.settings.get("hybrid", {}).get("lambda", 0.5)
             ((_, weights),) = made.weights.items()
             resembling = self.z(pool, weights)
             # Quality is the score of attributes, whose terms are scaled: with lambda 0 only it is left.
-            total = {one: part * resembling[one] + (1 - part) * total[one] for one in total}
+            total = {item: part * resembling[item] + (1 - part) * total[item] for item in total}
         made.scores = total
         if self.attributes.get("choose", "top") == "top":
             return dict(total)
         tau = self.attributes.get("tau", 1.0)
-        return {one: score / tau + gumbel(one, self.seed, "sample") for one, score in total.items()}
+        return {item: score / tau + gumbel(item, self.seed, "sample") for item, score in total.items()}
 
     def number(self, row: Row, name: str) -> float | None:
         """An attribute as a number; what is not finite is null."""
@@ -265,8 +265,8 @@ class Selection:
         counts = {row_id(row): self.counted((row["instruction"], row["response"])) for row in pool}
         share = self.dsir.get("fit_share", 1.0)
         raw: Counter[int] = Counter()
-        for one, some in counts.items():
-            if share >= 1 or draw(one, self.seed, "fit") < share:
+        for item, some in counts.items():
+            if share >= 1 or draw(item, self.seed, "fit") < share:
                 raw += some
         total = sum(raw.values())
         self.counts, self.raw = counts, raw
@@ -279,7 +279,7 @@ class Selection:
             whole = sum(target.values()) + laplace * buckets
             p = [(target[at] + laplace) / whole for at in range(buckets)]
             weight = [math.log(a + 1e-8) - math.log(b + 1e-8) for a, b in zip(p, q, strict=True)]
-            made.weights[name] = {one: self.normal(some, weight) for one, some in counts.items()}
+            made.weights[name] = {item: self.normal(some, weight) for item, some in counts.items()}
 
     def normal(self, some: Counter[int], weight: Sequence[float]) -> float:
         """The log weight of a row by its length."""
@@ -289,15 +289,15 @@ class Selection:
 
     def drawn(self, pool: Sequence[Row], made: Result) -> list[tuple[str, float, dict[str, float]]]:
         """Keys of each target."""
-        shares = {one["name"]: one.get("share", 1.0) for one in self.dsir.get("targets", [])} or {"attributes": 1.0}
+        shares = {item["name"]: item.get("share", 1.0) for item in self.dsir.get("targets", [])} or {"attributes": 1.0}
         noise = self.dsir.get("noise", True)
         return [
             (
                 name,
                 shares[name] / sum(shares.values()),
                 {
-                    one: key + (gumbel(one, self.seed, name) if noise else 0.0)
-                    for one, key in made.weights[name].items()
+                    item: key + (gumbel(item, self.seed, name) if noise else 0.0)
+                    for item, key in made.weights[name].items()
                 },
             )
             for name in self.targets
@@ -317,28 +317,28 @@ class Selection:
         for place, (name, share, keys) in enumerate(rankings):
             part = left if place == len(rankings) - 1 else math.floor(total * share)
             left -= part
-            free = [one for one in order if one not in made.chosen]
+            free = [item for item in order if item not in made.chosen]
             have = dict.fromkeys(sorted(set(groups.values())), 0)
-            for one in free:
-                have[groups[one]] += sizes[one]
+            for item in free:
+                have[groups[item]] += sizes[item]
             weights = self.group_weights(have)
             most = min(part, sum(count for group, count in have.items() if weights[group]))
             quotas = whole_numbers(allotted(weights, most, have), most)
             some: list[str] = []
             for group, quota in quotas.items():
                 taken = 0
-                for one in sorted(
-                    (one for one in free if groups[one] == group), key=lambda one: (-keys[one], order[one])
+                for item in sorted(
+                    (item for item in free if groups[item] == group), key=lambda item: (-keys[item], order[item])
                 ):
                     if taken >= quota:
                         break
-                    some.append(one)
-                    taken += sizes[one]
+                    some.append(item)
+                    taken += sizes[item]
                 whole = sum(weights.values())
                 asked = part * weights[group] / whole if whole else 0.0
                 before = made.groups.get(group, [0.0, 0, 0])
                 made.groups[group] = [before[0] + asked, before[1] + quota, before[2] + taken]
-            made.taken[name] = sorted(some, key=lambda one: (-keys[one], order[one]))
+            made.taken[name] = sorted(some, key=lambda item: (-keys[item], order[item]))
 
     def group_weights(self, have: Mapping[str, int]) -> dict[str, float]:
         """By what the budget is shared out to groups."""
@@ -359,7 +359,7 @@ class Selection:
         buckets = self.dsir.get("buckets", 10_000)
         whole = sum(self.raw.values())
         q = [self.raw[at] / whole for at in range(buckets)]
-        uniform = sorted(made.candidates, key=lambda one: -gumbel(one, self.seed, "uniform"))
+        uniform = sorted(made.candidates, key=lambda item: -gumbel(item, self.seed, "uniform"))
         for name, rows in self.targets.items():
             target: Counter[int] = Counter()
             for row in rows:
@@ -369,11 +369,11 @@ class Selection:
             taken = made.taken.get(name, made.taken.get(self.method, []))
 
             def smoothed(ids: Sequence[str]) -> list[float]:
-                found: Counter[int] = Counter()
-                for one in ids:
-                    found += self.counts[one]
-                total = sum(found.values())
-                return [(found[at] + 1000 * q[at]) / (total + 1000) for at in range(buckets)]
+                result: Counter[int] = Counter()
+                for item in ids:
+                    result += self.counts[item]
+                total = sum(result.values())
+                return [(result[at] + 1000 * q[at]) / (total + 1000) for at in range(buckets)]
 
             of_taken = kl(p, smoothed(taken))
             of_uniform = kl(p, smoothed(uniform[: len(taken)]))

@@ -39,7 +39,7 @@ Rows = dict[str, list[dict[str, Any]]]
 
 
 def generated(seed: int, counts: Mapping[str, int], *, nulls: float = 0.1, skip: float = 0.0) -> Rows:
-    """Rows by path, some of them about a theme; ``ordinal`` skips some numbers, as if rows before had gone."""
+    """Make rows by path, some of them about a theme; ``ordinal`` skips some numbers, as if rows before had gone."""
     rng = random.Random(seed)
     made: Rows = {}
     for path, count in counts.items():
@@ -76,7 +76,7 @@ def generated(seed: int, counts: Mapping[str, int], *, nulls: float = 0.1, skip:
 
 
 def write(folder: Path, rows: Rows, held_out: Mapping[str, Sequence[Row]] | None = None) -> Path:
-    """A finished folder of these rows with their attributes; row groups are small."""
+    """Write a finished folder of these rows with their attributes; row groups are small."""
     files: list[File] = []
     ledger = Ledger()
 
@@ -95,7 +95,7 @@ def write(folder: Path, rows: Rows, held_out: Mapping[str, Sequence[Row]] | None
 
     for path, some in rows.items():
         task = path.replace("/", "__")
-        put(path, [Row(one["condition"], one["instruction"], one["response"]) for one in some], task)
+        put(path, [Row(item["condition"], item["instruction"], item["response"]) for item in some], task)
         ledger.rows_in += len(some)
         ledger.rows_kept += len(some)
         ledger.rows_out += len(some)
@@ -108,10 +108,10 @@ def write(folder: Path, rows: Rows, held_out: Mapping[str, Sequence[Row]] | None
             target.parent.mkdir(parents=True, exist_ok=True)
             values = [
                 tuple(
-                    one["ordinal"] if operation == "origin" else one["attributes"][f"{operation}.{name}"]
+                    item["ordinal"] if operation == "origin" else item["attributes"][f"{operation}.{name}"]
                     for name in types
                 )
-                for one in some
+                for item in some
             ]
             with target.open("wb") as file, attributes.AttributesWriter(file, types) as writer:
                 for start in range(0, len(some), 7):
@@ -128,15 +128,15 @@ def sealed(folder: Path) -> None:
     """Finish a folder again whose files were changed."""
     before = curating.manifest(folder)
     files = []
-    for one in before.files:
-        content = (folder / one.path).read_bytes()
-        files.append(File(one.path, len(content), hashlib.sha256(content).hexdigest(), one.task))
+    for item in before.files:
+        content = (folder / item.path).read_bytes()
+        files.append(File(item.path, len(content), hashlib.sha256(content).hexdigest(), item.task))
     (folder / "_MANIFEST.json").unlink()
     _finish(folder, before.ledger, files, before.data)
 
 
 def _finish(folder: Path, ledger: Ledger, files: list[File], data: dict[str, Any]) -> None:
-    fingerprint = content_key([[one.path, one.sha256] for one in files])[:16]
+    fingerprint = content_key([[item.path, item.sha256] for item in files])[:16]
     manifest = Manifest("curate", 1, fingerprint, {}, [InputRef("rows", "00")], ledger, files)
     manifest.data.update(data)
     (folder / "_STARTED.json").write_text("{}")
@@ -144,74 +144,74 @@ def _finish(folder: Path, ledger: Ledger, files: list[File], data: dict[str, Any
 
 
 def targets(base: Path, texts: Mapping[str, Sequence[tuple[str, str]]]) -> list[dict[str, Any]]:
-    """Files of targets, as the settings name them."""
-    found = []
+    """Write files of targets, as the settings name them."""
+    result = []
     for name, some in texts.items():
         path = base / f"{name}.jsonl"
         if not path.exists():
             with path.open("wb") as file, writer_for(path.name, file) as writer:
-                writer.write([Row("", *one) for one in some])
-        found.append({"name": name, "rows": str(path)})
-    return found
+                writer.write([Row("", *item) for item in some])
+        result.append({"name": name, "rows": str(path)})
+    return result
 
 
 def themed(seed: int, count: int = 12) -> list[tuple[str, str]]:
-    """Texts about the theme."""
+    """Make texts about the theme."""
     rng = random.Random(seed)
     words = [*THEME, *THEME, *WORDS[:6]]
     return [(" ".join(rng.choices(words, k=6)), " ".join(rng.choices(words, k=15))) for _ in range(count)]
 
 
-def settings(base: Path, said: Mapping[str, Any], name: str = "select_config.yaml") -> str:
-    """A file of settings."""
+def write_settings(base: Path, settings: Mapping[str, Any], name: str = "select_config.yaml") -> str:
+    """Write a file of settings; return its path."""
     path = base / name
-    path.write_text(yaml.safe_dump(dict(said), sort_keys=False))
+    path.write_text(yaml.safe_dump(dict(settings), sort_keys=False))
     return str(path)
 
 
-def config_of(root: Path, given: Path | Sequence[Path], said: Mapping[str, Any], **options: Any) -> SelectConfig:
-    """The stage's options."""
+def config_of(root: Path, given: Path | Sequence[Path], settings: Mapping[str, Any], **options: Any) -> SelectConfig:
+    """Return the stage's options."""
     root.mkdir(parents=True, exist_ok=True)
     places = [given] if isinstance(given, Path) else given
     return SelectConfig(
-        rows=[str(one) for one in places],
+        rows=[str(item) for item in places],
         root=str(root),
-        select_config=settings(root, said),
+        select_config=write_settings(root, settings),
         workers=options.pop("workers", 1),
         **options,
     )
 
 
-def select(root: Path, given: Path | Sequence[Path], said: Mapping[str, Any], **options: Any) -> Path:
+def select(root: Path, given: Path | Sequence[Path], settings: Mapping[str, Any], **options: Any) -> Path:
     """Run the stage in this process; returns the finished folder."""
-    return Path(runner.run(Select(), config_of(root, given, said, **options)).uri)
+    return Path(runner.run(Select(), config_of(root, given, settings, **options)).uri)
 
 
 def chosen(folder: Path, tasks: Iterable[str]) -> dict[str, set[str]]:
-    """Row ids by what chose them, as the attributes say."""
-    found: dict[str, set[str]] = {}
+    """Return row ids by what chose them, as the attributes say."""
+    result: dict[str, set[str]] = {}
     for task in tasks:
         own = column(folder, task, "chosen_by")
         for ordinal, name in zip(column(folder, task, "ordinal", "origin"), own, strict=True):
             if name is not None:
-                found.setdefault(name, set()).add(f"{task}:{ordinal}")
-    return found
+                result.setdefault(name, set()).add(f"{task}:{ordinal}")
+    return result
 
 
 def column(folder: Path, task: str, name: str, operation: str = "select") -> list[Any]:
-    """An attribute of the rows that stay."""
+    """Read an attribute of the rows that stay."""
     values: list[Any] = table(folder, task, operation)[name].to_pylist()
     return values
 
 
 def table(folder: Path, task: str, operation: str = "select") -> pa.Table:
-    """The attributes of the rows that stay."""
+    """Read the attributes of the rows that stay."""
     return pq.read_table(folder / attributes.path_of(task, operation))
 
 
 def defined(
-    rows: Rows, said: Mapping[str, Any], texts: Mapping[str, Sequence[tuple[str, str]]] = {}, **given: Any
+    rows: Rows, settings: Mapping[str, Any], texts: Mapping[str, Sequence[tuple[str, str]]] = {}, **given: Any
 ) -> Result:
-    """What the definition chooses."""
-    every = [one for some in rows.values() for one in some]
-    return Selection(every, {**said, "reference_date": REFERENCE}, texts, **given).run()
+    """Choose as the definition does."""
+    every = [item for some in rows.values() for item in some]
+    return Selection(every, {**settings, "reference_date": REFERENCE}, texts, **given).run()

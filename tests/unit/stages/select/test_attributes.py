@@ -37,8 +37,8 @@ REFERENCE = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
     ],
 )
 def test_bounds(bound: dict[str, Any], values: list[Any], kind: pa.DataType, inside: list[int]) -> None:
-    found = within(Bound(attribute="a.b", **bound), pa.array(values, kind), None)
-    assert found.tolist() == [bool(one) for one in inside]
+    result = within(Bound(attribute="a.b", **bound), pa.array(values, kind), None)
+    assert result.tolist() == [bool(item) for item in inside]
 
 
 def test_a_date_is_its_age_in_years() -> None:
@@ -79,9 +79,9 @@ def test_what_is_not_finite_is_null() -> None:
     ],
 )
 def test_groups(values: list[Any], kind: pa.DataType, edges: tuple[float, ...], names: list[str]) -> None:
-    codes, found = grouped(pa.array(values, kind), edges, None)
-    assert [found[code] for code in codes.tolist()] == names
-    assert found == sorted(set(names))
+    codes, result = grouped(pa.array(values, kind), edges, None)
+    assert [result[code] for code in codes.tolist()] == names
+    assert result == sorted(set(names))
     assert len(names_of((1.0, 2.0))) == 3
 
 

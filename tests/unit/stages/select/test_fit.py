@@ -71,8 +71,8 @@ def counts_of(rows: list[dict[str, str]], fields: tuple[str, ...] = ("instructio
     counts = np.zeros(50, np.int64)
     columns = {name: pa.array([row[name] for row in rows]) for name in fields}
     Features(fields, 2, 50, "xxh3", "").count(columns, counts)
-    found: list[int] = counts.tolist()
-    return found
+    result: list[int] = counts.tolist()
+    return result
 
 
 def test_blocks_and_slices_add_up_to_all_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +151,7 @@ def test_the_larger_choice_has_the_larger_sample() -> None:
 def test_keys_made_in_parts_are_those_of_all_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = written(tmp_path / "a.jsonl", ROWS)
     target = written(tmp_path / "t.jsonl", ROWS[:3])
-    said = {
+    settings = {
         "method": "filter_then_dsir",
         "rows": 5,
         "dsir": {"targets": [{"name": "t", "rows": str(target)}]},
@@ -160,11 +160,11 @@ def test_keys_made_in_parts_are_those_of_all_rows(tmp_path: Path, monkeypatch: p
     made = []
     for size in (1 << 20, 7):
         monkeypatch.setattr(score, "_ROWS", size)
-        made.append(select(tmp_path / str(size), rows, said, seed=2))
-    files = [{path.name: path.read_bytes() for path in one.rglob("*") if path.is_file()} for one in made]
+        made.append(select(tmp_path / str(size), rows, settings, seed=2))
+    files = [{path.name: path.read_bytes() for path in item.rglob("*") if path.is_file()} for item in made]
     assert files[0].keys() == files[1].keys()
     assert [name for name in files[0] if files[0][name] != files[1][name] and name != "_MANIFEST.json"] == []
-    data = [manifest.read(str(one)) for one in made]
+    data = [manifest.read(str(item)) for item in made]
     assert data[0] is not None
     assert data[1] is not None
     assert data[0].data == data[1].data

@@ -106,7 +106,7 @@ def test_every_count_is_on_the_page() -> None:
         ("sidecar", "null"),
     ):
         assert "<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" in page, row
-    for said in (
+    for text in (
         "Less is taken than was asked for: 90 of 100 rows.",
         "7 rows were taken by dsir, and went for the bounds of attributes.where.",
         "The rows chosen for law are no nearer to it than a uniform sample.",
@@ -115,7 +115,7 @@ def test_every_count_is_on_the_page() -> None:
         "Less than 2% is chosen of web.",
         "Groups with less than their part of the budget: 1. 12 rows went to other groups.",
     ):
-        assert said in page, said
+        assert text in page, text
 
 
 def test_texts_of_rows_are_text() -> None:

@@ -34,7 +34,7 @@ def test_every_line_of_the_shipped_file_has_a_comment() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("settings", "message"),
     [
         (f"method: dsir\n{TARGET}", "give one of rows, tokens and share"),
         (f"method: dsir\nrows: 1\nshare: 0.5\n{TARGET}", "line 3, share: give one of rows, tokens and share"),
@@ -82,9 +82,9 @@ def test_every_line_of_the_shipped_file_has_a_comment() -> None:
         ("methods: dsir", "unknown key 'methods'"),
     ],
 )
-def test_a_mistake_is_said_with_its_place(said: str, message: str) -> None:
+def test_a_mistake_is_said_with_its_place(settings: str, message: str) -> None:
     with pytest.raises(UsageError, match=r"select_config\.yaml") as caught:
-        Settings.parse(said)
+        Settings.parse(settings)
     assert message in str(caught.value), caught.value
 
 
@@ -93,14 +93,14 @@ def test_lambda_one_needs_no_score() -> None:
 
 
 def test_places_are_not_content() -> None:
-    one = Settings.parse("dsir: {targets: [{name: a, rows: s3://one/t.jsonl}]}").to_manifest()
+    item = Settings.parse("dsir: {targets: [{name: a, rows: s3://one/t.jsonl}]}").to_manifest()
     other = Settings.parse("dsir: {targets: [{name: a, rows: /two/t.jsonl}]}").to_manifest()
-    assert one == other
+    assert item == other
 
 
 def test_shares_of_targets_are_of_the_budget() -> None:
-    said = "method: dsir\nrows: 10\ndsir: {targets: [{name: a, rows: a, share: 3}, {name: b, rows: b}]}"
-    assert rankings_of(Settings.parse(said)) == (Ranking("a", 0.75, "a"), Ranking("b", 0.25, "b"))
+    settings = "method: dsir\nrows: 10\ndsir: {targets: [{name: a, rows: a, share: 3}, {name: b, rows: b}]}"
+    assert rankings_of(Settings.parse(settings)) == (Ranking("a", 0.75, "a"), Ranking("b", 0.25, "b"))
 
 
 @pytest.mark.parametrize(("share", "count", "rows"), [(0.29, 100, 29), (0.1, 1000, 100), (0.001, 10, 1), (1.0, 7, 7)])
