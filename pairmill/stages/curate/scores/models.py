@@ -80,7 +80,7 @@ class Model:
         return f"{self.option}={self.uri}"
 
     def local(self) -> Path:
-        """Yield the file or folder on this machine: in place if it is there, else fetched once for all processes.
+        """Return the file or folder on this machine: in place if it is there, else fetched once for all processes.
 
         What is fetched stays below TMPDIR, under its digest, for the next process.
 
