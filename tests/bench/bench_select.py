@@ -52,30 +52,39 @@ def cpu() -> float:
 
 def child_weights(rows: str, target: str, work: str, dsir: str) -> None:
     """Fit and score: from files of rows to files of log weights."""
-    from pairmill.stages.select.inputs import discover, target_rows
+    from dataclasses import replace
 
-    from pairmill import _native  # noqa: F401
     from pairmill.engine.shards import run_shard
-    from pairmill.formats.limits import RECORD_BYTES
-    from pairmill.stages.select import fit, model, score
-    from pairmill.stages.select.attributes import Wanted
+    from pairmill.formats.limits import EXPANSION, RECORD_BYTES
+    from pairmill.rowstage import Rows
+    from pairmill.stages.select import arrays
+    from pairmill.stages.select.attributes import AttributeQuery
+    from pairmill.stages.select.features import Features
+    from pairmill.stages.select.fit import FitRows, FitTarget
+    from pairmill.stages.select.model import AddUp
+    from pairmill.stages.select.rankings import LOG_WEIGHTS, rankings_of
+    from pairmill.stages.select.score import ScoreRows
     from pairmill.stages.select.settings import Settings
 
     settings = Settings.parse(f"method: dsir\nrows: 10\ndsir: {{{dsir}targets: [{{name: t, rows: {target}}}]}}\n")
-    place = Path(work).as_uri()
+    place, query, features = Path(work).as_uri(), AttributeQuery.from_settings(settings), Features.from_settings
+    given, wanted = (
+        Rows.discover([uri], verify=False, longest=RECORD_BYTES, expansion=EXPANSION) for uri in (rows, target)
+    )
 
-    def run(shards: list[Any]) -> list[Any]:
-        return [run_shard("select", shard, None, place)() for shard in shards]
+    def run(shards: list[Any]) -> tuple[Any, ...]:
+        named = [replace(shard, key=shard.name.replace(" ", "-")) for shard in shards]
+        return tuple(run_shard("select", shard, None, place)() for shard in named)
 
-    found, wanted = discover([rows], verify=False, longest=RECORD_BYTES), Wanted.of(settings)
-    blocks, _ = target_rows(target, "t", ["instruction", "response"], verify=False, longest=RECORD_BYTES)
     start = cpu()
-    fits = run([fit.FitRows.of(block, settings, wanted, 0) for block in found.blocks])
-    targets = run([fit.FitTarget.of(block, "t", settings.dsir) for block in blocks])
-    (fitted,) = run([model.AddUp.of(fits, [targets], settings, wanted)])
-    scored = run([score.ScoreRows.of(block, fitted, settings, wanted) for block in found.blocks])
+    fits = run([FitRows.from_settings(block, settings, query, 0) for block in given.blocks])
+    targets = run([FitTarget(block, features(settings.dsir), name=f"target {block.name}") for block in wanted.blocks])
+    (model,) = run([AddUp(fits, (targets,), settings.dsir.laplace, query.terms, name="add up")])
+    scored = run(
+        [ScoreRows.from_settings(block, model, settings, query, rankings_of(settings), 0) for block in given.blocks]
+    )
     took = cpu() - start
-    weights = model.load(scored[0], score.LOG_WEIGHTS)[0]
+    weights = arrays.load(scored[0], LOG_WEIGHTS)[0]
     count = size = 0
     with Path(rows).open(encoding="utf-8") as file:
         for line in file:
