@@ -16,6 +16,7 @@ import imports
 from picture import picture
 
 from pairmill.engine.options import default_of
+from pairmill.evaluation.settings import EvaluateSettings
 from pairmill.formats import templates
 from pairmill.formats.settings_file import describe as kind_of
 from pairmill.formats.settings_file import to_json
@@ -23,7 +24,6 @@ from pairmill.interface.cli import type_name
 from pairmill.line.stages import EVERY
 from pairmill.sources.datasets import SOURCES
 from pairmill.stages.clean.config import source_options
-from pairmill.stages.evaluate.settings import EvaluateSettings
 from pairmill.stages.fetch.planned import describe
 from pairmill.stages.sample.preview.config import InspectConfig
 from pairmill.stages.search.settings import SearchSettings

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pairmill.stages.evaluate.benchmarks import REGISTRY, Benchmark, Question
+from pairmill.evaluation.benchmarks import REGISTRY, Benchmark, Question
 
 NAMES = {"MMLUPro": "mmlu_pro"}
 SOURCES = {"gsm8k": "gsm8k"}

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from pairmill.errors import InputError
-from pairmill.stages.evaluate.benchmarks import REFERENCE, REGISTRY, Question
-from pairmill.stages.evaluate.benchmarks.aime import Aime
-from pairmill.stages.evaluate.prompts import letters
-from pairmill.stages.evaluate.scoring import drop, numbers
-from pairmill.stages.evaluate.scoring.boxed import boxed
-from pairmill.stages.evaluate.scoring.letters import letter_within
+from pairmill.evaluation.benchmarks import REFERENCE, REGISTRY, Question
+from pairmill.evaluation.benchmarks.aime import Aime
+from pairmill.evaluation.prompts import letters
+from pairmill.evaluation.scoring import drop, numbers
+from pairmill.evaluation.scoring.boxed import boxed
+from pairmill.evaluation.scoring.letters import letter_within
 
 
 @pytest.fixture(scope="module")

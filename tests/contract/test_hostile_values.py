@@ -11,9 +11,9 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
 
+import pairmill.evaluation.settings
 import pairmill.mixture.settings
 import pairmill.stages.curate.settings
-import pairmill.stages.evaluate.settings
 import pairmill.stages.search.settings
 import pairmill.stages.select.settings
 import pairmill.training.settings
@@ -27,7 +27,7 @@ from tests.support.helpers import REPOSITORY
 
 FILES: dict[str, Any] = {
     "curate": pairmill.stages.curate.settings.settings_type(),
-    "evaluate": pairmill.stages.evaluate.settings.EvaluateSettings,
+    "evaluate": pairmill.evaluation.settings.EvaluateSettings,
     "mix": pairmill.mixture.settings.MixSettings,
     "search": pairmill.stages.search.settings.SearchSettings,
     "select": pairmill.stages.select.settings.Settings,

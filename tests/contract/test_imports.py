@@ -69,14 +69,6 @@ def test_the_files_on_a_rows_way_exist() -> None:
     assert [name for name in named if not (REPOSITORY / name).exists()] == []
 
 
-READ_BY = {
-    "compare": {"evaluate"},
-    "search": {"mix", "evaluate"},
-}
-"""What asks for evaluations reads their settings by their own code, so that nothing is trained which one of them would
-refuse."""
-
-
 def test_stages_never_import_each_other() -> None:
     inspected = 0
     for name, path in imports.modules().items():
@@ -85,8 +77,7 @@ def test_stages_never_import_each_other() -> None:
             continue
         for other in imports.imported(path):
             if other.startswith("pairmill.stages."):
-                allowed = {parts[2], *READ_BY.get(parts[2], ())}
-                assert other.split(".")[2] in allowed, f"{name} imports {other}"
+                assert other.split(".")[2] == parts[2], f"{name} imports {other}"
                 inspected += 1
     assert inspected >= 20
 

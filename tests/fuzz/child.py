@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from pairmill import storage
+from pairmill.evaluation.settings import EvaluateSettings
 from pairmill.interface import cli, stagecli
 from pairmill.interface.cli import Outcome
 from pairmill.sources.card import configs_of, hub_split
 from pairmill.stages.clean.core import Clean
 from pairmill.stages.curate.core import Curate
 from pairmill.stages.evaluate.core import Evaluate
-from pairmill.stages.evaluate.settings import EvaluateSettings
 from pairmill.stages.fetch.core import Fetch
 from pairmill.stages.mix.core import Mix
 from pairmill.stages.sample.config import SampleConfig

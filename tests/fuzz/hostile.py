@@ -17,9 +17,9 @@ from typing import Any, Self
 
 import yaml
 
+from pairmill.evaluation.settings import EvaluateSettings
 from pairmill.mixture.settings import MixSettings
 from pairmill.stages.curate.settings import Settings as CurateSettings
-from pairmill.stages.evaluate.settings import EvaluateSettings
 from pairmill.stages.search.settings import SearchSettings
 from pairmill.stages.select.settings import Settings as SelectSettings
 from pairmill.training.settings import default_file as train_file

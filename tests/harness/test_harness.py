@@ -14,12 +14,12 @@ from lm_eval.tasks import TaskManager
 from pairmill.engine import runner
 from pairmill.engine.runner import Result
 from pairmill.errors import StageFailure
+from pairmill.evaluation.settings import EvaluateSettings
 from pairmill.stages.evaluate.config import EvaluateConfig
 from pairmill.stages.evaluate.core import Evaluate
 from pairmill.stages.evaluate.models import server
 from pairmill.stages.evaluate.models.model import Asked
 from pairmill.stages.evaluate.models.opened import open_model
-from pairmill.stages.evaluate.settings import EvaluateSettings
 from pairmill.stages.train.export.command import ExportConfig, export
 from tests.support.completions import Completions
 from tests.support.trained_runs import finished, tiny

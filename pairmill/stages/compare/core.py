@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
 from pairmill.engine.stage import Outputs, Rounds, Shard, ShardRecord, ShardResult, Stage, StagePlan
 from pairmill.engine.writer import Writer
+from pairmill.evaluation import before
 from pairmill.stages.compare import made, plans
 from pairmill.stages.compare.config import CompareConfig
 from pairmill.stages.compare.made import Run
 from pairmill.stages.compare.plans import Budget, Plan
 from pairmill.stages.compare.result import compared
 from pairmill.stages.compare.table import table_of
-from pairmill.stages.evaluate import before
 from pairmill.training.settings import TrainSettings
 
 if TYPE_CHECKING:

@@ -14,13 +14,13 @@ from pairmill.engine.manifest import Ledger, content_key
 from pairmill.engine.stage import Shard, ShardFile, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
-from pairmill.stages.evaluate import benchmarks
-from pairmill.stages.evaluate.benchmarks.drop import Drop
-from pairmill.stages.evaluate.benchmarks.question import Question, digest_of
+from pairmill.evaluation import benchmarks
+from pairmill.evaluation.benchmarks.drop import Drop
+from pairmill.evaluation.benchmarks.question import Question, digest_of
+from pairmill.evaluation.given import Given
+from pairmill.evaluation.settings import EvaluateSettings, Generation
 from pairmill.stages.evaluate.cautions import TOO_LONG
-from pairmill.stages.evaluate.given import Given
 from pairmill.stages.evaluate.models.model import Asked, Model, Text
-from pairmill.stages.evaluate.settings import EvaluateSettings, Generation
 
 PIECE: Final = 64
 """Questions whose texts are stored together: what a killed run, or a server that dies, loses at most."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pairmill.evaluation.settings import EvaluateSettings
 from pairmill.interface import stagecli
 from pairmill.interface.stagecli import settings_command
 from pairmill.stages.evaluate.core import Evaluate
-from pairmill.stages.evaluate.settings import EvaluateSettings
 
 COMMANDS = {"settings": settings_command(EvaluateSettings)}
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import cached_property
 
 from pairmill.engine.options import RunConfig, option
-from pairmill.errors import UsageError
+from pairmill.evaluation.given import parse_places
+from pairmill.evaluation.settings import EvaluateSettings
 from pairmill.formats import settings_file
 from pairmill.loader.plan_arrays import PLACE
-from pairmill.stages.evaluate.settings import EvaluateSettings
 
 
 @dataclass(kw_only=True)
@@ -76,16 +75,8 @@ class EvaluateConfig(RunConfig, any_of=("benchmarks", "held_out")):
 
     @property
     def places(self) -> dict[str, str]:
-        """Where the data of benchmarks are, by name of the benchmark."""
-        found: dict[str, str] = {}
-        for item in self.data:
-            match = re.fullmatch(r"([\w-]+)=(.+)", item)
-            if match is None:
-                raise UsageError("lacks a name", where="data", got=item, expected="<benchmark>=<place>")
-            if match[1] in found:
-                raise UsageError("a benchmark occurs twice", where="data", got=match[1])
-            found[match[1]] = match[2]
-        return found
+        """Return where the data of benchmarks are, by name of the benchmark."""
+        return parse_places(self.data)
 
     @cached_property
     def settings(self) -> EvaluateSettings:

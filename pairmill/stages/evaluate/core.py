@@ -19,21 +19,21 @@ from pairmill.engine.manifest import InputRef, Ledger, Manifest
 from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import UsageError
+from pairmill.evaluation import benchmarks, given, harness_tasks
+from pairmill.evaluation.benchmarks import REGISTRY
+from pairmill.evaluation.benchmarks.question import LENIENT, STRICT
+from pairmill.evaluation.given import Given
+from pairmill.evaluation.settings import EvaluateSettings, Generation
 from pairmill.loader import plan_arrays
 from pairmill.log import event
-from pairmill.stages.evaluate import benchmarks, given, harness
 from pairmill.stages.evaluate.asking import QUESTIONS, TEXTS, MakePrompts, ask_all
-from pairmill.stages.evaluate.benchmarks import REGISTRY
-from pairmill.stages.evaluate.benchmarks.question import LENIENT, STRICT
 from pairmill.stages.evaluate.cautions import cautions
 from pairmill.stages.evaluate.config import EvaluateConfig
-from pairmill.stages.evaluate.given import Given
 from pairmill.stages.evaluate.harness import ScoreAnswers, WriteRequests
 from pairmill.stages.evaluate.models.model import Model
 from pairmill.stages.evaluate.models.opened import open_model
 from pairmill.stages.evaluate.models.server import ServedModel
 from pairmill.stages.evaluate.scored import Score, ScoredBenchmark
-from pairmill.stages.evaluate.settings import EvaluateSettings, Generation
 
 if TYPE_CHECKING:
     from pairmill.report.model import Report
@@ -70,10 +70,10 @@ class Evaluate(Stage[EvaluateConfig, EvaluatePlan]):
     def plan(self, config: EvaluateConfig) -> EvaluatePlan:
         settings = config.settings
         for name in (*settings.benchmarks, *config.places):
-            if not harness.is_task(name):
+            if not harness_tasks.is_task(name):
                 benchmarks.named(name)
         for name in config.asked:  # before anything is looked for on the Hub
-            harness.check() if harness.is_task(name) else benchmarks.named(name).check()
+            harness_tasks.check() if harness_tasks.is_task(name) else benchmarks.named(name).check()
         found = given.found(config.asked, config.places, config.root, settings)
         model = open_model(config.model, settings, config.tokenizer)
         asked = [(one, _generation(one.name, settings, model)) for one in found]
@@ -110,7 +110,7 @@ class Evaluate(Stage[EvaluateConfig, EvaluatePlan]):
         texts: list[Shard[Any]] = [one for some in pieces for one in some]
         beside: list[Shard[Any]] = [] if plan.held_out is None else [plan.held_out]
         overlap = None
-        ours = [record for record in prompts if not harness.is_task(record.name)]
+        ours = [record for record in prompts if not harness_tasks.is_task(record.name)]
         if plan.training is not None and ours:
             from pairmill.stages.evaluate.overlap import BuildIndex, Overlap, scoring
 
@@ -155,7 +155,7 @@ class Evaluate(Stage[EvaluateConfig, EvaluatePlan]):
             # A path is not content: the same questions give the same result on any machine.
             place = one.place if one.revision else storage.name_of(one.place)
             data = {"place": place, "revision": one.revision, "digest": one.digest[:16]}
-            if harness.is_task(one.name):
+            if harness_tasks.is_task(one.name):
                 data |= {"place": one.revision, "revision": ""}
             table[one.name] = {**asdict(record.read(ScoredBenchmark)), "data": data, "generation": asdict(generation)}
         held_out = None
@@ -199,14 +199,14 @@ class Evaluate(Stage[EvaluateConfig, EvaluatePlan]):
 
 def _write_prompts(given: Given, settings: EvaluateSettings, generation: Generation) -> MakePrompts | WriteRequests:
     how = given, settings.prompt_template, settings.limit, ",".join(generation.tags)
-    if harness.is_task(given.name):
+    if harness_tasks.is_task(given.name):
         return WriteRequests(*how, settings.harness.shots, name=given.name)
     return MakePrompts(*how, name=given.name, size=given.size)
 
 
 def _generation(name: str, settings: EvaluateSettings, model: Model) -> Generation:
     """Return how texts of a benchmark are generated."""
-    own = {} if harness.is_task(name) else dict(REGISTRY[name].settings)
+    own = {} if harness_tasks.is_task(name) else dict(REGISTRY[name].settings)
     if model.kind != ServedModel.kind:
         own.pop(STOP, None)  # a net that was trained on responses ends them itself
     elif STOP in own and settings.before_prompt.strip() not in ("", *own[STOP]):

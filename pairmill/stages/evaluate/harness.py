@@ -8,8 +8,6 @@ them. So a killed run goes on where it was, and every question has its row.
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
-import importlib.util
 import io
 import json
 import logging
@@ -19,62 +17,23 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from pairmill import storage
-from pairmill.engine.manifest import Ledger, content_key
+from pairmill.engine.manifest import Ledger
 from pairmill.engine.stage import Shard, ShardFile, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, InternalError, UsageError
+from pairmill.evaluation.benchmarks.question import Question, Verdict, digest_of
+from pairmill.evaluation.given import Given
+from pairmill.evaluation.harness_tasks import PREFIX
+from pairmill.evaluation.scoring import totals
+from pairmill.evaluation.settings import EvaluateSettings
 from pairmill.stages.evaluate.asking import questions, read_texts, write_prompts
-from pairmill.stages.evaluate.benchmarks.question import Question, Verdict, digest_of
-from pairmill.stages.evaluate.given import Given
 from pairmill.stages.evaluate.scored import FOLDER, ScoredBenchmark
-from pairmill.stages.evaluate.scoring import totals
-from pairmill.stages.evaluate.settings import EvaluateSettings, Harness
 
 if TYPE_CHECKING:
     from lm_eval.api.instance import Instance
 
-PREFIX: Final = "lm_eval/"
-VERSION: Final = 1
 _INVALID: Final = "[invalid]"
 """What the harness's filters say where they find no answer."""
-
-
-def is_task(name: str) -> bool:
-    """Return whether a benchmark is a task of the harness."""
-    return name.startswith(PREFIX)
-
-
-def check() -> None:
-    """Raise UsageError if the harness is not installed."""
-    if importlib.util.find_spec("lm_eval") is None:
-        hint = "pip install '.[harness]' in a checkout of pairmill"
-        raise UsageError(
-            "lm-evaluation-harness is not installed", where="evaluate", expected="the extra harness", hint=hint
-        )
-
-
-def given(name: str, settings: Harness) -> Given:
-    """Return a task as data of a benchmark: by the harness's version and the files of ``settings.tasks``.
-
-    What the harness reads from the Hub is of its task's revision; requests that were written down are not read again.
-
-    Raises:
-        UsageError: the harness is not installed, or ``settings.tasks`` is not on this machine.
-    """
-    check()
-    version, files, folder = importlib.metadata.version("lm_eval"), "", ""
-    if settings.tasks:
-        uri = storage.normalise(settings.tasks, "harness.tasks")
-        if storage.scheme(uri) != "file":
-            raise UsageError("not a folder of this machine", where="harness.tasks", got=uri)
-        store = storage.store_for(uri)
-        paths = sorted(one.path for one in store.list(uri) if "__pycache__" not in one.path)
-        digested = store.digested([storage.join(uri, *path.split("/")) for path in paths])
-        files = content_key([[path, one.sha256] for path, one in zip(paths, digested, strict=True)])
-        folder = str(storage.local_path(uri))
-    digest = content_key("lm_eval", VERSION, version, files, settings.shots)
-    return Given(name, folder, f"lm-evaluation-harness {version}", digest)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from pairmill.engine.manifest import Ledger, content_key
 from pairmill.engine.stage import Shard, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
+from pairmill.evaluation.settings import HeldOutSettings
 from pairmill.formats import characters
 from pairmill.formats.tokens import BYTES, UNKNOWN_BYTES
 from pairmill.loader.arrays import MappedFiles, map_array
@@ -33,7 +34,6 @@ from pairmill.loader.sources import RowSources
 from pairmill.loader.tokenizer import Tokenizer, check_same_tokenizer
 from pairmill.nets.trained import TOKENIZER
 from pairmill.stages.evaluate.models.trained import TrainedModel, loaded
-from pairmill.stages.evaluate.settings import HeldOutSettings
 
 if TYPE_CHECKING:
     from pairmill.nets.batch import Microbatch

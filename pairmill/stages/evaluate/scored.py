@@ -10,11 +10,11 @@ from pairmill.engine.manifest import Ledger
 from pairmill.engine.stage import Shard, ShardFile, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InternalError
-from pairmill.stages.evaluate import benchmarks
+from pairmill.evaluation import benchmarks
+from pairmill.evaluation.benchmarks.question import REFERENCE, Verdict
+from pairmill.evaluation.settings import ProfileName
 from pairmill.stages.evaluate.asking import questions, read_texts
-from pairmill.stages.evaluate.benchmarks.question import REFERENCE, Verdict
 from pairmill.stages.evaluate.overlap import Overlap
-from pairmill.stages.evaluate.settings import ProfileName
 
 FOLDER: Final = "questions"
 
@@ -24,7 +24,7 @@ class ScoredBenchmark:
     """The data of the shard.
 
     Attributes:
-        all: figures over all questions (``pairmill.stages.evaluate.scoring.totals``).
+        all: figures over all questions (``pairmill.evaluation.scoring.totals``).
         unseen: over those that no training row has, if rows were given.
         seen: how many questions training rows have.
         reference: with profile=hrm_text the figures as the reference names and computes them.

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from pairmill.engine.options import option
+from pairmill.evaluation import before
 from pairmill.formats import settings_file
 from pairmill.mixture.config import MixtureConfig
-from pairmill.stages.evaluate import before
 from pairmill.stages.search.settings import SearchSettings
 from pairmill.training.settings import TrainSettings
 

@@ -16,6 +16,7 @@ from pairmill.engine.keys import identify
 from pairmill.engine.manifest import canonical
 from pairmill.engine.runner import Result
 from pairmill.errors import InputError, StageFailure, UsageError
+from pairmill.evaluation.settings import EvaluateSettings, Generation, HeldOutSettings, Net
 from pairmill.nets import attention
 from pairmill.nets.batch import Packed
 from pairmill.nets.run import Run
@@ -26,7 +27,6 @@ from pairmill.stages.evaluate.models.exported import ExportedModel
 from pairmill.stages.evaluate.models.model import Asked
 from pairmill.stages.evaluate.models.opened import open_model
 from pairmill.stages.evaluate.models.trained import TrainedModel
-from pairmill.stages.evaluate.settings import EvaluateSettings, Generation, HeldOutSettings, Net
 from pairmill.stages.train.config import TrainConfig
 from pairmill.stages.train.core import Train
 from pairmill.stages.train.export.command import ExportConfig, export

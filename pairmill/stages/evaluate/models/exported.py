@@ -11,9 +11,9 @@ from typing import Any, ClassVar, Self
 from pairmill import storage
 from pairmill.engine.manifest import content_key
 from pairmill.errors import UsageError
+from pairmill.evaluation.settings import Generation, Net
 from pairmill.stages.evaluate.models.files import digest_of_folder
 from pairmill.stages.evaluate.models.model import Asked, Likelihood, Model, Text
-from pairmill.stages.evaluate.settings import Generation, Net
 
 
 @dataclass(frozen=True)

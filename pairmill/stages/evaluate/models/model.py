@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pairmill.errors import UsageError
-from pairmill.stages.evaluate.settings import Generation
+from pairmill.evaluation.settings import Generation
 
 
 @dataclass(frozen=True)

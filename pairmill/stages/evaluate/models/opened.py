@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pairmill import storage
 from pairmill.errors import InputError, UsageError
+from pairmill.evaluation.settings import EvaluateSettings
 from pairmill.nets.run import Run
 from pairmill.stages.evaluate.models.model import Model
-from pairmill.stages.evaluate.settings import EvaluateSettings
 
 
 def open_model(given: str, settings: EvaluateSettings, tokenizer: str = "") -> Model:

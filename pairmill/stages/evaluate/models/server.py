@@ -16,12 +16,12 @@ from urllib.parse import urlsplit
 
 from pairmill.engine.manifest import content_key
 from pairmill.errors import InputError, StorageError, UsageError, did_you_mean
+from pairmill.evaluation.settings import Generation, Server
 from pairmill.net import http
 from pairmill.retry import Again
 from pairmill.stages.evaluate.models import protocol
 from pairmill.stages.evaluate.models.model import Asked, Model, Text
 from pairmill.stages.evaluate.models.protocol import Refusal
-from pairmill.stages.evaluate.settings import Generation, Server
 
 if TYPE_CHECKING:
     import httpx

@@ -12,6 +12,7 @@ from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import content_key
 from pairmill.errors import UsageError
+from pairmill.evaluation.settings import Generation, Net
 from pairmill.formats import drawn_rows
 from pairmill.formats.drawn_rows import DrawnRows
 from pairmill.log import event
@@ -19,7 +20,6 @@ from pairmill.nets import needs
 from pairmill.nets.run import Run
 from pairmill.nets.trained import EMA, WEIGHTS
 from pairmill.stages.evaluate.models.model import Asked, Likelihood, Model, Text
-from pairmill.stages.evaluate.settings import Generation, Net
 
 if TYPE_CHECKING:
     from pairmill.nets.generate.prompts import Prompts

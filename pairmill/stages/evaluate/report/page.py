@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from pairmill.engine.manifest import Manifest
+from pairmill.evaluation.benchmarks.question import LENIENT, STRICT
 from pairmill.report.charts import Bars
 from pairmill.report.model import Block, Cell, Percent, Report, Section, Table
-from pairmill.stages.evaluate.benchmarks.question import LENIENT, STRICT
 from pairmill.stages.evaluate.cautions import cautions, share
 
 _NOTE = (

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pairmill.stages.evaluate.settings import EvaluateSettings, Generation
+from pairmill.evaluation.settings import EvaluateSettings, Generation
 from tests.support.helpers import REPOSITORY
 
 

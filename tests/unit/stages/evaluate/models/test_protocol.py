@@ -10,13 +10,13 @@ import pytest
 from pairmill.engine import runner
 from pairmill.engine.runner import Result
 from pairmill.errors import PairmillError, StageFailure
+from pairmill.evaluation.settings import Generation, Server
 from pairmill.stages.evaluate.config import EvaluateConfig
 from pairmill.stages.evaluate.core import Evaluate
 from pairmill.stages.evaluate.models import server
 from pairmill.stages.evaluate.models.model import Asked
 from pairmill.stages.evaluate.models.protocol import Refusal
 from pairmill.stages.evaluate.models.server import ServedModel
-from pairmill.stages.evaluate.settings import Generation, Server
 from tests.support.completions import Completions, Reply, hostile_reply
 
 OPENAI = "This model's maximum context length is 4097 tokens, however you requested {} tokens ({} in your prompt; 256 "

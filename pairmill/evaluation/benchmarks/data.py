@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from pairmill import storage
 from pairmill.errors import InputError
+from pairmill.evaluation.benchmarks.question import Benchmark, Need, Row
 from pairmill.formats import jsonstream
 from pairmill.net import hub
 from pairmill.sources.card import hub_split
-from pairmill.stages.evaluate.benchmarks.question import Benchmark, Need, Row
 
 _READ: Final = (".jsonl", ".parquet")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pairmill.stages.evaluate.benchmarks.base import Choices, Item
-from pairmill.stages.evaluate.benchmarks.question import Row
+from pairmill.evaluation.benchmarks.base import Choices, Item
+from pairmill.evaluation.benchmarks.question import Row
 
 
 @dataclass(frozen=True)

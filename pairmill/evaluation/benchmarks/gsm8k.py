@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pairmill.stages.evaluate.benchmarks.base import Base, asked
-from pairmill.stages.evaluate.benchmarks.question import LENIENT, REFERENCE, STRICT, Need, Question, Row, Verdict
-from pairmill.stages.evaluate.scoring import numbers
+from pairmill.evaluation.benchmarks.base import Base, asked
+from pairmill.evaluation.benchmarks.question import LENIENT, REFERENCE, STRICT, Need, Question, Row, Verdict
+from pairmill.evaluation.scoring import numbers
 
 
 @dataclass(frozen=True)

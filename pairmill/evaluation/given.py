@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -11,10 +12,10 @@ from typing import Final
 from pairmill import storage
 from pairmill.engine.manifest import InputRef, canonical, content_key
 from pairmill.errors import InputError, UsageError
+from pairmill.evaluation import benchmarks, harness_tasks
+from pairmill.evaluation.settings import EvaluateSettings
 from pairmill.log import event
 from pairmill.net import hub
-from pairmill.stages.evaluate import benchmarks
-from pairmill.stages.evaluate.settings import EvaluateSettings
 
 DROP: Final = "drop"
 _READ: Final = (".jsonl", ".parquet")
@@ -51,6 +52,23 @@ class Given:
         return InputRef(f"benchmark {self.name}", self.digest[:16])
 
 
+def parse_places(data: Sequence[str]) -> dict[str, str]:
+    """Return the places of the option ``data`` by name of the benchmark.
+
+    Raises:
+        UsageError: an item is not <benchmark>=<place>, or a benchmark occurs twice.
+    """
+    places: dict[str, str] = {}
+    for item in data:
+        match = re.fullmatch(r"([\w-]+)=(.+)", item)
+        if match is None:
+            raise UsageError("lacks a name", where="data", got=item, expected="<benchmark>=<place>")
+        if match[1] in places:
+            raise UsageError("a benchmark occurs twice", where="data", got=match[1])
+        places[match[1]] = match[2]
+    return places
+
+
 def found(names: Sequence[str], places: Mapping[str, str], root: str, settings: EvaluateSettings) -> list[Given]:
     """Return the data of these benchmarks.
 
@@ -72,16 +90,16 @@ def found(names: Sequence[str], places: Mapping[str, str], root: str, settings: 
         raise UsageError(
             "data of a benchmark that is not asked", where="data", got=unused[0], expected=", ".join(names)
         )
-    from pairmill.stages.evaluate import harness  # it gives Given itself
-
-    asked = [name for name in places if harness.is_task(name)]
+    asked = [name for name in places if harness_tasks.is_task(name)]
     if asked:
         hint = "set=harness.tasks=<a folder with its task file and data>"
         raise UsageError("the harness reads its own data", where="data", got=asked[0], hint=hint)
     if settings.drop_shots and DROP not in names:
         raise UsageError("examples for a benchmark that is not asked", where="drop_shots", expected="benchmarks=drop")
     made = [
-        harness.given(name, settings.harness) if harness.is_task(name) else _found(name, places.get(name, ""), root)
+        Given(name, *harness_tasks.locate(settings.harness))
+        if harness_tasks.is_task(name)
+        else _found(name, places.get(name, ""), root)
         for name in names
     ]
     return [_with_shots(one, settings.drop_shots) if one.name == DROP and settings.drop_shots else one for one in made]

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from pairmill.errors import UsageError
-from pairmill.stages.evaluate.benchmarks import REFERENCE, REGISTRY, Question, Verdict
-from pairmill.stages.evaluate.scoring import drop, math, numbers, totals
-from pairmill.stages.evaluate.scoring.boxed import boxed
-from pairmill.stages.evaluate.scoring.intervals import wilson
-from pairmill.stages.evaluate.scoring.letters import letter, letter_within
-from pairmill.stages.evaluate.scoring.votes import chosen, pass_at, vote
+from pairmill.evaluation.benchmarks import REFERENCE, REGISTRY, Question, Verdict
+from pairmill.evaluation.scoring import drop, math, numbers, totals
+from pairmill.evaluation.scoring.boxed import boxed
+from pairmill.evaluation.scoring.intervals import wilson
+from pairmill.evaluation.scoring.letters import letter, letter_within
+from pairmill.evaluation.scoring.votes import chosen, pass_at, vote
 from tests.support.helpers import REPOSITORY
 
 LONG = 100_000
@@ -254,7 +254,7 @@ def test_figures_are_over_questions_and_over_groups() -> None:
 
 def test_nothing_here_imports_torch_or_the_network() -> None:
     code = (
-        "import sys, pairmill.stages.evaluate.benchmarks, pairmill.stages.evaluate.scoring.math;"
+        "import sys, pairmill.evaluation.benchmarks, pairmill.evaluation.scoring.math;"
         "print([name for name in ('torch', 'datasets', 'math_verify', 'huggingface_hub') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True)

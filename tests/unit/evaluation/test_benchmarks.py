@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from pairmill.errors import InputError, UsageError
-from pairmill.stages.evaluate import benchmarks
-from pairmill.stages.evaluate.benchmarks import REGISTRY, data
-from pairmill.stages.evaluate.benchmarks.arc import Arc
-from pairmill.stages.evaluate.benchmarks.drop import Drop
-from pairmill.stages.evaluate.benchmarks.mmlu import Mmlu
+from pairmill.evaluation import benchmarks
+from pairmill.evaluation.benchmarks import REGISTRY, data
+from pairmill.evaluation.benchmarks.arc import Arc
+from pairmill.evaluation.benchmarks.drop import Drop
+from pairmill.evaluation.benchmarks.mmlu import Mmlu
 
 ROWS: dict[str, dict[str, Any]] = {
     "gsm8k": {"question": "One and one?", "answer": "so\n#### 2"},

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pairmill.stages.evaluate.benchmarks.base import MOST_CHOICES, Base, asked, choice_verdict
-from pairmill.stages.evaluate.benchmarks.question import Need, Question, Row, Verdict
-from pairmill.stages.evaluate.prompts import letters, options_prompt
-from pairmill.stages.evaluate.scoring.boxed import boxed
-from pairmill.stages.evaluate.scoring.letters import letter_within
+from pairmill.evaluation.benchmarks.base import MOST_CHOICES, Base, asked, choice_verdict
+from pairmill.evaluation.benchmarks.question import Need, Question, Row, Verdict
+from pairmill.evaluation.prompts import letters, options_prompt
+from pairmill.evaluation.scoring.boxed import boxed
+from pairmill.evaluation.scoring.letters import letter_within
 
 
 @dataclass(frozen=True)

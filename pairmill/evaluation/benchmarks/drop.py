@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from pairmill import storage
-from pairmill.stages.evaluate.benchmarks.base import Base, asked
-from pairmill.stages.evaluate.benchmarks.question import Need, Question, Row, Rows, Verdict
-from pairmill.stages.evaluate.prompts import passage_prompt, with_shots
-from pairmill.stages.evaluate.scoring import drop as scoring
+from pairmill.evaluation.benchmarks.base import Base, asked
+from pairmill.evaluation.benchmarks.question import Need, Question, Row, Rows, Verdict
+from pairmill.evaluation.prompts import passage_prompt, with_shots
+from pairmill.evaluation.scoring import drop as scoring
 
 
 @dataclass(frozen=True)

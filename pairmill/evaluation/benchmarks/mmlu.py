@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pairmill.stages.evaluate.benchmarks.base import Choices, Item
-from pairmill.stages.evaluate.benchmarks.question import Need, Row
+from pairmill.evaluation.benchmarks.base import Choices, Item
+from pairmill.evaluation.benchmarks.question import Need, Row
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pairmill.stages.evaluate.benchmarks.base import Base, asked
-from pairmill.stages.evaluate.benchmarks.question import REFERENCE, Need, Question, Row, Verdict
-from pairmill.stages.evaluate.scoring import math as judged
-from pairmill.stages.evaluate.scoring.boxed import boxed
-from pairmill.stages.evaluate.scoring.votes import LARGEST, agreement, chosen, pass_at, vote
+from pairmill.evaluation.benchmarks.base import Base, asked
+from pairmill.evaluation.benchmarks.question import REFERENCE, Need, Question, Row, Verdict
+from pairmill.evaluation.scoring import math as judged
+from pairmill.evaluation.scoring.boxed import boxed
+from pairmill.evaluation.scoring.votes import LARGEST, agreement, chosen, pass_at, vote
 
 
 @dataclass(frozen=True)

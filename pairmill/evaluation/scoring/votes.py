@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from pairmill.stages.evaluate.scoring.boxed import boxed
+from pairmill.evaluation.scoring.boxed import boxed
 
 LARGEST = 999
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pairmill.errors import InputError
-from pairmill.stages.evaluate.benchmarks.question import (
+from pairmill.evaluation.benchmarks.question import (
     REFERENCE,
     STRICT,
     Need,
@@ -17,9 +17,9 @@ from pairmill.stages.evaluate.benchmarks.question import (
     Verdict,
     digest_of,
 )
-from pairmill.stages.evaluate.prompts import choices_prompt, letters, shot, with_shots
-from pairmill.stages.evaluate.scoring import totals
-from pairmill.stages.evaluate.scoring.letters import letter
+from pairmill.evaluation.prompts import choices_prompt, letters, shot, with_shots
+from pairmill.evaluation.scoring import totals
+from pairmill.evaluation.scoring.letters import letter
 
 MOST_CHOICES: Final = 26
 

@@ -7,19 +7,19 @@ from types import MappingProxyType
 from typing import Final
 
 from pairmill.errors import UsageError, did_you_mean
+from pairmill.evaluation.benchmarks import data
+from pairmill.evaluation.benchmarks.aime import Aime
+from pairmill.evaluation.benchmarks.arc import Arc
+from pairmill.evaluation.benchmarks.boolq import BoolQ
+from pairmill.evaluation.benchmarks.drop import Drop
+from pairmill.evaluation.benchmarks.gsm8k import Gsm8k
+from pairmill.evaluation.benchmarks.hellaswag import HellaSwag
+from pairmill.evaluation.benchmarks.math import Math
+from pairmill.evaluation.benchmarks.mmlu import Mmlu
+from pairmill.evaluation.benchmarks.mmlu_pro import MmluPro
+from pairmill.evaluation.benchmarks.question import REFERENCE, Benchmark, Need, Question, Row, Rows, Verdict
+from pairmill.evaluation.benchmarks.winogrande import Winogrande
 from pairmill.redact import scrubbed
-from pairmill.stages.evaluate.benchmarks import data
-from pairmill.stages.evaluate.benchmarks.aime import Aime
-from pairmill.stages.evaluate.benchmarks.arc import Arc
-from pairmill.stages.evaluate.benchmarks.boolq import BoolQ
-from pairmill.stages.evaluate.benchmarks.drop import Drop
-from pairmill.stages.evaluate.benchmarks.gsm8k import Gsm8k
-from pairmill.stages.evaluate.benchmarks.hellaswag import HellaSwag
-from pairmill.stages.evaluate.benchmarks.math import Math
-from pairmill.stages.evaluate.benchmarks.mmlu import Mmlu
-from pairmill.stages.evaluate.benchmarks.mmlu_pro import MmluPro
-from pairmill.stages.evaluate.benchmarks.question import REFERENCE, Benchmark, Need, Question, Row, Rows, Verdict
-from pairmill.stages.evaluate.benchmarks.winogrande import Winogrande
 
 __all__ = [
     "REFERENCE",
@@ -69,7 +69,7 @@ def named(name: str) -> Benchmark:
 
 
 def load(name: str, place: str = "", revision: str = "") -> Rows:
-    """The rows of a benchmark by split; see :func:`pairmill.stages.evaluate.benchmarks.data.load`."""
+    """The rows of a benchmark by split; see :func:`pairmill.evaluation.benchmarks.data.load`."""
     return data.load(named(name), place, revision)
 
 

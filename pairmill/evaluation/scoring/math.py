@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from pairmill.errors import InternalError, UsageError
-from pairmill.stages.evaluate.scoring.boxed import boxed
+from pairmill.evaluation.scoring.boxed import boxed
 
 CPU_SECONDS: Final = 5.0
 """Of one pair."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pairmill.stages.evaluate.benchmarks.question import REFERENCE, Question, Verdict
-from pairmill.stages.evaluate.scoring.intervals import wilson
+from pairmill.evaluation.benchmarks.question import REFERENCE, Question, Verdict
+from pairmill.evaluation.scoring.intervals import wilson
 
 
 def figures(scored: Iterable[tuple[Question, Verdict]]) -> dict[str, Any]:

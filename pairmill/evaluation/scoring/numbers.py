@@ -6,7 +6,7 @@ import re
 from decimal import Decimal
 from typing import Final
 
-from pairmill.stages.evaluate.scoring.boxed import boxed
+from pairmill.evaluation.scoring.boxed import boxed
 
 _LONGEST: Final = 64
 """Characters of a number; a longer one is not an answer."""

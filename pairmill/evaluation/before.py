@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from pairmill.errors import UsageError
-from pairmill.stages.evaluate import benchmarks, given, harness
-from pairmill.stages.evaluate.config import EvaluateConfig
-from pairmill.stages.evaluate.settings import EvaluateSettings
+from pairmill.evaluation import benchmarks, given, harness_tasks
+from pairmill.evaluation.settings import EvaluateSettings
 from pairmill.training.settings import TrainSettings
-
-_LATER: Final = "not made yet"
 
 
 def check(
@@ -38,9 +34,9 @@ def check(
     """
     settings = EvaluateSettings.load(evaluate_config, overrides, by="evaluate_set")
     for name in (*settings.benchmarks, *asked):
-        if not harness.is_task(name):
+        if not harness_tasks.is_task(name):
             benchmarks.named(name)
-    places = EvaluateConfig(root=root, model=_LATER, held_out=_LATER, benchmarks=[*asked], data=[*data]).places
+    places = given.parse_places(data)
     if places:
         given.found([name for name in asked if name in places], places, root, settings)
     if settings.net.weights == "ema" and not trainings.averages:

@@ -1,0 +1,52 @@
+"""Tasks of lm-evaluation-harness as benchmarks, named ``lm_eval/<task>``; without the harness itself."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+from typing import Final
+
+from pairmill import storage
+from pairmill.engine.manifest import content_key
+from pairmill.errors import UsageError
+from pairmill.evaluation.settings import Harness
+
+PREFIX: Final = "lm_eval/"
+VERSION: Final = 1
+
+
+def is_task(name: str) -> bool:
+    """Return whether a benchmark is a task of the harness."""
+    return name.startswith(PREFIX)
+
+
+def check() -> None:
+    """Raise UsageError if the harness is not installed."""
+    if importlib.util.find_spec("lm_eval") is None:
+        hint = "pip install '.[harness]' in a checkout of pairmill"
+        raise UsageError(
+            "lm-evaluation-harness is not installed", where="evaluate", expected="the extra harness", hint=hint
+        )
+
+
+def locate(settings: Harness) -> tuple[str, str, str]:
+    """Return folder, revision and digest of the tasks: by the harness's version and the files of ``settings.tasks``.
+
+    What the harness reads from the Hub is of its task's revision; requests that were written down are not read again.
+
+    Raises:
+        UsageError: the harness is not installed, or ``settings.tasks`` is not on this machine.
+    """
+    check()
+    version, files, folder = importlib.metadata.version("lm_eval"), "", ""
+    if settings.tasks:
+        uri = storage.normalise(settings.tasks, "harness.tasks")
+        if storage.scheme(uri) != "file":
+            raise UsageError("not a folder of this machine", where="harness.tasks", got=uri)
+        store = storage.store_for(uri)
+        paths = sorted(one.path for one in store.list(uri) if "__pycache__" not in one.path)
+        digested = store.digested([storage.join(uri, *path.split("/")) for path in paths])
+        files = content_key([[path, one.sha256] for path, one in zip(paths, digested, strict=True)])
+        folder = str(storage.local_path(uri))
+    digest = content_key("lm_eval", VERSION, version, files, settings.shots)
+    return folder, f"lm-evaluation-harness {version}", digest
