@@ -21,6 +21,7 @@ from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import Manifest
 from pairmill.errors import InputError
 from pairmill.formats import sample_folder
+from pairmill.formats.results import Rows, SampleResult
 from pairmill.formats.sample_plan import FOLDER, HELD_OUT
 from pairmill.log import event
 
@@ -98,7 +99,7 @@ class DrawnRows:
         return cls(
             where,
             tokenized,
-            {one["name"]: one["rows"] for one in manifest.data.get("sources", []) if one["rows"]},
+            {one["name"]: one["rows"] for one in _sources(manifest) if one["rows"]},
             next(filter(None, (_contents(_manifest(storage.join(root, _TOKENIZE, tokenized))) for root in roots)), {}),
             HELD_OUT in refs,
             next((_reader(place, found) for place in places if (found := _planned(place)) is not None), None),
@@ -160,6 +161,11 @@ def _refuse_shared(held_out: DrawnRows, training: DrawnRows, shared: Mapping[str
         expected=_EXPECTED,
         hint=_HINT,
     )
+
+
+def _sources(manifest: Manifest) -> Rows:
+    drawn = SampleResult.find(manifest)
+    return drawn.sources if drawn is not None else ()
 
 
 def _manifest(uri: str) -> Manifest | None:

@@ -20,6 +20,7 @@ from typing import Any, Final, Protocol
 from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.errors import UsageError
+from pairmill.formats.results import SampleResult
 from pairmill.interface import cli
 from pairmill.line.runs import Ended, RunFailure
 from pairmill.stages.compare.plans import Plan
@@ -80,7 +81,7 @@ def _plans(values: ComparisonOptions) -> list[Plan]:
 
 def _arrays(plan: Plan) -> dict[str, str]:
     """Checksums of the arrays that a plan describes."""
-    return {file["path"]: file["sha256"] for file in plan.manifest.data["sample"]}
+    return {file["path"]: file["sha256"] for file in SampleResult.from_manifest(plan.manifest).sample}
 
 
 def _optimization(plans: Sequence[Plan], values: ComparisonOptions, out: Path) -> str:
@@ -140,7 +141,7 @@ def _made(plan: Plan, program: str) -> tuple[float, float]:
 def _change(plans: Sequence[Plan], folder: str, ended: Sequence[Ended], out: Path) -> str:
     base, change = plans
     for title, plan in (("before", base), ("after", change)):
-        (out / f"analytics-{title}.md").write_text(plan.manifest.data["analytics"])
+        (out / f"analytics-{title}.md").write_text(SampleResult.from_manifest(plan.manifest).analytics)
     manifest = manifests.read_intact(folder)
     for name in ("compare.json", "table.md", "report.html"):
         (out / name).write_bytes(manifests.read_file(folder, manifest, name))

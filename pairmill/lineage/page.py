@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from pairmill.engine.manifest import Ledger, Manifest
+from pairmill.formats.results import SampleResult, TrainResult
 from pairmill.lineage.steps import Step, by_source
 from pairmill.mixture.realised import Realised
 from pairmill.mixture.shown import summary
@@ -175,11 +176,11 @@ def _table(
 
 def _planned(steps: Sequence[Step]) -> Iterable[Block]:
     """The sources of the mixture, from clean to what was planned and what was drawn; nothing without a mixture."""
-    said = steps[-1].manifest.data.get("mixture")
-    if said is None:
+    drawn = SampleResult.from_manifest(steps[-1].manifest)
+    if not drawn.mixture:
         return
-    realised = Realised.load(said)
-    of_task = {task: name for name, tasks in said.get("sources", {}).items() for task in tasks}
+    realised = Realised.load(drawn.mixture)
+    of_task = drawn.source_of_task
     columns: list[tuple[str, Shares]] = []
     for step in steps[:-1] if of_task else ():
         for unit, counts in (("rows", step.rows), ("tokens", step.tokens)):
@@ -244,10 +245,11 @@ def _trained(runs: Sequence[Manifest]) -> Iterable[Block]:
     header = ("Run", "Net", "Parameters", "Steps", "Tokens", "Loss", "Held-out loss", "Held out, averaged")
     rows: list[tuple[Cell, ...]] = []
     for run in runs:
-        last, end = run.data["last"], run.data["end"]
-        losses = [one and f"{one:.4f}" for one in (end.get("loss"), *map(last.get, _HELD_OUT))]
-        counts = (run.data["parameters"], last.get("step", 0), last.get("tokens", 0))
-        rows.append((run.fingerprint, run.data["net"], *counts, *(one or _DASH for one in losses)))
+        result = TrainResult.from_manifest(run)
+        last = result.last
+        losses = [one and f"{one:.4f}" for one in (result.end.get("loss"), *map(last.get, _HELD_OUT))]
+        counts = (result.parameters, last.get("step", 0), last.get("tokens", 0))
+        rows.append((run.fingerprint, result.net, *counts, *(one or _DASH for one in losses)))
     yield Table("Trained on this sample", header, rows, "Loss: mean over labels at the end, in nats.")
 
 

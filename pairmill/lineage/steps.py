@@ -12,6 +12,7 @@ from pairmill.engine import manifest as manifests
 from pairmill.engine.inputs import HELD_OUT
 from pairmill.engine.manifest import MANIFEST, Ledger, Manifest
 from pairmill.errors import InputError
+from pairmill.formats.results import CleanResult, SampleResult
 from pairmill.formats.source_names import source_of
 
 ORDER: Final = ("clean", "curate", "select", "tokenize", "sample")
@@ -39,17 +40,17 @@ class Step:
     def rows(self) -> dict[str, int]:
         """Rows that each task has after the stage; those of a sample are of all its epochs."""
         if self.stage == "clean":
-            outputs: Mapping[str, int] = self.manifest.data["outputs"]
+            outputs: Mapping[str, int] = CleanResult.from_manifest(self.manifest).outputs
             return {_task(path): count for path, count in outputs.items() if not path.startswith(HELD_OUT)}
         if self.stage == "sample":
-            return {name: one["cov_rows"] for name, one in self.manifest.data["stats"].items()}
+            return {name: one["cov_rows"] for name, one in SampleResult.from_manifest(self.manifest).stats.items()}
         return {name: one.rows_out for name, one in self.ledgers.items()}
 
     @cached_property
     def tokens(self) -> dict[str, int]:
         """Response tokens of each task; none before there are tokens."""
         if self.stage == "sample":
-            return {name: one["cov_rtoks"] for name, one in self.manifest.data["stats"].items()}
+            return {name: one["cov_rtoks"] for name, one in SampleResult.from_manifest(self.manifest).stats.items()}
         measures = {name: one.measures for name, one in self.ledgers.items()}
         return {name: one["response_tokens"] for name, one in measures.items() if "response_tokens" in one}
 

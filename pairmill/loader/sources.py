@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import Manifest
+from pairmill.formats.results import SampleResult
 from pairmill.formats.source_names import source_of
 from pairmill.loader.arrays import map_array
 from pairmill.loader.folder import SampledFolder
@@ -109,14 +110,14 @@ def _tasks(folder: SampledFolder, title: str) -> Iterator[tuple[str, int]]:
 
 
 def _said(manifest: Manifest) -> list[tuple[str, int]]:
-    data = manifest.data
-    if not {"sources", "stats", "layout"} <= data.keys():
+    result = SampleResult.find(manifest)
+    if result is None:
         return []
-    of_task = {task: source for source, tasks in data.get("mixture", {}).get("sources", {}).items() for task in tasks}
+    of_task = result.source_of_task
     found = []
-    for task in data["sources"]:
+    for task in result.sources:
         name = task["name"]
         # All tokens of a task, or those of the rows that are sampled, each once.
-        size = task["length"] if data["layout"] == "data_io" else data["stats"][name]["unique_toks"]
+        size = task["length"] if result.layout == "data_io" else result.stats[name]["unique_toks"]
         found.append((of_task.get(name) or source_of(name), int(size)))
     return found

@@ -13,6 +13,7 @@ from typing import Any, Self
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import Manifest
 from pairmill.errors import InputError
+from pairmill.formats.results import tokenizer_digest
 from pairmill.formats.tokens import INFO
 from pairmill.log import event
 
@@ -39,8 +40,7 @@ class Tokenizer:
         info = raw if isinstance(raw, dict) else {}
         digest = ""
         if manifest is not None:
-            refs = [ref.fingerprint for ref in manifest.inputs if ref.role == "tokenizer"]
-            digest = refs[0] if refs else str(manifest.data.get("tokenizer", ""))
+            digest = tokenizer_digest(manifest)
         return cls(digest, info) if digest or info else None
 
     @classmethod

@@ -15,6 +15,7 @@ from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
 from pairmill.engine.stage import Outputs, Rounds, Shard, ShardRecord, ShardResult, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.evaluation import before
+from pairmill.formats.results import CompareResult
 from pairmill.stages.compare import made, plans
 from pairmill.stages.compare.config import CompareConfig
 from pairmill.stages.compare.made import Run
@@ -124,7 +125,7 @@ class Compare(Stage[CompareConfig, ComparePlan]):
 
     def metrics(self, manifest: Manifest) -> dict[str, float]:
         found: dict[str, float] = {}
-        for pair in manifest.data["pairs"]:
+        for pair in CompareResult.from_manifest(manifest).pairs:
             figures = pair["all"]
             found[f"{pair['change']}_less_{pair['base']}"] = round(figures["mean"], 6)
             if figures["corrected_p"] is not None:
@@ -134,4 +135,4 @@ class Compare(Stage[CompareConfig, ComparePlan]):
     def report(self, manifest: Manifest) -> Report:
         from pairmill.stages.compare.report.page import report_of
 
-        return report_of(manifest.data)
+        return report_of(CompareResult.from_manifest(manifest))

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from pairmill.engine import manifest as manifests
 from pairmill.errors import InputError
+from pairmill.formats.results import TrainResult
 from pairmill.formats.settings_file import differences
 from pairmill.stages.compare.measures import mean_loss
 
@@ -77,8 +78,9 @@ class Run:
         """
         trained, run = manifests.read_result(trained, "trained", "train")
         evaluated, evaluation = manifests.read_result(evaluated, "evaluated", "evaluate")
-        settings = copy.deepcopy(run.data["settings"])
-        settings |= {"version of train": run.version, "processes": run.data.get("processes", 0)}
+        result = TrainResult.from_manifest(run)
+        settings = dict(copy.deepcopy(result.settings))
+        settings |= {"version of train": run.version, "processes": result.processes}
         seed = settings["training"].pop("seed")
         for name in ("tokens", "steps", "epochs"):
             settings["training"].pop(name)
@@ -96,7 +98,7 @@ class Run:
         rows = np.load(io.BytesIO(manifests.read_file(evaluated, evaluation, _ROWS)), allow_pickle=False)
         results = json.loads(manifests.read_file(evaluated, evaluation, _RESULTS))
         tables = results["benchmarks"]
-        last = run.data["last"]
+        last = result.last
         return cls(
             plan=asked["plan"],
             seed=seed,
@@ -104,8 +106,8 @@ class Run:
             flops=float(last["flops"]),
             tokens=int(last["tokens"]),
             labels=int(last["labels"]),
-            steps=int(run.data["steps"]),
-            parameters=int(run.data["parameters"]),
+            steps=int(result.steps),
+            parameters=int(result.parameters),
             curve=_curve(manifests.read_file(trained, run, _METRICS)),
             sources=results["held_out"]["sources"],
             rows=rows,

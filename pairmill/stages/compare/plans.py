@@ -14,6 +14,7 @@ from pairmill.engine.options import list_item
 from pairmill.errors import UsageError
 from pairmill.formats import drawn_rows
 from pairmill.formats.drawn_rows import DrawnRows
+from pairmill.formats.results import SampleResult, tokenizer_digest
 from pairmill.formats.sample_plan import HELD_OUT, read_plan
 from pairmill.formats.source_names import source_of
 from pairmill.log import event
@@ -78,13 +79,10 @@ class Plan:
         uri, manifest = read_plan(given, "plans", name)
         if any(ref.role == HELD_OUT for ref in manifest.inputs):
             raise UsageError("its rows are held out", where=f"plans: {name}={uri}", expected="a plan to train on")
-        of_task = {
-            task: source
-            for source, tasks in manifest.data.get("mixture", {}).get("sources", {}).items()
-            for task in tasks
-        }
+        drawn = SampleResult.from_manifest(manifest)
+        of_task = drawn.source_of_task
         sources: dict[str, Amount] = {}
-        for task, one in manifest.data["stats"].items():
+        for task, one in drawn.stats.items():
             source = of_task.get(task) or source_of(task)
             tokens = one["cov_itoks"] + one["cov_rtoks"] - one["cov_rows"]
             amount = Amount(one["cov_rows"], one["unique_rows"], tokens, one["cov_rtoks"])
@@ -102,7 +100,7 @@ class Plan:
     @property
     def tokenizer(self) -> str:
         """Its digest; empty if it is not known."""
-        return str(self.manifest.data.get("tokenizer", ""))
+        return tokenizer_digest(self.manifest)
 
     def said(self) -> dict[str, Any]:
         """JSON-like."""
@@ -193,7 +191,7 @@ def held_out_of(config: CompareConfig, plans: Sequence[Plan]) -> dict[str, str]:
     by_tokenizer: dict[str, str] = {}
     for place in places:
         manifest = manifests.read(place)
-        by_tokenizer[str(manifest.data.get("tokenizer", "")) if manifest is not None else ""] = place
+        by_tokenizer[tokenizer_digest(manifest) if manifest is not None else ""] = place
     for plan in plans:
         if places and plan.tokenizer not in by_tokenizer:
             raise UsageError(

@@ -24,6 +24,7 @@ from pairmill.evaluation.benchmarks import REGISTRY
 from pairmill.evaluation.benchmarks.question import LENIENT, STRICT
 from pairmill.evaluation.given import Given
 from pairmill.evaluation.settings import EvaluateSettings, Generation
+from pairmill.formats.results import EvaluateResult
 from pairmill.loader import plan_arrays
 from pairmill.log import event
 from pairmill.stages.evaluate.asking import QUESTIONS, TEXTS, MakePrompts, ask_all
@@ -164,12 +165,9 @@ class Evaluate(Stage[EvaluateConfig, EvaluatePlan]):
             for file in record.files:
                 out.link(record.folder, file)
             held_out = record.data
-        results = {
-            "model": plan.model.said(),
-            "profile": config.settings.profile,
-            "benchmarks": table,
-            "held_out": held_out,
-        }
+        results = EvaluateResult(
+            model=plan.model.said(), profile=config.settings.profile, benchmarks=table, held_out=held_out
+        ).to_data()
         for sentence in cautions(table, self.parts(plan, rounds)):
             event(sentence, level=logging.WARNING)
         out.write(RESULTS, json.dumps(results, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n")
@@ -177,15 +175,15 @@ class Evaluate(Stage[EvaluateConfig, EvaluatePlan]):
 
     def metrics(self, manifest: Manifest) -> dict[str, float]:
         found: dict[str, float] = {}
-        for name, one in manifest.data["benchmarks"].items():
+        result = EvaluateResult.from_manifest(manifest)
+        for name, one in result.benchmarks.items():
             figures = one["all"]
             found[name] = round(figures["figure"], 6)
             if LENIENT in figures["also"]:
                 found |= {f"{name}_{way}": round(figures["also"][way], 6) for way in (STRICT, LENIENT)}
             found[f"{name}_invalid"] = round(figures["invalid"], 6)
-        held_out = manifest.data["held_out"]
-        if held_out is not None:
-            whole = held_out["table"]["all"]
+        if result.held_out is not None:
+            whole = result.held_out["table"]["all"]
             for name in ("loss", "bits_per_byte"):
                 if whole[name] is not None:
                     found[f"held_out_{name}"] = round(whole[name], 6)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
 from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
+from pairmill.formats.results import MixResult
 from pairmill.mixture.counting import Counting
 from pairmill.mixture.inputs import CountingPlan, counted_sources, ledgers_of, open_inputs
 from pairmill.mixture.plan import NAME, Mixture
@@ -77,28 +78,28 @@ class Mix(Stage[MixConfig, MixPlan]):
         mixture = plan.made
         assert mixture is not None
         out.write(NAME, mixture.dump())
-        return {
-            "method": config.mix_settings.method,
-            "budget": mixture.budget,
-            "asked": config.mix_settings.budget,
-            "unfilled": mixture.unfilled,
-            "epochs": mixture.epochs,
-            "phases": [asdict(phase) for phase in mixture.phases],
-            "table": [asdict(row) for row in table_of(mixture, plan.earlier)],
-            "compared": plan.earlier is not None,
-            "gone": sorted({*plan.earlier.names} - {*mixture.names}) if plan.earlier is not None else [],
-            "tasks": _tasks_of(mixture),
-        }
+        return MixResult(
+            method=config.mix_settings.method,
+            budget=mixture.budget,
+            asked=config.mix_settings.budget,
+            unfilled=mixture.unfilled,
+            epochs=mixture.epochs,
+            phases=[asdict(phase) for phase in mixture.phases],
+            table=[asdict(row) for row in table_of(mixture, plan.earlier)],
+            compared=plan.earlier is not None,
+            gone=sorted({*plan.earlier.names} - {*mixture.names}) if plan.earlier is not None else [],
+            tasks=_tasks_of(mixture),
+        ).to_data()
 
     def metrics(self, manifest: Manifest) -> dict[str, float]:
-        data = manifest.data
-        rows = [row for row in data["table"] if not row["phase"]]
+        result = MixResult.from_manifest(manifest)
+        rows = [row for row in result.table if not row["phase"]]
         return {
             "response_tokens": round(sum(row["tokens"] for row in rows)),
-            "epochs": data["epochs"],
+            "epochs": result.epochs,
             "sources": len(rows),
-            "tasks": len(data["tasks"]),
-            "unfilled_tokens": round(data["unfilled"]),
+            "tasks": len(result.tasks),
+            "unfilled_tokens": round(result.unfilled),
             "most_passes": round(max(row["epochs"] for row in rows), 6),
         }
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pairmill.engine.manifest import Manifest
+from pairmill.formats.results import MixResult
 from pairmill.report.charts import Bars, Grouped, Stacked
 from pairmill.report.model import Block, Cell, Percent, Report, Section, Table, describe_names
 
@@ -22,38 +23,40 @@ _PARTS = 4
 
 def report_of(manifest: Manifest) -> Report:
     """The report of a finished folder of mix, from its manifest alone."""
-    data = manifest.data
-    rows: list[dict[str, Any]] = data["table"]
+    result = MixResult.from_manifest(manifest)
+    rows = result.table
     whole = [row for row in rows if not row["phase"]]
     tokens = sum(row["tokens"] for row in whole)
     figures: dict[str, Cell] = {
-        "Method": said_method(data["method"], data["phases"]),
-        "Budget, response tokens": round(data["budget"]),
+        "Method": said_method(result.method, result.phases),
+        "Budget, response tokens": round(result.budget),
         "Planned, response tokens": round(tokens),
-        "Epochs": data["epochs"],
+        "Epochs": result.epochs,
         "Rows drawn": sum(row["rows"] for row in whole),
         "Sources": len(whole),
-        "Tasks": len(data["tasks"]),
+        "Tasks": len(result.tasks),
         "Most passes": f"{max(row['epochs'] for row in whole):.3g}",
         "Fingerprint": manifest.fingerprint,
     }
-    if data["unfilled"]:
-        figures["Not filled"] = Percent.of(data["unfilled"], data["budget"])
-    several = len(data["phases"]) > 1
+    if result.unfilled:
+        figures["Not filled"] = Percent.of(result.unfilled, result.budget)
+    several = len(result.phases) > 1
     sections: list[Block] = [
         Table(
             "Sources over the whole training" if several else "Sources",
-            header(data["compared"]),
-            cells(_largest(whole), compared=data["compared"]),
-            _note(data),
+            header(result.compared),
+            cells(_largest(whole), compared=result.compared),
+            _note(result),
         ),
-        Grouped("Shares of response tokens", *_shares(whole, compared=data["compared"]), "%"),
+        Grouped("Shares of response tokens", *_shares(whole, compared=result.compared), "%"),
         Bars("Passes over a source", [(row["source"], round(row["epochs"], 3)) for row in _largest(whole)], "times"),
     ]
     if several:
-        sections += _phases(data, rows)
-    sections.append(Section("Tasks", [_tasks(data["tasks"])], f"{len(data['tasks']):,} tasks"))
-    return Report("mix", figures, sections, verdict=_verdict(data, tokens, len(whole)), look_at=_look_at(data, whole))
+        sections += _phases(result, rows)
+    sections.append(Section("Tasks", [_tasks(result.tasks)], f"{len(result.tasks):,} tasks"))
+    return Report(
+        "mix", figures, sections, verdict=_verdict(result, tokens, len(whole)), look_at=_look_at(result, whole)
+    )
 
 
 def said_method(method: str, phases: Sequence[Mapping[str, Any]]) -> str:
@@ -135,22 +138,22 @@ def _shares(rows: Sequence[Mapping[str, Any]], *, compared: bool) -> tuple[list[
     return list(parts.values()), bars
 
 
-def _phases(data: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[Block]:
+def _phases(result: MixResult, rows: Sequence[Mapping[str, Any]]) -> list[Block]:
     whole = _largest([row for row in rows if not row["phase"]])
     names = [row["source"] for row in whole[:_PARTS]]
     share = {(row["phase"], row["source"]): row["share"] for row in rows}
     bars = []
-    for phase in data["phases"]:
+    for phase in result.phases:
         shown = [100 * share[phase["name"], name] for name in names]
         rest = [max(0.0, 100 - sum(shown))] if len(whole) > _PARTS else []
         bars.append((phase["name"], [round(one, 2) for one in [*shown, *rest]]))
     parts = [*names, *(["all others"] if len(whole) > _PARTS else [])]
     blocks: list[Block] = [Stacked("Shares by phase", parts, bars, "%")]
-    for phase in data["phases"]:
+    for phase in result.phases:
         mine = [row for row in rows if row["phase"] == phase["name"]]
         title = f"Phase {phase['name']}: {percent(phase['share'])} of the budget, {said_epochs(*phase['epochs'])}"
-        table = cells(_largest(mine), compared=data["compared"])
-        blocks.append(Table(title, header(data["compared"]), table, _method_of(mine, phase)))
+        table = cells(_largest(mine), compared=result.compared)
+        blocks.append(Table(title, header(result.compared), table, _method_of(mine, phase)))
     return blocks
 
 
@@ -164,32 +167,32 @@ def _tasks(tasks: Mapping[str, Sequence[Any]]) -> Table:
     return Table("All tasks", ("Task", "Source", "Rows", "Response tokens"), [(name, *one) for name, one in order])
 
 
-def _note(data: Mapping[str, Any]) -> str:
+def _note(result: MixResult) -> str:
     said = [
         "Shares are of response tokens, after the sampler's filter and truncation: instructions are cost, not "
         "learning. Rows drawn are those of all epochs; one pass is all response tokens that there are."
     ]
-    if data["compared"]:
+    if result.compared:
         said.append("Before is the plan that compare= names.")
-        if data["gone"]:
-            said.append(f"It also had {describe_names(data['gone'])}.")
-    if data["asked"] is None:
+        if result.gone:
+            said.append(f"It also had {describe_names(result.gone)}.")
+    if result.asked is None:
         said.append("No budget is set: it is one pass over all sources, or less where caps are lower.")
     return " ".join(said)
 
 
-def _verdict(data: Mapping[str, Any], tokens: float, sources: int) -> str:
-    said = f"{tokens:,.0f} response tokens of {sources:,} sources over {data['epochs']:,} epochs"
-    if len(data["phases"]) > 1:
-        said += f" in {len(data['phases'])} phases"
-    return f"{said}, by {said_method(data['method'], data['phases'])}."
+def _verdict(result: MixResult, tokens: float, sources: int) -> str:
+    said = f"{tokens:,.0f} response tokens of {sources:,} sources over {result.epochs:,} epochs"
+    if len(result.phases) > 1:
+        said += f" in {len(result.phases)} phases"
+    return f"{said}, by {said_method(result.method, result.phases)}."
 
 
-def _look_at(data: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def _look_at(result: MixResult, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     said = []
-    if data["unfilled"]:
-        share = Percent.of(data["unfilled"], data["budget"])
-        said.append(f"The caps leave {data['unfilled']:,.0f} response tokens of the budget ({share}) unfilled.")
+    if result.unfilled:
+        share = Percent.of(result.unfilled, result.budget)
+        said.append(f"The caps leave {result.unfilled:,.0f} response tokens of the budget ({share}) unfilled.")
     never = [row["source"] for row in rows if not row["tokens"]]
     if never:
         said.append(f"Nothing is drawn of {describe_names(never)}.")

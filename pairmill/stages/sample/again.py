@@ -12,6 +12,7 @@ from pairmill.engine.manifest import Manifest
 from pairmill.errors import InputError, UsageError
 from pairmill.formats import tokens
 from pairmill.formats.prefixes import Rule, Rules
+from pairmill.formats.results import SampleResult
 from pairmill.formats.sample_plan import HELD_OUT, read_plan
 from pairmill.stages.sample.config import SampleConfig
 
@@ -29,9 +30,10 @@ class RecordedRules(Rules):
 
     def __init__(self, manifest: Manifest) -> None:
         super().__init__([], "pairmill", "the rules of the plan")
-        self._of: Mapping[str, Rule] = {name: Rule(**rule) for name, rule in manifest.data["rules"].items()}
-        self._named: Mapping[str, str | None] = manifest.data["prefixes"]
-        self._idle: list[str] = manifest.data["idle_rules"]
+        result = SampleResult.from_manifest(manifest)
+        self._of: Mapping[str, Rule] = {name: Rule(**rule) for name, rule in result.rules.items()}
+        self._named: Mapping[str, str | None] = result.prefixes
+        self._idle = [*result.idle_rules]
         self._recorded = next(ref.fingerprint for ref in manifest.inputs if ref.role == "rules")
 
     def match(self, task: str) -> tuple[Rule, bool]:
@@ -65,7 +67,7 @@ def drawn_again(config: SampleConfig, draft: type[Draft]) -> Draft:
     options: dict[str, Any] = {**manifest.options, "seed": int(number)}
     options["tokenized_path"] = config.tokenized_path or storage.join(root, _TOKENIZE, refs["tokenized"])
     known = {name: options[name] for name in options if hasattr(config, name)}
-    layout = config.layout if config.layout != "auto" else manifest.data["layout"]
+    layout = config.layout if config.layout != "auto" else SampleResult.from_manifest(manifest).layout
     config = replace(config, again="", layout=layout, **known)
     rules = RecordedRules(manifest)
     folder = tokens.open_folder(

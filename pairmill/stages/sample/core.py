@@ -24,6 +24,7 @@ from pairmill.errors import InputError
 from pairmill.formats import characters, tokens
 from pairmill.formats.eligible_rows import NEVER, SPLIT, DatasetRows, rows_of
 from pairmill.formats.prefixes import Rules, reference_json
+from pairmill.formats.results import SampleResult
 from pairmill.formats.sample_plan import HELD_OUT
 from pairmill.formats.split import Cutter
 from pairmill.formats.tokenizer_file import NAME as TOKENIZER
@@ -84,7 +85,7 @@ class Sample(Stage[SampleConfig, StagePlan["Draft"]]):
         # Imported here because a sample without a root writes no report.
         from pairmill.stages.sample.report import PlanReport, report_of
 
-        return PlanReport(**vars(report_of(manifest)), analytics=manifest.data["analytics"])
+        return PlanReport(**vars(report_of(manifest)), analytics=SampleResult.from_manifest(manifest).analytics)
 
 
 @dataclass(frozen=True)
@@ -238,23 +239,33 @@ class Draft:
         }
         realised = self._realised(sampled)
         names, mixed = [one.name for one in sampled], self.mixed is not None
-        data = {
-            "layout": self.layout,
-            "analytics": analytics.markdown(stats, ledgers, self.config.profile, self.config.context_size, realised),
-            "stats": {name: asdict(one) for name, one in stats.items()},
-            "lengths": np.sum([one.lengths for one in sampled], axis=0).tolist(),
-            "cuts": np.sum([one.cuts for one in sampled], axis=0).tolist(),
-            "sources": [asdict(dataset) for dataset in plan.datasets],
-            "rules": {one.name: asdict(one.rule) for one in sampled},
-            "prefixes": {one.name: self.rules.prefix_of(one.name) for one in sampled},
-            "idle_rules": [] if self.config.held_out else self.rules.idle(names, long_rows=mixed),
+        result = SampleResult(
+            layout=self.layout,
+            analytics=analytics.markdown(stats, ledgers, self.config.profile, self.config.context_size, realised),
+            stats={name: asdict(one) for name, one in stats.items()},
+            lengths=np.sum([one.lengths for one in sampled], axis=0).tolist(),
+            cuts=np.sum([one.cuts for one in sampled], axis=0).tolist(),
+            sources=[asdict(dataset) for dataset in plan.datasets],
+            rules={one.name: asdict(one.rule) for one in sampled},
+            prefixes={one.name: self.rules.prefix_of(one.name) for one in sampled},
+            idle_rules=[] if self.config.held_out else self.rules.idle(names, long_rows=mixed),
             # As text: the trainer gets its keys in the order in which the file has them.
-            "tokenizer_info": json.dumps(self.folder.info, ensure_ascii=False),
+            tokenizer_info=json.dumps(self.folder.info, ensure_ascii=False),
             # Loaders refuse to mix folders of two tokenizers; tokenizer_info does not tell them apart.
-            **({"tokenizer": self.folder.tokenizer} if self.folder.tokenizer else {}),
-            **({"mixture": {**realised.dump(), "sources": self._tasks_of_sources()}} if realised else {}),
-        }
-        return Manifest(Sample.name, Sample.version, self.fingerprint, options, self.inputs, ledger, [], ledgers, data)
+            tokenizer=self.folder.tokenizer or "",
+            mixture={**realised.dump(), "sources": self._tasks_of_sources()} if realised else {},
+        )
+        return Manifest(
+            stage=Sample.name,
+            version=Sample.version,
+            fingerprint=self.fingerprint,
+            options=options,
+            inputs=self.inputs,
+            ledger=ledger,
+            files=[],
+            shards=ledgers,
+            data=result.to_data(),
+        )
 
     def _tasks_of_sources(self) -> dict[str, list[str]]:
         """Return the tasks of each source of the mixture, for the page over the line; a bucket is not a task."""

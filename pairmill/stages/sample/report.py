@@ -9,6 +9,7 @@ from typing import Any
 from pairmill.engine.manifest import Manifest
 from pairmill.errors import did_you_mean
 from pairmill.formats.eligible_rows import SPLIT
+from pairmill.formats.results import SampleResult
 from pairmill.formats.sample_plan import HELD_OUT
 from pairmill.report.charts import Bars, Histogram, Stacked
 from pairmill.report.model import Block, Cell, Percent, Report, Section, Table, describe_names, describe_rows
@@ -32,7 +33,8 @@ class PlanReport(Report):
 def report_of(manifest: Manifest) -> Report:
     """Report coverage by category and task, lengths, cuts, epochs and response tokens, and what was left out."""
     ledger, measures = manifest.ledger, manifest.ledger.measures
-    stats = {name: Stats(**values) for name, values in manifest.data["stats"].items()}
+    result = SampleResult.from_manifest(manifest)
+    stats = {name: Stats(**values) for name, values in result.stats.items()}
     categories = dict(sorted(analytics.by_category(stats).items(), key=lambda item: -item[1].cov_toks))
     tasks = dict(sorted(stats.items(), key=lambda item: -item[1].cov_toks))
     left_out = [
@@ -41,8 +43,6 @@ def report_of(manifest: Manifest) -> Report:
         for reason, count in {**one.dropped, **one.notes}.items()
     ]
     left_out.sort(key=lambda one: (-one[2], *one[:2]))
-    # A sample of an older pairmill has none.
-    prefixes = manifest.data.get("prefixes", {})
     epochs, truncated = measures["epochs"], ledger.notes.get("truncated", 0)
     whole = analytics.total(stats)
     cut = measures.get("truncated_tokens", 0)
@@ -51,14 +51,14 @@ def report_of(manifest: Manifest) -> Report:
     pieces, split_tokens, repeated = (measures.get(name, 0) for name in SPLIT)
     figures: dict[str, Cell] = {}
     # The report of a plan whose rules split nothing has the bytes that it always had.
-    if any(rule["long_context"] == "split" for rule in manifest.data["rules"].values()):
+    if any(rule["long_context"] == "split" for rule in result.rules.values()):
         padded = analytics.padded_tokens(manifest)
         figures = {
             "Rows split": f"{split:,} into {pieces:,} pieces",
             "Tokens split": Percent.of(split_tokens, whole.toks),
             "Padding if rows are not packed": Percent.of(padded, padded + measures["tokens_sampled"]),
         }
-    idle = manifest.data.get("idle_rules", [])
+    idle = result.idle_rules
     unused = _lost(manifest)
     look_at = []
     if unused:
@@ -93,7 +93,7 @@ def report_of(manifest: Manifest) -> Report:
             "Tokens cut off": cut_share,
             **figures,
             "Bytes on a node": measures["bytes"],
-            "Layout": manifest.data["layout"],
+            "Layout": result.layout,
             "Fingerprint": manifest.fingerprint,
         },
         [
@@ -111,15 +111,15 @@ def report_of(manifest: Manifest) -> Report:
                 [(name, round(one.cov_rows / max(1, one.rows), 2)) for name, one in categories.items()],
                 "times",
             ),
-            Histogram("Rows over all epochs by length", bins(manifest.data["lengths"]), "tokens of a row", "rows"),
-            Histogram("Truncated rows by what was cut", bins(manifest.data["cuts"]), "tokens cut off", "rows"),
+            Histogram("Rows over all epochs by length", bins(result.lengths), "tokens of a row", "rows"),
+            Histogram("Truncated rows by what was cut", bins(result.cuts), "tokens cut off", "rows"),
             _table("Categories", "Category", categories),
             Section(
                 "Tasks",
                 [
                     _coverage("Coverage by task", tasks),
                     _table("All tasks", "Task", tasks),
-                    _rules(manifest.data["rules"], prefixes, tasks, mixed=bool(mixture)),
+                    _rules(result.rules, result.prefixes, tasks, mixed=bool(mixture)),
                     Table("Rules that apply to no task", ("Prefix",), [(_said(prefix),) for prefix in idle]),
                 ],
             ),
@@ -133,10 +133,11 @@ def report_of(manifest: Manifest) -> Report:
 
 def _lost(manifest: Manifest) -> list[str]:
     """The tasks of which no row is sampled although that was not asked for, each with its rows and why they are not."""
-    rules, stats = manifest.data["rules"], manifest.data["stats"]
+    result = SampleResult.from_manifest(manifest)
+    rules, stats = result.rules, result.stats
 
     def is_asked_for(name: str) -> bool:
-        if "mixture" in manifest.data:  # it plans with the rows that may be sampled
+        if result.mixture:  # it plans with the rows that may be sampled
             return bool(stats[name]["rows"])
         return 0 in (rules[name][limit] for limit in ("max_per_file", "repeat", "max_response_tokens_per_file"))
 
@@ -149,12 +150,13 @@ def _lost(manifest: Manifest) -> list[str]:
 
 def _mixture(manifest: Manifest, look_at: list[str]) -> tuple[list[Block], str]:
     """Return what there is to show and to say of the mixture, if there is one; add what is unusual to ``look_at``."""
-    if "mixture" not in manifest.data:
+    drawn = SampleResult.from_manifest(manifest)
+    if not drawn.mixture:
         return [], ""
     from pairmill.mixture.realised import Realised
     from pairmill.mixture.shown import blocks, summary
 
-    realised = Realised.load(manifest.data["mixture"])
+    realised = Realised.load(drawn.mixture)
     if realised.outside or realised.over_cap:
         look_at.append(f"Mixture: {summary(realised)}")
     return blocks(realised), summary(realised)

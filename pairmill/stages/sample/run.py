@@ -15,6 +15,7 @@ from pairmill.engine.manifest import MANIFEST, Manifest
 from pairmill.engine.metrics import of_rows
 from pairmill.errors import PairmillError, StageFailure
 from pairmill.formats.eligible_rows import SPLIT
+from pairmill.formats.results import SampleResult
 from pairmill.interface.cli import Command, Outcome
 from pairmill.stages.sample.analytics import Stats, markdown, padded_tokens
 from pairmill.stages.sample.config import SampleConfig
@@ -135,10 +136,10 @@ def outcome(made: Made, seconds: float = 0.0, root: str = "", *, planned: bool =
 def _printed(made: Made, *, planned: bool) -> str:
     """The analytics; of many tasks without the lines of each, unless they are to be the reference's."""
     manifest, count = made.manifest, len(made.manifest.shards)
-    whole: str = manifest.data["analytics"]
+    result = SampleResult.from_manifest(manifest)
     if count <= MOST_TASKS or manifest.options["profile"] == "data_io":
-        return whole
-    stats = {name: Stats(**values) for name, values in manifest.data["stats"].items()}
+        return result.analytics
+    stats = {name: Stats(**values) for name, values in result.stats.items()}
     context = manifest.options["context_size"]
     text = markdown(stats, manifest.shards, "pairmill", context, _realised(manifest), by_task=False)
     place = "report.md" if planned else f"{MANIFEST}, under data.analytics"
@@ -151,11 +152,12 @@ def _of_mixture(manifest: Manifest) -> dict[str, float]:
 
 
 def _realised(manifest: Manifest) -> Realised | None:
-    if "mixture" not in manifest.data:
+    drawn = SampleResult.from_manifest(manifest)
+    if not drawn.mixture:
         return None
     from pairmill.mixture.realised import Realised
 
-    return Realised.load(manifest.data["mixture"])
+    return Realised.load(drawn.mixture)
 
 
 def _report(manifest: Manifest, root: str) -> Report:

@@ -20,6 +20,7 @@ from pairmill.engine.stage import Outputs, Rounds, Shard, ShardRecord, Stage, St
 from pairmill.engine.writer import Writer
 from pairmill.errors import UsageError
 from pairmill.formats.drawn_rows import DrawnRows, refuse_training_rows
+from pairmill.formats.results import SearchResult
 from pairmill.formats.source_names import source_of
 from pairmill.mixture.counting import Counting
 from pairmill.mixture.inputs import CountingPlan, counted_sources, ledgers_of, open_inputs
@@ -77,13 +78,13 @@ class Drawn:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchPlan(StagePlan[Counting]):
-    """Args: to_count: the tasks; proxies: what was measured of them; optimum: and of the optimum; earlier: the data of
-    an earlier search; drawn, fitted: what follows, once the sources are counted."""
+    """Args: to_count: the tasks; proxies: what was measured of them; optimum: and of the optimum; earlier: an earlier
+    search; drawn, fitted: what follows, once the sources are counted."""
 
     to_count: CountingPlan
     proxies: ProxyResults | None
     optimum: Evaluated | None
-    earlier: Mapping[str, Any] | None
+    earlier: SearchResult | None
     drawn: Drawn | None = None
     fitted: Findings | None = None
     losses: Measured | None = None
@@ -117,9 +118,8 @@ class Search(Stage[SearchConfig, SearchPlan]):
         refs = to_count.refs()
         earlier = None
         if config.earlier:
-            manifest = results.earlier(config.earlier)
-            refs.append(InputRef("earlier", manifest.fingerprint))
-            earlier = manifest.data
+            fingerprint, earlier = results.earlier(config.earlier)
+            refs.append(InputRef("earlier", fingerprint))
         if config.held_out:
             refuse_training_rows(
                 DrawnRows.of_sample(config.held_out, "held_out", [config.root]),
@@ -176,12 +176,23 @@ class Search(Stage[SearchConfig, SearchPlan]):
         for number, mixture in enumerate(drawn.mixtures):
             out.write(run_file(number), mixture.dump())
         space = drawn.space
-        data: dict[str, Any] = {
-            "measure": config.settings.objective.measure,
-            "budget": drawn.budget,
-            "proxy_budget": drawn.proxy_budget,
-            "epochs": config.epochs,
-            "sources": [
+        fit = optimum = measured = None
+        if plan.fitted is not None:
+            assert plan.losses is not None
+            point = plan.fitted.optimum.point
+            out.write(NAME, drawn.mixture(config, plan.to_count, point, drawn.budget).dump())
+            out.write(OPTIMUM, drawn.mixture(config, plan.to_count, point, drawn.proxy_budget).dump())
+            fit = _fit_said(plan.fitted, plan.losses)
+            optimum = _optimum_said(plan.fitted, drawn)
+        if plan.optimum is not None:
+            assert plan.proxies is not None
+            measured = plan.proxies.beside(plan.optimum, config.settings.objective.measure)
+        result = SearchResult(
+            measure=config.settings.objective.measure,
+            budget=drawn.budget,
+            proxy_budget=drawn.proxy_budget,
+            epochs=config.epochs,
+            sources=[
                 {
                     "name": one.name,
                     "tokens": one.tokens,
@@ -190,46 +201,38 @@ class Search(Stage[SearchConfig, SearchPlan]):
                 }
                 for one in space.sources
             ],
-            "axes": [
+            axes=[
                 {"name": axis.name, "parts": dict(axis.parts), "natural": natural, "limit": limit}
                 for axis, natural, limit in zip(space.axes, space.natural, space.limits, strict=True)
             ],
-            "earlier": plan.earlier is not None,
-            "runs": [space.expand(point) for point in drawn.points],
-            "fit": None,
-            "optimum": None,
-            "measured": None,
-        }
-        if plan.fitted is not None:
-            assert plan.losses is not None
-            point = plan.fitted.optimum.point
-            out.write(NAME, drawn.mixture(config, plan.to_count, point, drawn.budget).dump())
-            out.write(OPTIMUM, drawn.mixture(config, plan.to_count, point, drawn.proxy_budget).dump())
-            data["fit"] = _fit_said(plan.fitted, plan.losses)
-            data["optimum"] = _optimum_said(plan.fitted, drawn)
-        if plan.optimum is not None:
-            assert plan.proxies is not None
-            data["measured"] = plan.proxies.beside(plan.optimum, config.settings.objective.measure)
+            earlier=plan.earlier is not None,
+            runs=[space.expand(point) for point in drawn.points],
+            fit=fit,
+            optimum=optimum,
+            measured=measured,
+        )
+        data = result.to_data()
         out.write(RESULTS, json.dumps(data, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n")
         return data
 
     def outputs(self, config: SearchConfig, manifest: Manifest, folder: str) -> Outputs:
-        made, data = super().outputs(config, manifest, folder), manifest.data
-        if not data:
+        made = super().outputs(config, manifest, folder)
+        if not manifest.data:
             return made
-        runs = [{"mixture": join(folder, run_file(number))} for number in range(len(data["runs"]))]
-        optimum = join(folder, OPTIMUM) if data["optimum"] else ""
+        result = SearchResult.from_manifest(manifest)
+        runs = [{"mixture": join(folder, run_file(number))} for number in range(len(result.runs))]
+        optimum = join(folder, OPTIMUM) if result.optimum else ""
         return replace(made, parameters={"mixtures": runs, "optimum": optimum})
 
     def metrics(self, manifest: Manifest) -> dict[str, float]:
-        data = manifest.data
-        found: dict[str, float] = {"runs": len(data["runs"]), "axes": len(data["axes"])}
-        if data["fit"]:
-            agreement = data["fit"]["objective"]["agreement"]
+        result = SearchResult.from_manifest(manifest)
+        found: dict[str, float] = {"runs": len(result.runs), "axes": len(result.axes)}
+        if result.fit:
+            agreement = result.fit["objective"]["agreement"]
             found |= {name: round(agreement[name], 6) for name in ("pearson", "error") if agreement[name] is not None}
-            found["predicted"] = round(data["optimum"]["objective"], 6)
-        if data["measured"]:
-            found["measured"] = round(results.objective(data["measured"], data["fit"]["weights"]), 6)
+            found["predicted"] = round(result.optimum["objective"], 6)
+        if result.measured:
+            found["measured"] = round(results.objective(result.measured, result.fit["weights"]), 6)
         return found
 
     def report(self, manifest: Manifest) -> Report:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from pairmill.engine.manifest import Manifest
+from pairmill.formats.results import SearchResult
 from pairmill.report.charts import Bars, Grouped
 from pairmill.report.model import Block, Cell, Report, Section, Table, describe_names
 from pairmill.report.points import Agreement
@@ -22,19 +23,19 @@ _START: Final = "as it comes"
 
 def report_of(manifest: Manifest) -> Report:
     """The report of a finished folder of search, from its manifest alone."""
-    data = manifest.data
+    result = SearchResult.from_manifest(manifest)
     figures: dict[str, Cell] = {
-        "Sources": len(data["sources"]),
-        "Shares searched": len(data["axes"]),
-        "Proxies": len(data["runs"]),
-        "Budget, response tokens": round(data["budget"]),
-        "Budget of a proxy": round(data["proxy_budget"]),
+        "Sources": len(result.sources),
+        "Shares searched": len(result.axes),
+        "Proxies": len(result.runs),
+        "Budget, response tokens": round(result.budget),
+        "Budget of a proxy": round(result.proxy_budget),
         "Fingerprint": manifest.fingerprint,
     }
-    if data["optimum"] is None:
-        verdict = f"{len(data['runs'])} mixtures of {len(data['sources'])} sources to train proxies on."
-        return Report("search", figures, [_sources(data), _runs(data)], verdict=verdict, look_at=_kept(data))
-    fit, optimum = data["fit"], data["optimum"]
+    if result.optimum is None:
+        verdict = f"{len(result.runs)} mixtures of {len(result.sources)} sources to train proxies on."
+        return Report("search", figures, [_sources(result), _runs(result)], verdict=verdict, look_at=_kept(result))
+    fit, optimum = result.fit, result.optimum
     agreement = fit["objective"]["agreement"]
     figures |= {
         "Correlation, left out": _correlation(agreement["pearson"]),
@@ -42,21 +43,21 @@ def report_of(manifest: Manifest) -> Report:
         "Most passes": f"{max(optimum['passes'].values()):.3g}",
     }
     sections: list[Block] = [
-        _sources(data),
-        Grouped("Shares of response tokens", ["found", _start(data)], _bars(data), "%"),
+        _sources(result),
+        Grouped("Shares of response tokens", ["found", _start(result)], _bars(result), "%"),
         Bars("Passes over a source", _passes(optimum), "times"),
-        _losses(data),
-        Agreement("Fit against truth, each run left out", _points(data), _UNITS[data["measure"]]),
-        _fit(data),
-        _sensitivity(data),
-        _slopes(data),
-        Section("All runs", [_runs(data)], f"{len(data['runs'])} proxies"),
+        _losses(result),
+        Agreement("Fit against truth, each run left out", _points(result), _UNITS[result.measure]),
+        _fit(result),
+        _sensitivity(result),
+        _slopes(result),
+        Section("All runs", [_runs(result)], f"{len(result.runs)} proxies"),
     ]
-    return Report("search", figures, sections, verdict=_verdict(data), look_at=_look_at(data))
+    return Report("search", figures, sections, verdict=_verdict(result), look_at=_look_at(result))
 
 
-def _start(data: Mapping[str, Any]) -> str:
-    return "as before" if data["earlier"] else _START
+def _start(result: SearchResult) -> str:
+    return "as before" if result.earlier else _START
 
 
 def _percent(share: float) -> str:
@@ -67,16 +68,16 @@ def _correlation(value: float | None) -> str:
     return "–" if value is None else f"{value:.3f}"
 
 
-def _sources(data: Mapping[str, Any]) -> Table:
-    whole = sum(one["tokens"] for one in data["sources"])
-    start, optimum = data["runs"][0], data["optimum"]
-    head = ["Source", "As it comes", *(["Before"] if data["earlier"] else [])]
+def _sources(result: SearchResult) -> Table:
+    whole = sum(one["tokens"] for one in result.sources)
+    start, optimum = result.runs[0], result.optimum
+    head = ["Source", "As it comes", *(["Before"] if result.earlier else [])]
     head += ["Found", "Change, pp", "Passes"] if optimum else []
     rows: list[list[Cell]] = []
-    for one in data["sources"]:
+    for one in result.sources:
         name = one["name"]
         row: list[Cell] = [name, _percent(one["tokens"] / whole)]
-        if data["earlier"]:
+        if result.earlier:
             row.append(_percent(start[name]))
         if optimum:
             share = optimum["shares"][name]
@@ -85,15 +86,15 @@ def _sources(data: Mapping[str, Any]) -> Table:
     note = (
         "Shares are of response tokens. Passes are those of the whole budget; the cap is of mix_config, or max_epochs."
     )
-    if data["earlier"]:
-        kept = next((axis for axis in data["axes"] if len(axis["parts"]) > 1), None)
+    if result.earlier:
+        kept = next((axis for axis in result.axes if len(axis["parts"]) > 1), None)
         if kept is not None:
             note += f" {len(kept['parts'])} sources keep the shares among themselves that an earlier search found."
     return Table("Sources", [*head, "Cap", "One pass"], rows, note)
 
 
-def _bars(data: Mapping[str, Any]) -> list[tuple[str, list[float]]]:
-    shares, start = data["optimum"]["shares"], data["runs"][0]
+def _bars(result: SearchResult) -> list[tuple[str, list[float]]]:
+    shares, start = result.optimum["shares"], result.runs[0]
     order = sorted(shares, key=lambda name: (-shares[name], -start[name], name))
     return [(name, [round(100 * shares[name], 2), round(100 * start[name], 2)]) for name in order]
 
@@ -103,16 +104,18 @@ def _passes(optimum: Mapping[str, Any]) -> list[tuple[str, float]]:
     return [(name, round(value, 3)) for name, value in order]
 
 
-def _losses(data: Mapping[str, Any]) -> Table:
+def _losses(result: SearchResult) -> Table:
     """What was predicted of the optimum beside what was measured."""
-    fit, optimum, measured = data["fit"], data["optimum"], data["measured"]
-    head = ["Held-out source", f"{_start(data)}, measured".capitalize(), "Found, predicted", "± (left out)"]
+    fit, optimum, measured = result.fit, result.optimum, result.measured
+    head = ["Held-out source", f"{_start(result)}, measured".capitalize(), "Found, predicted", "± (left out)"]
     head += ["Found, measured", "Measured − predicted", "Gain"] if measured else []
     rows: list[list[Cell]] = []
     lines = [
         (name, one, optimum["predicted"][name], (measured or {}).get(name)) for name, one in fit["targets"].items()
     ]
-    lines.append(("all, the objective", fit["objective"], optimum["objective"], _measured(data) if measured else None))
+    lines.append(
+        ("all, the objective", fit["objective"], optimum["objective"], _measured(result) if measured else None)
+    )
     for name, one, said, found in lines:
         start = one["measured"][0]
         row: list[Cell] = [name, f"{start:.4f}", f"{said:.4f}", f"{one['agreement']['error']:.4f}"]
@@ -120,7 +123,7 @@ def _losses(data: Mapping[str, Any]) -> Table:
             row += [f"{found:.4f}", f"{found - said:+.4f}", f"{start - found:+.4f}"]
         rows.append(row)
     counted = describe_names(_weights(fit))
-    note = f"In {_UNITS[data['measure']]}, of proxies. The objective is the weighted mean of {counted}."
+    note = f"In {_UNITS[result.measure]}, of proxies. The objective is the weighted mean of {counted}."
     if not measured:
         note += " The optimum was not measured."
     return Table("The mixture found: predicted against measured", head, rows, note)
@@ -130,22 +133,23 @@ def _weights(fit: Mapping[str, Any]) -> list[str]:
     return [f"{name} ({weight:.2g})" for name, weight in fit["weights"].items()]
 
 
-def _measured(data: Mapping[str, Any]) -> float:
-    return float(sum(weight * data["measured"][name] for name, weight in data["fit"]["weights"].items()))
+def _measured(result: SearchResult) -> float:
+    assert result.measured is not None
+    return float(sum(weight * result.measured[name] for name, weight in result.fit["weights"].items()))
 
 
-def _points(data: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, float, float]]]]:
-    one = data["fit"]["objective"]
+def _points(result: SearchResult) -> list[tuple[str, list[tuple[str, float, float]]]]:
+    one = result.fit["objective"]
     pairs = zip(one["measured"], one["left_out"], strict=True)
     runs = [(f"run {number}", measured, left_out) for number, (measured, left_out) in enumerate(pairs)]
-    if not data["measured"]:
+    if not result.measured:
         return [("proxies", runs)]
-    found = ("the mixture found", _measured(data), data["optimum"]["objective"])
+    found = ("the mixture found", _measured(result), result.optimum["objective"])
     return [("proxies", runs), ("the mixture found", [found])]
 
 
-def _fit(data: Mapping[str, Any]) -> Table:
-    fit = data["fit"]
+def _fit(result: SearchResult) -> Table:
+    fit = result.fit
     rows: list[list[Cell]] = []
     lines = [(name, one, fit["weights"].get(name, 0.0)) for name, one in fit["targets"].items()]
     for name, one, weight in [*lines, ("all, the objective", fit["objective"], 1.0)]:
@@ -171,13 +175,13 @@ def _fit(data: Mapping[str, Any]) -> Table:
     return Table("Fit against truth", head, rows, note)
 
 
-def _sensitivity(data: Mapping[str, Any]) -> Table:
-    optimum = data["optimum"]
+def _sensitivity(result: SearchResult) -> Table:
+    optimum = result.optimum
     whole = optimum["objective"]
     rows: list[list[Cell]] = []
     for name, change in sorted(optimum["sensitivities"].items(), key=lambda item: (item[1], item[0])):
-        at = "its cap" if name in optimum["at_limit"] else "0" if not _share(data, name) else ""
-        rows.append([name, _percent(_share(data, name)), f"{change:+.5f}", f"{100 * change / whole:+.3f}%", at])
+        at = "its cap" if name in optimum["at_limit"] else "0" if not _share(result, name) else ""
+        rows.append([name, _percent(_share(result, name)), f"{change:+.5f}", f"{100 * change / whole:+.3f}%", at])
     note = (
         "How the objective changes, by the laws, if a source gets one point more of the budget at the cost of all "
         "others. Where nothing holds a source, it is near 0. Below 0 a cap holds it; above 0 it is left out."
@@ -187,59 +191,59 @@ def _sensitivity(data: Mapping[str, Any]) -> Table:
     )
 
 
-def _share(data: Mapping[str, Any], axis: str) -> float:
-    parts = next(one["parts"] for one in data["axes"] if one["name"] == axis)
-    return float(sum(data["optimum"]["shares"][name] for name in parts))
+def _share(result: SearchResult, axis: str) -> float:
+    parts = next(one["parts"] for one in result.axes if one["name"] == axis)
+    return float(sum(result.optimum["shares"][name] for name in parts))
 
 
-def _slopes(data: Mapping[str, Any]) -> Section:
+def _slopes(result: SearchResult) -> Section:
     """What each source does to each target: slopes about their mean, which alone has no meaning."""
-    names = [axis["name"] for axis in data["axes"]]
+    names = [axis["name"] for axis in result.axes]
     rows: list[list[Cell]] = []
-    for name, one in data["fit"]["targets"].items():
+    for name, one in result.fit["targets"].items():
         middle = sum(one["slopes"]) / len(names)
         rows.append([name, *(f"{slope - middle:+.3f}" for slope in one["slopes"])])
     note = "Of the law floor + exp(shares · slopes), about their mean. The lower, the more the source helps."
     return Section("What helps what", [Table("Slopes", ("Held-out source", *names), rows, note)], "slopes of the laws")
 
 
-def _runs(data: Mapping[str, Any]) -> Table:
-    fit = data["fit"]
-    whole = {name: sum(run[name] for run in data["runs"]) for name in data["runs"][0]}
+def _runs(result: SearchResult) -> Table:
+    fit = result.fit
+    whole = {name: sum(run[name] for run in result.runs) for name in result.runs[0]}
     names = sorted(whole, key=lambda name: (-whole[name], name))[:_SHOWN]
     head = ["Run", *(["Objective", "Left out"] if fit else []), *names]
     rows: list[list[Cell]] = []
-    for number, run in enumerate(data["runs"]):
+    for number, run in enumerate(result.runs):
         row: list[Cell] = [number]
         if fit:
             one = fit["objective"]
             row += [f"{one['measured'][number]:.4f}", f"{one['left_out'][number]:.4f}"]
         rows.append([*row, *(_percent(run[name]) for name in names)])
-    note = f"Run 0 is the mixture {_start(data)}."
+    note = f"Run 0 is the mixture {_start(result)}."
     if len(whole) > _SHOWN:
         note += f" {len(whole) - _SHOWN} sources with less are not shown; search.json has them."
     return Table("Runs", head, rows, note)
 
 
-def _verdict(data: Mapping[str, Any]) -> str:
-    fit, optimum = data["fit"], data["optimum"]
+def _verdict(result: SearchResult) -> str:
+    fit, optimum = result.fit, result.optimum
     start = fit["objective"]["measured"][0]
     said = optimum["objective"]
-    unit = _UNITS[data["measure"]]
-    if data["measured"]:
-        found = _measured(data)
+    unit = _UNITS[result.measure]
+    if result.measured:
+        found = _measured(result)
         return (
-            f"The mixture found loses {found:.4f} {unit} (predicted {said:.4f}), the one {_start(data)} {start:.4f}: "
+            f"The mixture found loses {found:.4f} {unit} (predicted {said:.4f}), the one {_start(result)} {start:.4f}: "
             f"a gain of {100 * (start - found) / start:.2f}%."
         )
-    return f"The mixture found is predicted to lose {said:.4f} {unit}, the one {_start(data)} loses {start:.4f}."
+    return f"The mixture found is predicted to lose {said:.4f} {unit}, the one {_start(result)} loses {start:.4f}."
 
 
-def _look_at(data: Mapping[str, Any]) -> Sequence[str]:
-    fit, optimum = data["fit"], data["optimum"]
+def _look_at(result: SearchResult) -> Sequence[str]:
+    fit, optimum = result.fit, result.optimum
     one = fit["objective"]
     start, error = one["measured"][0], one["agreement"]["error"]
-    said = _kept(data)
+    said = _kept(result)
     pearson = one["agreement"]["pearson"]
     if pearson is None or pearson < _WEAK:
         said.append(
@@ -248,8 +252,8 @@ def _look_at(data: Mapping[str, Any]) -> Sequence[str]:
     predicted = start - optimum["objective"]
     if predicted < 2 * error:
         said.append(f"The predicted gain of {predicted:.4f} is less than twice the error of the law, {error:.4f}.")
-    if data["measured"]:
-        found = _measured(data)
+    if result.measured:
+        found = _measured(result)
         best = min(range(len(one["measured"])), key=one["measured"].__getitem__)
         if found > one["measured"][best]:
             said.append(f"Run {best} lost less than the mixture found: {one['measured'][best]:.4f}, not {found:.4f}.")
@@ -266,7 +270,7 @@ def _look_at(data: Mapping[str, Any]) -> Sequence[str]:
     return said
 
 
-def _kept(data: Mapping[str, Any]) -> list[str]:
-    if not data["earlier"] or any(len(axis["parts"]) > 1 for axis in data["axes"]):
+def _kept(result: SearchResult) -> list[str]:
+    if not result.earlier or any(len(axis["parts"]) > 1 for axis in result.axes):
         return []
     return ["No two sources are as they were in the earlier search, so all of them are searched."]

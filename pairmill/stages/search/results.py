@@ -13,6 +13,7 @@ from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import Manifest
 from pairmill.errors import InputError, UsageError, did_you_mean
+from pairmill.formats.results import EvaluateResult, SampleResult, SearchResult, tokenizer_digest
 from pairmill.formats.source_names import source_of
 from pairmill.loader.tokenizer import Tokenizer, check_same_tokenizer
 from pairmill.stages.search.findings import Floats, Measured, targets
@@ -45,7 +46,7 @@ class Evaluated:
             InputError: it is not one, or has no held-out loss.
         """
         uri, manifest = manifests.read_result(given, option, "evaluate")
-        held_out = manifest.data.get("held_out")
+        held_out = EvaluateResult.from_manifest(manifest).held_out
         if not held_out:
             raise InputError(
                 "no held-out loss", where=f"{option}={uri}", expected="evaluate with held_out=", hint="evaluate again"
@@ -188,7 +189,8 @@ def check_held_out(given: str, tokenized: str, sources: Mapping[str, set[str]], 
         if not storage.store_for(uri).exists(storage.join(uri, "metadata.json")):
             raise InputError("not a sampled folder", where=f"held_out={uri}", expected="sample held_out=true")
         return
-    names = sorted({source_of(task["name"]) for task in manifest.data.get("sources", [])})
+    drawn = SampleResult.find(manifest)
+    names = sorted({source_of(task["name"]) for task in drawn.sources} if drawn is not None else ())
     refuse_unknown_targets(objective, names)
     lacking = [name for name, called in sources.items() if not called & {*names}]
     if lacking and not objective.weights:
@@ -201,24 +203,25 @@ def check_held_out(given: str, tokenized: str, sources: Mapping[str, set[str]], 
         )
 
 
-def earlier(given: str) -> Manifest:
-    """The manifest of a finished search.
+def earlier(given: str) -> tuple[str, SearchResult]:
+    """Read a finished search, and return its fingerprint too.
 
     Raises:
         InputError: it is none, or has no optimum.
     """
     uri, manifest = manifests.read_result(given, "earlier", "search")
-    if not manifest.data.get("optimum"):
+    result = SearchResult.from_manifest(manifest)
+    if not result.optimum:
         raise InputError(
             "the search found no mixture yet",
             where=f"earlier={uri}",
             expected="a search with results",
             hint="finish that search first",
         )
-    return manifest
+    return manifest.fingerprint, result
 
 
-def kept(data: Mapping[str, Any], sources: Sequence[Source], again: Sequence[str]) -> dict[str, float]:
+def kept(before: SearchResult, sources: Sequence[Source], again: Sequence[str]) -> dict[str, float]:
     """The earlier shares of the sources that are as they were, without those that are to be searched again.
 
     Raises:
@@ -233,9 +236,9 @@ def kept(data: Mapping[str, Any], sources: Sequence[Source], again: Sequence[str
                 expected=f"one of {', '.join(names[:20])}",
                 hint=did_you_mean(name, names),
             )
-    before = {one["name"]: one["digest"] for one in data["sources"]}
-    same = [one.name for one in sources if before.get(one.name) == one.digest and one.name not in again]
-    return {name: float(data["optimum"]["shares"][name]) for name in same}
+    digests = {source["name"]: source["digest"] for source in before.sources}
+    same = [one.name for one in sources if digests.get(one.name) == one.digest and one.name not in again]
+    return {name: float(before.optimum["shares"][name]) for name in same}
 
 
 def _same_rows(one: Evaluated, other: Evaluated, option: str) -> None:
@@ -255,6 +258,5 @@ def _same_rows(one: Evaluated, other: Evaluated, option: str) -> None:
 def _tokenizer(uri: str, manifest: Manifest | None) -> Tokenizer | None:
     if storage.scheme(uri) == "file":
         return Tokenizer.of(Path(storage.local_path(uri)), manifest)
-    refs = [] if manifest is None else [ref.fingerprint for ref in manifest.inputs if ref.role == "tokenizer"]
-    digest = refs[0] if refs else str((manifest.data if manifest is not None else {}).get("tokenizer", ""))
+    digest = tokenizer_digest(manifest) if manifest is not None else ""
     return Tokenizer(digest, {}) if digest else None

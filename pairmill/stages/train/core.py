@@ -21,6 +21,7 @@ from pairmill.engine.stage import Rounds, Shard, ShardRecord, ShardResult, Stage
 from pairmill.engine.writer import Writer
 from pairmill.errors import UsageError
 from pairmill.formats import window_files
+from pairmill.formats.results import TrainResult
 from pairmill.loader import RowPlan, plan_arrays
 from pairmill.log import event, logger
 from pairmill.stages.train import launch
@@ -143,7 +144,7 @@ class Train(Stage[TrainConfig, TrainPlan]):
         return rounds[0][0].data
 
     def metrics(self, manifest: Manifest) -> dict[str, float]:
-        return metrics_of(manifest.data)
+        return metrics_of(TrainResult.from_manifest(manifest))
 
     def report(self, manifest: Manifest) -> Report:
         from pairmill.stages.train.report.page import report_of

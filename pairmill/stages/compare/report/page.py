@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from pairmill.formats.results import CompareResult
 from pairmill.report.model import Block, Cell, Percent, Report, Table
 from pairmill.report.points import Difference, Intervals, Pareto, Spot
 from pairmill.report.series import Lines, Series
@@ -17,40 +18,44 @@ _PLANS: Final = 5
 _FLOPS: Final = "FLOPs of a training"
 
 
-def report_of(data: Mapping[str, Any]) -> Report:
-    """The page; ``data`` is that of the manifest (:mod:`pairmill.stages.compare.result`)."""
-    plans, budget = data["plans"], data["budget"]
-    figures: dict[str, Cell] = {"Plans": len(plans), "Sources that all have": len(data["common_sources"])}
+def report_of(result: CompareResult) -> Report:
+    """Make the page."""
+    plans, budget = result.plans, result.budget
+    figures: dict[str, Cell] = {"Plans": len(plans), "Sources that all have": len(result.common_sources)}
     if budget:
         figures[f"Budget: {budget['of']} tokens"] = budget["tokens"]
     sections: list[Block] = []
     verdict = "What differs between the plans; nothing was trained."
-    if data["runs"]:
-        verdict = " ".join(pair["sentence"] for pair in data["pairs"])
-        held_out = data["held_out"]
+    if result.runs:
+        verdict = " ".join(pair["sentence"] for pair in result.pairs)
+        held_out = result.held_out
         figures |= {
-            "Runs": len(data["runs"]),
-            "Seeds": len(data["seeds"]),
+            "Runs": len(result.runs),
+            "Seeds": len(result.seeds),
             "Held-out rows": held_out["rows"],
-            "Parameters": max(data["parameters"]),
-            "Weights": data["weights"],
+            "Parameters": max(result.parameters),
+            "Weights": result.weights,
         }
-        sections += [*_charts(data), *(block for pair in data["pairs"] for block in _pair(pair, data)), _runs(data)]
-    sections += [block for change in data["changes"] for block in _change(change)]
+        sections += [
+            *_charts(result),
+            *(block for pair in result.pairs for block in _pair(pair, result)),
+            _runs(result),
+        ]
+    sections += [block for change in result.changes for block in _change(change)]
     sections.append(_plans(plans))
-    return Report("compare", figures, sections, verdict=verdict, look_at=list(_look_at(data)))
+    return Report("compare", figures, sections, verdict=verdict, look_at=list(_look_at(result)))
 
 
-def _look_at(data: Mapping[str, Any]) -> Iterator[str]:
-    if data["tokenizers"] > 1:
+def _look_at(result: CompareResult) -> Iterator[str]:
+    if result.tokenizers > 1:
         yield "The plans have several tokenizers: they are compared by bits a byte of the held-out responses."
-        if data["runs"] and not data["held_out"]["exact_bytes"]:
+        if result.runs and not result.held_out["exact_bytes"]:
             yield "A tokenizer is not byte-level, so its bytes are those of its tokens' texts, and not exact."
-    if not data["runs"]:
+    if not result.runs:
         return
-    if apart := data["held_out"]["apart"]:
+    if apart := result.held_out["apart"]:
         yield f"Not judged, since not all plans have it: held-out rows of {', '.join(apart)}."
-    seeds = len(data["seeds"])
+    seeds = len(result.seeds)
     if seeds == 1:
         yield "One seed gives no verdict: nothing says how far two runs of one plan are apart."
     elif seeds < 4:
@@ -61,41 +66,41 @@ def _look_at(data: Mapping[str, Any]) -> Iterator[str]:
             f"{seeds} seeds are judged as {later} are. Looks at 4, 8, 16, … seeds are paid for; a comparison that is "
             "looked at more often says a little too often that plans differ."
         )
-    if len(data["pairs"]) > 1:
+    if len(result.pairs) > 1:
         yield "Verdicts are corrected for the number of plans (Holm), and their intervals hold for all plans together."
-    for pair in data["pairs"]:
-        if pair["benchmarks"] and any(run["unseen"] for run in data["runs"]):
+    for pair in result.pairs:
+        if pair["benchmarks"] and any(run["unseen"] for run in result.runs):
             yield "Questions that are in the training rows count in the scores; evaluate's reports have them apart."
             return
 
 
-def _charts(data: Mapping[str, Any]) -> Iterator[Block]:
-    names = [plan["name"] for plan in data["plans"]][:_PLANS]
+def _charts(result: CompareResult) -> Iterator[Block]:
+    names = [plan["name"] for plan in result.plans][:_PLANS]
     spots, lines = [], []
     for name in names:
-        runs = [run for run in data["runs"] if run["plan"] == name]
+        runs = [run for run in result.runs if run["plan"] == name]
         curves = _together([run["curve"] for run in runs])
-        (end,) = (one for one in data["frontier"] if one["plan"] == name)
+        (end,) = (one for one in result.frontier if one["plan"] == name)
         # Held-out loss on the way is that of other rows than the verdict's, where these are some of all sources.
         spots.append(Spot(name, end["flops"], end["loss"], (end["low"], end["high"])))
         points = [(tokens, mean) for tokens, mean, _, _ in curves]
         lines.append(Series(name, points, [(low, high) for _, _, low, high in curves]))
-    yield Pareto("Compute against held-out loss", spots, _FLOPS, data["unit"])
+    yield Pareto("Compute against held-out loss", spots, _FLOPS, result.unit)
     if any(len(line.points) > 1 for line in lines):
         yield Lines("Held-out loss while they train", lines, axis="tokens", unit="nats")
     ways = [
         Spot(run["plan"], point["flops"], point["loss"], end=point is run["curve"][-1])
-        for run in data["runs"]
+        for run in result.runs
         if run["plan"] in names
         for point in run["curve"]
         if point["flops"]
     ]
-    if len(ways) > len(data["runs"]):
+    if len(ways) > len(result.runs):
         yield Pareto("The same, all runs and all the way", ways, _FLOPS, "nats")
-    for benchmark in data["frontier"][0]["benchmarks"]:
+    for benchmark in result.frontier[0]["benchmarks"]:
         scores = [
             Spot(one["plan"], one["flops"], one["benchmarks"][benchmark])
-            for one in data["frontier"]
+            for one in result.frontier
             if one["plan"] in names
         ]
         yield Pareto(f"Compute against {benchmark}", scores, _FLOPS, "score", lower_is_better=False)
@@ -111,11 +116,11 @@ def _together(curves: Sequence[Sequence[Mapping[str, Any]]]) -> list[tuple[float
     return found
 
 
-def _pair(pair: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[Block]:
+def _pair(pair: Mapping[str, Any], result: CompareResult) -> Iterator[Block]:
     title = f"{pair['change']} less {pair['base']}"
     losses = {"all that is judged": pair["all"], **pair["by_source"]}
     losses |= {f"{name} (not judged)": one for name, one in pair["apart"].items()}
-    axis = f"{data['unit']}; left of 0 is better; all but the first uncorrected"
+    axis = f"{result.unit}; left of 0 is better; all but the first uncorrected"
     yield Intervals(f"{title}: held-out loss", _rows(losses), axis)
     if pair["benchmarks"]:
         axis = "share of questions; right of 0 is better; uncorrected"
@@ -141,7 +146,7 @@ def _rows(found: Mapping[str, Mapping[str, Any]]) -> list[Difference]:
     return [Difference(name, one["mean"], one["low"], one["high"]) for name, one in found.items()]
 
 
-def _runs(data: Mapping[str, Any]) -> Block:
+def _runs(result: CompareResult) -> Block:
     rows: list[tuple[Cell, ...]] = [
         (
             run["plan"],
@@ -153,9 +158,9 @@ def _runs(data: Mapping[str, Any]) -> Block:
             run["train"],
             run["evaluate"],
         )
-        for run in data["runs"]
+        for run in result.runs
     ]
-    header = ("Plan", "Seed", f"Loss, {data['unit']}", "Response tokens", "Tokens", "FLOPs", "train", "evaluate")
+    header = ("Plan", "Seed", f"Loss, {result.unit}", "Response tokens", "Tokens", "FLOPs", "train", "evaluate")
     return Table("Runs", header, rows, "A run of a seed and plan is found again by any other comparison that has it.")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from pairmill.engine.manifest import Manifest
 from pairmill.evaluation.benchmarks.question import LENIENT, STRICT
+from pairmill.formats.results import EvaluateResult
 from pairmill.report.charts import Bars
 from pairmill.report.model import Block, Cell, Percent, Report, Section, Table
 from pairmill.stages.evaluate.cautions import cautions, share
@@ -20,12 +21,11 @@ _NOTE = (
 
 def report_of(manifest: Manifest) -> Report:
     """The report of a finished folder of evaluate."""
-    data = manifest.data
-    table: Mapping[str, Any] = data["benchmarks"]
-    model: Mapping[str, Any] = data["model"]
+    result = EvaluateResult.from_manifest(manifest)
+    table, model = result.benchmarks, result.model
     figures: dict[str, Cell] = {"Model": model["kind"]}
     figures |= {name.capitalize(): model[name] for name in ("name", "revision", "weights", "steps") if name in model}
-    figures |= {"Profile": data["profile"], "Questions": manifest.ledger.rows_out, "Fingerprint": manifest.fingerprint}
+    figures |= {"Profile": result.profile, "Questions": manifest.ledger.rows_out, "Fingerprint": manifest.fingerprint}
     sections: list[Block] = []
     if table:
         apart = {name: one["unseen"] for name, one in table.items() if one["unseen"] is not None}
@@ -37,8 +37,8 @@ def report_of(manifest: Manifest) -> Report:
         if seen:
             note = f"Without the {seen:,} questions that a training row repeats."
             sections.append(_benchmarks("Questions that no training row has", apart, note))
-    if data["held_out"] is not None:
-        sections.append(_held_out(data["held_out"]))
+    if result.held_out is not None:
+        sections.append(_held_out(result.held_out))
     groups = [
         Table(name, ("Group", "Questions", "Figure"), [(g, v["n"], Percent(v["figure"])) for g, v in found.items()])
         for name, one in table.items()
@@ -47,10 +47,8 @@ def report_of(manifest: Manifest) -> Report:
     if groups:
         sections.append(Section("Groups", groups, f"{len(groups)} benchmark{'s' * (len(groups) > 1)}"))
     if table:
-        sections.append(
-            Section("How it was asked", [_asked(table, data["model"]["kind"])], "data and generation settings")
-        )
-    return Report("evaluate", figures, sections, verdict=_verdict(data), look_at=_look_at(manifest, table))
+        sections.append(Section("How it was asked", [_asked(table, model["kind"])], "data and generation settings"))
+    return Report("evaluate", figures, sections, verdict=_verdict(result), look_at=_look_at(manifest, table))
 
 
 def _benchmarks(title: str, table: Mapping[str, Any], note: str) -> Table:
@@ -114,10 +112,10 @@ def _asked(table: Mapping[str, Any], kind: str) -> Table:
     return Table("Data and generation", head, rows, "A server is sent no conditions." if kind == "server" else "")
 
 
-def _verdict(data: Mapping[str, Any]) -> str:
-    said = [f"{name} {_score(one['all'])} of {one['all']['n']:,}" for name, one in data["benchmarks"].items()]
-    if data["held_out"] is not None:
-        whole = data["held_out"]["table"]["all"]
+def _verdict(result: EvaluateResult) -> str:
+    said = [f"{name} {_score(one['all'])} of {one['all']['n']:,}" for name, one in result.benchmarks.items()]
+    if result.held_out is not None:
+        whole = result.held_out["table"]["all"]
         said.append(f"held-out loss {_figure(whole['loss'])} over {whole['rows']:,} rows")
     return "; ".join(said) + "."
 

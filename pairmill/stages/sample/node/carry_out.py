@@ -20,6 +20,7 @@ from pairmill.engine.manifest import MANIFEST, File, Manifest
 from pairmill.engine.options import default_of
 from pairmill.errors import InputError, UsageError
 from pairmill.formats import tokens
+from pairmill.formats.results import SampleResult
 from pairmill.formats.sample_plan import FOLDER, HELD_OUT
 from pairmill.stages.sample.node import owned
 from pairmill.stages.sample.node.config import NodeConfig, OutputFormat
@@ -60,9 +61,10 @@ class PlannedSample:
     @property
     def files(self) -> list[File] | None:
         """Return the files that the plan names; None if no plan names them in this format."""
-        if self.planned is None or self.planned.data["layout"] != self.manifest.data["layout"]:
+        planned = SampleResult.from_manifest(self.planned) if self.planned is not None else None
+        if planned is None or planned.layout != SampleResult.from_manifest(self.manifest).layout:
             return None
-        return [File(**file) for file in self.planned.data["sample"]]
+        return [File(**file) for file in planned.sample]
 
     def make(
         self, folder: OpenFolder | None, workers: int, make_room: MakeRoom = lambda *_: None
@@ -83,17 +85,18 @@ class PlannedSample:
             arrays = sum(file.size for file in self.planned.files if file.path.startswith(FOLDER))
             make_room(self._pages([file.size for file in files]), working + 2 * arrays)
         plan, manifest = self.plan(), self.manifest
-        info = json.loads(manifest.data["tokenizer_info"])
+        result = SampleResult.from_manifest(manifest)
+        info = json.loads(result.tokenizer_info)
         vocab_size = info.get("vocab_size")
-        layout = ArrayLayout(plan, manifest.data["layout"], vocab_size)
+        layout = ArrayLayout(plan, result.layout, vocab_size)
         if files is None:
             make_room(self._pages(layout.sizes()), working)
         options, ledger = manifest.options, manifest.ledger
         ours = options["profile"] == "pairmill"
         more = {"epochs": options["epochs"], "truncated_rows": ledger.notes.get("truncated", 0)}
-        if "mixture" in manifest.data:
+        if result.mixture:
             # Keys in one order, which a manifest does not keep.
-            phases = manifest.data["mixture"]["phases"]
+            phases = result.mixture["phases"]
             more["phases"] = [{"name": one["name"], "epochs": one["epochs"]} for one in phases]
         about = metadata(
             info,
@@ -189,10 +192,11 @@ def open_plan(config: NodeConfig) -> PlannedSample:
                 expected=str(manifest.options[item.name]),
                 hint="leave it out, or make a new plan",
             )
-    planned: OutputFormat = manifest.data["layout"]
+    result = SampleResult.from_manifest(manifest)
+    planned: OutputFormat = result.layout
     layout: OutputFormat = config.layout if config.layout != "auto" else planned
     fingerprint = fingerprint_of(manifest.version, manifest.options, manifest.inputs, layout)
-    data = {key: value for key, value in manifest.data.items() if key != "sample"} | {"layout": layout}
+    data = replace(result, sample=(), layout=layout).to_data()
     root = root or storage.parent_of(storage.parent_of(home))
     return PlannedSample(
         replace(manifest, fingerprint=fingerprint, data=data),
@@ -227,7 +231,7 @@ def _datasets(config: NodeConfig, plan: Manifest, root: str, digested: bool) -> 
             got=known.fingerprint,
             expected=tokenized,
         )
-    names = [source["name"] for source in plan.data["sources"]]
+    names = [source["name"] for source in SampleResult.from_manifest(plan).sources]
     if opened is None:
         return [tokens.Dataset(name, storage.join(folder, name)) for name in names]
     by_name = {task.name: task for task in opened.tasks}

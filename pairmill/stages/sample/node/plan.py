@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import InputRef, Manifest
+from pairmill.formats.results import SampleResult
 from pairmill.formats.sample_plan import FOLDER
 from pairmill.formats.tokens import BYTES, INDEX
 from pairmill.stages.sample.node.config import OutputFormat
@@ -85,5 +86,5 @@ class SamplePlan:
         names = [*columns, *(f"epoch_{number}" for number in range(epochs))]
         with ThreadPoolExecutor(workers) as pool:
             arrays = list(pool.map(column, names))
-        datasets = [PlannedDataset(**one) for one in manifest.data["sources"]]
+        datasets = [PlannedDataset(**one) for one in SampleResult.from_manifest(manifest).sources]
         return cls(datasets, dict(zip(columns, arrays, strict=False)), arrays[len(columns) :])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pairmill import log, storage
 from pairmill.engine import manifest as manifests
 from pairmill.errors import UsageError
+from pairmill.formats.results import SampleResult
 from pairmill.loader.plan import World
 from pairmill.loader.row_plan import RowPlan
 from pairmill.mixture.realised import Realised
@@ -46,6 +47,6 @@ def look(config: InspectConfig) -> Report:
     (folder,) = plan.folders
     # Folders of other tools have no manifest, and samples without a mixture nothing of one.
     manifest = manifests.read(str(folder.path))
-    mixture = manifest.data.get("mixture") if manifest is not None else None
-    realised = Realised.load(mixture) if mixture else None
+    drawn = SampleResult.find(manifest) if manifest is not None else None
+    realised = Realised.load(drawn.mixture) if drawn is not None and drawn.mixture else None
     return report_of(preview(plan, world), folder.metadata, config, realised)

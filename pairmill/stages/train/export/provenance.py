@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from pairmill import storage
 from pairmill.engine import manifest as manifests
+from pairmill.formats.results import CleanResult
 from pairmill.lineage.steps import by_source, find
 
 NOT_STATED = "not stated"
@@ -60,7 +61,7 @@ def trace(root: str, fingerprints: Iterable[str]) -> Provenance:
                 for total, more in ((made.rows, by_source(step.rows)), (made.tokens, by_source(step.tokens))):
                     total.update({name: total.get(name, 0) + count for name, count in more.items()})
             if step.stage == "clean":
-                for name, one in step.manifest.data["sources"].items():
+                for name, one in CleanResult.from_manifest(step.manifest).sources.items():
                     about = one["about"]
                     said = about.get("licence") or NOT_STATED, about.get("revision", ""), about.get("origin", "")
                     made.sources[name] = Origin(*said)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 from pairmill.engine.manifest import Manifest
+from pairmill.formats.results import TrainResult
 from pairmill.formats.settings_file import flat
 from pairmill.report.html import Html, tag
 from pairmill.report.markdown import plain
@@ -25,37 +26,38 @@ _BAND: Final = "The pale band is from the least to the greatest value of the ste
 
 
 def report_of(manifest: Manifest) -> Report:
-    """Make the report of a finished folder of train from its manifest; ``data`` is that of ``summary.data_of``."""
-    data = manifest.data
+    """Make the report of a finished folder of train from its manifest."""
+    result = TrainResult.from_manifest(manifest)
     return Report(
         "train",
         _figures(manifest),
         [
-            *_losses(data),
-            *_weights(data),
-            *_by_source(data),
-            *_course(data),
-            *_happened(data),
-            *_absent(data),
-            *_samples(data),
+            *_losses(result),
+            *_weights(result),
+            *_by_source(result),
+            *_course(result),
+            *_happened(result),
+            *_absent(result),
+            *_samples(result),
             _provenance(manifest),
-            _cost(data),
-            *_settings(data),
+            _cost(result),
+            *_settings(result),
         ],
-        verdict=_verdict(data),
-        look_at=_look_at(data),
+        verdict=_verdict(result),
+        look_at=_look_at(result),
     )
 
 
 def _figures(manifest: Manifest) -> dict[str, Cell]:
-    data, last, speed = manifest.data, manifest.data["last"], manifest.data["speed"]
-    figures: dict[str, Cell] = {"Net": data["net"], "Parameters": data["parameters"]}
+    result = TrainResult.from_manifest(manifest)
+    last, speed = result.last, result.speed
+    figures: dict[str, Cell] = {"Net": result.net, "Parameters": result.parameters}
     figures["Steps"] = last.get("step", 0)
     for name, key in (("Tokens", "tokens"), ("Labels", "labels")):
         if key in last:
             figures[name] = last[key]
-    if "loss" in data["end"]:
-        figures["Loss at the end"] = f"{data['end']['loss']:.4f}"
+    if "loss" in result.end:
+        figures["Loss at the end"] = f"{result.end['loss']:.4f}"
     for name, key in (
         ("Held-out loss", "heldout_loss"),
         ("Held-out, averaged weights", "heldout_ema_loss"),
@@ -71,33 +73,33 @@ def _figures(manifest: Manifest) -> dict[str, Cell]:
         figures["Share of peak (MFU)"] = Percent(speed["mfu"])
     if "seconds" in last:
         figures["Time"] = duration(last["seconds"])
-    if data["price_per_hour"]:
-        figures["Cost"] = _price(data)
+    if result.price_per_hour:
+        figures["Cost"] = _price(result)
     return {**figures, "Fingerprint": manifest.fingerprint}
 
 
-def _verdict(data: Mapping[str, Any]) -> str:
-    last = data["last"]
+def _verdict(result: TrainResult) -> str:
+    last = result.last
     steps = last.get("step", 0)
-    said = f"{data['net']} with {data['parameters']:,} parameters, {steps:,} step" + "s" * (steps != 1)
+    said = f"{result.net} with {result.parameters:,} parameters, {steps:,} step" + "s" * (steps != 1)
     if "tokens" in last:
         said += f" on {last['tokens']:,} tokens"
-    if data["by_source"]:
-        said += f" of {len(data['by_source']):,} source" + "s" * (len(data["by_source"]) > 1)
-    if "loss" in data["end"] and data["first_loss"] is not None:
-        said += f": loss {data['first_loss']:.3f} → {data['end']['loss']:.3f}"
+    if result.by_source:
+        said += f" of {len(result.by_source):,} source" + "s" * (len(result.by_source) > 1)
+    if "loss" in result.end and result.first_loss is not None:
+        said += f": loss {result.first_loss:.3f} → {result.end['loss']:.3f}"
     if "heldout_loss" in last:
         said += f", held-out {last['heldout_loss']:.3f} (perplexity {perplexity(last['heldout_loss']):.2f})"
     return f"{said}."
 
 
-def _look_at(data: Mapping[str, Any]) -> list[str]:
-    said, last, curves, counts = [], data["last"], data["curves"], data["event_counts"]
+def _look_at(result: TrainResult) -> list[str]:
+    said, last, curves, counts = [], result.last, result.curves, result.event_counts
     if counts.get("skipped"):
         said.append(f"Updates that all ranks skipped, because a number was not finite: {counts['skipped']:,}.")
     if counts.get("rolled_back"):
         said.append("Weights went back to an earlier checkpoint; the table of events says from where.")
-    never = [name for name, steps in data["absent"].items() if steps >= last.get("step", 0)]
+    never = [name for name, steps in result.absent.items() if steps >= last.get("step", 0)]
     if never:
         said.append(f"These parameters had no gradient in any step: {describe_names(never)}.")
     if "heldout_loss" not in last:
@@ -113,23 +115,23 @@ def _look_at(data: Mapping[str, Any]) -> list[str]:
     rates = [point[1] for point in curves.get("lr", [])]
     if len(rates) > 1 and rates[-1] >= max(rates):
         said.append("The learning rate does not fall after its warm-up.")
-    if data["speed"].get("wait_share", 0.0) > _WAITED:
-        said.append(f"Steps waited for data {Percent(data['speed']['wait_share'])} of their time.")
+    if result.speed.get("wait_share", 0.0) > _WAITED:
+        said.append(f"Steps waited for data {Percent(result.speed['wait_share'])} of their time.")
     used = [point[1] for point in curves.get("slots_used", [])]
     if used and sum(used) / len(used) < _USED:
         said.append(f"Only {Percent(sum(used) / len(used))} of the slots of batches held a token.")
     return said
 
 
-def _losses(data: Mapping[str, Any]) -> list[Block]:
+def _losses(result: TrainResult) -> list[Block]:
     names = {
         "loss": "training",
         "heldout_loss": "held out",
         "heldout_ema_loss": "held out, averaged",
     }
-    marks = [one["step"] for one in data["events"] if one["event"] == "rolled_back"]
-    series = [_series(data, key, name, band=key == "loss") for key, name in names.items()]
-    half = data["last"].get("step", 0) / 2
+    marks = [one["step"] for one in result.events if one["event"] == "rolled_back"]
+    series = [_series(result, key, name, band=key == "loss") for key, name in names.items()]
+    half = result.last.get("step", 0) / 2
     late = [_after(one, half) for one in series]
     blocks: list[Block] = [Lines("Loss", series, unit="nats a label", marks=marks)]
     if sum(len(one.points) for one in late) > 3:
@@ -140,8 +142,8 @@ def _losses(data: Mapping[str, Any]) -> list[Block]:
     return [*blocks, _Note(" ".join(said))]
 
 
-def _weights(data: Mapping[str, Any]) -> list[Block]:
-    last = data["last"]
+def _weights(result: TrainResult) -> list[Block]:
+    last = result.last
     if "heldout_ema_loss" not in last:
         return []
     rows = [
@@ -149,15 +151,15 @@ def _weights(data: Mapping[str, Any]) -> list[Block]:
         for name, key in (("current", "heldout"), ("moving average", "heldout_ema"))
     ]
     better = min(rows, key=lambda row: row[1])[0]
-    beta = data["ema_beta"]
+    beta = result.ema_beta
     note = f"Of {last['heldout_labels']:,} labels of held-out rows, at the end. Lower: {better}."
     note += f" The moving average has β = {beta:.6g}." if beta else ""
     shown = [(name, f"{loss:.4f}", f"{found:.3f}") for name, loss, found in rows]
     return [Table("Averaged weights against the current ones", ("Weights", "Loss", "Perplexity"), shown, note)]
 
 
-def _by_source(data: Mapping[str, Any]) -> list[Block]:
-    sources, curves = data["by_source"], data["curves"]
+def _by_source(result: TrainResult) -> list[Block]:
+    sources, curves = result.by_source, result.curves
     if not sources:
         return []
     blocks: list[Block] = []
@@ -166,7 +168,7 @@ def _by_source(data: Mapping[str, Any]) -> list[Block]:
         some = drawn[first : first + _IN_CHART]
         number = f" ({first + 1} to {first + len(some)})" if len(drawn) > _IN_CHART else ""
         for kind, title in (("loss", "Loss by source"), ("heldout_loss", "Held-out loss by source")):
-            series = [_series(data, f"{kind}/{name}", name) for name in some]
+            series = [_series(result, f"{kind}/{name}", name) for name in some]
             blocks.append(Lines(f"{title}{number}", series, unit="nats a label", tabled=False))
     tokens = sum(one.get("tokens", 0) for one in sources.values())
     planned = any("planned" in one for one in sources.values())
@@ -183,34 +185,36 @@ def _by_source(data: Mapping[str, Any]) -> list[Block]:
     return [*blocks, Table("Sources", header, rows, note)]
 
 
-def _course(data: Mapping[str, Any]) -> list[Block]:
+def _course(result: TrainResult) -> list[Block]:
     """Show what is watched beside the loss; what did not vary says so in one point less."""
-    used = [Series(one.name, [(x, 100 * y) for x, y in one.points]) for one in [_series(data, "slots_used", "used")]]
-    b = _series(data, "b", "b")
+    used = [Series(one.name, [(x, 100 * y) for x, y in one.points]) for one in [_series(result, "slots_used", "used")]]
+    b = _series(result, "b", "b")
     return [
-        Lines("Learning rate", [_series(data, "lr", "rate")], zero=True),
-        Lines("Gradient norm, before clipping", [_series(data, "grad_norm", "norm", band=True)], zero=True),
-        Lines("Throughput", [_series(data, "tokens_per_s", "rate")], unit="tokens a second", zero=True, tabled=False),
+        Lines("Learning rate", [_series(result, "lr", "rate")], zero=True),
+        Lines("Gradient norm, before clipping", [_series(result, "grad_norm", "norm", band=True)], zero=True),
+        Lines("Throughput", [_series(result, "tokens_per_s", "rate")], unit="tokens a second", zero=True, tabled=False),
         Lines("Slots used", used, unit="% of the slots", zero=True, tabled=False),
         Lines("Differentiated steps, b", [b], zero=True),
         Lines(
             "Time of a step",
-            [_series(data, "step_s", "step"), _series(data, "wait_s", "of it, waiting for data")],
+            [_series(result, "step_s", "step"), _series(result, "wait_s", "of it, waiting for data")],
             unit="seconds",
             zero=True,
             tabled=False,
         ),
-        Lines("Memory of a rank, at most", [_series(data, "memory_gb", "memory")], unit="GB", zero=True, tabled=False),
+        Lines(
+            "Memory of a rank, at most", [_series(result, "memory_gb", "memory")], unit="GB", zero=True, tabled=False
+        ),
     ]
 
 
-def _happened(data: Mapping[str, Any]) -> list[Block]:
+def _happened(result: TrainResult) -> list[Block]:
     rows = []
-    for one in data["events"]:
+    for one in result.events:
         says = {name: value for name, value in one.items() if name not in {"step", "event"}}
         said = ", ".join(f"{name.replace('_', ' ')}: {_text(value)}" for name, value in says.items())
         rows.append((one["step"], one["event"].replace("_", " "), said or _DASH))
-    counts = data["event_counts"]
+    counts = result.event_counts
     skipped, back = counts.get("skipped", 0), counts.get("rolled_back", 0)
     note = f"Skipped updates: {skipped:,}. Returns to an earlier checkpoint: {back:,}."
     if not rows:
@@ -218,11 +222,11 @@ def _happened(data: Mapping[str, Any]) -> list[Block]:
     return [Table("Skipped steps, returns, stops and resumes", ("Step", "Event", "Details"), rows, note)]
 
 
-def _absent(data: Mapping[str, Any]) -> list[Block]:
-    steps = data["last"].get("step", 0)
+def _absent(result: TrainResult) -> list[Block]:
+    steps = result.last.get("step", 0)
     rows = [
         (name, count, Percent.of(count, steps))
-        for name, count in sorted(data["absent"].items(), key=lambda item: (-item[1], item[0]))
+        for name, count in sorted(result.absent.items(), key=lambda item: (-item[1], item[0]))
     ]
     if not rows:
         return [_Note("Every parameter had a gradient in every step.")]
@@ -230,8 +234,8 @@ def _absent(data: Mapping[str, Any]) -> list[Block]:
     return [Table("Parameters without a gradient", ("Parameter", "Steps", "Of all steps"), rows, note)]
 
 
-def _samples(data: Mapping[str, Any]) -> list[Block]:
-    found = data["samples"]
+def _samples(result: TrainResult) -> list[Block]:
+    found = result.samples
     if not found:
         return []
     rows = [
@@ -242,43 +246,43 @@ def _samples(data: Mapping[str, Any]) -> list[Block]:
 
 
 def _provenance(manifest: Manifest) -> Block:
-    data = manifest.data
+    result = TrainResult.from_manifest(manifest)
     rows = [
-        ("plan", data["plan"] or _DASH),
-        *((name, _text(value)) for name, value in data["data"].items()),
+        ("plan", result.plan or _DASH),
+        *((name, _text(value)) for name, value in result.data.items()),
         *((f"input: {one.role}", one.fingerprint) for one in manifest.inputs),
     ]
     return Table("Data", ("What", "Which"), rows, "A run goes on only with the same plan.")
 
 
-def _cost(data: Mapping[str, Any]) -> Block:
-    last, speed = data["last"], data["speed"]
+def _cost(result: TrainResult) -> Block:
+    last, speed = result.last, result.speed
     rows: list[tuple[str, Cell]] = [
-        ("Devices", data["devices"]),
-        ("Precision", data["precision"]),
-        ("Attention", data["attention"] or _DASH),
+        ("Devices", result.devices),
+        ("Precision", result.precision),
+        ("Attention", result.attention or _DASH),
         ("FLOPs of training, by the formula", f"{last.get('flops', 0):.4g}"),
-        ("Hours", f"{_hours(data):.4g}"),
-        ("Hours of devices", f"{_hours(data) * data['device_count']:.4g}"),
+        ("Hours", f"{_hours(result):.4g}"),
+        ("Hours of devices", f"{_hours(result) * result.device_count:.4g}"),
     ]
     if "tokens_per_s" in speed:
         rows.append(("Tokens a second, without evaluation and checkpoints", round(speed["tokens_per_s"])))
         rows.append(("Of it waiting for data", Percent(speed["wait_share"])))
     if "mfu" in speed:
         rows.append(("Share of the devices' peak (MFU)", Percent(speed["mfu"])))
-    if data["price_per_hour"]:
-        rows.append(("Price of a device, an hour", f"{data['price_per_hour']:,.2f}"))
-        rows.append(("Cost", _price(data)))
+    if result.price_per_hour:
+        rows.append(("Price of a device, an hour", f"{result.price_per_hour:,.2f}"))
+        rows.append(("Cost", _price(result)))
     note = (
         "Hours are of the clock, with evaluation and checkpoints. Work after the last checkpoint of a killed attempt "
     )
     return Table("What it took", ("What", "How much"), rows, note + "is not among them.")
 
 
-def _settings(data: Mapping[str, Any]) -> list[Block]:
-    profile = data["profile"] or "none"
-    changed = [(name, _text(theirs), _text(mine)) for name, (theirs, mine) in data["differences"].items()]
-    every = [(name, _text(value)) for name, value in flat(data["settings"]).items()]
+def _settings(result: TrainResult) -> list[Block]:
+    profile = result.profile or "none"
+    changed = [(name, _text(theirs), _text(mine)) for name, (theirs, mine) in result.differences.items()]
+    every = [(name, _text(value)) for name, value in flat(result.settings).items()]
     blocks: list[Block] = []
     if changed:
         blocks.append(Table(f"Where they differ from the profile {profile}", ("Setting", "Profile", "Here"), changed))
@@ -299,8 +303,8 @@ class _Note(Block):
         return ["", plain(self._text)]
 
 
-def _series(data: Mapping[str, Any], key: str, name: str, *, band: bool = False) -> Series:
-    points: Sequence[Sequence[float]] = data["curves"].get(key, [])
+def _series(result: TrainResult, key: str, name: str, *, band: bool = False) -> Series:
+    points: Sequence[Sequence[float]] = result.curves.get(key, [])
     varies = band and any(low != high for _, _, low, high in points)
     return Series(
         name, [(point[0], point[1]) for point in points], [(one[2], one[3]) for one in points] if varies else ()
@@ -316,12 +320,12 @@ def _after(series: Series, step: float) -> Series:
     )
 
 
-def _hours(data: Mapping[str, Any]) -> float:
-    return float(data["last"].get("seconds", 0.0)) / 3600
+def _hours(result: TrainResult) -> float:
+    return float(result.last.get("seconds", 0.0)) / 3600
 
 
-def _price(data: Mapping[str, Any]) -> str:
-    return f"{_hours(data) * data['device_count'] * data['price_per_hour']:,.2f}"
+def _price(result: TrainResult) -> str:
+    return f"{_hours(result) * result.device_count * result.price_per_hour:,.2f}"
 
 
 def _loss(value: float | None) -> str:

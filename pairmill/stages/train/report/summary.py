@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from pairmill.formats.results import TrainResult
 from pairmill.stages.train.watch.records import Line, numbers_of, perplexity, read
 
 
@@ -194,16 +195,16 @@ class _Speed:
         }
 
 
-def metrics_of(data: Mapping[str, Any]) -> dict[str, float]:
+def metrics_of(result: TrainResult) -> dict[str, float]:
     """Return the numbers that Kubeflow compares between runs (pairmill/engine/metrics.py says what each is)."""
-    last, end, speed = data["last"], data["end"], data["speed"]
+    last, end, speed = result.last, result.end, result.speed
     found = {
         **end,
         **({"perplexity": perplexity(end["loss"])} if "loss" in end else {}),
         **{name: last.get(name) for name in _KUBEFLOW},
         **{name: speed.get(name) for name in ("tokens_per_s", "mfu")},
         "steps": last.get("step"),
-        "parameters": data["parameters"],
+        "parameters": result.parameters,
     }
     return {name: value for name, value in found.items() if value is not None}
 
