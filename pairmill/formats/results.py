@@ -72,6 +72,45 @@ class CleanResult(Result):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RowsResult(Result):
+    """Of a stage that chooses rows: by attribute and source how many rows have a value and their sum, before and after.
+
+    A stage promises more in a manifest of its own; this is what the page over the line reads.
+    """
+
+    means: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectResult(RowsResult):
+    """Rows that were selected, and by what."""
+
+    settings: ByName
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainTokenizerResult(Result):
+    """The vocabulary.
+
+    Attributes:
+        asked: tokens that were asked for; ``vocab_size`` are there.
+        tasks: rows and bytes of each task.
+        merges: how many there are.
+        growth: tokens, and bytes per token of a vocabulary of that size.
+        longest: tokens, and their bytes.
+        metrics: what Kubeflow compares.
+    """
+
+    asked: int
+    tasks: Mapping[str, dict[str, int]]
+    vocab_size: int
+    merges: int
+    growth: Sequence[Any]
+    longest: Sequence[Any]
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
 class MixResult(Result):
     """The plan in numbers.
 

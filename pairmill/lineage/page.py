@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from pairmill.engine.manifest import Ledger, Manifest
-from pairmill.formats.results import SampleResult, TrainResult
+from pairmill.formats.results import SampleResult, SelectResult, TrainResult
 from pairmill.lineage.steps import Step, by_source
 from pairmill.mixture.realised import Realised
 from pairmill.mixture.shown import summary
@@ -258,7 +258,7 @@ def _chosen_by(steps: Sequence[Step]) -> set[str]:
     found = set()
     for step in steps:
         if step.stage == "select":
-            said = step.manifest.data["settings"]["attributes"]
+            said = SelectResult.from_manifest(step.manifest).settings["attributes"]
             found |= {one["attribute"] for part in ("where", "score") for one in said[part]}
     return found
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.engine.inputs import HELD_OUT
 from pairmill.engine.manifest import MANIFEST, Ledger, Manifest
 from pairmill.errors import InputError
-from pairmill.formats.results import CleanResult, SampleResult
+from pairmill.formats.results import CleanResult, RowsResult, SampleResult
 from pairmill.formats.source_names import source_of
 
 ORDER: Final = ("clean", "curate", "select", "tokenize", "sample")
@@ -56,9 +56,8 @@ class Step:
 
     @property
     def means(self) -> Mapping[str, Mapping[str, Sequence[float]]]:
-        """By attribute and source how many rows have a value and their sum, then the same of the kept rows."""
-        found: Mapping[str, Any] = self.manifest.data.get("means", {})
-        return found
+        """Return by attribute and source how many rows have a value and their sum, then the same of the kept rows."""
+        return RowsResult.from_manifest(self.manifest).means
 
 
 def _task(path: str) -> str:

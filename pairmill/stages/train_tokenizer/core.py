@@ -17,6 +17,7 @@ from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats import row_files
 from pairmill.formats.prefixes import Rules
+from pairmill.formats.results import TrainTokenizerResult
 from pairmill.formats.slices import Slicing
 from pairmill.log import event
 from pairmill.report.model import Report
@@ -118,7 +119,6 @@ class TrainTokenizer(Stage[TrainTokenizerConfig, TrainingPlan]):
             ):
                 task[key] += value
             held_out_of.setdefault(name, []).extend(runs.uris(HELD_OUT, [record]))
-        data = {"asked": config.vocab_size, "tasks": tasks}
         words, held_out = (runs.uris(name, merged) or runs.uris(name, counted) for name in (WORDS, HELD_OUT))
         learned = learn.learn(config, [*words, *held_out], full_alphabet=config.profile == "pairmill")
         with out.create("tokenizer.json") as local, local.open("w", encoding="utf-8", newline="") as file:
@@ -135,13 +135,8 @@ class TrainTokenizer(Stage[TrainTokenizerConfig, TrainingPlan]):
         metrics: dict[str, float] = {"vocab_size": size, "distinct_words": learned.words}
         if learned.text_bytes:
             metrics["tokens_per_byte"] = learned.tokens / learned.text_bytes
-        data |= {
-            "vocab_size": size,
-            "merges": len(learned.merges),
-            "growth": learned.growth(),
-            "longest": learn.longest(learned.vocab, config.special_tokens),
-            "metrics": metrics,
-        }
+        growth, longest = learned.growth(), learn.longest(learned.vocab, config.special_tokens)
+        merges = len(learned.merges)
         del learned
         if config.evaluate and held_out:
             unseen = learn.learn(config, words, full_alphabet=True)
@@ -150,11 +145,20 @@ class TrainTokenizer(Stage[TrainTokenizerConfig, TrainingPlan]):
                 tasks[name] |= {"held_out_bytes": text_bytes, "held_out_tokens": tokens}
                 total += text_bytes, tokens
             metrics["held_out_tokens_per_byte"] = int(total[1]) / int(total[0])
-        return data
+        return TrainTokenizerResult(
+            asked=config.vocab_size,
+            tasks=tasks,
+            vocab_size=size,
+            merges=merges,
+            growth=growth,
+            longest=longest,
+            metrics=metrics,
+        ).to_data()
 
     def metrics(self, manifest: Manifest) -> dict[str, float]:
         text_bytes = manifest.ledger.measures["text_bytes"]
-        return {**manifest.data["metrics"], "text_bytes": text_bytes, "tasks": len(manifest.data["tasks"])}
+        result = TrainTokenizerResult.from_manifest(manifest)
+        return {**result.metrics, "text_bytes": text_bytes, "tasks": len(result.tasks)}
 
     def report(self, manifest: Manifest) -> Report:
         return report_of(manifest)

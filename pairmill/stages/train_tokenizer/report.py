@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 
 from pairmill.engine.manifest import Manifest
+from pairmill.formats.results import TrainTokenizerResult
 from pairmill.report.charts import Bars, Curve
 from pairmill.report.model import Block, Cell, Report, Table, describe_rows
 
@@ -15,19 +16,19 @@ _NOT_MEASURED = "not measured"
 
 def report_of(manifest: Manifest) -> Report:
     """Return the report of a finished tokenizer folder."""
-    data, ledger = manifest.data, manifest.ledger
-    metrics: dict[str, float] = data["metrics"]
+    result, ledger = TrainTokenizerResult.from_manifest(manifest), manifest.ledger
+    metrics = result.metrics
     # A manifest that was read again has its keys sorted; its report has to be the same.
-    tasks: list[tuple[str, dict[str, int]]] = sorted(data["tasks"].items())
+    tasks: list[tuple[str, dict[str, int]]] = sorted(result.tasks.items())
     sources: dict[str, Counter[str]] = {}
     for name, task in tasks:
         sources.setdefault(_source(name), Counter()).update(task)
     tested, tested_tasks = _tested(sources.items()), _tested(tasks)
     unseen: Cell = metrics.get("held_out_tokens_per_byte", _NOT_MEASURED)
     figures: dict[str, Cell] = {
-        "Vocabulary": data["vocab_size"],
-        "Asked for": data["asked"],
-        "Merges": data.get("merges", _NOT_MEASURED),
+        "Vocabulary": result.vocab_size,
+        "Asked for": result.asked,
+        "Merges": result.merges,
         "Distinct words": metrics.get("distinct_words", _NOT_MEASURED),
         "Tokens per byte": metrics.get("tokens_per_byte", _NOT_MEASURED),
         "Tokens per byte, held out": unseen,
@@ -37,9 +38,9 @@ def report_of(manifest: Manifest) -> Report:
         "Fingerprint": manifest.fingerprint,
     }
     blocks: list[Block] = []
-    if data.get("growth"):
-        marks = [("held out", data["vocab_size"], 1 / unseen)] if isinstance(unseen, float) else []
-        blocks.append(Curve("Vocabulary growth", data["growth"], "tokens", "bytes per token", marks))
+    if result.growth:
+        marks = [("held out", result.vocab_size, 1 / unseen)] if isinstance(unseen, float) else []
+        blocks.append(Curve("Vocabulary growth", result.growth, "tokens", "bytes per token", marks))
     blocks += [
         Bars("Held-out rows by source", sorted(tested.items(), key=lambda bar: -bar[1]), "bytes per token"),
         Bars(
@@ -57,12 +58,12 @@ def report_of(manifest: Manifest) -> Report:
             "Held out is what a second vocabulary makes of rows that it has not seen, trained on all the others; "
             "the tokenizer itself is trained on all.",
         ),
-        Table("Longest tokens", ("Token", "Bytes"), data["longest"], "Quoted; \ufffd is part of a character."),
+        Table("Longest tokens", ("Token", "Bytes"), result.longest, "Quoted; \ufffd is part of a character."),
     ]
-    size = data["vocab_size"]
+    size = result.vocab_size
     look_at = []
-    if size < data["asked"]:
-        look_at.append(f"The rows give {size:,} tokens only; {data['asked']:,} were asked for.")
+    if size < result.asked:
+        look_at.append(f"The rows give {size:,} tokens only; {result.asked:,} were asked for.")
     if unseen == _NOT_MEASURED:
         look_at.append("How it does on rows that it has not seen was not measured.")
     per_byte = f", {metrics['tokens_per_byte']:.4f} tokens per byte" if "tokens_per_byte" in metrics else ""
