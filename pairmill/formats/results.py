@@ -1,7 +1,7 @@
 """What a finished stage promises: the data of its manifest, as one dataclass a stage.
 
 ``finish`` returns ``to_data`` of one; reports and later stages read it with ``from_manifest``. Values are JSON-like.
-A field with a default is left out of the manifest while it has that value.
+Fields without a default make a result of a stage; the manifest of an older version may lack the others.
 """
 
 from __future__ import annotations
@@ -50,8 +50,21 @@ class Result:
 
     def to_data(self) -> dict[str, Any]:
         """Return the data of the manifest."""
-        values = {name: getattr(self, name) for name in _defaults(type(self))}
-        return {name: values[name] for name, default in _defaults(type(self)).items() if values[name] != default}
+        values = ((item, getattr(self, item.name)) for item in fields(self))
+        return {item.name: value for item, value in values if not item.metadata or value != _default(item)}
+
+
+def left_out(default: Any) -> Any:
+    """Make a field that the manifest lacks while it has its default."""
+    metadata = {"left out": True}
+    if isinstance(default, dict):
+        return field(default_factory=dict, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def empty() -> Any:
+    """Make a field that is an empty mapping by default."""
+    return field(default_factory=dict)
 
 
 def _defaults(kind: type[Result]) -> dict[str, Any]:
@@ -67,8 +80,8 @@ class CleanResult(Result):
     """Rows of each output file by path, those that are held out, and what became of each source."""
 
     outputs: Mapping[str, int]
-    sources: Mapping[str, ByName]
-    held_out: Mapping[str, int] = field(default_factory=dict)
+    sources: Mapping[str, ByName] = empty()
+    held_out: Mapping[str, int] = left_out({})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +91,7 @@ class RowsResult(Result):
     A stage promises more in a manifest of its own; this is what the page over the line reads.
     """
 
-    means: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
+    means: Mapping[str, Mapping[str, Sequence[float]]] = empty()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,18 +169,18 @@ class SampleResult(Result):
     """
 
     layout: Any
-    analytics: str
     stats: Mapping[str, Mapping[str, int]]
-    lengths: list[int]
-    cuts: list[int]
     sources: Rows
-    rules: Mapping[str, dict[str, Any]]
-    prefixes: Mapping[str, str | None]
-    idle_rules: Sequence[str]
-    tokenizer_info: str
-    tokenizer: str = ""
-    mixture: ByName = field(default_factory=dict)
-    sample: Rows = ()
+    analytics: str = ""
+    lengths: list[int] = field(default_factory=list)
+    cuts: list[int] = field(default_factory=list)
+    rules: Mapping[str, dict[str, Any]] = empty()
+    prefixes: Mapping[str, str | None] = empty()
+    idle_rules: Sequence[str] = ()
+    tokenizer_info: str = "{}"
+    tokenizer: str = left_out("")
+    mixture: ByName = left_out({})
+    sample: Rows = left_out(())
 
     @property
     def source_of_task(self) -> dict[str, str]:
@@ -180,35 +193,35 @@ class SampleResult(Result):
 class TrainResult(Result):
     """The run: ``summary.Facts``, and what ``summary.data_of`` read of metrics.jsonl."""
 
-    net: str
     parameters: int
-    vocab_size: int
-    steps: int
-    epochs: float | None
-    precision: str
-    attention: str
-    devices: str
-    device_count: int
-    processes: int
-    peak_flops: float
-    price_per_hour: float
-    ema_beta: float
-    absent: Mapping[str, int]
-    plan: str
-    data: Mapping[str, str]
-    sources: Mapping[str, float]
-    profile: str
-    settings: ByName
-    differences: Mapping[str, Sequence[Any]]
     last: ByName
-    end: Mapping[str, float]
-    first_loss: float | None
-    speed: ByName
-    by_source: Mapping[str, Mapping[str, float]]
-    curves: Mapping[str, Sequence[Sequence[float]]]
-    event_counts: Mapping[str, int]
-    events: Rows
-    samples: ByName
+    net: str = ""
+    end: Mapping[str, float] = empty()
+    vocab_size: int = 0
+    steps: int = 0
+    epochs: float | None = None
+    precision: str = ""
+    attention: str = ""
+    devices: str = ""
+    device_count: int = 1
+    processes: int = 0
+    peak_flops: float = 0.0
+    price_per_hour: float = 0.0
+    ema_beta: float = 0.0
+    absent: Mapping[str, int] = empty()
+    plan: str = ""
+    data: Mapping[str, str] = empty()
+    sources: Mapping[str, float] = empty()
+    profile: str = ""
+    settings: ByName = empty()
+    differences: Mapping[str, Sequence[Any]] = empty()
+    first_loss: float | None = None
+    speed: ByName = empty()
+    by_source: Mapping[str, Mapping[str, float]] = empty()
+    curves: Mapping[str, Sequence[Sequence[float]]] = empty()
+    event_counts: Mapping[str, int] = empty()
+    events: Rows = ()
+    samples: ByName = empty()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,10 +235,10 @@ class EvaluateResult(Result):
         held_out: loss on held-out rows: ``table`` by source; None = not measured.
     """
 
-    model: ByName
-    profile: str
     benchmarks: Mapping[str, ByName]
-    held_out: ByName | None
+    model: ByName = empty()
+    profile: str = ""
+    held_out: ByName | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,10 +256,10 @@ class CompareResult(Result):
     runs: Rows
     pairs: Rows
     frontier: Rows
-    seeds: Sequence[int] = ()
-    held_out: ByName = field(default_factory=dict)
-    weights: str = ""
-    parameters: Sequence[int] = ()
+    seeds: Sequence[int] = left_out(())
+    held_out: ByName = left_out({})
+    weights: str = left_out("")
+    parameters: Sequence[int] = left_out(())
 
 
 @dataclass(frozen=True, kw_only=True)

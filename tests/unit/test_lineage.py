@@ -57,7 +57,9 @@ def made(root: Path, number: int = 1, *, select: bool = True, role: str = "token
     }
     ledger = Ledger(110, 110, 270, measures={"epochs": 2})
     refs = [InputRef(role, "a" * 16), InputRef("rules", "b" * 16)]
-    sample = Manifest("sample", 1, f"{number:016x}", {}, refs, ledger, [], {}, {"stats": stats})
+    sample = Manifest(
+        "sample", 1, f"{number:016x}", {}, refs, ledger, [], {}, {"stats": stats, "sources": [], "layout": "v1"}
+    )
     write(root, "sample", sample)
     return sample
 

@@ -223,10 +223,15 @@ def test_the_card_has_data_sets_and_licences_of_the_manifests(tmp_path: Path) ->
 
     clean, tokenized, sampled = "c" * 16, "b" * 16, "a" * 16
     about = {"licence": "MIT", "revision": "1234", "origin": "hub:a/b"}
-    stage("clean", clean, [], data={"sources": {"one": {"about": about}, "two": {"about": {"licence": ""}}}})
+    stage(
+        "clean",
+        clean,
+        [],
+        data={"outputs": {}, "sources": {"one": {"about": about}, "two": {"about": {"licence": ""}}}},
+    )
     stage("tokenize", tokenized, [InputRef("rows", clean)])
     stats = {"one__x": {"cov_rows": 10, "cov_rtoks": 300}, "two__y": {"cov_rows": 5, "cov_rtoks": 100}}
-    stage("sample", sampled, [InputRef("tokenized", tokenized)], data={"stats": stats})
+    stage("sample", sampled, [InputRef("tokenized", tokenized)], data={"stats": stats, "sources": [], "layout": "v1"})
     run = trained_runs.with_manifest(
         finished(tmp_path / "train" / ("d" * 16), NETS["llama"]), [InputRef("sampled", sampled)]
     )

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pairmill.engine.manifest import Ledger, Manifest
+from pairmill.formats.results import TrainResult
 from pairmill.formats.settings_file import differences
 from pairmill.stages.train.report.page import report_of
 from pairmill.stages.train.report.summary import Facts, data_of, metrics_of
@@ -113,7 +114,7 @@ def test_thousands_of_steps_stay_small(tmp_path: Path) -> None:
 def test_the_loss_at_the_end_is_a_mean_and_others_are_the_last(metrics: Path, manifest: Manifest) -> None:
     losses = [line["loss"] for line in read(metrics) if line["kind"] == "step" and line["step"] > 0.95 * STEPS]
     assert len(losses) == 5
-    found = metrics_of(manifest.data)
+    found = metrics_of(TrainResult.from_manifest(manifest))
     assert found["loss"] == sum(losses) / 5
     assert found["heldout_loss"] == manifest.data["last"]["heldout_loss"]
     assert found.keys() == {
