@@ -19,9 +19,9 @@ from pairmill import storage
 from pairmill.storage.base import Store
 from tests.support.kill_points import EVERY
 
-STRIDE = 5
-"""For stages, whose rounds the engine's own test kills at every instant: none of the three instants of a creation or of
-the two of a commit is passed over each time."""
+STRIDE = 7
+"""For stages, whose rounds the engine's own test kills at every instant. A shard of a file has five instants, one of
+two has eight: a stride that divides those would meet the same one of every shard."""
 DONE = 0
 FAILED = 1
 
