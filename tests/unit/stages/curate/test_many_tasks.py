@@ -103,7 +103,8 @@ def test_very_many_tasks_are_planned_in_bounded_time_and_memory() -> None:
     assert counts[-1] == 1
     # For 100,000 tasks: a minute, and less than a gigabyte.
     assert took < TASKS * 60 / 100_000
-    assert peak < (160 << 10) + 8 * TASKS, counts
+    # 170 MiB are the interpreter and what it imports.
+    assert peak < (170 << 10) + 8 * TASKS, counts
 
 
 if __name__ == "__main__":

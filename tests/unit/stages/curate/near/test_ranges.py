@@ -100,10 +100,13 @@ def test_memory_does_not_grow_with_rows(tmp_path: Path, monkeypatch: pytest.Monk
         join = shard(tmp_path / str(rows), [1 << 11] * (rows >> 11), edges, 4 << 20)
         for name, held in (("arrays", 1 << 40), ("ranges", 0)):
             monkeypatch.setattr(components, "_HELD", held)
-            tracemalloc.start()
-            join.run(None, Writer(str(tmp_path / f"{rows} {name}")))
-            peaks[rows, name] = tracemalloc.get_traced_memory()[1]
-            tracemalloc.stop()
+            # The lower of two: when the interpreter looks for garbage is chance, and that adds up to what a run holds.
+            for again in range(2):
+                tracemalloc.start()
+                join.run(None, Writer(str(tmp_path / f"{rows} {name} {again}")))
+                peak = tracemalloc.get_traced_memory()[1]
+                tracemalloc.stop()
+                peaks[rows, name] = min(peak, peaks.get((rows, name), peak))
     assert peaks[many, "arrays"] > peaks[few, "arrays"] + 20 * (many - few)
     # Two bits a row are held in any case; the rest is a file for each range, and what chance does.
     assert peaks[many, "ranges"] < peaks[few, "ranges"] + 2 * (many - few)
