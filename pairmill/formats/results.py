@@ -80,7 +80,7 @@ class CleanResult(Result):
     """Rows of each output file by path, those that are held out, and what became of each source."""
 
     outputs: Mapping[str, int]
-    sources: Mapping[str, ByName] = empty()
+    sources: Mapping[str, dict[str, Any]] = empty()
     held_out: Mapping[str, int] = left_out({})
 
 
@@ -96,9 +96,22 @@ class RowsResult(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class SelectResult(RowsResult):
-    """Rows that were selected, and by what."""
+    """Rows that were selected, and by what (``select.summary.summarise``)."""
 
     settings: ByName
+    method: str = ""
+    mode: str = ""
+    budget: ByName = empty()
+    rows: int = 0
+    candidates: int = 0
+    chosen: int = 0
+    outside: int = 0
+    rankings: Rows = ()
+    groups: ByName = empty()
+    divergences: Mapping[str, ByName] = empty()
+    lengths: ByName = empty()
+    sources: Mapping[str, dict[str, Any]] = empty()
+    samples: Mapping[str, ByName] = empty()
 
 
 @dataclass(frozen=True, kw_only=True)

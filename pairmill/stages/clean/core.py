@@ -22,6 +22,7 @@ from pairmill.engine.writer import Writer
 from pairmill.engine.written_texts import WrittenTexts
 from pairmill.errors import InputError, InternalError, UsageError
 from pairmill.formats.given import list_of, rows_at
+from pairmill.formats.results import CleanResult
 from pairmill.formats.slices import FileSlice, Slicing, grouped
 from pairmill.log import event
 from pairmill.report.model import Report
@@ -297,9 +298,13 @@ class Clean(Stage[CleanConfig, CleanPlan]):
         return data
 
     def metrics(self, manifest: Manifest) -> dict[str, float]:
-        sources = manifest.data["sources"].values()
+        sources = CleanResult.from_manifest(manifest).sources.values()
         malformed = sum(one["rejects"] for one in sources)
-        return {"sources": len(sources), "malformed": malformed, "tasks": len(manifest.data["outputs"])}
+        return {
+            "sources": len(sources),
+            "malformed": malformed,
+            "tasks": len(CleanResult.from_manifest(manifest).outputs),
+        }
 
     def report(self, manifest: Manifest) -> Report:
         return report_of(manifest)

@@ -9,6 +9,7 @@ from typing import Any
 
 from pairmill.engine.inputs import HELD_OUT
 from pairmill.engine.manifest import Ledger, Manifest
+from pairmill.formats.results import CleanResult
 from pairmill.report.charts import Bars, Histogram, Stacked
 from pairmill.report.model import Block, Percent, Report, Samples, Section, Table, describe_names, describe_rows
 from pairmill.sources.chats import REASONING, TOOLS, WEIGHT_0
@@ -35,9 +36,10 @@ _DROPPED = 1
 
 def report_of(manifest: Manifest) -> Report:
     """Return the report of a finished clean folder."""
-    ledger, outputs, held_out = manifest.ledger, manifest.data["outputs"], manifest.data.get("held_out", {})
+    ledger, result = manifest.ledger, CleanResult.from_manifest(manifest)
+    outputs, held_out = result.outputs, result.held_out
     # A manifest that was read again has its keys sorted; its report has to be the same.
-    sources: dict[str, dict[str, Any]] = dict(sorted(manifest.data["sources"].items()))
+    sources: dict[str, dict[str, Any]] = dict(sorted(result.sources.items()))
     ledgers = {name: Ledger(**one["ledger"]) for name, one in sources.items()}
     malformed = {name: one["rejects"] for name, one in sources.items()}
     empty = [f"{name} ({_reasons_of(one)})" for name, one in ledgers.items() if not one.rows_kept]

@@ -24,6 +24,7 @@ from pairmill.engine.manifest import InputRef, Manifest, content_key
 from pairmill.engine.stage import ShardRecord
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
+from pairmill.formats.results import SelectResult
 from pairmill.formats.row_files import ORIGIN
 from pairmill.log import event
 from pairmill.report.model import Report
@@ -206,7 +207,7 @@ class Select(RowStage[SelectConfig, SelectPlan]):
         return summarise(plan, plan.rankings, plan.settings, samples, counted)
 
     def metrics(self, manifest: Manifest) -> dict[str, float]:
-        return {**metrics_of(manifest.data), **super().metrics(manifest)}
+        return {**metrics_of(SelectResult.from_manifest(manifest)), **super().metrics(manifest)}
 
     def report(self, manifest: Manifest) -> Report:
         return report_of(manifest)

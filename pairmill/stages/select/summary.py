@@ -16,6 +16,7 @@ from pairmill.engine.manifest import Ledger
 from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats import some_rows
+from pairmill.formats.results import SelectResult
 from pairmill.formats.rows import Row
 from pairmill.rowstage import Findings, RowPlan, Rows
 from pairmill.rowstage.lengths import Lengths
@@ -192,15 +193,15 @@ def _summarise_groups(findings: SelectFindings, settings: Settings) -> dict[str,
     }
 
 
-def metrics_of(data: Mapping[str, Any]) -> dict[str, float]:
+def metrics_of(result: SelectResult) -> dict[str, float]:
     """Return numbers that Kubeflow compares between runs."""
-    metrics = {"candidates": data["candidates"], "chosen": data["chosen"]}
-    if data["rows"]:
-        metrics["chosen_fraction"] = round(data["chosen"] / data["rows"], 6)
-    for name, compared in data["divergences"].items():
+    metrics: dict[str, float] = {"candidates": result.candidates, "chosen": result.chosen}
+    if result.rows:
+        metrics["chosen_fraction"] = round(result.chosen / result.rows, 6)
+    for name, compared in result.divergences.items():
         metrics[f"kl_reduction_{name}"] = round(compared["reduction"], 9)
     for end in ("before", "after"):
-        lengths = data["lengths"][end]
+        lengths = result.lengths[end]
         if lengths["rows"]:
             metrics[f"mean_response_characters_{end}"] = round(lengths["response"] / lengths["rows"], 3)
     return metrics

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pairmill.engine.manifest import Manifest
+from pairmill.formats.results import SelectResult
 from pairmill.report.charts import Bars, Stacked
 from pairmill.report.model import Block, Cell, Percent, Report, Samples, Section, Table, describe_names, describe_rows
 
@@ -23,17 +24,17 @@ _UNITS = {"rows": "rows", "response_tokens": "response tokens"}
 
 def report_of(manifest: Manifest) -> Report:
     """Build the report of a finished folder of select, from its manifest alone."""
-    data, ledger = manifest.data, manifest.ledger
-    unit = _UNITS[data["budget"]["unit"]]
+    result, ledger = SelectResult.from_manifest(manifest), manifest.ledger
+    unit = _UNITS[result.budget["unit"]]
     figures: dict[str, Cell] = {
-        "Method": data["method"],
-        "Rows in": data["rows"],
-        "Candidates": data["candidates"],
-        "Chosen": data["chosen"],
-        "Share chosen": Percent.of(data["chosen"], data["rows"]),
-        f"Asked for, {unit}": data["budget"]["asked"],
-        f"Taken, {unit}": data["budget"]["taken"],
-        "Sources": len(data["sources"]),
+        "Method": result.method,
+        "Rows in": result.rows,
+        "Candidates": result.candidates,
+        "Chosen": result.chosen,
+        "Share chosen": Percent.of(result.chosen, result.rows),
+        f"Asked for, {unit}": result.budget["asked"],
+        f"Taken, {unit}": result.budget["taken"],
+        "Sources": len(result.sources),
         **({"Held-out rows": manifest.held_out} if manifest.held_out else {}),
         "Fingerprint": manifest.fingerprint,
     }
@@ -41,23 +42,23 @@ def report_of(manifest: Manifest) -> Report:
     return Report(
         "select",
         figures,
-        [block for part in parts for block in part(data)],
-        verdict=f"Rows: {describe_rows(ledger)}. {_next(data)}",
-        look_at=_look_at(data, unit),
+        [block for part in parts for block in part(result)],
+        verdict=f"Rows: {describe_rows(ledger)}. {_next(result)}",
+        look_at=_look_at(result, unit),
     )
 
 
-def _next(data: Mapping[str, Any]) -> str:
-    if data["mode"] == "report":
+def _next(result: SelectResult) -> str:
+    if result.mode == "report":
         return (
-            f"{data['chosen']:,} rows are chosen; the others are only reported. "
+            f"{result.chosen:,} rows are chosen; the others are only reported. "
             "Next: read the best and worst rows, then set mode: drop in select_config.yaml."
         )
     return "Next: compare the shares of sources and the lengths, then train a tokenizer on the chosen rows."
 
 
-def _divergences(data: Mapping[str, Any]) -> list[Block]:
-    if not data["divergences"]:
+def _divergences(result: SelectResult) -> list[Block]:
+    if not result.divergences:
         return []
     columns = {
         "rows": "Chosen",
@@ -68,7 +69,7 @@ def _divergences(data: Mapping[str, Any]) -> list[Block]:
         "mean_features_raw": "Mean features, all",
         "mean_features_selected": "Mean features, chosen",
     }
-    rows: list[list[Cell]] = [[name, *(target[key] for key in columns)] for name, target in data["divergences"].items()]
+    rows: list[list[Cell]] = [[name, *(target[key] for key in columns)] for name, target in result.divergences.items()]
     note = (
         "Divergence (KL, in nats) of the target's words and n-grams from those of all rows, of a uniform sample of "
         "as many rows, and of the chosen ones: less is nearer. The reduction is the sample's less that of the chosen "
@@ -77,20 +78,20 @@ def _divergences(data: Mapping[str, Any]) -> list[Block]:
     return [Table("How near the choice is to its targets", ("Target", *columns.values()), rows, note)]
 
 
-def _rankings(data: Mapping[str, Any]) -> list[Block]:
-    if len(data["rankings"]) < 2:
+def _rankings(result: SelectResult) -> list[Block]:
+    if len(result.rankings) < 2:
         return []
     rows = [
-        (target["name"], Percent(target["share"]), target["rows"], Percent.of(target["rows"], data["chosen"]))
-        for target in data["rankings"]
+        (target["name"], Percent(target["share"]), target["rows"], Percent.of(target["rows"], result.chosen))
+        for target in result.rankings
     ]
     return [Table("Targets, in the order in which they take rows", ("Target", "Asked", "Rows", "Share"), rows)]
 
 
-def _sources(data: Mapping[str, Any]) -> list[Block]:
-    every = data["sources"]
+def _sources(result: SelectResult) -> list[Block]:
+    every = result.sources
     names = sorted(every, key=lambda name: (-every[name]["rows"], name))
-    total, chosen = data["rows"], data["chosen"]
+    total, chosen = result.rows, result.chosen
     characters = sum(source["characters_chosen"] for source in every.values())
     rows = [
         (
@@ -127,8 +128,8 @@ def _sources(data: Mapping[str, Any]) -> list[Block]:
     ]
 
 
-def _lengths(data: Mapping[str, Any]) -> list[Block]:
-    ends = {"all rows": data["lengths"]["before"], "chosen rows": data["lengths"]["after"]}
+def _lengths(result: SelectResult) -> list[Block]:
+    ends = {"all rows": result.lengths["before"], "chosen rows": result.lengths["after"]}
     means = [
         (name.capitalize(), *(end[name] / end["rows"] if end["rows"] else 0.0 for end in ends.values()))
         for name in ("instruction", "response")
@@ -164,8 +165,8 @@ def _between(bin_: int) -> str:
     return f"{1 << (bin_ - 1):,} to {(1 << bin_) - 1:,}"
 
 
-def _groups(data: Mapping[str, Any]) -> list[Block]:
-    groups = data["groups"]
+def _groups(result: SelectResult) -> list[Block]:
+    groups = result.groups
     if not groups:
         return []
     rows = [
@@ -177,7 +178,7 @@ def _groups(data: Mapping[str, Any]) -> list[Block]:
         for group in groups["groups"][:_GROUPS]
     ]
     rest = f" {groups['number'] - _GROUPS:,} smaller groups are not shown." if groups["number"] > _GROUPS else ""
-    unit = _UNITS[data["budget"]["unit"]]
+    unit = _UNITS[result.budget["unit"]]
     note = (
         f"Groups by {groups['by']}, in {unit}. By the rule alone: the group's part of the budget. Quota: never more "
         f"than the group has; what groups lack is shared out to the others by the same rule.{rest}"
@@ -189,10 +190,10 @@ def _groups(data: Mapping[str, Any]) -> list[Block]:
     ]
 
 
-def _samples(data: Mapping[str, Any]) -> list[Block]:
-    most = max(1, min(_SHOWN, _SAMPLES // max(1, 2 * len(data["samples"]))))
+def _samples(result: SelectResult) -> list[Block]:
+    most = max(1, min(_SHOWN, _SAMPLES // max(1, 2 * len(result.samples))))
     blocks: list[Block] = []
-    for name, ends in data["samples"].items():
+    for name, ends in result.samples.items():
         for end, title in (("best", "Best"), ("worst", "Worst")):
             places = [f"{row['task']}:{row['ordinal']}" for row in ends[end]]
             samples = [
@@ -206,8 +207,8 @@ def _samples(data: Mapping[str, Any]) -> list[Block]:
     return blocks
 
 
-def _settings(data: Mapping[str, Any]) -> list[Block]:
-    rows = [(name, json.dumps(value, ensure_ascii=False)) for name, value in _flat(data["settings"])]
+def _settings(result: SelectResult) -> list[Block]:
+    rows = [(name, json.dumps(value, ensure_ascii=False)) for name, value in _flat(result.settings)]
     return [Section("Settings", [Table("select_config.yaml", ("Setting", "Value"), rows)], "what was asked for")]
 
 
@@ -219,28 +220,28 @@ def _flat(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, A
             yield f"{above}{name}", value
 
 
-def _look_at(data: Mapping[str, Any], unit: str) -> list[str]:
+def _look_at(result: SelectResult, unit: str) -> list[str]:
     remarks = []
-    budget = data["budget"]
+    budget = result.budget
     if budget["taken"] < budget["asked"]:
         remarks.append(f"Less is taken than was asked for: {budget['taken']:,} of {budget['asked']:,} {unit}.")
-    if data["outside"]:
-        remarks.append(f"{data['outside']:,} rows were taken by dsir, and went for the bounds of attributes.where.")
-    for name, target in data["divergences"].items():
+    if result.outside:
+        remarks.append(f"{result.outside:,} rows were taken by dsir, and went for the bounds of attributes.where.")
+    for name, target in result.divergences.items():
         if target["reduction"] <= 0:
             remarks.append(f"The rows chosen for {name} are no nearer to it than a uniform sample.")
-    before, after = data["lengths"]["before"], data["lengths"]["after"]
+    before, after = result.lengths["before"], result.lengths["after"]
     if before["rows"] and after["rows"]:
         ratio = after["response"] / after["rows"] / max(1e-9, before["response"] / before["rows"])
         if ratio < _SHORTER:
             remarks.append(f"Chosen responses are much shorter than others: {Percent(ratio)} of the mean length.")
-    nothing = [name for name, source in data["sources"].items() if source["rows"] and not source["chosen"]]
-    few = [name for name, source in data["sources"].items() if 0 < source["chosen"] < _FEW * source["rows"]]
+    nothing = [name for name, source in result.sources.items() if source["rows"] and not source["chosen"]]
+    few = [name for name, source in result.sources.items() if 0 < source["chosen"] < _FEW * source["rows"]]
     if nothing:
         remarks.append(f"Nothing is chosen of {describe_names(nothing)}.")
     if few:
         remarks.append(f"Less than 2% is chosen of {describe_names(few)}.")
-    groups = data["groups"]
+    groups = result.groups
     if groups and groups["short"]:
         remarks.append(
             f"Groups with less than their part of the budget: {groups['short']:,}. "

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pairmill.engine.manifest import InputRef, Ledger, Manifest
+from pairmill.formats.results import SelectResult
 from pairmill.stages.select.report.page import report_of
 from pairmill.stages.select.settings import Settings
 from pairmill.stages.select.summary import metrics_of
@@ -139,7 +140,7 @@ def test_a_choice_of_attributes_alone_has_a_report() -> None:
 
 
 def test_metrics_are_numbers_to_compare_runs_by() -> None:
-    assert metrics_of(DATA) == {
+    assert metrics_of(SelectResult.from_manifest(manifest(DATA))) == {
         "candidates": 800,
         "chosen": 90,
         "chosen_fraction": 0.09,
