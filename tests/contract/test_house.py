@@ -267,7 +267,7 @@ def lines_of_product() -> list[str]:
 
 
 MEASURES: Mapping[str, tuple[Measure, int, int | None]] = {
-    "lines of product": (lines_of_product, 94_954, 78_000),
+    "lines of product": (lines_of_product, 94_926, 78_000),
     "circles of files": (circles_of_files, 6, 0),
     "files in circles": (files_in_circles, 20, 0),
     "stages importing stages": (stages_importing_stages, 0, 0),
@@ -283,7 +283,7 @@ MEASURES: Mapping[str, tuple[Measure, int, int | None]] = {
     "calls with seven positional arguments": (calls_with_seven_positional_arguments, 35, 0),
     "__post_init__": (post_inits, 30, 30),
     "lines of __post_init__": (lines_of_post_inits, 327, None),
-    "reads of data[...]": (reads_of_data, 113, 0),
+    "reads of data[...]": (reads_of_data, 66, 0),
 }
 """Name: how it is measured, the most there may be now, what is wanted. Lower a bound when its figure has fallen."""
 

@@ -298,12 +298,13 @@ class Clean(Stage[CleanConfig, CleanPlan]):
         return data
 
     def metrics(self, manifest: Manifest) -> dict[str, float]:
-        sources = CleanResult.from_manifest(manifest).sources.values()
+        result = CleanResult.from_manifest(manifest)
+        sources = result.sources.values()
         malformed = sum(one["rejects"] for one in sources)
         return {
             "sources": len(sources),
             "malformed": malformed,
-            "tasks": len(CleanResult.from_manifest(manifest).outputs),
+            "tasks": len(result.outputs),
         }
 
     def report(self, manifest: Manifest) -> Report:
