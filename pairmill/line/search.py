@@ -35,7 +35,7 @@ from pairmill.line.runs import (
     train_and_evaluate,
 )
 from pairmill.log import event
-from pairmill.mixture.plan import Mixture
+from pairmill.mixture.reading import load_mixture
 from pairmill.stages.evaluate.config import EvaluateConfig
 from pairmill.stages.search.config import SearchConfig
 from pairmill.stages.train.config import TrainConfig
@@ -222,7 +222,7 @@ def refuse_short(here: Here, given: LocalConfig, mixtures: Sequence[str], place:
             remove(folder)
 
     def is_enough(mixture: str) -> bool:
-        plan = Mixture.load(mixture)
+        plan = load_mixture(mixture)
         wanted = (asked.steps * slots or asked.tokens) + (plan.epochs + 1) * slots
         return wanted <= plan.budget - plan.unfilled
 

@@ -12,10 +12,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Final, Literal
 
-from pairmill import storage
-from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import content_key
-from pairmill.errors import InputError
 
 NAME: Final = "mixture.json"
 FORMAT: Final = 1
@@ -205,40 +202,6 @@ class Mixture:
         lines = [f"{_json(name)}:{_json(value)},\n" for name, value in head.items()]
         sources = ",\n".join(map(_source_text, self.sources))
         return ("{" + "".join(lines) + '"sources":[\n' + sources + "]}\n").encode()
-
-    @classmethod
-    def parse(cls, data: bytes, where: str) -> Mixture:
-        """Read a file's content.
-
-        Raises:
-            InputError: not a plan, of another format, or its numbers contradict each other.
-        """
-        # Imported here: reading needs the classes above.
-        from pairmill.mixture.reading import read
-
-        return read(data, where)
-
-    @classmethod
-    def load(cls, given: str, option: str = "mixture") -> Mixture:
-        """Read the plan of a folder, or a file itself.
-
-        Raises:
-            InputError: absent, unfinished or damaged, or not a plan.
-        """
-        uri = storage.normalise(given, option)
-        if storage.name_of(uri).endswith(".json"):
-            if not storage.store_for(uri).exists(uri):
-                raise InputError("the mixture does not exist", where=f"{option}={uri}", hint="check the path")
-            return cls.parse(storage.store_for(uri).read(uri), uri)
-        manifest = manifests.read_intact(uri)
-        path = storage.join(uri, NAME)
-        if not storage.store_for(uri).exists(path):
-            raise InputError(
-                f"not a mixture: {NAME} does not exist",
-                where=f"{option}={uri}",
-                hint="give the folder that mix printed, or the file",
-            )
-        return cls.parse(manifests.read_file(uri, manifest, NAME), path)
 
 
 def identity(plan: bytes, buckets: Mapping[str, str]) -> str:

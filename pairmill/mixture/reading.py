@@ -8,6 +8,8 @@ from collections.abc import Collection
 from dataclasses import MISSING, fields
 from typing import Any, Final, get_args
 
+from pairmill import storage
+from pairmill.engine import manifest as manifests
 from pairmill.errors import InputError, did_you_mean
 from pairmill.mixture.plan import (
     FORMAT,
@@ -24,6 +26,28 @@ from pairmill.mixture.plan import (
 )
 
 _CLOSE: Final = 1e-6
+
+
+def load_mixture(given: str, option: str = "mixture") -> Mixture:
+    """Read the plan of a folder, or a file itself.
+
+    Raises:
+        InputError: absent, unfinished or damaged, or not a plan.
+    """
+    uri = storage.normalise(given, option)
+    if storage.name_of(uri).endswith(".json"):
+        if not storage.store_for(uri).exists(uri):
+            raise InputError("the mixture does not exist", where=f"{option}={uri}", hint="check the path")
+        return read(storage.store_for(uri).read(uri), uri)
+    manifest = manifests.read_intact(uri)
+    path = storage.join(uri, NAME)
+    if not storage.store_for(uri).exists(path):
+        raise InputError(
+            f"not a mixture: {NAME} does not exist",
+            where=f"{option}={uri}",
+            hint="give the folder that mix printed, or the file",
+        )
+    return read(manifests.read_file(uri, manifest, NAME), path)
 
 
 def read(data: bytes, where: str) -> Mixture:

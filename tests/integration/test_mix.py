@@ -18,7 +18,8 @@ from pairmill.errors import InputError, PairmillError, UsageError
 from pairmill.formats.prefixes import Rules
 from pairmill.interface import stagecli
 from pairmill.mixture import counting
-from pairmill.mixture.plan import BUCKETS, NAME, Mixture
+from pairmill.mixture.plan import BUCKETS, NAME
+from pairmill.mixture.reading import load_mixture
 from pairmill.stages.mix import core
 from pairmill.stages.mix.config import MixConfig
 from pairmill.stages.mix.core import Mix
@@ -68,7 +69,7 @@ def test_the_sampler_draws_what_is_planned(bench: Bench, tmp_path: Path) -> None
         "method: unimax\nbudget: 15_000\nphases: [{name: a, until: 0.6, epochs: 2}, {name: b, until: 1, epochs: 1}]\n"
     )
     made = result(tmp_path, bench.tokenized, said)
-    plan = Mixture.load(made.uri)
+    plan = load_mixture(made.uri)
     bench.run(mixture=made.uri)
     names = list(bench.lengths)
     for epoch in range(plan.epochs):
@@ -79,7 +80,7 @@ def test_the_sampler_draws_what_is_planned(bench: Bench, tmp_path: Path) -> None
 def test_tasks_that_are_left_out(bench: Bench, tmp_path: Path) -> None:
     said = "method: unimax\nothers: leave\nsources: [{name: web, prefixes: [web__]}]\n"
     made = result(tmp_path, bench.tokenized, said)
-    plan = Mixture.load(made.uri)
+    plan = load_mixture(made.uri)
     assert plan.names == ["web", "(left out)"]
     assert {key[0] for key, wanted in plan.wants().items() if any(wanted)} == {"web__a", "web__b"}
     bench.run(mixture=made.uri)
@@ -99,7 +100,7 @@ def test_sources_of_others(bench: Bench, tmp_path: Path) -> None:
 def test_presets_say_their_exponent_and_shares(bench: Bench, tmp_path: Path) -> None:
     once = {name: int(np.minimum(some[some >= 2], 198).sum()) for name, some in bench.lengths.items()}
     made = result(tmp_path / "code", bench.tokenized, "method: code\n")
-    plan = Mixture.load(made.uri)
+    plan = load_mixture(made.uri)
     web, books = once["web__a"] + once["web__b"], once["books__x"]
     shares = {one.name: one.share for one in plan.sources}
     assert shares["web"] / shares["books"] == pytest.approx((web / books) ** 1.3)
@@ -241,7 +242,7 @@ def test_exported_rules_draw_what_is_planned(bench: Bench, tmp_path: Path) -> No
     """The sampler that is given the rules in place of the plan: never more, and short by less than repeat rows."""
     said = "method: unimax\nbudget: 30_000\n"
     made = result(tmp_path, bench.tokenized, said, epochs=4)
-    plan, target = Mixture.load(made.uri), tmp_path / "rules.out.yaml"
+    plan, target = load_mixture(made.uri), tmp_path / "rules.out.yaml"
     tools.ended(tools.stage("mix", mixture=made.uri, prefix_config=target), USAGE)  # a command comes first
     done = tools.run([*tools.command("mix"), "export", f"mixture={made.uri}", f"prefix_config={target}"])
     assert (tools.ended(done).out, done.code) == ("", 0)
@@ -305,7 +306,7 @@ def test_buckets_of_rows_by_an_attribute(attributed: tuple[Path, Path], tmp_path
     curated, tokenized = attributed
     said = f"method: attribute\nweights: {{short: 1, middle: 2, long: 1}}\nbudget: 2000\n{BY_WORDS}"
     made = result(tmp_path / "root", tokenized, said, rows=[str(curated)], context_size=4097)
-    plan = Mixture.load(made.uri)
+    plan = load_mixture(made.uri)
     assert plan.buckets == ("short", "middle", "long", "none")
     shares = {one.name: one.share for one in plan.sources}
     assert shares == pytest.approx({"short": 0.25, "middle": 0.5, "long": 0.25})
@@ -337,7 +338,7 @@ def test_rows_that_rules_split_are_counted_in_pieces(
     rules = mixing.rules(tmp_path / "of rows", "[{prefix: a, long_context: split}, {prefix: b, long_context: drop}]")
     options = {"rows": [str(curated)], "context_size": 40, "prefix_config_path": rules}
     made = result(tmp_path / "root", tokenized, f"method: english\n{buckets}", **options)
-    plan = Mixture.load(made.uri)
+    plan = load_mixture(made.uri)
     there = len(np.load(tokenized / "a.jsonl" / "resp_len.npy"))
     assert sum(one.rows for key, one in plan.tasks.items() if key[0] == "a.jsonl") > there
     assert made.manifest.ledger.notes["split"] > 0

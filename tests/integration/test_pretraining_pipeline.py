@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pairmill.loader import Loader, RowPlan
-from pairmill.mixture.plan import Mixture
+from pairmill.mixture.reading import load_mixture
 from tests.support import tools
 from tests.support.helpers import PATIENCE, REPOSITORY
 from tests.support.models import KENLM, use_kenlm
@@ -88,7 +88,7 @@ def hybrid_selection_keeps_the_share_of_each_domain_and_prefers_quality(project:
 
 
 def the_shares_that_are_drawn_are_those_that_were_planned(project: Path) -> None:
-    plan = Mixture.load(str(manifest(project, "mix")["folder"]))
+    plan = load_mixture(str(manifest(project, "mix")["folder"]))
     assert set(plan.source_of.values()) == ENGLISH | CODE
     english, code = plan.by_phase["english"], plan.by_phase["code"]
     drawn = {one.name: one for one in english}

@@ -12,7 +12,8 @@ import pytest
 
 from pairmill.engine.runner import Result
 from pairmill.errors import InputError, PairmillError, UsageError
-from pairmill.mixture.plan import NAME, Mixture
+from pairmill.mixture.plan import NAME
+from pairmill.mixture.reading import load_mixture
 from pairmill.stages.search.core import OPTIMUM
 from pairmill.stages.search.space import KEPT
 from tests.support import curating, mixing, mixture_task, searching, tools
@@ -87,7 +88,7 @@ def test_the_mixture_gains_nine_tenths_of_what_the_best_gains(bench: Bench, tmp_
 def test_the_sampler_takes_what_was_found(bench: Bench, tmp_path: Path) -> None:
     made = fitted(tmp_path, bench, log_linear(SLOPES), set=["proxy_budget=3_000"])
     shares = made.manifest.data["optimum"]["shares"]
-    whole, small = Mixture.load(made.uri), Mixture.load(f"{made.uri}/{OPTIMUM}")
+    whole, small = load_mixture(made.uri), load_mixture(f"{made.uri}/{OPTIMUM}")
     assert (whole.budget, small.budget) == (40_000, 3_000)
     for plan, off in ((whole, 0.02), (small, 0.04)):
         drawn = {source.name: source.share for source in plan.sources}
@@ -97,7 +98,7 @@ def test_the_sampler_takes_what_was_found(bench: Bench, tmp_path: Path) -> None:
     assert {source.name: source.epochs for source in whole.sources} == pytest.approx(passes, rel=1e-4)
     assert max(passes.values()) <= 3 * (1 + 1e-6)
     assert Path(sampled(tmp_path, bench.tokenized, made.uri), "report.html").exists()
-    assert {Mixture.load(run).budget for run in runs_of(made)} == {3_000}
+    assert {load_mixture(run).budget for run in runs_of(made)} == {3_000}
 
 
 def test_the_report_says_what_to_trust(bench: Bench, tmp_path: Path) -> None:

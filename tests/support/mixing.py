@@ -9,6 +9,7 @@ from pairmill.engine import runner
 from pairmill.engine.manifest import Manifest
 from pairmill.engine.runner import Result
 from pairmill.mixture.plan import Mixture
+from pairmill.mixture.reading import load_mixture
 from pairmill.stages.mix.config import MixConfig
 from pairmill.stages.mix.core import Mix
 
@@ -40,7 +41,7 @@ def rules(root: Path, text: str = "[]") -> str:
 
 def mix(root: Path, tokenized: Path, said: str, **options: Any) -> Mixture:
     """The plan that the stage makes."""
-    return Mixture.load(result(root, tokenized, said, **options).uri)
+    return load_mixture(result(root, tokenized, said, **options).uri)
 
 
 def manifest(folder: Path) -> Manifest:

@@ -13,7 +13,7 @@ from pairmill.engine import runner
 from pairmill.engine.manifest import Ledger, Manifest, content_key
 from pairmill.engine.runner import Result
 from pairmill.mixture import shares
-from pairmill.mixture.plan import Mixture
+from pairmill.mixture.reading import load_mixture
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.core import Sample
 from pairmill.stages.search.config import SearchConfig
@@ -45,7 +45,7 @@ def sampled(root: Path, tokenized: Path, mixture: str, **options: Any) -> str:
 
 def shares_of(mixture: str) -> dict[str, float]:
     """The shares of the sources of a mixture, as its rows have them."""
-    return dict(shares.predicted(Mixture.load(mixture), ""))
+    return dict(shares.predicted(load_mixture(mixture), ""))
 
 
 def evaluated(root: Path, losses: Mapping[str, float], rows: int = 50) -> str:

@@ -17,6 +17,7 @@ from pairmill.mixture.counting import Counting
 from pairmill.mixture.inputs import CountingPlan, counted_sources, ledgers_of, open_inputs
 from pairmill.mixture.plan import NAME, Mixture
 from pairmill.mixture.planned import mixture_of, table_of
+from pairmill.mixture.reading import load_mixture
 from pairmill.stages.mix.config import MixConfig
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Mix(Stage[MixConfig, MixPlan]):
 
     def plan(self, config: MixConfig) -> MixPlan:
         to_count = open_inputs(config, config.mix_settings)
-        earlier = Mixture.load(config.compare, "compare") if config.compare else None
+        earlier = load_mixture(config.compare, "compare") if config.compare else None
         refs = to_count.refs()
         if earlier is not None:
             refs.append(InputRef("compare", content_key(earlier.dump().decode())[:16]))

@@ -9,7 +9,8 @@ from pairmill.engine.options import option
 from pairmill.errors import UsageError
 from pairmill.formats.prefixes import Rules
 from pairmill.mixture.export import prefix_config
-from pairmill.mixture.plan import Mixture, long_rows_key
+from pairmill.mixture.plan import long_rows_key
+from pairmill.mixture.reading import load_mixture
 
 
 @dataclass(kw_only=True)
@@ -31,7 +32,7 @@ def export(config: ExportConfig) -> str:
         UsageError: the mixture has buckets, or several phases of which none is named, or was made with other rules.
         InputError: not a mixture.
     """
-    mixture = Mixture.load(config.mixture)
+    mixture = load_mixture(config.mixture)
     long_context: dict[str, str] = {}
     if config.prefix_config_path:
         rules = Rules.load(config.prefix_config_path, "pairmill", "prefix_config_path")

@@ -17,6 +17,7 @@ from pairmill.mixture.counting import count
 from pairmill.mixture.inputs import open_inputs
 from pairmill.mixture.plan import Mixture
 from pairmill.mixture.planned import mixture_of, sources_of, table_of
+from pairmill.mixture.reading import load_mixture
 from pairmill.mixture.settings import MixSettings
 from pairmill.redact import escaped
 from pairmill.report.model import format_cell
@@ -72,7 +73,7 @@ def preview(config: PreviewConfig) -> str:
         min_resp_length=config.min_resp_length,
     )
     found = open_inputs(options, settings)
-    earlier = Mixture.load(config.compare, "compare") if config.compare else None
+    earlier = load_mixture(config.compare, "compare") if config.compare else None
     counted, ledger = [], Ledger()
     for one in found.tasks:
         made, of_task = count(one, found.counting, found.codes(one))

@@ -22,6 +22,7 @@ from pairmill.formats.eligible_rows import DatasetRows
 from pairmill.formats.prefixes import Rules
 from pairmill.mixture import capacity
 from pairmill.mixture.plan import BUCKETS, NO_BUCKET, Key, Mixture, identity, long_rows_key
+from pairmill.mixture.reading import load_mixture
 from pairmill.stages.sample.config import SampleConfig
 
 _AGAIN = "run mix again, and give its result"
@@ -65,7 +66,7 @@ class OpenMixture:
             UsageError: the sampler could not hold what it asks for.
         """
         uri = storage.normalise(given, "mixture")
-        plan = Mixture.load(given, "mixture")
+        plan = load_mixture(given, "mixture")
         file = storage.name_of(uri).endswith(".json")
         folder = storage.parent_of(uri) if file else uri
         manifest = manifests.read(folder)

@@ -12,6 +12,7 @@ from pairmill.errors import InputError
 from pairmill.mixture.making import CountedSource, WantedPhase, make
 from pairmill.mixture.methods import Recipe
 from pairmill.mixture.plan import NAME, Inputs, Mixture, PlannedTask
+from pairmill.mixture.reading import load_mixture, read
 
 
 def counted(task: str, rows: int, length: int = 10, bucket: int | None = None) -> PlannedTask:
@@ -36,7 +37,7 @@ def planned(**options: Any) -> Mixture:
 
 def test_what_is_written_is_read() -> None:
     plan = planned()
-    again = Mixture.parse(plan.dump(), "here")
+    again = read(plan.dump(), "here")
     assert again == plan
     assert again.dump() == plan.dump()
     assert json.loads(plan.dump())["unit"] == "response_tokens"
@@ -57,10 +58,10 @@ def test_epochs_are_numbered_through_the_phases() -> None:
 def test_a_folder_and_a_file(tmp_path: Path) -> None:
     plan = planned()
     (tmp_path / NAME).write_bytes(plan.dump())
-    assert Mixture.load(str(tmp_path)) == Mixture.load(str(tmp_path / NAME)) == plan
+    assert load_mixture(str(tmp_path)) == load_mixture(str(tmp_path / NAME)) == plan
     for path in (tmp_path / "none", tmp_path / "none.json"):
         with pytest.raises(InputError, match="none"):
-            Mixture.load(str(path))
+            load_mixture(str(path))
 
 
 def phase(raw: dict[str, Any], **values: Any) -> None:
@@ -126,7 +127,7 @@ def test_what_no_sampler_could_execute(change: Change, said: str) -> None:
     raw = json.loads(planned().dump())
     change(raw)
     with pytest.raises(InputError, match=said) as caught:
-        Mixture.parse(json.dumps(raw).encode(), "there/mixture.json")
+        read(json.dumps(raw).encode(), "there/mixture.json")
     assert str(caught.value).startswith("there/mixture.json")
     assert caught.value.exit_code == 3
 
@@ -134,7 +135,7 @@ def test_what_no_sampler_could_execute(change: Change, said: str) -> None:
 @pytest.mark.parametrize("data", [b"", b"[]", b"{", b"\xff", b"null"])
 def test_what_is_not_json(data: bytes) -> None:
     with pytest.raises(InputError, match=r"not a valid mixture\.json"):
-        Mixture.parse(data, "there")
+        read(data, "there")
 
 
 def test_a_hundred_thousand_tasks() -> None:
@@ -149,7 +150,7 @@ def test_a_hundred_thousand_tasks() -> None:
     start = time.process_time()
     made = make(sources, [WantedPhase("all", 1.0, 7, Recipe.of("unimax", max_epochs=3.0))])
     plan = Mixture(0, 7, 65, 2, made.budget, made.unfilled, made.phases, made.sources, Inputs("0"))
-    again = Mixture.parse(plan.dump(), "here")
+    again = read(plan.dump(), "here")
     assert time.process_time() - start < 5
     assert len(plan.tasks) == 100_000
     assert again == plan
