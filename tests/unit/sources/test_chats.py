@@ -355,7 +355,7 @@ def test_the_page_lists_every_role_and_reason() -> None:
     }
     assert listed == ROLES
     assert set(listed.values()) == set(MEANINGS)
-    code = (REPOSITORY / "sources" / "chats.py").read_text()
+    code = (REPOSITORY / "pairmill" / "sources" / "chats.py").read_text()
     reasons = set(re.findall(r'(?:Drop|Malformed|Note)\("(\w+)"', code))
     assert len(reasons) > 15
     assert {reason for reason in reasons if f"`{reason}`" not in page} == set()

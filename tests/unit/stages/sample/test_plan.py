@@ -586,7 +586,7 @@ def test_a_target_that_is_no_folder_of_its_own_is_refused(bench: Bench) -> None:
     for output_path in ("/", "gs://bucket/x"):
         with pytest.raises(UsageError, match="output_path"):
             bench.run(output_path=output_path)
-    with pytest.raises(UsageError, match="at least one place"):
+    with pytest.raises(UsageError, match="one or more of output_path, root is required"):
         bench.run(output_path="")
 
 
