@@ -63,12 +63,12 @@ def settings_tables(settings: Any) -> str:
             "| setting | type | default | meaning |",
             "|---|---|---|---|",
         ]
-        for one in dataclasses.fields(section):
-            value = getattr(section, one.name)
+        for each in dataclasses.fields(section):
+            value = getattr(section, each.name)
             inner = dataclasses.is_dataclass(value)
             default = "" if inner else f"`{json.dumps(to_json(value), ensure_ascii=False)}`"
-            kind = "settings" if inner else kind_of(hints[one.name])
-            cells = [f"`{one.name}`", kind, default, one.metadata["help"]]
+            kind = "settings" if inner else kind_of(hints[each.name])
+            cells = [f"`{each.name}`", kind, default, each.metadata["help"]]
             lines.append("| " + " | ".join(cell.replace("|", "\\|").replace("<", "&lt;") for cell in cells) + " |")
         parts.append("\n".join(lines) + "\n")
     return "\n".join(parts).rstrip()
@@ -84,7 +84,7 @@ def index_table() -> str:
 
 
 def sources_table() -> str:
-    """Sources as a Markdown table."""
+    """Return sources as a Markdown table."""
     lines = ["| source | data set |", "|---|---|"]
     for name, source in sorted(SOURCES.items()):
         summary = (importlib.import_module(type(source).__module__).__doc__ or "").strip().splitlines()[0]

@@ -24,12 +24,12 @@ Edges = Mapping[str, frozenset[str]]
 
 @cache
 def modules() -> Mapping[str, Path]:
-    """Every module of ours by dotted name."""
-    found = {}
+    """Return every module of ours by dotted name."""
+    result = {}
     for path in sorted((TOP / BASE).rglob("*.py")):
         parts = path.relative_to(TOP).with_suffix("").parts
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
+        result[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return result
 
 
 def package_of(name: str) -> str:
@@ -52,7 +52,7 @@ def imported(path: Path) -> frozenset[str]:
 
 @cache
 def _inner_rooms() -> frozenset[str]:
-    """Packages inside a stage that import nothing else of it."""
+    """Package inside a stage that import nothing else of it."""
     packages = {name for name, path in modules().items() if path.name == "__init__.py" and name.count(".") == 3}
 
     def others(package: str) -> set[str]:
@@ -82,18 +82,18 @@ def _room(name: str) -> str:
 
 @cache
 def edges() -> Edges:
-    """The rooms that each room imports."""
-    found: dict[str, set[str]] = {}
+    """Return the rooms that each room imports."""
+    result: dict[str, set[str]] = {}
     for name, path in modules().items():
         targets = {_room(other) for other in imported(path) if other.partition(".")[0] == BASE}
-        found.setdefault(_room(name), set()).update(targets - {_room(name)})
-    found.setdefault(NATIVE, set())
-    rooms = {name for name in found if "." in name and modules().get(name, TOP).name == "__init__.py"}
-    basics = {name for name in found if name.count(".") == 1 and name not in rooms | {NATIVE}}
-    while higher := {name for name in basics if found[name] - basics - {BASE, NATIVE}}:
+        result.setdefault(_room(name), set()).update(targets - {_room(name)})
+    result.setdefault(NATIVE, set())
+    rooms = {name for name in result if "." in name and modules().get(name, TOP).name == "__init__.py"}
+    basics = {name for name in result if name.count(".") == 1 and name not in rooms | {NATIVE}}
+    while higher := {name for name in basics if result[name] - basics - {BASE, NATIVE}}:
         basics -= higher
     merged: dict[str, set[str]] = {}
-    for name, targets in found.items():
+    for name, targets in result.items():
         at = BASE if name in basics else name
         merged.setdefault(at, set()).update({BASE if target in basics else target for target in targets} - {at})
     used = {target for targets in merged.values() for target in targets}
@@ -101,13 +101,13 @@ def edges() -> Edges:
 
 
 def basics() -> list[str]:
-    """The modules that are drawn as one node."""
+    """Return the modules that are drawn as one node."""
     names = [name.removeprefix(f"{BASE}.") for name in modules() if name.startswith(f"{BASE}.")]
     return sorted(name for name in names if "." not in name and f"{BASE}.{name}" not in edges())
 
 
 def reduced(graph: Edges) -> Edges:
-    """The graph without the arrows that follow from others (it must have no cycle)."""
+    """Return the graph without the arrows that follow from others (it must have no cycle)."""
 
     @cache
     def below(name: str) -> frozenset[str]:
@@ -120,7 +120,7 @@ def reduced(graph: Edges) -> Edges:
 
 
 def picture() -> str:
-    """The rooms as a Mermaid graph; an arrow goes from a room to a room that it imports."""
+    """Return the rooms as a Mermaid graph; an arrow goes from a room to a room that it imports."""
     graph = reduced(edges())
     lines = ["```mermaid", "flowchart TD"]
     for package in reversed(PACKAGES):
@@ -132,7 +132,7 @@ def picture() -> str:
 
 
 def table() -> str:
-    """The rooms with what each is for and imports, as a Markdown table."""
+    """Return the rooms with what each is for and imports, as a Markdown table."""
     graph = edges()
     lines = ["| room | what it is | imports |", "|---|---|---|"]
     for package in reversed(PACKAGES):

@@ -36,7 +36,7 @@ STYLE = """
 
 
 def batch() -> Batch:
-    """The rows above as a batch of one rank."""
+    """Return the rows above as a batch of one rank."""
     tokens: list[int] = []
     index: dict[str, list[int]] = {"inst_start": [], "inst_len": [], "resp_start": [], "resp_len": []}
     for texts in ROWS:
@@ -57,18 +57,18 @@ def batch() -> Batch:
 
 
 def sees(made: Batch) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
-    """Which slot (first) sees which."""
+    """Return which slot (first) sees which."""
     ends, prefix = made["cu_seqlens"], made["prefix_lens"]
-    found = np.zeros((SLOTS, SLOTS), bool)
+    result = np.zeros((SLOTS, SLOTS), bool)
     for row in range(made.scalars["numseqs"]):
         begin, end = ends[row], ends[row + 1]
-        found[begin:end, begin : begin + prefix[row]] = True
-        found[begin + prefix[row] : end, begin:end] |= np.tri(end - begin, dtype=bool)[prefix[row] :]
-    return found
+        result[begin:end, begin : begin + prefix[row]] = True
+        result[begin + prefix[row] : end, begin:end] |= np.tri(end - begin, dtype=bool)[prefix[row] :]
+    return result
 
 
 def draw(made: Batch) -> Iterator[str]:
-    """The lines of an SVG."""
+    """Yield the lines of an SVG."""
     count, total = made.scalars["numseqs"], made.scalars["total_seqlen"]
     kinds: list[str] = []
     for prefix, causal in zip(made["prefix_lens"].tolist(), made["causal_lens"].tolist(), strict=True):
@@ -126,5 +126,5 @@ def draw(made: Batch) -> Iterator[str]:
 
 
 def picture() -> str:
-    """The SVG, for light and dark pages."""
+    """Return the SVG, for light and dark pages."""
     return "\n".join(draw(batch())) + "\n"

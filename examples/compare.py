@@ -27,10 +27,10 @@ def planned(raw: str, root: str, *options: str) -> dict[str, str]:
 
 def chart(result: Path) -> Pareto:
     """Held-out loss over compute, all runs and all the way."""
-    found = json.loads(result.read_text())
+    results = json.loads(result.read_text())
     spots = [
         Spot(run["plan"], point["flops"], point["loss"], end=point is run["curve"][-1])
-        for run in found["runs"]
+        for run in results["runs"]
         for point in run["curve"]
     ]
     return Pareto("Compute against held-out loss", spots, "FLOPs of a training", "nats a token")

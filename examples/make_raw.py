@@ -77,7 +77,7 @@ def make_family(folder: Path, family: str, size: int, files: int = 9) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """The command line."""
+    """Run the command line."""
     folders = [Path(argument) for argument in arguments if "=" not in argument]
     options = dict(argument.split("=", 1) for argument in arguments if "=" in argument)
     sources = options.pop("sources", ",".join(DEFAULT)).split(",")

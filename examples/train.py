@@ -33,7 +33,7 @@ OPTIONS = {"steps": 300, "batch_tokens": 768, "checkpoint_every": 25, "lr": 0.00
 
 
 def who_sees_whom(batch: Tensors, rows: int) -> Tensor:
-    """The attention of a batch, bool [slots, slots]: which slot (first) sees which.
+    """Return the attention of a batch, bool [slots, slots]: which slot (first) sees which.
 
     A slot sees its own row only: all of the prefix, and of the response what is not later than itself.
     """
@@ -85,7 +85,7 @@ def add_up(tensor: Tensor, ranks: int) -> Tensor:
 
 
 def step(model: nn.Module, optimizer: torch.optim.Optimizer, batch: Tensors, rows: int, ranks: int) -> float:
-    """One step of the optimizer; the mean loss of a supervised token of all processes."""
+    """Return one step of the optimizer; the mean loss of a supervised token of all processes."""
     labels = batch["labels"].long()
     supervised = add_up((labels != IGNORED).sum(), ranks)
     loss = functional.cross_entropy(model(batch, rows), labels, ignore_index=IGNORED, reduction="sum") / supervised
@@ -101,7 +101,7 @@ def step(model: nn.Module, optimizer: torch.optim.Optimizer, batch: Tensors, row
 
 
 def save(path: Path, state: dict[str, Any]) -> None:
-    """A checkpoint appears whole, or not at all."""
+    """Write a checkpoint that appears whole, or not at all."""
     torch.save(state, path.with_suffix(".new"))
     os.replace(path.with_suffix(".new"), path)
 
@@ -147,7 +147,7 @@ def train(folder: str, run: Path, options: dict[str, float], rank: int, ranks: i
 
 
 def main(arguments: Sequence[str]) -> None:
-    """The command line."""
+    """Run the command line."""
     places = [argument for argument in arguments if "=" not in argument]
     given = dict(argument.split("=", 1) for argument in arguments if "=" in argument)
     if len(places) != 2 or not set(given) <= set(OPTIONS):

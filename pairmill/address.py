@@ -77,12 +77,12 @@ class Address:
 
 
 def is_address(given: str) -> bool:
-    """Whether only fetch can read this."""
+    """Return whether only fetch can read this."""
     return given.startswith((HUB, "git+"))
 
 
 def parse(given: str, option: str, kinds: tuple[Kind, ...]) -> Address | None:
-    """The address that an option gives; None for a path or a URI of a bucket.
+    """Return the address that an option gives; None for a path or a URI of a bucket.
 
     Args:
         given: one item of the option.

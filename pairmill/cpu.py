@@ -6,7 +6,7 @@ import os
 
 
 def available_cores() -> int:
-    """The cores of the process's affinity, limited by the cgroup's CPU quota (rounded up)."""
+    """Return the cores of the process's affinity, limited by the cgroup's CPU quota (rounded up)."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     for quota_file, period_file in (
         ("/sys/fs/cgroup/cpu.max", None),

@@ -163,8 +163,8 @@ class Encoder:
         if self.native is not None:
             return self.native.token_to_id(token)
         assert self._tokenizer is not None
-        found: int | None = self._tokenizer.token_to_id(token)
-        return found
+        result: int | None = self._tokenizer.token_to_id(token)
+        return result
 
     def encode(self, strings: pa.Array | pa.ChunkedArray | list[str]) -> Encoded:
         """Encode each string separately.
@@ -201,7 +201,8 @@ class Encoder:
 
 
 def _made_native(text: str, tokenizer: Tokenizer | None, where: str) -> tuple[_native.Encoder | None, str]:
-    """The native encoder of a tokenizer.json or None, and why. It is compared with `tokenizer` unless that is None."""
+    """Return the native encoder of a tokenizer.json or None, and why. It is compared with `tokenizer` unless that is
+    None."""
     from pairmill import _native
 
     try:
@@ -257,12 +258,12 @@ class _Recognised:
         added = sum(not token["special"] for token in settings.get("added_tokens") or ())
         if self == _Recognised("qwen2", True, False) and not added:
             return "the configuration of train_tokenizer"
-        found = [f"the split of {_FAMILIES[self.pattern]}", "NFC" if self.normalize else "no normalisation"]
+        result = [f"the split of {_FAMILIES[self.pattern]}", "NFC" if self.normalize else "no normalisation"]
         if self.ignore_merges:
-            found.append("whole tokens before merges")
+            result.append("whole tokens before merges")
         if added:
-            found.append(f"added tokens found in texts: {added}")
-        return ", ".join(found)
+            result.append(f"added tokens found in texts: {added}")
+        return ", ".join(result)
 
 
 def _row(encoded: Encoded, row: int) -> list[int]:
@@ -271,7 +272,8 @@ def _row(encoded: Encoded, row: int) -> list[int]:
 
 
 def _recognised(settings: dict[str, Any]) -> _Recognised | str:
-    """The native encoder's configuration for a tokenizer.json, or the names of settings that it does not support."""
+    """Return the native encoder's configuration for a tokenizer.json, or the names of settings that it does not
+    support."""
     model = settings["model"]
     pattern = _pattern(_steps(settings.get("pre_tokenizer"), "pretokenizers"))
     normalizers = _steps(settings.get("normalizer"), "normalizers")
@@ -292,16 +294,16 @@ def _recognised(settings: dict[str, Any]) -> _Recognised | str:
 
 
 def _steps(section: dict[str, Any] | None, inside: str) -> list[dict[str, Any]]:
-    """The steps of a section in order, with nested sequences flattened."""
+    """Return the steps of a section in order, with nested sequences flattened."""
     if section is None:
         return []
     if section.get("type") != "Sequence":
         return [section]
-    return [step for one in section[inside] for step in _steps(one, inside)]
+    return [step for item in section[inside] for step in _steps(item, inside)]
 
 
 def _pattern(steps: list[dict[str, Any]]) -> _Pattern | None:
-    """The split of a pre-tokenizer before it turns bytes into symbols, if the native encoder has it."""
+    """Return the split of a pre-tokenizer before it turns bytes into symbols, if the native encoder has it."""
     if not steps or steps[-1].get("type") != "ByteLevel" or steps[-1].get("add_prefix_space") is not False:
         return None
     own = steps[-1].get("use_regex", True)
@@ -316,7 +318,7 @@ def _pattern(steps: list[dict[str, Any]]) -> _Pattern | None:
 
 
 def _keeps_ids(processor: dict[str, Any]) -> bool:
-    """Whether a post-processor leaves the ids of a single text unchanged if no special tokens are added."""
+    """Return whether a post-processor leaves the ids of a single text unchanged if no special tokens are added."""
     if processor.get("type") == "TemplateProcessing":
         texts = [piece["Sequence"]["id"] for piece in processor["single"] if "Sequence" in piece]
         return texts == ["A"]

@@ -118,7 +118,7 @@ def from_os_error(error: OSError, where: str) -> PairmillError:
 
 
 def nearest_name(wrong: str, names: Iterable[str]) -> str | None:
-    """The name that is spelled most like a wrong one, in any case; None if none is near."""
+    """Return the name that is spelled most like a wrong one, in any case; None if none is near."""
     import difflib
 
     folded = {name.lower(): name for name in names}
@@ -127,6 +127,6 @@ def nearest_name(wrong: str, names: Iterable[str]) -> str | None:
 
 
 def did_you_mean(wrong: str, names: Iterable[str], otherwise: str = "") -> str:
-    """The hint of an error that names the nearest name, or ``otherwise``."""
+    """Return the hint of an error that names the nearest name, or ``otherwise``."""
     near = nearest_name(wrong, names)
     return otherwise if near is None else f"did you mean {near!r}?"

@@ -154,8 +154,8 @@ class _Group(NamedTuple):
 
 
 def _field(settings: Any, name: str) -> Field[Any]:
-    found: Field[Any] = type(settings).__dataclass_fields__[name]
-    return found
+    result: Field[Any] = type(settings).__dataclass_fields__[name]
+    return result
 
 
 def has_value(settings: Any, name: str) -> bool:

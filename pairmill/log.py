@@ -26,18 +26,19 @@ _SHORT_SECONDS = 1.0
 
 
 def logger() -> logging.Logger:
-    """The one logger of the project."""
+    """Return the one logger of the project."""
     return logging.getLogger(LOGGER_NAME)
 
 
 def human() -> bool:
-    """Whether log lines are for a person, not for a collector."""
+    """Return whether log lines are for a person, not for a collector."""
     choice = os.environ.get("PAIRMILL_LOG", "auto")
     return choice == "human" or (choice != "json" and sys.stderr.isatty())
 
 
 def _record(*args: Any, **kwargs: Any) -> logging.LogRecord:
-    """A record without secrets. Libraries log URLs through their own handlers, which no formatter of ours sees."""
+    """Return a record without secrets. Libraries log URLs through their own handlers, which no formatter of ours
+    sees."""
     record = logging.LogRecord(*args, **kwargs)
     try:
         message = record.getMessage()
@@ -52,7 +53,7 @@ def _record(*args: Any, **kwargs: Any) -> logging.LogRecord:
 
 
 def _scrubbed(value: object) -> object:
-    """A value of a JSON line, with its texts scrubbed."""
+    """Return a value of a JSON line, with its texts scrubbed."""
     if isinstance(value, str):
         return scrubbed(value)
     if isinstance(value, Mapping):
@@ -107,7 +108,7 @@ _console: Console | None = None
 
 
 def console() -> Console:
-    """The console on stderr, shared by log lines and progress bars so that they do not garble each other."""
+    """Return the console on stderr, shared by log lines and progress bars so that they do not garble each other."""
     global _console
     if _console is None:
         from rich.console import Console

@@ -93,6 +93,6 @@ def _plain_path(match: re.Match[str]) -> str:
 
 
 def _closing(query: str) -> str:
-    """The punctuation after a URL."""
-    found = _CLOSING.search(query)
-    return found[0] if found else ""
+    """Return the punctuation after a URL."""
+    result = _CLOSING.search(query)
+    return result[0] if result else ""

@@ -44,7 +44,7 @@ def timeouts() -> tuple[float, float]:
 
 
 def delays() -> tuple[float, float]:
-    """The first pause (0.2 s) and the longest (20 s); each is twice the one before, so there are about 20."""
+    """Return the first pause (0.2 s) and the longest (20 s); each is twice the one before, so there are about 20."""
     return patience() / 900, patience() / 9
 
 
@@ -99,7 +99,7 @@ def _paused(seconds: float, stop: Event) -> bool:
 
 
 def asked_pause(headers: Mapping[str, str]) -> float:
-    """The pause in seconds that an answer's headers ask for; 0 if they do not."""
+    """Return the pause in seconds that an answer's headers ask for; 0 if they do not."""
     value = headers.get("retry-after", "")
     if value.isdecimal():
         return float(value)

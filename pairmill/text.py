@@ -8,7 +8,8 @@ _IGNORED = dict.fromkeys(map(ord, "\u200b\ufeff\u00ad"))
 
 
 def light(text: str) -> str:
-    """The text in Unicode NFC, without zero-width spaces, byte order marks and soft hyphens, and with single spaces.
+    """Return the text in Unicode NFC, without zero-width spaces, byte order marks and soft hyphens, and with single
+    spaces.
 
     Case, punctuation and digits stay, so two texts with one light form read the same. Each run of white space, as
     ``str.isspace`` has it, becomes one space; at both ends it goes.

@@ -69,13 +69,13 @@ def _finished(uri: str) -> list[str]:
     manifests.refuse_unfinished(uri)
     entries = storage.store_for(uri).list(uri)
     paths = {entry.path for entry in entries}
-    found = sorted(path.removesuffix(f"/{MANIFEST}") for path in paths if path.endswith(f"/{MANIFEST}"))
+    result = sorted(path.removesuffix(f"/{MANIFEST}") for path in paths if path.endswith(f"/{MANIFEST}"))
     begun = (path.removesuffix(f"/{STARTED}") for path in paths if path.endswith(f"/{STARTED}"))
-    for path in sorted(set(begun) - set(found)):
+    for path in sorted(set(begun) - set(result)):
         log.event(f"{storage.join(uri, *path.split('/'))} is not finished and was skipped")
-    if not found:
+    if not result:
         raise InputError("contains no finished folder", where=uri, expected=f"a folder with {MANIFEST}")
-    return [storage.join(uri, *path.split("/")) for path in found]
+    return [storage.join(uri, *path.split("/")) for path in result]
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -27,7 +27,7 @@ Words = tuple[str, ...]
 
 
 def sentences(places: Iterable[str]) -> Iterator[list[str]]:
-    """The words of each line, between the marks of its begin and end."""
+    """Yield the words of each line, between the marks of its begin and end."""
     for file in inputs.discover(list(places), rows.EXTENSIONS, "rows").files:
         for batch in rows.read(file.uri, content=file.content):
             for text in batch.response.to_pylist():
@@ -37,44 +37,44 @@ def sentences(places: Iterable[str]) -> Iterator[list[str]]:
 
 
 def probabilities(lines: Iterable[Sequence[str]]) -> list[dict[Words, tuple[float, float]]]:
-    """Of each n-gram, by length: its probability, and the weight of what follows it and was not seen."""
+    """Return of each n-gram, by length, its probability, and the weight of what follows it and was not seen."""
     counts: list[Counter[Words]] = [Counter() for _ in range(ORDER)]
     for line in lines:
         for length in range(1, ORDER + 1):
             counts[length - 1].update(tuple(line[at : at + length]) for at in range(len(line) - length + 1))
     del counts[0]["<s>",]
-    found: list[dict[Words, float]] = [{words: n / counts[0].total() for words, n in counts[0].items()}]
+    result: list[dict[Words, float]] = [{words: n / counts[0].total() for words, n in counts[0].items()}]
     back: dict[Words, float] = {}
     for length in range(2, ORDER + 1):
         following: dict[Words, list[Words]] = defaultdict(list)
         for words in counts[length - 1]:
             following[words[:-1]].append(words)
-        found.append({})
+        result.append({})
         for context, seen in following.items():
             whole = sum(counts[length - 1][words] for words in seen)
             for words in seen:
-                found[-1][words] = (counts[length - 1][words] - DISCOUNT) / whole
-            left = 1 - sum(found[-2][words[1:]] for words in seen)
+                result[-1][words] = (counts[length - 1][words] - DISCOUNT) / whole
+            left = 1 - sum(result[-2][words[1:]] for words in seen)
             # Where every word was seen there is nothing to share the rest with: any small weight will do.
             back[context] = DISCOUNT * len(seen) / whole / max(left, 1e-3)
-    return [{words: (p, back.get(words, 1.0)) for words, p in one.items()} for one in found]
+    return [{words: (p, back.get(words, 1.0)) for words, p in item.items()} for item in result]
 
 
 def arpa(ngrams: Sequence[dict[Words, tuple[float, float]]]) -> str:
-    """The file's text."""
+    """Return the file's text."""
     begin = {("<unk>",): (UNKNOWN, 1.0), ("<s>",): (1e-99, 1.0)}
     ngrams = [begin | ngrams[0], *ngrams[1:]]
-    lines = ["\\data\\", *(f"ngram {length}={len(one)}" for length, one in enumerate(ngrams, 1))]
-    for length, one in enumerate(ngrams, 1):
+    lines = ["\\data\\", *(f"ngram {length}={len(item)}" for length, item in enumerate(ngrams, 1))]
+    for length, item in enumerate(ngrams, 1):
         lines += ["", f"\\{length}-grams:"]
-        for words, (p, weight) in sorted(one.items()):
+        for words, (p, weight) in sorted(item.items()):
             rest = f"\t{math.log10(weight):.6f}" if length < len(ngrams) else ""
             lines.append(f"{math.log10(p):.6f}\t{' '.join(words)}{rest}")
     return "\n".join([*lines, "", "\\end\\", ""])
 
 
 def main(arguments: Sequence[str]) -> None:
-    """The command line."""
+    """Run the command line."""
     if len(arguments) < 2:
         raise SystemExit(__doc__)
     target = Path(arguments[0])

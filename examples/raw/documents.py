@@ -38,7 +38,7 @@ def _page(rng: random.Random, place: int) -> dict[str, Any]:
 
 
 def _advertisement(rng: random.Random, site: str) -> str:
-    """What the web has beside texts: menus, prices and links."""
+    """Return what the web has beside texts: menus, prices and links."""
     lines = ["Home | Shop | Login | Contact us", f"*** {rng.choice(THINGS).upper()} SALE !!! ***"]
     for _ in range(rng.randint(4, 12)):
         price = rng.randint(1, 999)

@@ -23,7 +23,7 @@ _LARGEST_GROUP = 10_000
 
 
 def card(folder: Path, repository: str, configs: Mapping[str, Mapping[str, str]]) -> None:
-    """A data set card: per config the pattern of each split's files."""
+    """Write a data set card: per config the pattern of each split's files."""
     lines = ["---", "configs:"]
     for config, splits in configs.items():
         lines += [f"- config_name: {config}", "  data_files:"]
@@ -35,12 +35,12 @@ def card(folder: Path, repository: str, configs: Mapping[str, Mapping[str, str]]
 
 
 def splits(*names: str, folder: str = "data") -> dict[str, str]:
-    """The usual patterns of splits of Parquet."""
+    """Return the usual patterns of splits of Parquet."""
     return {name: f"{folder}/{name}-*" for name in names}
 
 
 def part(folder: Path, split: str) -> Path:
-    """The one file of a split."""
+    """Return the one file of a split."""
     return folder / f"{split}-00000-of-00001.parquet"
 
 
@@ -87,7 +87,7 @@ def parquet(
     *,
     group: int = 0,
 ) -> None:
-    """Rows with the same keys.
+    """Write rows with the same keys.
 
     Args:
         path: of the file.
@@ -112,20 +112,20 @@ def _blocks(rows: Iterable[Any], size: int) -> Iterator[list[Any]]:
 
 
 def json_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """An object a line."""
+    """Write an object a line."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8") as file:
         file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
 def json_array(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """One array of objects."""
+    """Write one array of objects."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(list(rows), indent=1, ensure_ascii=False), encoding="utf-8")
 
 
 def tar_gz(path: Path, members: Iterable[tuple[str, bytes]]) -> None:
-    """An archive of files, written as they come; a name that ends in ``/`` is a folder."""
+    """Write an archive of files, as they come; a name that ends in ``/`` is a folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with (
         path.open("wb") as raw,

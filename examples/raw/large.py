@@ -50,7 +50,7 @@ def openmathinstruct2(folder: Path, size: int, files: int) -> None:
 
 
 def natural_reasoning(folder: Path, size: int, *, compressed: bool) -> None:
-    """One file of JSON Lines of about ``size`` bytes."""
+    """Write one file of JSON Lines of about ``size`` bytes."""
     write = _babbler(2)
 
     def line(start: object) -> bytes:

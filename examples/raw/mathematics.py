@@ -149,7 +149,7 @@ def acereason(rng: random.Random, number: int) -> dict[str, Any]:
 
 
 def amps_khan(folder: Path, rng: random.Random, scale: int) -> None:
-    """A JSON object per file: a problem, and hints of which the last says the answer; a few have none."""
+    """Write a JSON object per file: a problem, and hints of which the last says the answer; a few have none."""
     for number in range(140 * scale):
         path = folder / "amps" / "khan" / str(number % 7) / f"{1000 + number}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -159,7 +159,7 @@ def amps_khan(folder: Path, rng: random.Random, scale: int) -> None:
 
 
 def ampsmathematica(folder: Path, rng: random.Random, scale: int) -> None:
-    """An archive: exercises by topic and task, some empty, beside folders and members that are none of it."""
+    """Write an archive: exercises by topic and task, some empty, beside folders and members that are none of it."""
 
     def members() -> Iterator[tuple[str, bytes]]:
         yield "amps/", b""

@@ -144,7 +144,7 @@ def scibench(folder: Path, rng: random.Random, scale: int) -> None:
 
 
 def science_problem(rng: random.Random, book: str, index: int, with_solution: bool) -> dict[str, str]:
-    """A problem of thermodynamics in the format of scibench."""
+    """Return a problem of thermodynamics in the format of scibench."""
     moles, volume, celsius = rng.randint(1, 20) / 2, rng.randint(2, 60) / 4, rng.randint(-40, 180)
     kelvin = celsius + 273.15
     pressure = f"{moles * 0.082057 * kelvin / volume:.3g}"

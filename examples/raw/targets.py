@@ -20,14 +20,14 @@ def problems(path: Path, rng: random.Random, count: int) -> None:
                 question, worked = word_problem(rng)
                 yield {"condition": "direct", "instruction": question, "response": worked.partition("#### ")[2]}
             else:
-                one = science_problem(rng, "target", place, with_solution=True)
-                yield {"condition": "cot", "instruction": one["problem_text"], "response": one["solution"].strip()}
+                item = science_problem(rng, "target", place, with_solution=True)
+                yield {"condition": "cot", "instruction": item["problem_text"], "response": item["solution"].strip()}
 
     json_lines(path, rows())
 
 
 def documents(path: Path, rng: random.Random, count: int) -> None:
-    """Connected prose, as books and papers have it."""
+    """Return connected prose, as books and papers have it."""
     json_lines(
         path, ({"condition": "", "instruction": "", "response": prose(rng, rng.randint(5, 15))} for _ in range(count))
     )

@@ -42,7 +42,7 @@ _RARE = 0.03
 
 
 def sentence(rng: random.Random) -> str:
-    """One made-up sentence."""
+    """Return one made-up sentence."""
     return rng.choice(_RARE_SENTENCES if rng.random() < _RARE else _SENTENCES).format(
         who=rng.choice(NAMES),
         thing=rng.choice(THINGS),
@@ -53,13 +53,13 @@ def sentence(rng: random.Random) -> str:
 
 
 def prose(rng: random.Random, sentences: int) -> str:
-    """This many sentences, in paragraphs of five."""
-    found = [sentence(rng) for _ in range(sentences)]
-    return "\n\n".join(" ".join(found[start : start + 5]) for start in range(0, sentences, 5))
+    """Return this many sentences, in paragraphs of five."""
+    result = [sentence(rng) for _ in range(sentences)]
+    return "\n\n".join(" ".join(result[start : start + 5]) for start in range(0, sentences, 5))
 
 
 def problem(rng: random.Random) -> tuple[str, str, str]:
-    """A mathematical problem: question, worked solution, answer."""
+    """Return a mathematical problem: question, worked solution, answer."""
     if rng.random() < 0.5:
         question, text = word_problem(rng)
         worked, _, answer = text.partition("\n#### ")
@@ -69,7 +69,7 @@ def problem(rng: random.Random) -> tuple[str, str, str]:
 
 
 def word_problem(rng: random.Random) -> tuple[str, str]:
-    """A question, and an answer that ends in ``#### <number>``."""
+    """Return a question, and an answer that ends in ``#### <number>``."""
     who, other = rng.sample(NAMES, 2)
     thing, place = rng.choice(THINGS), rng.choice(PLACES)
     start, more, share = rng.randint(5, 90), rng.randint(2, 40), rng.randint(2, 9)
@@ -88,20 +88,20 @@ def word_problem(rng: random.Random) -> tuple[str, str]:
 
 
 def sum_problem(rng: random.Random, most: int) -> tuple[str, str]:
-    """A sum of two numbers up to ``most``."""
+    """Return a sum of two numbers up to ``most``."""
     left, right = rng.randint(-most, most), rng.randint(0, most)
     return f"What is {left} + {right}?", str(left + right)
 
 
 def equation(rng: random.Random, most: int) -> tuple[str, str]:
-    """A linear equation."""
+    """Return a linear equation."""
     factor, root, shift = rng.randint(2, 99), rng.randint(-most, most), rng.randint(0, most)
     name = rng.choice("abcdknrtwxyz")
     return f"Solve {factor}*{name} + {shift} = {factor * root + shift} for {name}.", str(root)
 
 
 def divisor(rng: random.Random, most: int) -> tuple[str, str]:
-    """The greatest common divisor of two numbers."""
+    """Return the greatest common divisor of two numbers."""
     common = rng.randint(1, 99)
     left, right = common * rng.randint(1, most), common * rng.randint(1, most)
     return f"Calculate the greatest common divisor of {left} and {right}.", str(math.gcd(left, right))

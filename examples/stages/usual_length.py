@@ -147,7 +147,7 @@ class ChooseRows(Shard[object], reads=()):
                     piece,
                     stays,
                     "unusual_length",
-                    evidence={"score_r": mine[~stays], "detail": [f"{one:.3g} deviations" for one in mine[~stays]]},
+                    evidence={"score_r": mine[~stays], "detail": [f"{item:.3g} deviations" for item in mine[~stays]]},
                     attributes={"usual_length": pa.table({"distance": mine})},
                 )
         return ShardResult(Ledger(), verdicts.data())

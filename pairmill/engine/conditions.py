@@ -30,7 +30,7 @@ def to_data(tags: Mapping[str, Tag]) -> dict[str, Any]:
 
 def of_data(data: Mapping[str, Any]) -> dict[str, Tag]:
     """Return the tags that a manifest's data names."""
-    return {name: Tag(one["token"], tuple(one["sources"])) for name, one in data.get(KEY, {}).items()}
+    return {name: Tag(item["token"], tuple(item["sources"])) for name, item in data.get(KEY, {}).items()}
 
 
 def joined(folders: Mapping[str, Mapping[str, Tag]], option: str) -> dict[str, Tag]:
@@ -39,11 +39,11 @@ def joined(folders: Mapping[str, Mapping[str, Tag]], option: str) -> dict[str, T
     Raises:
         InputError: two of them give a tag two tokens.
     """
-    found: dict[str, Tag] = {}
+    result: dict[str, Tag] = {}
     place: dict[str, str] = {}
     for folder, tags in folders.items():
         for name, tag in tags.items():
-            known = found.setdefault(name, tag)
+            known = result.setdefault(name, tag)
             place.setdefault(name, folder)
             if known.token != tag.token:
                 raise InputError(
@@ -54,5 +54,5 @@ def joined(folders: Mapping[str, Mapping[str, Tag]], option: str) -> dict[str, T
                     hint=f"write one of them under tags: of {' and '.join((*known.sources, *tag.sources))}, "
                     "and run clean again",
                 )
-            found[name] = Tag(tag.token, tuple(dict.fromkeys((*known.sources, *tag.sources))))
-    return dict(sorted(found.items()))
+            result[name] = Tag(tag.token, tuple(dict.fromkeys((*known.sources, *tag.sources))))
+    return dict(sorted(result.items()))

@@ -138,8 +138,8 @@ def broken(contents: Mapping[str, Content]) -> dict[str, PairmillError]:
             return error
         return None
 
-    found = zip(contents, each(look, contents, None), strict=True)
-    return {uri: error for uri, error in found if error is not None}
+    result = zip(contents, each(look, contents, None), strict=True)
+    return {uri: error for uri, error in result if error is not None}
 
 
 class Borrowed(io.RawIOBase):
@@ -203,7 +203,7 @@ class _Digesting(io.RawIOBase):
         return length
 
     def left(self) -> int:
-        """Bytes that have not been read."""
+        """Return bytes that have not been read."""
         end = self._file.seek(0, io.SEEK_END) if self._stop is None else self._stop
         return end - self._next
 

@@ -120,12 +120,12 @@ def discover(
     for given in uris:
         refuse(given, option)
         uri = storage.normalise(given, option)
-        found, ref, count, (own[uri], texts) = _discover_one(uri, endings, option, verify, held_out)
-        if not found:
+        result, ref, count, (own[uri], texts) = _discover_one(uri, endings, option, verify, held_out)
+        if not result:
             raise InputError(
                 f"no {' or '.join(sorted(endings))} file found", where=f"{option}={uri}", hint="check the path"
             )
-        files += found
+        files += result
         refs.append(ref)
         written.append(texts)
         rows = None if rows is None or count is None else rows + count
@@ -142,7 +142,7 @@ def _discover_one(
         if PurePosixPath(storage.name_of(uri)).suffix not in endings:
             return [], InputRef(role, ""), None, ({}, {})
         above, data = _files_above(uri)
-        promises = {one: file.sha256 for one, file in above.items()}
+        promises = {each: file.sha256 for each, file in above.items()}
         (entry,) = _digested([(uri, storage.name_of(uri))], promises)
         brought = _brought(data, [above[uri].task] if uri in above else [])
         return [entry], _ref(role, [entry.task, entry.sha256], brought), None, brought
@@ -171,11 +171,11 @@ def _discover_one(
                 ]
         rows = manifest.ledger.rows_out + (manifest.held_out if held_out else 0)
         ref = InputRef(role, manifest.fingerprint, manifest.stage)
-        return files, ref, rows, _brought(manifest.data, [one.task for one in chosen])
+        return files, ref, rows, _brought(manifest.data, [each.task for each in chosen])
     above, data = _files_above(uri)
-    promises = {one: file.sha256 for one, file in above.items()}
+    promises = {each: file.sha256 for each, file in above.items()}
     # What lies beside the rows of a finished folder, as attributes do, has no task.
-    aside = {one for one, file in above.items() if not file.task}
+    aside = {each for each, file in above.items() if not file.task}
     listed = [item.path for item in store.list(uri) if PurePosixPath(item.path).suffix in endings]
     paths = [path for path in listed if storage.join(uri, path) not in aside]
     files = _digested([(storage.join(uri, path), task_name(path)) for path in paths], promises)
@@ -196,13 +196,13 @@ def _brought(data: Mapping[str, Any], tasks: Iterable[str]) -> _Brought:
 
 def _digested(files: Sequence[tuple[str, str]], promises: Mapping[str, str]) -> list[InputFile]:
     """Digest files (URI, task) now. Raises Changed if one differs from its promised digest."""
-    found = []
+    result = []
     digests = storage.store_for(files[0][0]).digested([uri for uri, _ in files]) if files else []
-    for (uri, task), one in zip(files, digests, strict=True):
+    for (uri, task), item in zip(files, digests, strict=True):
         if uri in promises:
-            Content(promises[uri], promised=True).require(uri, one.sha256)
-        found.append(InputFile(uri, task, one.size, one.sha256, one.stamp))
-    return found
+            Content(promises[uri], promised=True).require(uri, item.sha256)
+        result.append(InputFile(uri, task, item.size, item.sha256, item.stamp))
+    return result
 
 
 def _files_above(uri: str) -> tuple[dict[str, File], Mapping[str, Any]]:

@@ -47,7 +47,7 @@ def command_of(stage: Stage[Any, Any], manifest: Manifest) -> str:
 
 def links_of(manifest: Manifest) -> Iterator[Link]:
     """Yield the reports of the folders that were read, and the pages over the line, as they are below one root."""
-    for ref in dict.fromkeys((one.stage, one.role, one.fingerprint) for one in manifest.inputs):
+    for ref in dict.fromkeys((item.stage, item.role, item.fingerprint) for item in manifest.inputs):
         if folder := folder_of(InputRef(ref[1], ref[2], ref[0])):
             yield Link(folder, f"../../{folder}/report.html")
     yield Link("the line", f"../../{LINE}/{INDEX}")

@@ -196,11 +196,11 @@ class Manifest:
 
     def tasks(self) -> dict[str, list[File]]:
         """Return the data files by task name, in order."""
-        found: dict[str, list[File]] = {}
+        result: dict[str, list[File]] = {}
         for file in self.files:
             if file.task:
-                found.setdefault(file.task, []).append(file)
-        return found
+                result.setdefault(file.task, []).append(file)
+        return result
 
     @property
     def held_out(self) -> int:
@@ -210,7 +210,7 @@ class Manifest:
     def dump(self) -> bytes:
         """Return the bytes of the file."""
         inputs = [
-            {name: value for name, value in asdict(one).items() if value or name != "stage"} for one in self.inputs
+            {name: value for name, value in asdict(item).items() if value or name != "stage"} for item in self.inputs
         ]
         raw = {**asdict(self), "inputs": inputs, "format": FORMAT}
         return seal(json.dumps(raw, sort_keys=True, indent=1, ensure_ascii=False).encode())
@@ -392,9 +392,9 @@ def load_or_discard(
     store, uri = storage.store_for(folder), storage.join(folder, MANIFEST)
     if not store.exists(uri):
         return None
-    found = load_if_intact(folder, verify=verify)
-    if found is not None and is_wanted(found):
-        return found
+    result = load_if_intact(folder, verify=verify)
+    if result is not None and is_wanted(result):
+        return result
     store.delete(uri)
     return None
 

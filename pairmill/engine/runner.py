@@ -252,10 +252,10 @@ def say_why_made_again(name: str, version: int, history: Mapping[int, str], base
     if version == 1:
         return
     folders = [folder for folder in storage.store_for(base).folders(base) if manifests.is_fingerprint(folder)]
-    found = [manifests.version_of(storage.join(base, folder)) for folder in folders[:_MAX_OLD]]
-    old = [one for one in found if one is not None and one < version]
+    result = [manifests.version_of(storage.join(base, folder)) for folder in folders[:_MAX_OLD]]
+    old = [item for item in result if item is not None and item < version]
     if old:
-        reasons = [history[one] for one in range(min(old) + 1, version + 1) if one in history]
+        reasons = [history[item] for item in range(min(old) + 1, version + 1) if item in history]
         log.event(
             f"{name}: results of an older version below {base} are not used again: {'; '.join(reasons)}",
             stage=name,

@@ -57,8 +57,8 @@ class Todo:
                 digests of scratch files: no manifest names those, so later stages could not find a changed one.
         """
         loaded = _load_all(planned, folder, verify)
-        done = {one.record.name: one.record for one in loaded if one.record is not None}
-        old = [shard.name for shard, one in zip(planned, loaded, strict=True) if one.old]
+        done = {item.record.name: item.record for item in loaded if item.record is not None}
+        old = [shard.name for shard, item in zip(planned, loaded, strict=True) if item.old]
         if old:
             log.event(
                 f"{len(old)} shards run again, {old[0]} first: an older pairmill wrote their records, which have no "
@@ -66,7 +66,7 @@ class Todo:
                 uri=folder,
             )
         left = sorted((shard for shard in planned if shard.name not in done), key=lambda shard: -shard.size)
-        return cls(planned, done, left, any(one.changed for one in loaded))
+        return cls(planned, done, left, any(item.changed for item in loaded))
 
     def records(self) -> list[ShardRecord]:
         """Return the records in the order of the plan, once nothing is left."""
@@ -88,13 +88,13 @@ class Todo:
         }
         wrong = broken(promised)
         failures = {name: wrong[uri] for name, contents in reads.items() for uri in contents if uri in wrong}
-        return replace(self, left=[one for one in self.left if one.name not in failures]), list(failures.items())
+        return replace(self, left=[item for item in self.left if item.name not in failures]), list(failures.items())
 
 
 def discard(planned: Sequence[Shard[Any]], folder: str) -> None:
     """Delete the records of these shards, so that they are run again."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        list(pool.map(storage.store_for(folder).delete, (storage.join(folder, one.key, RECORD) for one in planned)))
+        list(pool.map(storage.store_for(folder).delete, (storage.join(folder, item.key, RECORD) for item in planned)))
 
 
 @dataclass(frozen=True)
@@ -127,8 +127,8 @@ def _load(name: str, key: str, cache: str, *, verify: bool) -> _Loaded:
     record = _parse(data, name, key, folder)
     folder = folder if record is None else record.folder
     if record is None:
-        found = _Loaded(old=_is_old(data))
-        wrong = [] if found.old else [f"{RECORD} was changed after it was written"]
+        result = _Loaded(old=_is_old(data))
+        wrong = [] if result.old else [f"{RECORD} was changed after it was written"]
     else:
         wrong, changed = manifests.find_damage(folder, record.files), []
         if not wrong:
@@ -137,14 +137,14 @@ def _load(name: str, key: str, cache: str, *, verify: bool) -> _Loaded:
             wrong = changed = list(manifests.find_changed(folder, read))
         if not wrong:
             return _Loaded(record)
-        found = _Loaded(changed=bool(changed))
+        result = _Loaded(changed=bool(changed))
     if wrong:
         # Files that are missing were often removed on purpose.
-        level = logging.WARNING if verify or found.changed or record is None else logging.INFO
+        level = logging.WARNING if verify or result.changed or record is None else logging.INFO
         log.event(f"{name}: run again, {wrong[0]} in {folder}", level=level, uri=folder)
     # commit() never overwrites, so a stale record must be deleted before the shard is redone.
     store.delete(uri)
-    return found
+    return result
 
 
 def _parse(data: bytes, name: str, key: str, home: str) -> ShardRecord | None:

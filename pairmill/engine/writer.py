@@ -102,8 +102,8 @@ class Writer:
         if self._pool is not None:
             self._pool.shutdown()
         done, self._pending, self._pool = self._pending, [], None
-        for one in done:
-            one.result()
+        for item in done:
+            item.result()
 
     def _place(self) -> str:
         """URI of the folder that files are written to."""

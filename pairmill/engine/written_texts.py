@@ -23,20 +23,20 @@ class WrittenTexts(NamedTuple):
 
 def to_data(sources: Mapping[str, WrittenTexts]) -> dict[str, Any]:
     """Return what a manifest's data has of sources."""
-    return {KEY: {name: one._asdict() for name, one in sorted(sources.items())}} if sources else {}
+    return {KEY: {name: item._asdict() for name, item in sorted(sources.items())}} if sources else {}
 
 
 def of_data(data: Mapping[str, Any], tasks: Collection[str]) -> dict[str, WrittenTexts]:
     """Return the sources, of those that a manifest's data names, with one of ``tasks``."""
-    found = {name: WrittenTexts(one["task"], tuple(one["texts"])) for name, one in data.get(KEY, {}).items()}
-    return {name: one for name, one in found.items() if one.task in tasks}
+    result = {name: WrittenTexts(item["task"], tuple(item["texts"])) for name, item in data.get(KEY, {}).items()}
+    return {name: item for name, item in result.items() if item.task in tasks}
 
 
 def joined(folders: Iterable[Mapping[str, WrittenTexts]]) -> dict[str, WrittenTexts]:
     """Return those of several folders of rows, by source."""
-    found: dict[str, WrittenTexts] = {}
+    result: dict[str, WrittenTexts] = {}
     for folder in folders:
-        for name, one in folder.items():
-            known = found.get(name, one)
-            found[name] = one._replace(texts=tuple(dict.fromkeys((*known.texts, *one.texts))))
-    return dict(sorted(found.items()))
+        for name, item in folder.items():
+            known = result.get(name, item)
+            result[name] = item._replace(texts=tuple(dict.fromkeys((*known.texts, *item.texts))))
+    return dict(sorted(result.items()))

@@ -102,7 +102,9 @@ def found(names: Sequence[str], places: Mapping[str, str], root: str, settings: 
         else _found(name, places.get(name, ""), root)
         for name in names
     ]
-    return [_with_shots(one, settings.drop_shots) if one.name == DROP and settings.drop_shots else one for one in made]
+    return [
+        _with_shots(item, settings.drop_shots) if item.name == DROP and settings.drop_shots else item for item in made
+    ]
 
 
 def _with_shots(one: Given, shots: str) -> Given:
@@ -117,7 +119,7 @@ def _found(name: str, place: str, root: str) -> Given:
     if store is not None and store.exists(uri):
         return _of_files(name, uri, [uri])
     if store is not None:
-        paths = sorted(one.path for one in store.list(uri))
+        paths = sorted(item.path for item in store.list(uri))
         paths = [path for path in paths if path.endswith(_READ) and not path.startswith((".", "_"))]
         if paths:
             return _of_files(name, uri, [storage.join(uri, *path.split("/")) for path in paths])
@@ -136,7 +138,7 @@ def _found(name: str, place: str, root: str) -> Given:
 
 def _of_files(name: str, uri: str, uris: Sequence[str]) -> Given:
     digested = storage.store_for(uri).digested(uris)
-    contents = [[storage.name_of(one), file.sha256] for one, file in zip(uris, digested, strict=True)]
+    contents = [[storage.name_of(item), file.sha256] for item, file in zip(uris, digested, strict=True)]
     return Given(name, uri, "", content_key("files", contents), sum(file.size for file in digested))
 
 

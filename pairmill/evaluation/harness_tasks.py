@@ -44,9 +44,9 @@ def locate(settings: Harness) -> tuple[str, str, str]:
         if storage.scheme(uri) != "file":
             raise UsageError("not a folder of this machine", where="harness.tasks", got=uri)
         store = storage.store_for(uri)
-        paths = sorted(one.path for one in store.list(uri) if "__pycache__" not in one.path)
+        paths = sorted(item.path for item in store.list(uri) if "__pycache__" not in item.path)
         digested = store.digested([storage.join(uri, *path.split("/")) for path in paths])
-        files = content_key([[path, one.sha256] for path, one in zip(paths, digested, strict=True)])
+        files = content_key([[path, item.sha256] for path, item in zip(paths, digested, strict=True)])
         folder = str(storage.local_path(uri))
     digest = content_key("lm_eval", VERSION, version, files, settings.shots)
     return folder, f"lm-evaluation-harness {version}", digest

@@ -24,12 +24,12 @@ def shot(prompt: str, letter: str) -> str:
 
 def with_shots(shots: Iterable[str], prompt: str) -> str:
     """Shots, each followed by an empty line, and a prompt."""
-    return "".join(f"{one}\n\n" for one in shots) + prompt
+    return "".join(f"{item}\n\n" for item in shots) + prompt
 
 
 def options_prompt(question: str, options: Sequence[str]) -> str:
     """Return a question, ``Options:``, and a line for each of them, with its letter in round brackets."""
-    lines = "".join(f"({letter}) {one}\n" for letter, one in zip(letters(len(options)), options, strict=True))
+    lines = "".join(f"({letter}) {item}\n" for letter, item in zip(letters(len(options)), options, strict=True))
     return f"{question}\nOptions:\n{lines}"
 
 

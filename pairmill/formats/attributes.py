@@ -33,7 +33,8 @@ _ORDERED = ("integer", "number", "date")
 
 
 def path_of(task: str, operation: str = "source") -> str:
-    """Path of a task's attributes below a finished folder; ``source`` is what the data set itself says of its rows."""
+    """Return path of a task's attributes below a finished folder; ``source`` is what the data set itself says of its
+    rows."""
     return f"{FOLDER}/{operation}/{task}.parquet"
 
 
@@ -45,7 +46,7 @@ def unknown(
     otherwise: str = "",
     error: type[PairmillError] = UsageError,
 ) -> PairmillError:
-    """The error for an attribute that does not exist.
+    """Return the error for an attribute that does not exist.
 
     Args:
         what: what is wrong.
@@ -70,18 +71,18 @@ def unknown(
 
 
 def schema_of(types: Mapping[str, str]) -> pa.Schema:
-    """The columns of attributes, given their types by name."""
+    """Return the columns of attributes, given their types by name."""
     return pa.schema([(name, _ARROW[kind]) for name, kind in types.items()])
 
 
 def ordered(schema: pa.Schema) -> list[str]:
-    """The columns of which row groups say the least and the greatest value."""
+    """Return the columns of which row groups say the least and the greatest value."""
     kinds = [_ARROW[kind] for kind in _ORDERED]
     return [column.name for column in schema if column.type in kinds]
 
 
 def table_of(types: Mapping[str, str], values: Sequence[Sequence[Any]]) -> pa.Table:
-    """The attributes of rows: of each row its values in the order of ``types``."""
+    """Return the attributes of rows: of each row its values in the order of ``types``."""
     schema = schema_of(types)
     columns = zip(*values, strict=True) if values else [()] * len(schema)
     return pa.table([pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema)

@@ -37,11 +37,11 @@ def continuing(data: bytes, where: str) -> bytes:
         vocab = model["vocab"]
         pairs = vocab.items() if isinstance(vocab, dict) else ((item[0], number) for number, item in enumerate(vocab))
         bytes_of = _symbol if _byte_level(settings) else _fallback if model.get("byte_fallback") else None
-        found = {number: bool(bytes_of and _continues(bytes_of(token))) for token, number in pairs}
+        result = {number: bool(bytes_of and _continues(bytes_of(token))) for token, number in pairs}
         # As text: an added token goes before one of the vocabulary that has its id.
-        found |= {token["id"]: False for token in settings.get("added_tokens") or ()}
-        made = bytearray(max(found, default=-1) + 1)
-        for number, inside in found.items():
+        result |= {token["id"]: False for token in settings.get("added_tokens") or ()}
+        made = bytearray(max(result, default=-1) + 1)
+        for number, inside in result.items():
             made[number] = inside
     except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
         raise InputError(
@@ -68,11 +68,11 @@ def lengths(data: bytes, where: str) -> tuple[list[int], bool]:
         vocab = settings["model"]["vocab"]
         pairs = vocab.items() if isinstance(vocab, dict) else ((item[0], number) for number, item in enumerate(vocab))
         exact = _byte_level(settings)
-        found = {number: len(token) if exact else _written(token) for token, number in pairs}
+        result = {number: len(token) if exact else _written(token) for token, number in pairs}
         for token in settings.get("added_tokens") or ():
-            found[token["id"]] = 0 if token.get("special") else len(token["content"].encode())
-        made = [0] * (max(found, default=-1) + 1)
-        for number, size in found.items():
+            result[token["id"]] = 0 if token.get("special") else len(token["content"].encode())
+        made = [0] * (max(result, default=-1) + 1)
+        for number, size in result.items():
             made[number] = size
     except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
         raise InputError(
@@ -94,8 +94,8 @@ def _symbol(token: str) -> int | None:
 
 
 def _fallback(token: str) -> int | None:
-    found = _BYTE.fullmatch(token)
-    return int(found[1], 16) if found else None
+    result = _BYTE.fullmatch(token)
+    return int(result[1], 16) if result else None
 
 
 def _byte_level(settings: dict[str, Any]) -> bool:

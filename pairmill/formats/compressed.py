@@ -19,7 +19,7 @@ _HEADER_BYTES = 4 << 20
 
 @contextmanager
 def decompressed(file: BinaryIO, suffix: str = "") -> Iterator[IO[bytes]]:
-    """The content of a gzip, bzip2, xz or Zstandard file; any other file unchanged.
+    """Provide the content of a gzip, bzip2, xz or Zstandard file; any other file unchanged.
 
     Decompression takes at most :data:`MEMORY`, for any rate of compression. ``suffix`` (``.gz``, …) is the required
     format; without it the first bytes tell.
@@ -35,7 +35,7 @@ def decompressed(file: BinaryIO, suffix: str = "") -> Iterator[IO[bytes]]:
     if not suffix:
         head = file.read(6)
         file.seek(0)
-        suffix = next((one for one, (magic, _) in kinds.items() if head.startswith(magic)), "")
+        suffix = next((item for item, (magic, _) in kinds.items() if head.startswith(magic)), "")
     if suffix:
         with kinds[suffix][1](file) as content:
             yield content
@@ -178,7 +178,7 @@ def damage(where: str, what: str = "is damaged or cut") -> Iterator[None]:
 
 
 def damaged(where: str, what: str, error: Exception) -> InputError:
-    """The error that ``damage`` raises."""
+    """Return the error that ``damage`` raises."""
     if "Memory usage limit" in str(error) or "too much memory" in str(error):  # messages of liblzma and Zstandard
         return InputError(
             "needs too much memory to decompress",

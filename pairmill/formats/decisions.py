@@ -40,12 +40,12 @@ ACTIONS: Final = ("drop", "report", "cap", "redact")
 
 
 def path_of(operation: str, task: str) -> str:
-    """Path of a task's decisions below a finished folder."""
+    """Return path of a task's decisions below a finished folder."""
     return f"decisions/{operation}/{task}.parquet"
 
 
 def table_of(columns: Mapping[str, Sequence[Any] | pa.Array], rows: int) -> pa.Table:
-    """A table of decisions; columns that are not given are null.
+    """Return a table of decisions; columns that are not given are null.
 
     Args:
         columns: by name, each of ``rows`` values: an Arrow or NumPy array, or Python values.
@@ -66,12 +66,12 @@ def _array(values: Sequence[Any] | pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def empty() -> pa.Table:
-    """No decision."""
+    """Return no decision."""
     return table_of({}, 0)
 
 
 def names_of(column: pa.ChunkedArray) -> tuple[list[str], NDArray[np.int64]]:
-    """The different texts of a dictionary column, and the number of each row's; -1 is null."""
+    """Return the different texts of a dictionary column, and the number of each row's; -1 is null."""
     if not len(column):
         return [], np.empty(0, np.int64)
     array = column.unify_dictionaries().combine_chunks()
@@ -87,7 +87,7 @@ def write(path: Path, table: pa.Table) -> None:
 
 
 def read(uri: str) -> pa.Table:
-    """The decisions of a file.
+    """Return the decisions of a file.
 
     Raises:
         InputError: it is not a file of decisions.

@@ -88,7 +88,7 @@ class DrawnRows:
 
     @classmethod
     def of_tokenized(cls, uri: str, option: str, fingerprint: str, tasks: Mapping[str, int]) -> Self:
-        """All rows of these tasks of a tokenized folder."""
+        """Return all rows of these tasks of a tokenized folder."""
         return cls(f"{option}={uri}", fingerprint, tasks, _contents(manifests.read(uri)))
 
     @classmethod
@@ -99,21 +99,21 @@ class DrawnRows:
         return cls(
             where,
             tokenized,
-            {one["name"]: one["rows"] for one in _sources(manifest) if one["rows"]},
+            {item["name"]: item["rows"] for item in _sources(manifest) if item["rows"]},
             next(filter(None, (_contents(_manifest(storage.join(root, _TOKENIZE, tokenized))) for root in roots)), {}),
             HELD_OUT in refs,
-            next((_reader(place, found) for place in places if (found := _planned(place)) is not None), None),
+            next((_reader(place, result) for place in places if (result := _planned(place)) is not None), None),
         )
 
     def shared_tasks(self, other: DrawnRows) -> dict[str, str]:
-        """The tasks whose rows both may have: what each is called here, and there."""
+        """Return the tasks whose rows both may have: what each is called here, and there."""
         if self.tokenized == other.tokenized:
             return {name: name for name in self.tasks if name in other.tasks}
         theirs = {digest: name for name, digest in other.contents.items() if name in other.tasks}
-        return {name: theirs[one] for name, one in self.contents.items() if name in self.tasks and one in theirs}
+        return {name: theirs[item] for name, item in self.contents.items() if name in self.tasks and item in theirs}
 
     def rows(self, task: str) -> NDArray[Any]:
-        """Where the responses of the rows of a task begin, int [rows]."""
+        """Return where the responses of the rows of a task begin, int [rows]."""
         assert self.starts is not None
         names = list(self.tasks)
         first = sum(self.tasks[name] for name in names[: names.index(task)])
@@ -132,12 +132,12 @@ def refuse_training_rows(held_out: DrawnRows | None, training: Iterable[DrawnRow
         InputError: some rows are both.
     """
     told = held_out is not None and held_out.apart
-    for one in training:
-        if held_out is None or one is None:
+    for item in training:
+        if held_out is None or item is None:
             continue
-        told |= held_out.tokenized == one.tokenized or bool(held_out.contents and one.contents)
-        if shared := held_out.shared_tasks(one):
-            _refuse_shared(held_out, one, shared)
+        told |= held_out.tokenized == item.tokenized or bool(held_out.contents and item.contents)
+        if shared := held_out.shared_tasks(item):
+            _refuse_shared(held_out, item, shared)
     if not told:
         event(f"{where}: nothing says that these rows are not trained on; {_HINT}", level=logging.WARNING)
 
@@ -175,12 +175,12 @@ def _manifest(uri: str) -> Manifest | None:
 
 def _contents(manifest: Manifest | None) -> dict[str, str]:
     files = manifest.files if manifest is not None else []
-    return {one.path.removesuffix(_TOKENS): one.sha256 for one in files if one.task and one.path.endswith(_TOKENS)}
+    return {item.path.removesuffix(_TOKENS): item.sha256 for item in files if item.task and item.path.endswith(_TOKENS)}
 
 
 def _planned(uri: str) -> Manifest | None:
-    found = _manifest(uri)
-    return found if found is not None and any(one.path == _STARTS for one in found.files) else None
+    result = _manifest(uri)
+    return result if result is not None and any(item.path == _STARTS for item in result.files) else None
 
 
 def _reader(uri: str, manifest: Manifest) -> Callable[[], NDArray[Any]]:

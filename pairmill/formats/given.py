@@ -48,7 +48,7 @@ class Found:
 
 
 def place(given: str, option: str) -> str:
-    """The URI of a place that a stage other than fetch is given.
+    """Return the URI of a place that a stage other than fetch is given.
 
     Raises:
         UsageError: it is empty, no storage serves it, or only fetch can read it.
@@ -97,7 +97,7 @@ def rows_at(uri: str, *, check: bool = True, count: bool = False, shown: str = "
 
 
 def passed_on(option: str, given: Sequence[str], *, within: bool = False) -> GivenResult:
-    """The rows that a stage passes on, and did not make.
+    """Return the rows that a stage passes on, and did not make.
 
     Args:
         option: why it does.
@@ -109,14 +109,14 @@ def passed_on(option: str, given: Sequence[str], *, within: bool = False) -> Giv
         UsageError, InputError: as :func:`list_of` and :func:`rows_at`.
     """
     places = list_of(given, "rows")
-    found = [rows_at(uri, check=False, count=True) for uri in places]
-    counts = [one.rows for one in found if one.rows is not None]
+    result = [rows_at(uri, check=False, count=True) for uri in places]
+    counts = [item.rows for item in result if item.rows is not None]
     return GivenResult(
         option,
-        tuple(uri for one in found for uri in one.uris) if within else tuple(places),
-        sum(one.files for one in found),
-        sum(one.size for one in found),
-        sum(counts) if len(counts) == len(found) else None,
+        tuple(uri for item in result for uri in item.uris) if within else tuple(places),
+        sum(item.files for item in result),
+        sum(item.size for item in result),
+        sum(counts) if len(counts) == len(result) else None,
     )
 
 
@@ -138,12 +138,12 @@ def instead_of(stage: str, config: Any) -> GivenResult | None:
         return GivenResult(option, ("",))
     if option != config.result:
         return GivenResult(option)
-    found = tokenizer_at(config.tokenizer) if option == "tokenizer" else tokenized_at(config.tokenized, option)
-    return GivenResult(option, found.uris, found.files, found.size, found.rows)
+    result = tokenizer_at(config.tokenizer) if option == "tokenizer" else tokenized_at(config.tokenized, option)
+    return GivenResult(option, result.uris, result.files, result.size, result.rows)
 
 
 def row_files(paths: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Of the files of a folder without a manifest the row files, and the folders that tasks are named below.
+    """Return the row files of a folder without a manifest, and the folders that tasks are named below.
 
     The folders are those of :data:`PUBLISHED` in a data set that has no other rows, and none in any other folder.
     """
@@ -217,11 +217,11 @@ def tokenized_at(given: str, option: str) -> Found:
 
 
 def list_of(given: Sequence[str], option: str) -> list[str]:
-    """The places of a list option, each once. Raises UsageError if one is named twice, or as :func:`place`."""
-    found: list[str] = []
+    """Return the places of a list option, each once. Raises UsageError if one is named twice, or as :func:`place`."""
+    result: list[str] = []
     for item in given:
         uri = place(item, option)
-        if uri in found:
+        if uri in result:
             raise UsageError("given twice", where=option, got=uri, expected="each place once")
-        found.append(uri)
-    return found
+        result.append(uri)
+    return result

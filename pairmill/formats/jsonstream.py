@@ -88,12 +88,12 @@ class _Text:
         self._file.close()
 
     def peek(self) -> str:
-        """The next character that is not white space, without taking it; empty at the end of the file."""
+        """Return the next character that is not white space, without taking it; empty at the end of the file."""
         while True:
-            found = _NOT_SPACE.search(self._buffer, self._place)
-            if found:
-                self._place = found.start()
-                return found.group()
+            result = _NOT_SPACE.search(self._buffer, self._place)
+            if result:
+                self._place = result.start()
+                return result.group()
             self._place = len(self._buffer)
             if self._ended:
                 return ""
@@ -141,12 +141,12 @@ class _Text:
         """Pass over the value that the position is at the beginning of, without holding it."""
         depth, in_text = 0, False
         while True:
-            found = (_IN_TEXT if in_text else _SIGNS).search(self._buffer, self._place)
-            self._place = found.end() if found else len(self._buffer)
-            sign = found.group() if found else ""
+            result = (_IN_TEXT if in_text else _SIGNS).search(self._buffer, self._place)
+            self._place = result.end() if result else len(self._buffer)
+            sign = result.group() if result else ""
             if sign == "\\" and self._place < len(self._buffer):
                 self._place += 1
-            elif not found or sign == "\\":
+            elif not result or sign == "\\":
                 if self._ended:
                     self.is_cut = True
                     raise self.error("the value does not end", number)
@@ -161,7 +161,7 @@ class _Text:
                 return
             elif sign in "}]":
                 depth -= 1
-            if found and depth == 0 and not in_text and sign in '"}]':
+            if result and depth == 0 and not in_text and sign in '"}]':
                 return
 
     def _grow(self, number: int) -> None:
@@ -183,7 +183,7 @@ class _Text:
         return f"{self.uri} row {number + 1} (line {line})"
 
     def error(self, got: str, number: int, place: int | None = None) -> InputError:
-        """The error for row ``number``, from 0."""
+        """Return the error for row ``number``, from 0."""
         return InputError("not valid JSON", where=self._where(number, self._place if place is None else place), got=got)
 
     def _more(self) -> None:
@@ -272,7 +272,7 @@ def within(
 
 
 def _at(text: _Text, keys: Sequence[str], values: bool, way: tuple[str, ...]) -> Iterator[Any]:
-    """The wanted values of the value at ``way``; the position is at its beginning."""
+    """Yield the wanted values of the value at ``way``; the position is at its beginning."""
     place = ".".join(way) or "the top of the file"
     if not keys and text.peek() == ("{" if values else "["):
         if not values:
@@ -287,18 +287,18 @@ def _at(text: _Text, keys: Sequence[str], values: bool, way: tuple[str, ...]) ->
         kind = {"{": "an object", "[": "a list", "": "nothing"}.get(text.peek(), "a single value")
         raise NotThere(f"not {expected} at {place}", where=text.uri, got=kind, expected=expected)
     names: list[str] = []
-    found = False
+    result = False
     for key in _members(text):
         if len(names) < _SHOWN:
             names.append(key)
         if key != keys[0]:
             _pass(text, len(way))
-        elif found:
+        elif result:
             raise text.error(f"the key {key!r} a second time", text.number)
         else:
-            found = True
+            result = True
             yield from _at(text, keys[1:], values, (*way, key))
-    if not found:
+    if not result:
         raise NotThere(f"no {keys[0]!r} at {place}", where=text.uri, got=", ".join(names), expected=repr(keys[0]))
 
 
@@ -345,7 +345,7 @@ class Outline:
 
 
 def _elements(text: _Text) -> Iterator[Any]:
-    """The elements of the array that the position is at the beginning of, counted in ``text.number``."""
+    """Yield the elements of the array that the position is at the beginning of, counted in ``text.number``."""
     text.take()
     first = True
     while text.peek() != "]" or not first:
@@ -367,7 +367,7 @@ def _elements(text: _Text) -> Iterator[Any]:
 
 
 def _members(text: _Text) -> Iterator[str]:
-    """The keys of the object that the position is at the beginning of; after each the caller takes its value."""
+    """Yield the keys of the object that the position is at the beginning of; after each the caller takes its value."""
     text.take()
     first = True
     while text.peek() != "}" or not first:
@@ -411,7 +411,7 @@ def _pass(text: _Text, depth: int) -> None:
 
 
 def is_array(file: BinaryIO) -> bool:
-    """Whether a JSON file is an array, by its first character; leaves the file at its start."""
+    """Return whether a JSON file is an array, by its first character; leaves the file at its start."""
     first = file.read(1 << 16).lstrip()[:1]
     file.seek(0)
     return first == b"["

@@ -85,11 +85,11 @@ class _Groups:
             return
         if isinstance(self._writer, ParquetWriter):
             kind = self._writer.type
-            joined = [pa.concat_arrays([one[at].cast(kind) for one in self._held]) for at in range(3)]
+            joined = [pa.concat_arrays([item[at].cast(kind) for item in self._held]) for at in range(3)]
             self._writer.write_arrays(dict(zip(rows.FIELDS, joined, strict=True)))
         else:
-            for one in self._held:
-                self._writer.write(list(map(Row, *(column.to_pylist() for column in one))))
+            for item in self._held:
+                self._writer.write(list(map(Row, *(column.to_pylist() for column in item))))
         self._sizes.append(self._rows)
         self._held, self._rows, self._bytes = [], 0, 0
 
@@ -105,7 +105,8 @@ def _writer(file: InputFile, path: str, opened: BinaryIO) -> Any:
 
 
 def row_groups(file: InputFile, longest: int) -> list[int]:
-    """The rows of each row group that attributes of a file's rows have; ``longest`` is a row's limit in bytes."""
+    """Return the rows of each row group that attributes of a file's rows have; ``longest`` is a row's limit in
+    bytes."""
     if file.kind == "parquet":
         with rows.open_parquet(file.uri, file.content) as parquet:
             metadata = parquet.metadata
@@ -209,7 +210,7 @@ def cut(
 
 
 def _batches(parquet: Any, start: int, wanted: range) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The batches of a file whose first row has the ordinal ``start`` that have wanted rows, cut to them."""
+    """Yield the batches of a file whose first row has the ordinal ``start`` that have wanted rows, cut to them."""
     metadata = parquet.metadata
     for group in range(metadata.num_row_groups):
         count = metadata.row_group(group).num_rows

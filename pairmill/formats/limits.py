@@ -30,7 +30,7 @@ class TooLong(InputError):
 
 
 def too_long(where: str, most: int, what: str = "a record", got: str = "") -> TooLong:
-    """The error for a record of more than ``most`` bytes at ``where`` (file and row)."""
+    """Return the error for a record of more than ``most`` bytes at ``where`` (file and row)."""
     return TooLong(
         f"{what} is longer than max_record_bytes", where=where, got=got, expected=f"at most {most} bytes", hint=_HINT
     )
@@ -69,7 +69,7 @@ class Expansion:
 
 
 def is_longer(text: str, most: int) -> bool:
-    """Whether a text has more than ``most`` bytes of UTF-8."""
+    """Return whether a text has more than ``most`` bytes of UTF-8."""
     if len(text) > most or text.isascii():
         return len(text) > most
     # A character has at most four bytes.
@@ -77,19 +77,19 @@ def is_longer(text: str, most: int) -> bool:
 
 
 def record_bytes(batch: pa.RecordBatch) -> NDArray[np.int64]:
-    """Decoded bytes of each row of a batch, shape (rows,)."""
+    """Return the decoded bytes of each row of a batch, shape (rows,)."""
     return _sum(batch.columns, len(batch))
 
 
 def _sum(columns: Sequence[pa.Array], rows: int) -> NDArray[np.int64]:
-    found = np.zeros(rows, np.int64)
+    result = np.zeros(rows, np.int64)
     for column in columns:
-        found += row_bytes(column)
-    return found
+        result += row_bytes(column)
+    return result
 
 
 def row_bytes(column: pa.Array) -> NDArray[np.int64]:
-    """Decoded bytes of each value of a column, shape (rows,); lists and dictionaries count with their values."""
+    """Return the decoded bytes of each value of a column, shape (rows,); nested values count."""
     kind = column.type
     rows = len(column)
     if isinstance(column, pa.ExtensionArray):
@@ -105,8 +105,8 @@ def row_bytes(column: pa.Array) -> NDArray[np.int64]:
         offsets = np.asarray(column.offsets).astype(np.int64)
         values = _values(column)
         ends = np.concatenate(([0], np.cumsum(row_bytes(values.slice(offsets[0], offsets[-1] - offsets[0])))))
-        found: NDArray[np.int64] = np.diff(ends[offsets - offsets[0]])
-        return found
+        result: NDArray[np.int64] = np.diff(ends[offsets - offsets[0]])
+        return result
     if pa.types.is_fixed_size_list(kind):
         if column.null_count or not rows:
             return _even(column)
@@ -141,10 +141,10 @@ def _even(column: pa.Array) -> NDArray[np.int64]:
 def stretches(sizes: NDArray[np.int64], most: int) -> list[tuple[int, int]]:
     """Split rows into consecutive (start, length) of at most ``most`` bytes; a longer row is one of its own."""
     ends = np.cumsum(sizes)
-    found = []
+    result = []
     start, before = 0, 0
     while start < len(sizes):
         stop = max(start + 1, int(np.searchsorted(ends, before + most, side="right")))
-        found.append((start, stop - start))
+        result.append((start, stop - start))
         start, before = stop, int(ends[stop - 1])
-    return found
+    return result

@@ -44,20 +44,20 @@ class Means:
                 sums[at] += part
 
     def data(self) -> dict[str, Any]:
-        """What the record of a shard says."""
+        """Return what the record of a shard says."""
         return {"source": self._source, "attributes": dict(sorted(self._sums.items()))}
 
 
 def joined(records: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, list[float]]]:
-    """What the manifest says, of the data of records: by attribute and source four numbers.
+    """Return what the manifest says, of the data of records: by attribute and source four numbers.
 
     They are the rows that have a value, the sum of it, and the same of the kept rows. Any order gives the same.
     """
-    found: dict[str, dict[str, list[int]]] = {}
+    result: dict[str, dict[str, list[int]]] = {}
     for data in records:
-        one = data.get(MEANS) or {"attributes": {}}
-        for name, sums in one["attributes"].items():
-            total = found.setdefault(name, {}).setdefault(one["source"], [0, 0, 0, 0])
+        item = data.get(MEANS) or {"attributes": {}}
+        for name, sums in item["attributes"].items():
+            total = result.setdefault(name, {}).setdefault(item["source"], [0, 0, 0, 0])
             for at, part in enumerate(sums):
                 total[at] += part
     units = round(1 / UNIT)
@@ -66,12 +66,12 @@ def joined(records: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, list[flo
             source: [rows, value / units, kept, kept_value / units]
             for source, (rows, value, kept, kept_value) in sorted(sources.items())
         }
-        for name, sources in sorted(found.items())
+        for name, sources in sorted(result.items())
     }
 
 
 def _count(column: pa.Array) -> tuple[int, int] | None:
-    """Rows with a finite value, and its sum in units; None if the type has no mean."""
+    """Return rows with a finite value, and its sum in units; None if the type has no mean."""
     if pa.types.is_timestamp(column.type):
         values = 1970 + pc.cast(column, pa.int64()).drop_null().to_numpy() / _YEAR
     elif pa.types.is_boolean(column.type) or pa.types.is_integer(column.type) or pa.types.is_floating(column.type):

@@ -98,7 +98,8 @@ def number_row_groups(path: Path) -> None:
 
 
 def footer_of(file: BinaryIO) -> tuple[bytes, int]:
-    """The footer of a file that pyarrow wrote, and its position; empty if the file does not end as Parquet does."""
+    """Return the footer of a file that pyarrow wrote, and its position; empty if the file does not end as Parquet
+    does."""
     end = max(0, file.seek(0, os.SEEK_END) - 8)
     file.seek(end)
     length, magic = file.read(4), file.read()

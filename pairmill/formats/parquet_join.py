@@ -61,7 +61,8 @@ def join(parts: Iterable[AbstractContextManager[BinaryIO]], target: BinaryIO) ->
 
 
 def _taken_apart(footer: bytes, moved: int) -> tuple[tuple[bytes, bytes, bytes], int, int, bytes]:
-    """What is before, between and after number of rows and row groups; both; row groups that many bytes later."""
+    """Return what is before, between and after number of rows and row groups; both; row groups that many bytes
+    later."""
     compact = Compact(footer)
     cuts = [0]
     rows = count = 0

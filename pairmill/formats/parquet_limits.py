@@ -64,7 +64,7 @@ class _Chunk:
 
 
 def batch_rows(uri: str, file: Any, group: int, columns: Sequence[str] | None, most: int, longest: int) -> int:
-    """The number of rows of a row group to decode at once, from 1 to ``most``.
+    """Return the number of rows of a row group to decode at once, from 1 to ``most``.
 
     They decode to at most :data:`pairmill.formats.limits.RECORD_BYTES`, or are of one page.
 
@@ -86,19 +86,19 @@ def batch_rows(uri: str, file: Any, group: int, columns: Sequence[str] | None, m
         return most
     # In a bucket, each header of a page would be a request.
     chunks = list(_chunks(where, file, meta, columns, longest, near=storage.scheme(uri) == "file"))
-    found = most
+    result = most
     for chunk in chunks:
         held = chunk.meta.num_values * _WIDTHS.get(chunk.meta.physical_type, 8)
         if chunk.listed and held // rows > longest:
             what = f"{chunk.meta.num_values} values in {rows} rows of {chunk.meta.path_in_schema}"
             raise limits.too_long(where, longest, got=what)
         if chunk.listed and chunk.repeated * chunk.entry > _LISTED_BYTES:
-            found = min(
-                found, max(1, limits.BATCH_BYTES // max(1, _longest_listed(where, file, group, chunk, longest)))
+            result = min(
+                result, max(1, limits.BATCH_BYTES // max(1, _longest_listed(where, file, group, chunk, longest)))
             )
-    while found > 1 and sum(_most_bytes(chunk, rows, found) for chunk in chunks) > limits.RECORD_BYTES:
-        found = max(1, found // 2)
-    return found
+    while result > 1 and sum(_most_bytes(chunk, rows, result) for chunk in chunks) > limits.RECORD_BYTES:
+        result = max(1, result // 2)
+    return result
 
 
 def _chunks(
@@ -114,14 +114,14 @@ def _chunks(
         if near or _can_grow(chunk) or chunk.total_uncompressed_size > longest:
             whole = near or chunk.total_uncompressed_size > longest
             pages = _pages(where, file, chunk, longest, whole=whole)
-        found = _Chunk(chunk, listed, pages, _longest_entry(chunk, pages))
-        if found.worth_a_look:
-            found = replace(found, entry=_longest_by_a_look(file, found))
-        yield found
+        result = _Chunk(chunk, listed, pages, _longest_entry(chunk, pages))
+        if result.worth_a_look:
+            result = replace(result, entry=_longest_by_a_look(file, result))
+        yield result
 
 
 def _can_grow(chunk: Any) -> bool:
-    """Whether a column can decode to more than a batch, by its metadata."""
+    """Return whether a column can decode to more than a batch, by its metadata."""
     grows = chunk.has_dictionary_page and chunk.physical_type in _VARIABLE
     return grows and chunk.num_values * chunk.total_uncompressed_size > limits.BATCH_BYTES
 
@@ -130,7 +130,7 @@ def _pages(where: str, file: Any, chunk: Any, longest: int, *, whole: bool) -> l
     start = chunk.data_page_offset
     if chunk.has_dictionary_page and chunk.dictionary_page_offset:
         start = min(start, chunk.dictionary_page_offset)
-    found = []
+    result = []
     for page in parquet.pages(file.source, start, chunk.total_compressed_size, chunk.num_values):
         if page.size > limits.PAGE_RECORDS * longest:
             raise InputError(
@@ -140,14 +140,14 @@ def _pages(where: str, file: Any, chunk: Any, longest: int, *, whole: bool) -> l
                 expected=f"at most {limits.PAGE_RECORDS} times max_record_bytes, {limits.PAGE_RECORDS * longest}",
                 hint="write the file with smaller pages, or raise max_record_bytes=, which takes more memory",
             )
-        found.append(page)
+        result.append(page)
         if not whole:
             break
-    return found
+    return result
 
 
 def _longest_entry(chunk: Any, pages: Sequence[Page]) -> int:
-    """The maximum bytes of a dictionary entry, by its page's size."""
+    """Return the maximum bytes of a dictionary entry, by its page's size."""
     page = next((page for page in pages if page.dictionary), None)
     if page is None or chunk.physical_type not in _VARIABLE or not page.values:
         return 0
@@ -157,7 +157,7 @@ def _longest_entry(chunk: Any, pages: Sequence[Page]) -> int:
 
 
 def _longest_by_a_look(file: Any, chunk: _Chunk) -> int:
-    """Bytes of the longest dictionary entry, from the decoded dictionary if it is not too large."""
+    """Return bytes of the longest dictionary entry, from the decoded dictionary if it is not too large."""
     page = next(page for page in chunk.pages if page.dictionary)
     if page.values > _ENTRIES or chunk.meta.physical_type != "BYTE_ARRAY":
         return chunk.entry
@@ -182,7 +182,7 @@ def _decompressed(file: Any, compression: str, page: Page) -> bytes | None:
 
 
 def _most_bytes(chunk: _Chunk, rows: int, count: int) -> int:
-    """The maximum bytes that ``count`` consecutive rows of a chunk decode to, by the headers of its pages."""
+    """Return the maximum bytes that ``count`` consecutive rows of a chunk decode to, by the headers of its pages."""
     # The headers do not tell the rows of a page of lists: assume equal lengths.
     wanted = count * chunk.meta.num_values / rows
     repeated = min(wanted, chunk.repeated) * chunk.entry
@@ -214,14 +214,14 @@ def _windows(held: NDArray[np.float64], values: NDArray[np.float64], count: floa
 
 
 def _longest_listed(where: str, file: Any, group: int, chunk: _Chunk, longest: int) -> int:
-    """Bytes of the longest row of a column of lists with a dictionary; reads the column without expanding it."""
+    """Return bytes of the longest row of a column of lists with a dictionary; reads the column without expanding it."""
     path = chunk.meta.path_in_schema
     coded = pq.ParquetFile(
         file.source, metadata=file.metadata, read_dictionary=[path], buffer_size=1 << 20, pre_buffer=False
     )
-    found = 0
+    result = 0
     for batch in coded.iter_batches(_LISTED_ROWS, row_groups=[group], columns=[path], use_threads=False):
-        found = max(found, int(limits.record_bytes(batch).max(initial=0)))
-        if found > longest:
-            raise limits.too_long(f"{where}, column {path}", longest, got=f"{found} bytes")
-    return found
+        result = max(result, int(limits.record_bytes(batch).max(initial=0)))
+        if result > longest:
+            raise limits.too_long(f"{where}, column {path}", longest, got=f"{result} bytes")
+    return result

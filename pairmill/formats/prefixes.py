@@ -106,21 +106,21 @@ class Rules:
         return cls(raw, profile, uri)
 
     def match(self, task: str) -> tuple[Rule, bool]:
-        """The rule of a task, and whether a later rule matches as well (the reference warns of that)."""
-        found: Rule | None = None
+        """Return the rule of a task, and whether a later rule matches as well (the reference warns of that)."""
+        result: Rule | None = None
         for number, item in enumerate(self._items):
             if not isinstance(item, dict) or not isinstance(item.get("prefix"), str):
                 raise UsageError(
                     "the rule has no prefix", where=self._place(number), got=repr(item), expected="prefix: text"
                 )
             if task.startswith(item["prefix"]):
-                if found is not None:
-                    return found, True
-                found = self._rule(number, item)
-        return found or Rule(), False
+                if result is not None:
+                    return result, True
+                result = self._rule(number, item)
+        return result or Rule(), False
 
     def prefix_of(self, task: str) -> str | None:
-        """The prefix of the rule that applies to a task; None if none does."""
+        """Return the prefix of the rule that applies to a task; None if none does."""
         number = self._first(task)
         return None if number is None else str(self._items[number]["prefix"])
 
@@ -132,11 +132,11 @@ class Rules:
             long_rows: only of rules that drop or split long rows, because nothing else of them is read.
         """
         used = {self._first(task) for task in tasks}
-        found = [(number, prefix) for number, prefix in self._prefixes() if number not in used]
+        result = [(number, prefix) for number, prefix in self._prefixes() if number not in used]
         usual = Rule.long_context
         return [
             prefix
-            for number, prefix in found
+            for number, prefix in result
             if prefix not in SHIPPED and (not long_rows or self._items[number].get("long_context", usual) != usual)
         ]
 
@@ -156,7 +156,8 @@ class Rules:
         return [(number, prefix) for number, prefix in pairs if isinstance(prefix, str)]
 
     def of_long_rows(self, before: str) -> Rules:
-        """What the rules say of long rows, and nothing else, for tasks whose names have ``before`` before them."""
+        """Return what the rules say of long rows, and nothing else, for tasks whose names have ``before`` before
+        them."""
         items = [
             {"prefix": before + prefix, "long_context": self._rule(number, self._items[number]).long_context}
             for number, prefix in self._prefixes()
@@ -228,7 +229,7 @@ def _coerced(value: Any) -> Any:
 
 
 def reference_json(rule: Rule) -> str:
-    """A rule as the reference's warning prints it."""
+    """Return a rule as the reference's warning prints it."""
     raw = asdict(rule)
     del raw["max_response_tokens_per_file"]
     return json.dumps(raw, separators=(",", ":"))

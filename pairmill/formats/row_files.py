@@ -89,9 +89,9 @@ def discover(
     Raises:
         InputError: as that function, or a file lacks one of ``fields``.
     """
-    found = inputs.discover(given, rows.EXTENSIONS, option, verify=verify, held_out=held_out)
-    require_all_columns([file.uri for file in found.files if not file.promised], option, fields)
-    return found
+    result = inputs.discover(given, rows.EXTENSIONS, option, verify=verify, held_out=held_out)
+    require_all_columns([file.uri for file in result.files if not file.promised], option, fields)
+    return result
 
 
 def require_all_columns(uris: Iterable[str], option: str = "", fields: Sequence[str] = rows.FIELDS) -> None:
@@ -149,7 +149,7 @@ def require_columns(
 
 
 def _columns(uri: str) -> list[str] | None:
-    """The columns of a row file, or the fields of its first row; None if that does not tell them."""
+    """Return the columns of a row file, or the fields of its first row; None if that does not tell them."""
     if uri.endswith(".parquet"):
         with rows.open_parquet(uri) as file:
             return list(file.schema_arrow.names)
@@ -168,7 +168,7 @@ def slice_whole(file: InputFile, longest: int, expansion: int = EXPANSION) -> Fi
 
 
 def cut(file: InputFile, longest: int, expansion: int = EXPANSION) -> list[tuple[FileSlice, tuple[Any, ...], str]]:
-    """The slices of a row file, each with what its rows follow from (JSON-like) and a name that is unique.
+    """Return the slices of a row file, each with what its rows follow from (JSON-like) and a name that is unique.
 
     Args:
         file: as it was found.
@@ -183,13 +183,13 @@ def cut(file: InputFile, longest: int, expansion: int = EXPANSION) -> list[tuple
     if len(slices) == 1:
         return [(slices[0], (file.sha256, file.kind), file.task)]
     return [
-        (one, (file.sha256, file.kind, one.start, one.stop), f"{file.task} {number:05}")
-        for number, one in enumerate(slices)
+        (item, (file.sha256, file.kind, item.start, item.stop), f"{file.task} {number:05}")
+        for number, item in enumerate(slices)
     ]
 
 
 def path_below(file: InputFile, tops: Sequence[str]) -> str:
-    """The path of a row file below the folder that was given; of a file that was given itself, its name."""
+    """Return the path of a row file below the folder that was given; of a file that was given itself, its name."""
     for top in tops:
         if file.uri == top:
             return storage.name_of(top)
@@ -199,8 +199,8 @@ def path_below(file: InputFile, tops: Sequence[str]) -> str:
 
 
 def beside(tops: Sequence[str]) -> dict[str, dict[str, InputFile]]:
-    """The attributes beside the rows of finished folders, by URI of the row file and operation."""
-    found: dict[str, dict[str, InputFile]] = {}
+    """Return the attributes beside the rows of finished folders, by URI of the row file and operation."""
+    result: dict[str, dict[str, InputFile]] = {}
     for top in tops:
         manifest = None if storage.store_for(top).exists(top) else manifests.read(top)
         if manifest is None:
@@ -215,5 +215,5 @@ def beside(tops: Sequence[str]) -> dict[str, dict[str, InputFile]]:
                 by_task.setdefault(task, {})[operation] = InputFile(uri, "", file.size, file.sha256, promised=True)
         for file in manifest.files:
             if file.task in by_task:
-                found[storage.join(top, *file.path.split("/"))] = by_task[file.task]
-    return found
+                result[storage.join(top, *file.path.split("/"))] = by_task[file.task]
+    return result

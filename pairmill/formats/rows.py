@@ -206,7 +206,7 @@ def writer_for(
     large: bool = False,
     null_type_if_empty: bool = False,
 ) -> JsonlWriter | ParquetWriter:
-    """The writer for the extension of ``path``; empty ``fields`` mean data_io's usual order."""
+    """Return the writer for the extension of ``path``; empty ``fields`` mean data_io's usual order."""
     given = {"fields": tuple(fields)} if fields else {}
     if path.endswith(".jsonl"):
         return JsonlWriter(file, **given)
@@ -214,7 +214,7 @@ def writer_for(
 
 
 def count(uri: str, content: Content = UNKNOWN, longest: int = RECORD_BYTES) -> int:
-    """Number of rows of a row file. A Parquet file's footer says it; JSON Lines are read through.
+    """Return number of rows of a row file. A Parquet file's footer says it; JSON Lines are read through.
 
     Args:
         uri: the file.
@@ -258,26 +258,27 @@ def read(
 
 
 def text_bytes(column: pa.Array) -> int:
-    """Bytes of UTF-8 in a column of a batch."""
+    """Return bytes of UTF-8 in a column of a batch."""
     offsets = text_offsets(column)
     return int(offsets[-1]) - int(offsets[0])
 
 
 def text_lengths(column: pa.Array) -> NDArray[np.int64]:
-    """Bytes of UTF-8 of each text in a column of a batch; int64 [rows]."""
+    """Return bytes of UTF-8 of each text in a column of a batch; int64 [rows]."""
     offsets = text_offsets(column).astype(np.int64)
     return offsets[1:] - offsets[:-1]
 
 
 def is_empty(column: pa.Array) -> NDArray[np.bool_]:
-    """Which texts of a column of a batch are empty; bool [rows]."""
-    found: NDArray[np.bool_] = np.diff(text_offsets(column)) == 0
-    return found
+    """Return which texts of a column of a batch are empty; bool [rows]."""
+    result: NDArray[np.bool_] = np.diff(text_offsets(column)) == 0
+    return result
 
 
 @contextmanager
 def open_parquet(uri: str, content: Content = UNKNOWN) -> Iterator[Any]:
-    """A ``pyarrow.parquet.ParquetFile`` that reads pages, not whole row groups; its ``source`` is the open file.
+    """Provide a ``pyarrow.parquet.ParquetFile`` that reads pages, not whole row groups; its ``source`` is the open
+    file.
 
     Raises:
         InputError: it is not a Parquet file, or a truncated one; or, as Changed, not of the expected content.
@@ -360,11 +361,12 @@ def parquet_batches(
 
 
 def expansion_of(uri: str, file: Any, groups: Iterable[int], times: int) -> limits.Expansion:
-    """Counts what row groups of a file from :func:`open_parquet` expand to: at most ``times`` their stored bytes."""
+    """Return counts what row groups of a file from :func:`open_parquet` expand to: at most ``times`` their stored
+    bytes."""
 
     def stored() -> int:
         some = (file.metadata.row_group(number) for number in groups)
-        return sum(one.column(column).total_compressed_size for one in some for column in range(one.num_columns))
+        return sum(item.column(column).total_compressed_size for item in some for column in range(item.num_columns))
 
     return limits.Expansion(uri, stored, times)
 
@@ -509,19 +511,19 @@ def _row_of(item: object, where: str) -> Row:
         pairs = list(zip(FIELDS, item, strict=True))
     else:
         raise InputError("not a JSON object", where=where, got=type(item).__name__, expected=", ".join(FIELDS))
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for key, value in pairs:
         if key in FIELDS:
-            if key in found:
+            if key in result:
                 raise InputError(f"{key} is given twice", where=where)
             if not isinstance(value, str):
                 got = "null" if value is None else type(value).__name__
                 raise InputError(f"{key} is not text", where=where, got=got, expected="a string")
-            found[key] = value
-    missing = [name for name in FIELDS if name not in found]
+            result[key] = value
+    missing = [name for name in FIELDS if name not in result]
     if missing:
         raise InputError(f"{missing[0]} is missing", where=where, expected=", ".join(FIELDS))
-    return Row(**found)
+    return Row(**result)
 
 
 def refuse_mixed(schema: pa.Schema, fields: Collection[str], where: str) -> None:

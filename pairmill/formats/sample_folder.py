@@ -14,7 +14,7 @@ PLAN = "PLAN"
 
 
 def folder_of(path: str, option: str, plan: str = "") -> Path:
-    """The sampled folder of a path: the path itself, or below a node's folder that of ``plan``, or of ``PLAN``.
+    """Return the sampled folder of a path: the path itself, or below a node's folder that of ``plan``, or of ``PLAN``.
 
     It need not exist.
     """

@@ -13,7 +13,7 @@ HELD_OUT = "held_out"
 
 
 def read_plan(given: str, option: str, name: str = "") -> tuple[str, Manifest]:
-    """The normalised URI of a plan's folder, and its manifest.
+    """Return the normalised URI of a plan's folder, and its manifest.
 
     Args:
         given: path or URI.
@@ -25,7 +25,11 @@ def read_plan(given: str, option: str, name: str = "") -> tuple[str, Manifest]:
     """
     uri = storage.normalise(given, option)
     manifest = manifests.read(uri)
-    if manifest is None or manifest.stage != "sample" or not any(one.path.startswith(FOLDER) for one in manifest.files):
+    if (
+        manifest is None
+        or manifest.stage != "sample"
+        or not any(item.path.startswith(FOLDER) for item in manifest.files)
+    ):
         where = f"{option}: {name}={uri}" if name else f"{option}={uri}"
         hint = "give <root>/sample/<fingerprint>, which can be drawn again with other seeds; arrays cannot"
         raise InputError("not a plan of sample", where=where, expected="its folder", hint=hint)

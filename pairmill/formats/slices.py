@@ -70,7 +70,7 @@ class FileSlice:
         return {self.uri: self.content} if PurePosixPath(self.path).suffix == ".parquet" else {}
 
     def opened(self) -> AbstractContextManager[BinaryIO]:
-        """The file, to be read from the slice's first byte to its last. Not for Parquet.
+        """Return the file, to be read from the slice's first byte to its last. Not for Parquet.
 
         Raises:
             Changed: when the block ends; what was read is not what was digested.
@@ -78,7 +78,7 @@ class FileSlice:
         return whole(self.uri, replace(self.content, sha256=self.sha256 or self.content.sha256), self.start, self.stop)
 
     def head(self) -> FileSlice:
-        """The beginning of the file, for a reader that may stop early."""
+        """Return the beginning of the file, for a reader that may stop early."""
         return _Head(self.path, self.uri, content=self.content, longest=self.longest)
 
 
@@ -102,7 +102,7 @@ class Slicing:
     cut_from: int = 0
 
     def cut(self, file: FileSlice, lines_per_record: int = 0) -> list[FileSlice]:
-        """The slices of a file, in order.
+        """Return the slices of a file, in order.
 
         Args:
             file: all of it, with its size.
@@ -120,7 +120,7 @@ class Slicing:
         return [file]
 
     def _row_groups(self, file: FileSlice) -> list[FileSlice]:
-        found: list[FileSlice] = []
+        result: list[FileSlice] = []
         with rows.open_parquet(file.uri, file.content) as parquet:
             metadata = parquet.metadata
             start = first = count = size = 0
@@ -130,9 +130,9 @@ class Slicing:
                 # A dictionary can make of a few bytes many: what is decoded is what takes time.
                 size += meta.total_byte_size
                 if size >= self.size or group == metadata.num_row_groups - 1:
-                    found.append(replace(file, start=start, stop=group + 1, first=first, size=size))
+                    result.append(replace(file, start=start, stop=group + 1, first=first, size=size))
                     start, first, count, size = group + 1, first + count, 0, 0
-        return found if found and sum(one.size for one in found) >= self.cut_from else [file]
+        return result if result and sum(item.size for item in result) >= self.cut_from else [file]
 
     def _lines(self, file: FileSlice, step: int) -> list[FileSlice]:
         """Cut between records after every ``size`` bytes; the file is read once, for the numbers of its lines.
@@ -142,7 +142,7 @@ class Slicing:
         A quote or a carriage return can make a line end that is none, or hide one, and an empty line can put the lines
         of a record out of step: such a CSV or text file is one slice.
         """
-        found: list[FileSlice] = []
+        result: list[FileSlice] = []
         plain = PurePosixPath(file.path).suffix != ".jsonl"
         start = first = line = place = 0
         tail = b"\n"
@@ -180,7 +180,7 @@ class Slicing:
                     seen = end
                     if line % step == 0:
                         part.update(memoryview(block)[taken:end])
-                        found.append(up_to(place + end))
+                        result.append(up_to(place + end))
                         start, first, taken, part = place + end, line, end, hashlib.sha256()
                 part.update(memoryview(block)[taken:])
                 line += block.count(b"\n", seen)
@@ -188,8 +188,8 @@ class Slicing:
         if file.content.promised:
             file.content.require(file.uri, total.hexdigest())
         if start < place:
-            found.append(up_to(place))
-        return found
+            result.append(up_to(place))
+        return result
 
 
 T = TypeVar("T")

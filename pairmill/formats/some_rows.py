@@ -20,7 +20,7 @@ from pairmill.formats.slices import FileSlice
 def read(
     file: str | FileSlice, ordinals: Iterable[int], content: Content = UNKNOWN, longest: int = RECORD_BYTES
 ) -> dict[int, Row]:
-    """The rows of a ``.parquet`` or ``.jsonl`` file that have these ordinals, in the order of the file.
+    """Return the rows of a ``.parquet`` or ``.jsonl`` file that have these ordinals, in the order of the file.
 
     Args:
         file: its URI, or a slice of it, whose ``content`` and ``longest`` count instead of the arguments.
@@ -36,11 +36,11 @@ def read(
     wanted = sorted(set(ordinals))
     if not wanted:
         return {}
-    found: dict[int, Row] = {}
+    result: dict[int, Row] = {}
     parts = _row_groups(part, wanted) if part.uri.endswith(".parquet") else [(part, wanted)]
-    for one, some in parts:
-        found.update(_pick(one, some))
-    missing = [ordinal for ordinal in wanted if ordinal not in found]
+    for item, some in parts:
+        result.update(_pick(item, some))
+    missing = [ordinal for ordinal in wanted if ordinal not in result]
     if missing:
         raise InputError(
             "the file does not have this row",
@@ -48,11 +48,11 @@ def read(
             got=f"ordinal {missing[0]}",
             hint="the file may have been made again since: give the one that was read",
         )
-    return found
+    return result
 
 
 def _row_groups(part: FileSlice, wanted: list[int]) -> Iterator[tuple[FileSlice, list[int]]]:
-    """Runs of successive row groups that hold wanted rows, with those rows."""
+    """Run of successive row groups that hold wanted rows, with those rows."""
     with rows.open_parquet(part.uri, part.content) as parquet:
         metadata = parquet.metadata
         counts = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
@@ -79,7 +79,7 @@ def _row_groups(part: FileSlice, wanted: list[int]) -> Iterator[tuple[FileSlice,
 
 
 def _pick(part: FileSlice, wanted: list[int]) -> dict[int, Row]:
-    found: dict[int, Row] = {}
+    result: dict[int, Row] = {}
     parquet = part.uri.endswith(".parquet")
     # The digest of a file of lines is compared at its end.
     to_the_end = not parquet and bool(part.content.sha256)
@@ -90,11 +90,11 @@ def _pick(part: FileSlice, wanted: list[int]) -> dict[int, Row]:
                 index = wanted[at] - batch.start
                 if index >= 0:
                     texts = (batch.condition, batch.instruction, batch.response)
-                    found[wanted[at]] = Row(*(column[index].as_py() for column in texts))
+                    result[wanted[at]] = Row(*(column[index].as_py() for column in texts))
                 at += 1
             if at == len(wanted) and not to_the_end:
                 break
-    return found
+    return result
 
 
 def _batches(part: FileSlice) -> Generator[rows.Batch, None, None]:

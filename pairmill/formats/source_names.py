@@ -11,7 +11,7 @@ _FOLDERS: Final = ("data__", "data_clustered__")
 
 
 def source_of(task: str) -> str:
-    """The source of a task: of ``<set>__<file>`` the set, of ``<file>`` its stem; of held-out rows the same.
+    """Return the source of a task: of ``<set>__<file>`` the set, of ``<file>`` its stem; of held-out rows the same.
 
     A task's name is the path of its file below the input folder, ``/`` as ``__``; the folders ``data/`` and
     ``data_clustered/`` of a cleaned data set are no sources.
@@ -19,5 +19,5 @@ def source_of(task: str) -> str:
     name = task.removeprefix(HELD_OUT)
     for folder in _FOLDERS:
         name = name.removeprefix(folder)
-    folder, found, _ = name.partition("__")
-    return folder if found and folder else PurePosixPath(name).stem
+    folder, result, _ = name.partition("__")
+    return folder if result and folder else PurePosixPath(name).stem

@@ -122,13 +122,13 @@ class Cutter:
 
     def _read(self, start: int, size: int) -> bytes:
         self.file.seek(start)
-        found = bytearray()
-        while len(found) < size:
-            data = self.file.read(size - len(found))
+        result = bytearray()
+        while len(result) < size:
+            data = self.file.read(size - len(result))
             if not data:
                 raise InputError("ends before its last token", where=self.tokens.uri, hint="tokenize again")
-            found += data
-        return bytes(found)
+            result += data
+        return bytes(result)
 
 
 @dataclass(frozen=True)
@@ -184,11 +184,11 @@ def split_rows(
     # Tokens of the pieces before it, of all rows; then without those of the rows before its own.
     before = np.cumsum(resp_len) - resp_len
     before -= np.repeat(before[np.diff(rows, prepend=-1) > 0], pieces[keep])
-    found = {
+    result = {
         "inst_start": chunk["inst_start"][rows],
         "inst_len": chunk["inst_len"][rows],
         "resp_start": chunk["resp_start"][rows] + before,
         "resp_len": resp_len,
     }
     split = np.flatnonzero(keep & (pieces > 1))
-    return SplitRows(keep, rows, found, split, pieces[split], dropped)
+    return SplitRows(keep, rows, result, split, pieces[split], dropped)

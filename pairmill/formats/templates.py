@@ -101,7 +101,7 @@ TEMPLATES = {
 
 
 def template(name: str) -> Template:
-    """The template of a name. Raises UsageError if there is none."""
+    """Return the template of a name. Raises UsageError if there is none."""
     if name not in TEMPLATES:
         raise UsageError(
             "not a known template",
@@ -114,16 +114,16 @@ def template(name: str) -> Template:
 
 
 def fitting(has: Callable[[str], bool]) -> list[str]:
-    """The names of the templates whose tokens a tokenizer has: those with the most different tokens.
+    """Return the names of the templates whose tokens a tokenizer has: those with the most different tokens.
 
     Two templates with the same tokens count once.
 
     Args:
         has: whether the tokenizer has a token.
     """
-    fit = {name: one for name, one in TEMPLATES.items() if all(map(has, one.tokens))}
-    most = max((len(one.tokens) for one in fit.values()), default=0)
-    unlike = {one.tokens: name for name, one in reversed(fit.items()) if len(one.tokens) == most}
+    fit = {name: item for name, item in TEMPLATES.items() if all(map(has, item.tokens))}
+    most = max((len(item.tokens) for item in fit.values()), default=0)
+    unlike = {item.tokens: name for name, item in reversed(fit.items()) if len(item.tokens) == most}
     return list(reversed(unlike.values()))
 
 
@@ -156,11 +156,11 @@ def name_fitting(has: Callable[[str], bool]) -> str:
 
 
 def table() -> str:
-    """All templates as a Markdown table."""
+    """Return all templates as a Markdown table."""
     lines = ["| template | tokenizers | boq | eoq | eoa | tags |", "|---|---|---|---|---|---|"]
-    for name, one in TEMPLATES.items():
-        tags = list(one.conditions.values())
-        cells = [f"`{name}`", one.families, f"`{one.boq}`", f"`{one.eoq}`", f"`{one.eoa}`"]
+    for name, item in TEMPLATES.items():
+        tags = list(item.conditions.values())
+        cells = [f"`{name}`", item.families, f"`{item.boq}`", f"`{item.eoq}`", f"`{item.eoa}`"]
         cells.append(f"`{tags[0]}` … `{tags[-1]}`" if tags else "none")
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines)

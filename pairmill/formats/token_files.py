@@ -77,7 +77,7 @@ class Samples:
 
 
 def runs(marked: NDArray[np.bool_], offsets: Ints) -> tuple[Ints, Ints]:
-    """The longest stretches of marked elements, none of which goes on into the next sample.
+    """Return the longest stretches of marked elements, none of which goes on into the next sample.
 
     Args:
         marked: bool [n].
@@ -129,7 +129,7 @@ def read_parquet(
             meta = file.metadata.row_group(group)
             # A column that says -100 throughout takes a few bytes of the file and eight a token of memory.
             paths = [meta.column(number) for number in range(meta.num_columns)]
-            values = sum(one.num_values for one in paths if one.path_in_schema.split(".", 1)[0] in columns)
+            values = sum(item.num_values for item in paths if item.path_in_schema.split(".", 1)[0] in columns)
             most = min(_BATCH_SAMPLES, max(1, _BATCH_BYTES * meta.num_rows // max(1, 8 * values)))
             only = range(group, group + 1)
             for batch in rows.parquet_batches(uri, file, columns, only, most, _BATCH_BYTES, longest, expanded):
@@ -138,7 +138,7 @@ def read_parquet(
 
 
 def count_parquet(uri: str, content: Content = UNKNOWN) -> int:
-    """The number of samples of a Parquet file, as its footer says it."""
+    """Return the number of samples of a Parquet file, as its footer says it."""
     with rows.open_parquet(uri, content) as file:
         return int(file.metadata.num_rows)
 
@@ -164,8 +164,8 @@ def _columns(uri: str, schema: pa.Schema) -> list[str]:
             got=", ".join(said),
             hint=f"write the file without {' and '.join(said[1:])}, or without {said[0]}",
         )
-    found = [_IDS, *said, *(name for name in (_PADDING, _POSITIONS) if name in schema.names)]
-    for name in found:
+    result = [_IDS, *said, *(name for name in (_PADDING, _POSITIONS) if name in schema.names)]
+    for name in result:
         if schema.names.count(name) > 1:
             raise InputError(f"column {name!r} exists twice", where=uri)
         kind = schema.field(name).type
@@ -175,7 +175,7 @@ def _columns(uri: str, schema: pa.Schema) -> list[str]:
             raise InputError(
                 f"column {name!r} is not a list of integers", where=uri, got=str(kind), expected="list<int32>"
             )
-    return found
+    return result
 
 
 def _samples(uri: str, start: int, batch: pa.RecordBatch) -> Samples:
@@ -233,7 +233,7 @@ def _samples(uri: str, start: int, batch: pa.RecordBatch) -> Samples:
 
 
 def _flat(uri: str, start: int, name: str, column: Any) -> tuple[NDArray[Any], Ints]:
-    """The values of a column of lists, and int64 [rows + 1] offsets."""
+    """Return the values of a column of lists, and int64 [rows + 1] offsets."""
     import pyarrow as pa
 
     if column.null_count:
@@ -383,14 +383,14 @@ class Index:
         return np.frombuffer(data, kind)
 
     def _ids(self, file: BinaryIO, begins: Ints, ends: Ints, uri: str) -> NDArray[Any]:
-        """The ids of some sequences; those that follow each other in the file are read at once."""
+        """Return the ids of some sequences; those that follow each other in the file are read at once."""
         cuts = np.flatnonzero(begins[1:] != ends[:-1]) + 1
-        found = bytearray()
+        result = bytearray()
         for some in np.split(np.arange(len(begins)), cuts) if len(begins) else ():
             begin, end = int(begins[some[0]]), int(ends[some[-1]])
             file.seek(begin)
-            found += _exactly(file, end - begin, uri)
-        return np.frombuffer(bytes(found), self.dtype)
+            result += _exactly(file, end - begin, uri)
+        return np.frombuffer(bytes(result), self.dtype)
 
 
 def _exactly(file: BinaryIO, size: int, uri: str) -> bytes:

@@ -22,7 +22,7 @@ _COMMIT = re.compile("[0-9a-f]{40}")
 
 
 def locate(given: str, root: str = "") -> str:
-    """The URI of the tokenizer.json of an option.
+    """Return the URI of the tokenizer.json of an option.
 
     An existing path or URI comes first, as in the reference. Otherwise ``owner/name@revision`` is a model of the Hub,
     whose file is downloaded once to ``<root>/tokenizer/hub/<owner>--<name>/<commit>/tokenizer.json``. The Hub is asked
@@ -75,7 +75,7 @@ def locate(given: str, root: str = "") -> str:
 
 
 def read(uri: str) -> bytes:
-    """The bytes of a tokenizer.json.
+    """Return the bytes of a tokenizer.json.
 
     Raises:
         Changed: it is in a finished folder, and is not what the manifest says.
@@ -87,7 +87,7 @@ def read(uri: str) -> bytes:
 
 
 def ids(tokenizer: bytes, where: str) -> int:
-    """One more than the largest id of a tokenizer.json.
+    """Return one more than the largest id of a tokenizer.json.
 
     Raises:
         InputError: it is not one; ``where`` is named.
@@ -96,7 +96,7 @@ def ids(tokenizer: bytes, where: str) -> int:
         raw = json.loads(tokenizer)
         vocab = raw["model"]["vocab"]
         numbers = vocab.values() if isinstance(vocab, Mapping) else range(len(vocab))
-        added = [one["id"] for one in raw.get("added_tokens") or []]
+        added = [item["id"] for item in raw.get("added_tokens") or []]
         return max(map(int, [-1, *numbers, *added])) + 1
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise InputError(

@@ -156,7 +156,7 @@ class Array:
         return cls(uri, dtype, shape[0], offset, content)
 
     def pieces(self, size: int = 1 << 17) -> Iterator[NDArray[Any]]:
-        """All values in order, ``size`` at a time.
+        """Yield all values in order, ``size`` at a time.
 
         Raises:
             Changed: after the last value: the object has not the expected content, or another header than before.
@@ -193,11 +193,11 @@ class Dataset:
         return BYTES in self.contents
 
     def array(self, name: str = "tokens") -> Array:
-        """The array of tokens, or another one."""
+        """Return the array of tokens, or another one."""
         return Array.of(storage.join(self.uri, f"{name}.npy"), self.contents.get(name, UNKNOWN))
 
     def index(self, size: int = 1 << 15, *, with_bytes: bool = False) -> Iterator[dict[str, Ints]]:
-        """The four index arrays as int64, ``size`` rows at a time, checked against each other and ``tokens.npy``.
+        """Yield the four index arrays as int64, ``size`` rows at a time, checked against each other and ``tokens.npy``.
 
         ``with_bytes`` adds :data:`BYTES`, if the data set has them.
 
@@ -287,7 +287,7 @@ def open_folder(
     except ValueError as error:
         raise InputError("not a JSON object", where=storage.join(uri, INFO), got=str(error)) from error
     if manifest is not None:
-        tasks = [one for one in _promised(uri, manifest, verify) if one.name.startswith(HELD_OUT) == held_out]
+        tasks = [item for item in _promised(uri, manifest, verify) if item.name.startswith(HELD_OUT) == held_out]
         if held_out and not tasks:
             raise _nothing_held_out(option, uri)
         if not tasks:
@@ -300,7 +300,7 @@ def open_folder(
         if HELD_OUT + INFO not in paths:
             raise _nothing_held_out(option, uri)
         inner = open_folder(storage.join(uri, HELD_OUT.rstrip("/")), option, tolerate_strays=tolerate_strays)
-        return replace(inner, uri=uri, tasks=[replace(one, name=HELD_OUT + one.name) for one in inner.tasks])
+        return replace(inner, uri=uri, tasks=[replace(item, name=HELD_OUT + item.name) for item in inner.tasks])
     _tell_of_links(uri)
     names = names_in(uri, paths, tolerate_strays=tolerate_strays)
     if not names:
@@ -308,11 +308,11 @@ def open_folder(
     tasks = [Dataset(name, storage.join(uri, name)) for name in names]
     read = [INFO, *(f"{name}/{array}.npy" for name in names for array in ARRAYS)]
     read += [path for name in names if (path := f"{name}/{BYTES}.npy") in paths]
-    found = dict(zip(read, store.digested([storage.join(uri, path) for path in read]), strict=True))
-    Content(found[INFO].sha256).require(storage.join(uri, INFO), hashlib.sha256(data).hexdigest())
-    contents = {path: Content(one.sha256, one.stamp) for path, one in found.items()}
+    result = dict(zip(read, store.digested([storage.join(uri, path) for path in read]), strict=True))
+    Content(result[INFO].sha256).require(storage.join(uri, INFO), hashlib.sha256(data).hexdigest())
+    contents = {path: Content(item.sha256, item.stamp) for path, item in result.items()}
     tasks = [_task(task.name, task.uri, contents) for task in tasks]
-    return Folder(uri, tasks, info, content_key([(path, one.sha256) for path, one in found.items()])[:16], None)
+    return Folder(uri, tasks, info, content_key([(path, item.sha256) for path, item in result.items()])[:16], None)
 
 
 def _tell_of_links(uri: str) -> None:
@@ -329,7 +329,7 @@ def _tell_of_links(uri: str) -> None:
 
 
 def names_in(uri: str, paths: Collection[str], *, tolerate_strays: bool) -> list[str]:
-    """The data sets of a tokenized folder with these files, sorted.
+    """Return the data sets of a tokenized folder with these files, sorted.
 
     Raises:
         InputError: a data set lacks an array.

@@ -23,17 +23,17 @@ DTYPE = np.uint32
 
 
 def path_of(task: str) -> str:
-    """The path of a task's file below the tokenized folder."""
+    """Return the path of a task's file below the tokenized folder."""
     return f"{FOLDER}/{task}.npy"
 
 
 def describe(token: str, number: int) -> bytes:
-    """The bytes of ``windows.json``: the token that ends a document, and its id."""
+    """Return the bytes of ``windows.json``: the token that ends a document, and its id."""
     return json.dumps({"eod": token, "eod_id": number}, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def end_of_document(folder: Path) -> int | None:
-    """The id that ends a document in the files of a folder on this machine; None if the folder does not say.
+    """Return the id that ends a document in the files of a folder on this machine; None if the folder does not say.
 
     Raises:
         InputError: ``windows.json`` has no such id.
@@ -41,14 +41,14 @@ def end_of_document(folder: Path) -> int | None:
     """
     path = folder / INFO
     try:
-        found = json.loads(path.read_bytes())
+        result = json.loads(path.read_bytes())
     except FileNotFoundError:
         return None
     except OSError as error:
         raise from_os_error(error, str(path)) from error
     except (ValueError, RecursionError):
-        found = None
-    number = found.get("eod_id") if isinstance(found, dict) else None
+        result = None
+    number = result.get("eod_id") if isinstance(result, dict) else None
     if not isinstance(number, int) or isinstance(number, bool) or number < 0:
         raise InputError(
             "does not name the end of a document",
@@ -60,7 +60,7 @@ def end_of_document(folder: Path) -> int | None:
 
 
 def flat(arrays: tuple[NDArray[Any], ...], documents: NDArray[np.bool_], eod: int) -> NDArray[np.uint32]:
-    """The tokens of some rows as a flat file has them.
+    """Return the tokens of some rows as a flat file has them.
 
     Args:
         arrays: tokens, inst_start, inst_len, resp_start, resp_len of the rows, which follow each other without a gap.

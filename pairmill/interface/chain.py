@@ -50,9 +50,9 @@ class Ended:
     output: Mapping[str, Any]
 
     def artifact(self, name: str) -> dict[str, Any]:
-        """The metadata of an artifact."""
-        found: dict[str, Any] = self.output["artifacts"][name]["artifacts"][0]["metadata"]
-        return found
+        """Return the metadata of an artifact."""
+        result: dict[str, Any] = self.output["artifacts"][name]["artifacts"][0]["metadata"]
+        return result
 
 
 def run_stage(

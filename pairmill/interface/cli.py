@@ -274,12 +274,12 @@ def _plain(name: str, kind: Any, value: Any) -> Any:
 
 
 def split_list(text: str) -> list[str]:
-    """The items of a list option; ``\\,`` is a comma in an item (:func:`pairmill.engine.options.list_item`)."""
+    """Return the items of a list option; ``\\,`` is a comma in an item (:func:`pairmill.engine.options.list_item`)."""
     return [item.replace("\\,", ",") for item in re.split(r"(?<!\\),", text)]
 
 
 def type_name(kind: Any) -> str:
-    """The name of a type in ``--help``."""
+    """Return the name of a type in ``--help``."""
     arguments = getattr(kind, "__args__", None)
     if kind == list[str]:
         return "text,text,…"
@@ -289,7 +289,7 @@ def type_name(kind: Any) -> str:
 
 
 def help_text(name: str, config_class: type[Any]) -> str:
-    """The text of ``--help``: every option with type, default and meaning.
+    """Return the text of ``--help``: every option with type, default and meaning.
 
     A class method ``details`` of the options' class may add to it.
     """

@@ -96,12 +96,12 @@ GIVEN = "given_manifest"
 
 
 def lineage(option: str) -> str:
-    """The name of the manifest artifact beside an option that takes another stage's result."""
+    """Return the name of the manifest artifact beside an option that takes another stage's result."""
     return f"{option.removesuffix('_path')}_manifest"
 
 
 def artifact_path(uri: str) -> Path:
-    """Where the launcher looks for an output artifact (and puts an input artifact)."""
+    """Return where the launcher looks for an output artifact (and puts an input artifact)."""
     head, separator, rest = uri.partition("://")
     if not separator:
         return Path(uri)
@@ -168,7 +168,7 @@ class ExecutorInput:
             raise UsageError("not a valid executor input", where=FLAG, got=repr(error), expected=expected) from error
 
     def given(self, known: Collection[str]) -> dict[str, Any]:
-        """The options of a stage: what is passed one by one, and of what is passed together those that it knows.
+        """Return the options of a stage: what is passed one by one, and of what is passed together those that it knows.
 
         Args:
             known: names of its options.
@@ -178,7 +178,7 @@ class ExecutorInput:
         return together | {name: value for name, value in self.parameters.items() if name in known or not hands_on}
 
     def handed_on(self, known: Collection[str]) -> dict[str, Any]:
-        """The parameters that the task hands on: what its stage does not know, or :data:`DEFAULTS` name.
+        """Return the parameters that the task hands on: what its stage does not know, or :data:`DEFAULTS` name.
 
         Those that are the default are left out; of one that is not named there the default is empty, 0 or false.
         """

@@ -78,7 +78,7 @@ def _patience() -> float:
 
 def _report_of_share(share: str, manifest: Manifest) -> Report:
     ledger, count = manifest.ledger, len(manifest.shards)
-    rows = [(name, one.rows_in, one.rows_kept) for name, one in sorted(manifest.shards.items())]
+    rows = [(name, item.rows_in, item.rows_kept) for name, item in sorted(manifest.shards.items())]
     return Report(
         f"{manifest.stage}, share {share}",
         {

@@ -53,7 +53,7 @@ class ImageConfig(Placement):
                 )
 
     def placement(self) -> Placement:
-        """The part that says what the cluster gives."""
+        """Return the part that says what the cluster gives."""
         return Placement(**{item.name: getattr(self, item.name) for item in dataclasses.fields(Placement)})
 
 
@@ -109,11 +109,11 @@ def run(config: CompileConfig, without: Collection[str] = ()) -> list[Path]:
     """Compile, with ``output`` a pipeline without these stages; returns the files."""
     if config.output:
         return [_written(Path(config.output), config, without)]
-    return [_written(Path(one.output), one) for one in _committed(config)]
+    return [_written(Path(item.output), item) for item in _committed(config)]
 
 
 def _committed(config: CompileConfig) -> Iterator[CompileConfig]:
-    """The options that make each file of the repository."""
+    """Yield the options that make each file of the repository."""
     yield dataclasses.replace(config, output=f"{COMPILED}/pretraining.yaml")
     yield dataclasses.replace(config, output=f"{COMPILED}/pretraining-parallel.yaml", workers=MAX_WORKERS)
     yield dataclasses.replace(config, output=f"{COMPILED}/pretraining-train.yaml", train=True)
@@ -169,7 +169,7 @@ def _compiled(made: Any, **options: Any) -> bytes:
 
 
 def documents(compiled: bytes) -> list[dict[str, Any]]:
-    """A compiled pipeline, and in a second document what belongs to its platform."""
+    """Return a compiled pipeline, and in a second document what belongs to its platform."""
     import yaml
 
     return list(yaml.load_all(compiled, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
@@ -181,7 +181,7 @@ def digest(compiled: bytes) -> str:
 
 
 def mark(compiled: bytes) -> str:
-    """The description of a version, which identifies its content."""
+    """Return the description of a version, which identifies its content."""
     return f"sha256:{digest(compiled)}"
 
 

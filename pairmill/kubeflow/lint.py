@@ -46,13 +46,13 @@ class Task:
     settings: Spec
 
     def inputs(self, kind: str) -> Spec:
-        """Sources of its inputs: ``parameters`` or ``artifacts``."""
+        """Return the sources of its inputs: ``parameters`` or ``artifacts``."""
         return dict(self.spec.get("inputs", {}).get(kind, {}))
 
     @property
     def env(self) -> dict[str, str]:
         """Variables with constant values."""
-        return {one["name"]: one.get("value", "") for one in self.container.get("env", [])}
+        return {item["name"]: item.get("value", "") for item in self.container.get("env", [])}
 
     @property
     def items(self) -> Spec:
@@ -62,9 +62,9 @@ class Task:
     def values(self) -> Iterator[tuple[str, Any]]:
         """(name, value) of every default, constant, variable and loop that the pipeline's author wrote."""
         declared = self.component.get("inputDefinitions", {}).get("parameters", {}).items()
-        yield from ((name, one.get("defaultValue")) for name, one in declared)
+        yield from ((name, item.get("defaultValue")) for name, item in declared)
         given = self.inputs("parameters").items()
-        yield from ((name, one.get("runtimeValue", {}).get("constant")) for name, one in given)
+        yield from ((name, item.get("runtimeValue", {}).get("constant")) for name, item in given)
         yield from [*self.env.items(), ("loop", self.items.get("raw"))]
 
 
@@ -76,8 +76,8 @@ def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, list | dict):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from _texts(one)
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
 
 
 def command_argument(task: Task) -> Iterator[str]:
@@ -114,8 +114,8 @@ def artifact(task: Task) -> Iterator[str]:
 
 
 def loop(task: Task) -> Iterator[str]:
-    """The workflow object has 1 MiB, and an iteration takes 40 kB and three pods: loop once, over workers and not over
-    items, and give parallelism=, without which all start at once.
+    """Yield the workflow object has 1 MiB, and an iteration takes 40 kB and three pods: loop once, over workers and not
+    over items, and give parallelism=, without which all start at once.
     """
     if task.items and not task.spec.get("iteratorPolicy", {}).get("parallelismLimit"):
         yield "no parallelism"
@@ -129,18 +129,18 @@ def loop(task: Task) -> Iterator[str]:
 
 
 def runs_after_failure(task: Task) -> Iterator[str]:
-    """It runs on whatever a failed task left, learns no reason, and the run is FAILED all the same."""
+    """Find a task that runs on whatever a failed one left; it learns no reason, and the run is FAILED all the same."""
     if task.spec.get("triggerPolicy", {}).get("strategy") == "ALL_UPSTREAM_TASKS_COMPLETED":
         yield "dsl.ExitHandler or ignore_upstream_failure"
 
 
 def placement(task: Task) -> Iterator[str]:
-    """A pod without these fails the run when its node goes, waits for ever for an image or a node, or takes what others
-    on its node need; a tag that moves runs another program than the one tested. ``placement`` sets them all.
+    """Yield a pod without these fails the run when its node goes, waits for ever for an image or a node, or takes what
+    others on its node need; a tag that moves runs another program than the one tested. ``placement`` sets them all.
     """
     retry, seconds = task.spec.get("retryPolicy", {}), int(task.settings.get("activeDeadlineSeconds", 0))
     retries = retry.get("maxRetryCount", 0)
-    scratch = [one["mountPath"] for one in task.settings.get("emptyDirMounts", [])]
+    scratch = [item["mountPath"] for item in task.settings.get("emptyDirMounts", [])]
     wrong = {
         "an image without digest": not re.search(r"@sha256:[0-9a-f]{64}$", task.container.get("image", "")),
         "no retries": not retries,
@@ -149,8 +149,10 @@ def placement(task: Task) -> Iterator[str]:
         and float(retry["backoffMaxDuration"].removesuffix("s")) < max(seconds * (retries + 1), 3600),
         "no timeout": not seconds,
         "no memory limit": "resourceMemoryLimit" not in task.container.get("resources", {}),
-        "no volume at TMPDIR": not any(Path(task.env.get("TMPDIR", "")).is_relative_to(one) for one in scratch),
-        "a volume without size limit": any(not one.get("sizeLimit") for one in task.settings.get("emptyDirMounts", [])),
+        "no volume at TMPDIR": not any(Path(task.env.get("TMPDIR", "")).is_relative_to(item) for item in scratch),
+        "a volume without size limit": any(
+            not item.get("sizeLimit") for item in task.settings.get("emptyDirMounts", [])
+        ),
         "a secret in a variable": any(
             _SECRET.search(name) and text[:1] not in {"", "/"} for name, text in task.env.items()
         ),
@@ -159,7 +161,8 @@ def placement(task: Task) -> Iterator[str]:
 
 
 def cached(task: Task) -> Iterator[str]:
-    """The cache knows the text of a URI, and neither data nor variables. Stages find what is done by themselves."""
+    """Yield the cache knows the text of a URI, and neither data nor variables. Stages find what is done by
+    themselves."""
     if task.container and task.spec.get("cachingOptions", {}).get("enableCache"):
         yield "caching is on"
 
@@ -185,7 +188,7 @@ class Finding:
 
 
 def _tasks(documents: Iterable[Spec]) -> Iterator[Task]:
-    """The pipeline and every task, those of loops, conditions and nested pipelines included."""
+    """Return the pipeline and every task, those of loops, conditions and nested pipelines included."""
     spec, platform, *_ = *documents, {}
     settings = platform.get("platforms", {}).get("kubernetes", {}).get("deploymentSpec", {}).get("executors", {})
 
@@ -202,7 +205,7 @@ def _tasks(documents: Iterable[Spec]) -> Iterator[Task]:
 
 
 def lint(documents: Iterable[Spec]) -> list[Finding]:
-    """What is wrong with a compiled pipeline: its definition and, if it has one, its platform's document."""
+    """Return what is wrong with a compiled pipeline: its definition and, if it has one, its platform's document."""
     tasks = list(_tasks(documents))
     return [Finding(rule, task.place, got) for rule, check in RULES.items() for task in tasks for got in check(task)]
 
@@ -216,17 +219,17 @@ class LintConfig(Checked):
 
     @classmethod
     def details(cls) -> str:
-        """The rules."""
+        """Return the rules."""
         return "\n".join(["rules:", *(f"  {rule}\n      {_reason(rule)}" for rule in RULES)])
 
 
 def run(config: LintConfig) -> list[Finding]:
-    """Findings of a compiled file."""
+    """Return the findings of a compiled file."""
     import yaml
 
     try:
-        found = [one for one in documents(Path(config.file).read_bytes()) if one]
-        return [one for one in lint(found) if one.rule not in config.allow]
+        result = [item for item in documents(Path(config.file).read_bytes()) if item]
+        return [item for item in lint(result) if item.rule not in config.allow]
     except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
         raise InputError(
             "not a compiled pipeline", where=config.file, got=repr(error), hint="pairmill compile makes one"
@@ -238,10 +241,10 @@ def main(arguments: Sequence[str]) -> int:
 
     def work() -> None:
         config = cli.build(LintConfig, cli.split(arguments))
-        found = run(config)
-        sys.stdout.writelines(f"{one}\n" for one in found)
-        if found:
+        result = run(config)
+        sys.stdout.writelines(f"{item}\n" for item in result)
+        if result:
             hint = "each line on stdout says what is wrong there"
-            raise InputError(f"{len(found)} findings", where=config.file, hint=hint)
+            raise InputError(f"{len(result)} findings", where=config.file, hint=hint)
 
     return cli.program("lint", LintConfig, arguments, work)

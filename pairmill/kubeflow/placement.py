@@ -144,7 +144,7 @@ class Placement(Checked):
         return task
 
     def _train(self, task: Any, shm: str) -> None:
-        """What a task needs in order to train."""
+        """Give a task what it needs in order to train."""
         from kfp import kubernetes
 
         # What is in it counts as memory of the pod. Without it, a pod's /dev/shm has 64 MiB.
@@ -154,7 +154,7 @@ class Placement(Checked):
             kubernetes.add_toleration(task, key=self.gpu, operator="Exists", effect="NoSchedule")
 
     def is_mounted(self, path: str) -> bool:
-        """Whether a path is on a volume that every pod mounts."""
+        """Return whether a path is on a volume that every pod mounts."""
         mounted = [Path(place) for _, place in self._items("volume")]
         return any(Path(os.path.normpath(path)).is_relative_to(place) for place in mounted)
 
@@ -164,26 +164,26 @@ class Placement(Checked):
         return usual | (_SIZES_OF_TRAINING if stage in LAST else {}) | self._of_stages().get(stage, {})
 
     def _of_stages(self) -> dict[str, dict[str, str]]:
-        found: dict[str, dict[str, str]] = {}
+        result: dict[str, dict[str, str]] = {}
         for stage, name, value in self._items("resources"):
             if stage not in EVERY:
                 raise UsageError("unknown stage", where="resources", got=stage, expected=", ".join(EVERY))
             if name == "shm" and stage not in LAST:
                 raise UsageError("only what trains has one", where=f"{stage}.shm", got=value, expected="train.shm=…")
             _quantity(f"{stage}.{name}", value)
-            found.setdefault(stage, {})[name] = value
-        return found
+            result.setdefault(stage, {})[name] = value
+        return result
 
     def _items(self, name: str) -> list[tuple[str, ...]]:
-        """Each item of a list option, split into its parts."""
+        """Return each item of a list option, split into its parts."""
         form, what, expected = _FORMS[name]
-        found = []
+        result = []
         for item in getattr(self, name):
             match = form.fullmatch(item)
             if match is None:
                 raise UsageError(f"not a {what}", where=name, got=item, expected=expected)
-            found.append(match.groups(default=""))
-        return found
+            result.append(match.groups(default=""))
+        return result
 
 
 def _quantity(where: str, text: str) -> None:
@@ -200,8 +200,8 @@ def _bytes(size: str) -> int:
 
 
 def _asked(memory: str, shm: str | None) -> str:
-    """The memory that a pod asks for: a quarter of its limit; of one that trains what its arrays take, and a quarter of
-    the rest, because the node would else be promised to others.
+    """Return the memory that a pod asks for: a quarter of its limit; of one that trains what its arrays take, and a
+    quarter of the rest, because the node would else be promised to others.
     """
     if shm is None:
         return _quarter(memory)
@@ -209,7 +209,7 @@ def _asked(memory: str, shm: str | None) -> str:
 
 
 def _quarter(size: str) -> str:
-    """A quarter of a quantity, in the next smaller unit so that it is an integer."""
+    """Return a quarter of a quantity, in the next smaller unit so that it is an integer."""
     match = re.fullmatch("([0-9]+)(m|[KMGTP]?)(i?)", size)
     assert match is not None
     number, unit, binary = int(match[1]), match[2], match[3]

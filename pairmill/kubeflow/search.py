@@ -30,8 +30,8 @@ def define(tasks: Tasks, given: Any) -> None:
             "evaluated": tasks.collected(ended.outputs["evaluate"]),
         }
 
-    found = stage(tasks, given, **results())
-    best = _in_one_pod(tasks, given, found.outputs["optimum"], "Optimum")
+    result = stage(tasks, given, **results())
+    best = _in_one_pod(tasks, given, result.outputs["optimum"], "Optimum")
     stage(tasks, given, **results(), measured=best.outputs["evaluate"])
 
 

@@ -73,7 +73,7 @@ class Run:
 
 
 def of(documents: list[Spec], run: Run) -> int:
-    """Bytes of the workflow of a finished run.
+    """Return bytes of the workflow of a finished run.
 
     Args:
         documents: a compiled pipeline and what belongs to its platform.
@@ -83,7 +83,7 @@ def of(documents: list[Spec], run: Run) -> int:
 
 
 def nodes(documents: list[Spec], run: Run) -> list[Spec]:
-    """The nodes of that workflow, as far as their size goes."""
+    """Return the nodes of that workflow, as far as their size goes."""
     workflow = _Workflow(documents, run)
     workflow.size()
     return workflow.nodes
@@ -105,7 +105,7 @@ class _Workflow:
 
     def size(self) -> int:
         declared = self.spec["root"].get("inputDefinitions", {}).get("parameters", {})
-        values = {name: self.run.values.get(name, one.get("defaultValue", "")) for name, one in declared.items()}
+        values = {name: self.run.values.get(name, item.get("defaultValue", "")) for name, item in declared.items()}
         self.parameters["components-root"] = dump(self.spec["root"])
         path = f"{self.name}(0)"
         self._twice("DAG", self.name, "entrypoint", {})
@@ -156,7 +156,7 @@ class _Workflow:
         self.nodes.append(node)
 
     def _twice(self, kind: str, path: str, template: str, given: Mapping[str, str], made: Spec | None = None) -> None:
-        """A node, and what the stock retry of every template puts around it."""
+        """Count a node, and what the stock retry of every template puts around it."""
         self._node("Retry", path, template, given, made)
         self._node(kind, f"{path}(0)", template, given, made)
 
@@ -169,7 +169,7 @@ class _Workflow:
         order = list(tasks)
         # A task is declared by its name's place in the alphabet; here what it reads comes first.
         while order:
-            ready = [one for one in order if not set(tasks[one].get("dependentTasks", [])) & set(order)]
+            ready = [item for item in order if not set(tasks[item].get("dependentTasks", [])) & set(order)]
             for name in ready or order[:1]:
                 order.remove(name)
                 task = tasks[name]
@@ -244,10 +244,10 @@ class _Workflow:
         self._twice("DAG", f"{path}.{name}", f"{prefix}system-container-executor", of_executor)
         of_pod = {"pod-spec-patch": patch, **retried}
         self._twice("Pod", f"{path}.{name}(0).executor", f"{prefix}system-container-impl", of_pod, {})
-        found = component.get("outputDefinitions", {}).get("parameters", {})
+        result = component.get("outputDefinitions", {}).get("parameters", {})
         folder = f"{given.get('root', self.run.values.get('root', ''))}/{name.replace('-', '_')}/{'0' * 16}"
         typical = {"output": folder, "fingerprint": "0" * 16, **self.run.outputs}
-        return {key: typical.get(key, "") for key in found}
+        return {key: typical.get(key, "") for key in result}
 
     def _patch(
         self, name: str, task: Spec, component: Spec, container: Spec, settings: Spec, given: Mapping[str, Any]
@@ -255,7 +255,7 @@ class _Workflow:
         place = f"{self.root}/{name}/{_UUID}"
         outputs = component.get("outputDefinitions", {})
         parameters = {key: {"outputFile": f"/tmp/kfp/outputs/{key}"} for key in outputs.get("parameters", {})}  # noqa: S108
-        kinds = {key: one["artifactType"] for key, one in outputs.get("artifacts", {}).items()}
+        kinds = {key: item["artifactType"] for key, item in outputs.get("artifacts", {}).items()}
         kinds["executor-logs"] = {"schemaTitle": "system.Artifact"}
         artifacts = {
             key: {"artifacts": [{"name": key, "type": kind, "uri": f"{place}/{key}"}]} for key, kind in kinds.items()
@@ -298,21 +298,25 @@ class _Workflow:
             for part in ("limits", "requests")
         }
         if "accelerator" in resources:
-            one = resources["accelerator"]
-            sizes["limits"][one["resourceType"]] = one["resourceCount"]
+            item = resources["accelerator"]
+            sizes["limits"][item["resourceType"]] = item["resourceCount"]
         volumes, mounts = [], []
-        for one in settings.get("secretAsVolume", []):
-            secret = {"secretName": one["secretName"], "optional": bool(one.get("optional"))}
-            volumes.append({"name": one["secretName"], "secret": secret})
-            mounts.append({"name": one["secretName"], "mountPath": one["mountPath"]})
-        for one in settings.get("emptyDirMounts", []):
-            empty = {key: one[key] for key in ("medium", "sizeLimit") if key in one}
-            volumes.append({"name": one["volumeName"], "emptyDir": empty})
-            mounts.append({"name": one["volumeName"], "mountPath": one["mountPath"]})
+        for item in settings.get("secretAsVolume", []):
+            secret = {"secretName": item["secretName"], "optional": bool(item.get("optional"))}
+            volumes.append({"name": item["secretName"], "secret": secret})
+            mounts.append({"name": item["secretName"], "mountPath": item["mountPath"]})
+        for item in settings.get("emptyDirMounts", []):
+            empty = {key: item[key] for key in ("medium", "sizeLimit") if key in item}
+            volumes.append({"name": item["volumeName"], "emptyDir": empty})
+            mounts.append({"name": item["volumeName"], "mountPath": item["mountPath"]})
         environment = [*container.get("env", [])]
-        for one in settings.get("secretAsEnv", []):
-            for pair in one["keyToEnv"]:
-                reference = {"name": one["secretName"], "key": pair["secretKey"], "optional": bool(one.get("optional"))}
+        for item in settings.get("secretAsEnv", []):
+            for pair in item["keyToEnv"]:
+                reference = {
+                    "name": item["secretName"],
+                    "key": pair["secretKey"],
+                    "optional": bool(item.get("optional")),
+                }
                 environment.append({"name": pair["envVar"], "valueFrom": {"secretKeyRef": reference}})
         main = {
             "name": "main",
@@ -359,7 +363,7 @@ class _Workflow:
     def _template_tasks(self, name: str, task: Spec) -> Iterator[Spec]:
         reference = task["componentRef"]["name"]
         component = self.spec["components"][reference]
-        depends = " && ".join(f"{one}.Succeeded" for one in task.get("dependentTasks", []))
+        depends = " && ".join(f"{item}.Succeeded" for item in task.get("dependentTasks", []))
         if "dag" in component:
             given = {
                 "component": f"{{{{workflow.parameters.components-{reference}}}}}",
@@ -427,7 +431,7 @@ _TEMPLATE = {
 
 
 def _is_skipped(task: Spec, given: Mapping[str, Any]) -> bool:
-    """Whether a condition on one text leaves the task out; of any other condition it is taken to run."""
+    """Return whether a condition on one text leaves the task out; of any other condition it is taken to run."""
     condition = task.get("triggerPolicy", {}).get("condition", "")
     match = re.fullmatch(r"(!\()?inputs\.parameter_values\['(.+?)'\] (==|!=) '(.*?)'\)?", condition)
     if match is None:

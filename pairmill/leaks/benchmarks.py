@@ -117,16 +117,16 @@ class Found:
                 yield item
 
     def _downloaded(self, folder: Path) -> tuple[FileSlice, ...]:
-        found = []
+        result = []
         for number, file in enumerate(self.remote):
             target = folder / f"{number}{''.join(Path(file.path).suffixes[-2:])}"
             digest = hub.download(_data_set(self.repository), self.commit, file, target, folder / f"{number}.note")
-            found.append(FileSlice(file.path, str(target), size=file.size, content=Content(digest)))
-        return tuple(found)
+            result.append(FileSlice(file.path, str(target), size=file.size, content=Content(digest)))
+        return tuple(result)
 
 
 def found(settings: Decontaminate, *, root: str, raw: str = "", verify: bool = False) -> list[Found]:
-    """The files of all benchmarks, by name of the benchmark: their order in the settings is not content.
+    """Return the files of all benchmarks, by name of the benchmark: their order in the settings is not content.
 
     Args:
         settings: the operation's.
@@ -171,14 +171,14 @@ def _of_benchmark(benchmark: Benchmark, root: str) -> Found:
     uris = [storage.join(place, *path.split("/")) for path in paths]
     digests = store.digested(uris)
     files = [
-        FileSlice(path, uri, size=one.size, content=Content(one.sha256, one.stamp))
-        for path, uri, one in zip(paths, uris, digests, strict=True)
+        FileSlice(path, uri, size=item.size, content=Content(item.sha256, item.stamp))
+        for path, uri, item in zip(paths, uris, digests, strict=True)
     ]
     return Found(benchmark.name, benchmark, tuple(files))
 
 
 def _paths_below(uri: str) -> list[str]:
-    """Paths of the files of a folder: of a finished one its rows, of another all that are not hidden."""
+    """Return paths of the files of a folder: of a finished one its rows, of another all that are not hidden."""
     manifest = manifests.read_intact(uri)
     if manifest is not None and any(file.task for file in manifest.files):
         return sorted(file.path for file in manifest.files if file.task)
@@ -196,7 +196,7 @@ def _card_of(folder: str) -> str:
 
 
 def _chosen(benchmark: Benchmark, paths: Sequence[str], card: Any, where: str, *, every: bool) -> Sequence[str]:
-    """The files to read, in order.
+    """Return the files to read, in order.
 
     Args:
         benchmark: its files, or its split.
@@ -223,7 +223,7 @@ def _chosen(benchmark: Benchmark, paths: Sequence[str], card: Any, where: str, *
 
 
 def _config_in(benchmark: Benchmark, card: str, where: str) -> str:
-    """The configuration to read: the one that was asked for, or the card's default."""
+    """Return the configuration to read: the one that was asked for, or the card's default."""
     configs = configs_of(card)
     names = [name for name, _ in configs]
     marked = [name for name, default in configs if default] + [name for name in names if name == "default"]
@@ -257,7 +257,7 @@ def _data_set(name: str) -> hub.Repository:
 
 
 def _of_hub(benchmark: Benchmark, at: Address, root: str) -> Found:
-    """The files of a data set on the Hub, at the commit that was its revision's when it was asked for first.
+    """Return the files of a data set on the Hub, at the commit that was its revision's when it was asked for first.
 
     All processes of a run must mean the same commit, and the next run too: the first one commits a note of it.
     """
@@ -311,7 +311,7 @@ def _asked(benchmark: Benchmark, at: Address) -> dict[str, Any]:
 
 
 def _withheld(name: str, raw: str, verify: bool) -> Found:
-    """The files that one of our own sources does not train on."""
+    """Return the files that one of our own sources does not train on."""
     option = "decontaminate.withheld"
     source = SOURCES.get(name)
     if source is None:

@@ -74,27 +74,27 @@ def planned(settings: Decontaminate, *, root: str, raw: str = "", verify: bool =
     """
     if settings.mode == "off":
         return LeakPlan()
-    found = tuple(benchmarks.found(settings, root=root, raw=raw, verify=verify))
-    if not found:
+    result = tuple(benchmarks.found(settings, root=root, raw=raw, verify=verify))
+    if not result:
         return LeakPlan()
-    key = content_key("curate leaks", VERSION, [[one.name, one.identity] for one in found])
-    return LeakPlan(key, [one.ref for one in found], found)
+    key = content_key("curate leaks", VERSION, [[item.name, item.identity] for item in result])
+    return LeakPlan(key, [item.ref for item in result], result)
 
 
 def shards(plan: LeakPlan) -> list[Shard[object]]:
-    """The shard that builds the index, for a round before rows are scored; none for an empty plan."""
+    """Return the shard that builds the index, for a round before rows are scored; none for an empty plan."""
     if not plan.key:
         return []
-    return [BuildIndex(plan.found, name="leaks", size=sum(one.size for one in plan.found))]
+    return [BuildIndex(plan.found, name="leaks", size=sum(item.size for item in plan.found))]
 
 
 def scorer(plan: LeakPlan, records: Sequence[ShardRecord]) -> LeakScorer | None:
-    """What scores rows with the index that these shards built; None for an empty plan."""
+    """Return what scores rows with the index that these shards built; None for an empty plan."""
     return LeakScorer(records[0].uri(_FILE), plan.key) if plan.key else None
 
 
 def items(records: Sequence[ShardRecord]) -> dict[str, int]:
-    """How many items each benchmark has, by name."""
+    """Return how many items each benchmark has, by name."""
     return {name: many for record in records for name, many in record.read(BuiltIndex).items.items()}
 
 
@@ -105,14 +105,16 @@ class BuildIndex(Shard[object], reads=()):
     found: tuple[Found, ...]
 
     def random_access(self) -> Mapping[str, Content]:
-        return {uri: content for one in self.found for file in one.files for uri, content in file.random_access.items()}
+        return {
+            uri: content for item in self.found for file in item.files for uri, content in file.random_access.items()
+        }
 
     def run(self, context: object, out: Writer) -> ShardResult:
         builder = LeakIndexBuilder()
         counts: dict[str, int] = {}
         try:
-            for one in self.found:
-                counts[one.name] = add(builder, one.name, one.items())
+            for item in self.found:
+                counts[item.name] = add(builder, item.name, item.items())
             data = builder.finish()
         except OverflowError as error:
             raise InputError(

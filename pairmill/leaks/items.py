@@ -74,7 +74,7 @@ class ItemReader(Source):
         raise NotImplementedError("a benchmark has items, no rows")
 
     def items(self, piece: FileSlice, first: int) -> Iterator[Item]:
-        """The items of a file.
+        """Yield the items of a file.
 
         Args:
             piece: of the benchmark.
@@ -102,16 +102,16 @@ class ItemReader(Source):
 
     def _text(self, key: str, template: Template, record: dict[str, Any], where: str) -> str:
         if not template.braces:
-            found = printed(template.paths[0].find(record))
-            if found is not None:
-                return found
+            result = printed(template.paths[0].find(record))
+            if result is not None:
+                return result
         try:
             return template.of(record)
         except MalformedRecord as error:
             raise self._wrong(key, template.paths, record, where) from error
 
     def _wrong(self, key: str, paths: list[Path], record: dict[str, Any], where: str) -> InputError:
-        path = next((one for one in paths if one.find(record) in (None, MISSING)), paths[0])
+        path = next((item for item in paths if item.find(record) in (None, MISSING)), paths[0])
         value = path.find(record)
         names = [str(name) for name in record][:_SHOWN]
         got = f"the fields {', '.join(names)}" if value is MISSING else "null" if value is None else shown(value)
@@ -132,17 +132,17 @@ class ItemReader(Source):
             return self._chosen(self._choices.find(record), value, where)
         if not isinstance(value, list):
             return [self._text("answers", self._answers, record, where)]
-        found = [printed(one) for one in value]
-        if None in found:
-            got = shown(value[found.index(None)])
+        result = [printed(item) for item in value]
+        if None in result:
+            got = shown(value[result.index(None)])
             raise InputError(
                 f"{self.name}: an answer is not text", where=where, got=got, expected=f"texts at {path.text}"
             )
-        return [text for text in found if text is not None]
+        return [text for text in result if text is not None]
 
     def _chosen(self, choices: Any, value: Any, where: str) -> list[str]:
-        """The right choice and its letter."""
-        texts = [printed(one) for one in choices] if isinstance(choices, list) else []
+        """Return the right choice and its letter."""
+        texts = [printed(item) for item in choices] if isinstance(choices, list) else []
         if not texts or None in texts:
             raise InputError(
                 f"{self.name}: the choices are not a list of texts",
@@ -171,14 +171,15 @@ class ItemReader(Source):
 
 
 def withheld_items(source: Source, piece: FileSlice, tag: str) -> Iterator[Item]:
-    """The items of a file of one of our own sources: its rows. Records that give no row are left out, as in clean."""
+    """Yield the items of a file of one of our own sources: its rows. Records that give no row are left out, as in
+    clean."""
     context = Context("pairmill", tag)
     for place, record in source.joined(source.read(piece, "pairmill"), context):
         parsed = parse_record(source, record, context)
         if isinstance(parsed, Drop):
             continue
-        found, _ = checked(parsed, "pairmill", documents=source.documents)
-        for turn, (_, row) in enumerate(found):
+        result, _ = checked(parsed, "pairmill", documents=source.documents)
+        for turn, (_, row) in enumerate(result):
             name = f"{piece.path}:{place}" + (f":{turn}" if turn else "")
             # A document is its own question.
             pair = (row.instruction, [row.response]) if row.instruction else (row.response, [])

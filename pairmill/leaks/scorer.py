@@ -57,7 +57,7 @@ class LeakScorer(Scorer):
 
 @lru_cache(maxsize=1)
 def _index(uri: str) -> LeakIndex:
-    """The index at a URI, mapped; from a bucket it is downloaded once a process."""
+    """Return the index at a URI, mapped; from a bucket it is downloaded once a process."""
     store = storage.store_for(uri)
     local = store.file(uri)
     if local is not None:
@@ -90,8 +90,8 @@ def _scored(index: LeakIndex, batch: rows.Batch) -> Scored:
         ) from error
     names = [index.item(number) for number in item.tolist()]
     details = [
-        FIELDS[one] if first < 0 else f"{FIELDS[one]}, tokens {first} to {last}"
-        for one, first, last in zip(field.tolist(), start.tolist(), end.tolist(), strict=True)
+        FIELDS[each] if first < 0 else f"{FIELDS[each]}, tokens {first} to {last}"
+        for each, first, last in zip(field.tolist(), start.tolist(), end.tolist(), strict=True)
     ]
     findings = decisions.table_of(
         {

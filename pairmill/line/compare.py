@@ -162,7 +162,7 @@ def compare(values: ComparisonHere, task: Here) -> Made:
 
         runs = task.each(body, checked.outputs["runs"])
     return compare_task(
-        task, values, trained=[one.trained.output for one in runs], evaluated=[one.evaluated.output for one in runs]
+        task, values, trained=[item.trained.output for item in runs], evaluated=[item.evaluated.output for item in runs]
     )
 
 
@@ -177,8 +177,8 @@ def placed(values: ComparisonHere) -> None:
     values.held_out = ",".join(map(list_item, apart))
     items = []
     for item in cli.split_list(values.plans):
-        name, found, place = item.rpartition("=")
-        items.append(list_item(f"{name}{found}{storage.normalise(place, 'plans')}"))
+        name, result, place = item.rpartition("=")
+        items.append(list_item(f"{name}{result}{storage.normalise(place, 'plans')}"))
     values.plans = ",".join(items)
     values.training = ",".join(
         list_item(item if is_address(item) else storage.normalise(item, "training"))

@@ -106,15 +106,15 @@ def handed_on() -> dict[str, Any]:
 
     Root and finished data are not among them: fetch says where they are.
     """
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for stage in STAGES:
         for name in options_of(stage) if stage != "fetch" else ():
             if name in ("root", *KINDS):
                 continue
             (item,) = (item for item in dataclasses.fields(STAGES[stage].config) if item.name == name)
-            default = found.setdefault(name, default_of(item))
+            default = result.setdefault(name, default_of(item))
             assert default == default_of(item), name
-    return found
+    return result
 
 
 def defaults() -> dict[str, Any]:
@@ -145,16 +145,16 @@ def placed(given: Mapping[str, Any]) -> dict[str, str]:
     Raises:
         UsageError: no storage serves one, or an address is not valid.
     """
-    found = {}
+    result = {}
     for name in PLACES:
         # A default file may be absent. As an absolute path it would look like one that was given, which may not.
         if given.get(name) and given[name] != _DEFAULTS[name]:
-            found[name] = storage.normalise(given[name], name)
+            result[name] = storage.normalise(given[name], name)
     for name in KINDS:
         items = cli.split_list(given[name]) if name == "rows" else [given[name]]
         items = [item if is_address(item) else storage.normalise(item, name) for item in filter(None, items)]
-        found[name] = ",".join(map(list_item, items)) if name == "rows" else "".join(items)
-    return found
+        result[name] = ",".join(map(list_item, items)) if name == "rows" else "".join(items)
+    return result
 
 
 def idle(values: Mapping[str, Any], *, here: bool) -> tuple[str, ...]:

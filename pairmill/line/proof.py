@@ -95,13 +95,13 @@ def _optimization(plans: Sequence[Plan], values: ComparisonOptions, out: Path) -
             measured[plan.name].append(_made(plan, programs[plan.name]))
     figures = {
         name: {
-            "seconds": statistics.median(one[0] for one in some),
-            "peak_mb": statistics.median(one[1] for one in some),
+            "seconds": statistics.median(item[0] for item in some),
+            "peak_mb": statistics.median(item[1] for item in some),
         }
         for name, some in measured.items()
     }
     (out / "measured.json").write_text(json.dumps({"middle": figures, "all": measured}, indent=1) + "\n")
-    rows = [f"| {name} | {one['seconds']:.2f} s | {one['peak_mb']:,.0f} MB |" for name, one in figures.items()]
+    rows = [f"| {name} | {item['seconds']:.2f} s | {item['peak_mb']:,.0f} MB |" for name, item in figures.items()]
     program = "the program in before=" if values.before else "this program, as before= names no other"
     return "\n".join(
         [
@@ -147,7 +147,7 @@ def _change(plans: Sequence[Plan], folder: str, ended: Sequence[Ended], out: Pat
         (out / name).write_bytes(manifests.read_file(folder, manifest, name))
     result = json.loads((out / "compare.json").read_text())
     (pair,) = result["pairs"]
-    tasks = [vars(one) | {"folder": storage.name_of(one.folder)} for one in ended]
+    tasks = [vars(item) | {"folder": storage.name_of(item.folder)} for item in ended]
     (out / "runs.json").write_text(json.dumps({"runs": result["runs"], "tasks": tasks}, indent=1) + "\n")
     place = place_of(result)
     return "\n".join(

@@ -104,13 +104,13 @@ def _refuse_other_files(output_path: str, *, held_out: bool) -> None:
 def _show(runs: Sequence[TaskRun], values: Mapping[str, Any], seconds: float) -> None:
     """Write the page over all stages, and print what was made and where it is."""
     lines = []
-    for one in runs:
-        name = f"{one.task.stage}, held out" if one.task.name == HELD_OUT else one.task.stage
-        state = "reused" if one.ended.reused else "made"
-        lines.append(f"  {name:16} {state:7} {one.ended.seconds:6.1f} s  {one.ended.folder}")
-    reused = all(one.ended.reused for one in runs)
+    for item in runs:
+        name = f"{item.task.stage}, held out" if item.task.name == HELD_OUT else item.task.stage
+        state = "reused" if item.ended.reused else "made"
+        lines.append(f"  {name:16} {state:7} {item.ended.seconds:6.1f} s  {item.ended.folder}")
+    reused = all(item.ended.reused for item in runs)
     lines += ["", f"  {'every stage was reused' if reused else 'done'} in {seconds:.1f} s"]
-    by_name = {one.task.name: one for one in runs}
+    by_name = {item.task.name: item for item in runs}
     place = values["output_path"]
     for what, task, path in (("arrays", "sample", place), ("held out", HELD_OUT, held_out_path(place))):
         if place and task in by_name:

@@ -193,8 +193,8 @@ def run(config: LocalConfig, here: Here | None = None) -> Found:
             "sampled": [each.sampled.output for each in made],
             "evaluated": [each.made.evaluated.output for each in made],
         }
-        found = stage(here, given, **results)
-        best = one(found.outputs["optimum"])
+        result = stage(here, given, **results)
+        best = one(result.outputs["optimum"])
         last = stage(here, given, **results, measured=best.made.evaluated.output)
     return Found(last.output, here.ended)
 
@@ -227,7 +227,7 @@ def refuse_short(here: Here, given: LocalConfig, mixtures: Sequence[str], place:
         return wanted <= plan.budget - plan.unfilled
 
     if asked.steps or asked.tokens:
-        here.each(count, [one for one in mixtures if not is_enough(one)])
+        here.each(count, [item for item in mixtures if not is_enough(item)])
 
 
 _SHORTER: Final = "lower it, or raise the budget of the proxies: search_config proxy_budget, mix_config budget"
@@ -241,14 +241,14 @@ _PLACES: Final = (
 def _placed(config: LocalConfig) -> dict[str, Any]:
     """Relative places as absolute ones. A default file may be absent, and one that is given may not: it stays."""
     defaults = {item.name: item.default for item in dataclasses.fields(Parameters)}
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name in _PLACES:
         value = getattr(config, name)
         if value and value != defaults[name]:
-            found[name] = storage.normalise(value, name)
+            result[name] = storage.normalise(value, name)
     if config.rows:
-        found["rows"] = ",".join(list_item(storage.normalise(item, "rows")) for item in cli.split_list(config.rows))
-    return found
+        result["rows"] = ",".join(list_item(storage.normalise(item, "rows")) for item in cli.split_list(config.rows))
+    return result
 
 
 def _show(ended: Ended) -> None:
@@ -269,12 +269,12 @@ def main(arguments: Sequence[str]) -> int:
                 got="no torch",
                 hint="pip install '.[train]' in a checkout of pairmill",
             )
-        found = run(config)
-        reused = sum(ended.reused for ended in found.ended)
+        result = run(config)
+        reused = sum(ended.reused for ended in result.ended)
         lines = [
-            f"  {len(found.ended)} tasks, {reused} of them reused",
-            f"  mixture: {found.folder}/mixture.json",
-            f"  report: {found.folder}/report.html",
+            f"  {len(result.ended)} tasks, {reused} of them reused",
+            f"  mixture: {result.folder}/mixture.json",
+            f"  report: {result.folder}/report.html",
         ]
         sys.stdout.write("\n".join(lines) + "\n")
 

@@ -65,10 +65,10 @@ def run(config: LineConfig) -> str:
 
 
 def report(root: str, sample: Manifest) -> Report:
-    """The page of a sample."""
-    found = steps.find(root, sample)
-    finished = {one.manifest.fingerprint: _finished(root, one.stage, one.manifest.fingerprint) for one in found}
-    return page.report_of(found, steps.runs(root, sample), finished)
+    """Return the page of a sample."""
+    result = steps.find(root, sample)
+    finished = {item.manifest.fingerprint: _finished(root, item.stage, item.manifest.fingerprint) for item in result}
+    return page.report_of(result, steps.runs(root, sample), finished)
 
 
 def _write(uri: str, made: Report) -> None:
@@ -79,14 +79,16 @@ def _write(uri: str, made: Report) -> None:
 
 
 def _index(root: str) -> Report:
-    """The page that the reports of all stages lead to: what is finished below a root, and when it was."""
+    """Return the page that the reports of all stages lead to: what is finished below a root, and when it was."""
     lines = [
         (Link(stage, f"../{stage}/{name}/report.html"), name, _finished(root, stage, name))
         for stage in INDEXED
         for name in _finished_folders(storage.join(root, stage))
     ]
     top = storage.join(root, FOLDER)
-    samples = [one.path.removesuffix(".html") for one in storage.store_for(top).list(top) if one.path.endswith(".html")]
+    samples = [
+        item.path.removesuffix(".html") for item in storage.store_for(top).list(top) if item.path.endswith(".html")
+    ]
     pages = [(Link(name, f"{name}.html"),) for name in sorted(samples) if manifests.is_fingerprint(name)]
     return Report(
         "the line",
@@ -113,10 +115,10 @@ def _finished(root: str, stage: str, fingerprint: str) -> str:
 
 def _named(root: str, fingerprint: str) -> Manifest:
     uri = storage.join(root, "sample", fingerprint)
-    found = manifests.read(uri) if manifests.is_fingerprint(fingerprint) else None
-    if found is None:
+    result = manifests.read(uri) if manifests.is_fingerprint(fingerprint) else None
+    if result is None:
         raise InputError("no such sample", where=uri, expected="the fingerprint of a finished sample")
-    return found
+    return result
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -33,7 +33,7 @@ Shares = Mapping[str, float]
 
 
 def section_of(steps: Sequence[Step]) -> list[Block]:
-    """The page as a folded part of the report of its sample; nothing if the line has no other stage."""
+    """Return the page as a folded part of the report of its sample; nothing if the line has no other stage."""
     whole = report_of(steps)
     return [Section("The line, from its first rows to this sample", whole.sections, whole.verdict)] if steps[1:] else []
 
@@ -41,7 +41,7 @@ def section_of(steps: Sequence[Step]) -> list[Block]:
 def report_of(
     steps: Sequence[Step], runs: Sequence[Manifest] = (), finished: Mapping[str, str] | None = None
 ) -> Report:
-    """The page.
+    """Return the page.
 
     Args:
         steps: as :func:`pairmill.lineage.steps.find` gives them, of which the last is a sample.
@@ -108,19 +108,19 @@ def _linked(step: Step) -> Link:
 
 
 def _stages(steps: Iterable[Step], what: str) -> dict[str, dict[str, int]]:
-    """Counts by stage and source, in the order of the stages."""
-    found: dict[str, dict[str, int]] = {}
+    """Return counts by stage and source, in the order of the stages."""
+    result: dict[str, dict[str, int]] = {}
     for step in steps:
         counts = by_source(getattr(step, what))
         if counts:
-            mine = found.setdefault(step.stage, {})
+            mine = result.setdefault(step.stage, {})
             for name, count in counts.items():
                 mine[name] = mine.get(name, 0) + count
-    return found
+    return result
 
 
 def _largest(rows: Mapping[str, Mapping[str, int]], tokens: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """All sources; first those with the greatest share anywhere."""
+    """Return all sources; first those with the greatest share anywhere."""
     most: dict[str, float] = {}
     for counts in (*rows.values(), *tokens.values()):
         for name, share in _shares(counts).items():
@@ -136,10 +136,10 @@ def _shares(counts: Mapping[str, float]) -> dict[str, float]:
 def _figures(
     steps: Sequence[Step], rows: Mapping[str, Mapping[str, int]], tokens: Mapping[str, Mapping[str, int]]
 ) -> dict[str, Cell]:
-    found: dict[str, Cell] = {f"Rows {name}": sum(counts.values()) for name, counts in rows.items()}
-    found |= {f"Response tokens {name}": sum(counts.values()) for name, counts in tokens.items()}
+    result: dict[str, Cell] = {f"Rows {name}": sum(counts.values()) for name, counts in rows.items()}
+    result |= {f"Response tokens {name}": sum(counts.values()) for name, counts in tokens.items()}
     sample = steps[-1].manifest
-    return {**found, "Epochs": sample.ledger.measures["epochs"], "Sample": sample.fingerprint}
+    return {**result, "Epochs": sample.ledger.measures["epochs"], "Sample": sample.fingerprint}
 
 
 def _chart(title: str, stages: Mapping[str, Mapping[str, int]], names: Sequence[str], unit: str) -> Block:
@@ -169,13 +169,14 @@ def _table(
     return Table(
         title,
         (what, *(name for name, _ in columns)),
-        [(name, *(Percent(one.get(name, 0.0)) for one in shares)) for name in names],
+        [(name, *(Percent(item.get(name, 0.0)) for item in shares)) for name in names],
         "Shares of all rows, and of all response tokens.",
     )
 
 
 def _planned(steps: Sequence[Step]) -> Iterable[Block]:
-    """The sources of the mixture, from clean to what was planned and what was drawn; nothing without a mixture."""
+    """Yield the sources of the mixture, from clean to what was planned and what was drawn; nothing without a
+    mixture."""
     drawn = SampleResult.from_manifest(steps[-1].manifest)
     if not drawn.mixture:
         return
@@ -184,15 +185,15 @@ def _planned(steps: Sequence[Step]) -> Iterable[Block]:
     columns: list[tuple[str, Shares]] = []
     for step in steps[:-1] if of_task else ():
         for unit, counts in (("rows", step.rows), ("tokens", step.tokens)):
-            found: dict[str, float] = {}
+            result: dict[str, float] = {}
             for task, count in counts.items():
                 if task in of_task:
-                    found[of_task[task]] = found.get(of_task[task], 0) + count
-            if found:
-                columns.append((f"{_DONE[step.stage]}, {unit}", _shares(found)))
-    columns.append(("planned, tokens", {one.source: one.predicted for one in realised.whole}))
-    columns.append(("sampled, tokens", {one.source: one.realised for one in realised.whole}))
-    passes = {one.source: one.drawn / one.rows if one.rows else 0.0 for one in realised.passes}
+                    result[of_task[task]] = result.get(of_task[task], 0) + count
+            if result:
+                columns.append((f"{_DONE[step.stage]}, {unit}", _shares(result)))
+    columns.append(("planned, tokens", {item.source: item.predicted for item in realised.whole}))
+    columns.append(("sampled, tokens", {item.source: item.realised for item in realised.whole}))
+    passes = {item.source: item.drawn / item.rows if item.rows else 0.0 for item in realised.passes}
     yield Table(
         "Sources of the mixture",
         ("Source", *(name for name, _ in columns), "Times over"),
@@ -218,13 +219,13 @@ def _means(steps: Sequence[Step]) -> Iterable[Block]:
         for at, step in enumerate(known):
             parts = step.means.get(name, {}).values()
             if at == 0:
-                cells.append(_mean((one[0], one[1]) for one in parts))
-            cells.append(_mean((one[2], one[3]) for one in parts))
+                cells.append(_mean((item[0], item[1]) for item in parts))
+            cells.append(_mean((item[2], item[3]) for item in parts))
         latest = next(step.means[name] for step in reversed(known) if name in step.means)
         weights = [
-            (drawn.get(source, 0.0), drawn.get(source, 0.0) * one[3] / one[2])
-            for source, one in latest.items()
-            if one[2]
+            (drawn.get(source, 0.0), drawn.get(source, 0.0) * item[3] / item[2])
+            for source, item in latest.items()
+            if item[2]
         ]
         cells.append(_mean(weights))
         if len({cell for cell in cells if cell is not None}) > 1:
@@ -239,7 +240,7 @@ def _means(steps: Sequence[Step]) -> Iterable[Block]:
 
 
 def _trained(runs: Sequence[Manifest]) -> Iterable[Block]:
-    """What was trained on the sample; nothing if nothing was."""
+    """Yield what was trained on the sample; nothing if nothing was."""
     if not runs:
         return
     header = ("Run", "Net", "Parameters", "Steps", "Tokens", "Loss", "Held-out loss", "Held out, averaged")
@@ -247,20 +248,20 @@ def _trained(runs: Sequence[Manifest]) -> Iterable[Block]:
     for run in runs:
         result = TrainResult.from_manifest(run)
         last = result.last
-        losses = [one and f"{one:.4f}" for one in (result.end.get("loss"), *map(last.get, _HELD_OUT))]
+        losses = [item and f"{item:.4f}" for item in (result.end.get("loss"), *map(last.get, _HELD_OUT))]
         counts = (result.parameters, last.get("step", 0), last.get("tokens", 0))
-        rows.append((run.fingerprint, result.net, *counts, *(one or _DASH for one in losses)))
+        rows.append((run.fingerprint, result.net, *counts, *(item or _DASH for item in losses)))
     yield Table("Trained on this sample", header, rows, "Loss: mean over labels at the end, in nats.")
 
 
 def _chosen_by(steps: Sequence[Step]) -> set[str]:
-    """The attributes that rows were selected by."""
-    found = set()
+    """Return the attributes that rows were selected by."""
+    result = set()
     for step in steps:
         if step.stage == "select":
             said = SelectResult.from_manifest(step.manifest).settings["attributes"]
-            found |= {one["attribute"] for part in ("where", "score") for one in said[part]}
-    return found
+            result |= {item["attribute"] for part in ("where", "score") for item in said[part]}
+    return result
 
 
 def _mean(parts: Iterable[tuple[float, float]]) -> float | None:

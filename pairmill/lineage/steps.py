@@ -34,7 +34,7 @@ class Step:
     @cached_property
     def ledgers(self) -> dict[str, Ledger]:
         """What became of the rows of each task; of held-out rows nothing."""
-        return {_task(name): one for name, one in self.manifest.shards.items() if not name.startswith(HELD_OUT)}
+        return {_task(name): item for name, item in self.manifest.shards.items() if not name.startswith(HELD_OUT)}
 
     @cached_property
     def rows(self) -> dict[str, int]:
@@ -43,16 +43,16 @@ class Step:
             outputs: Mapping[str, int] = CleanResult.from_manifest(self.manifest).outputs
             return {_task(path): count for path, count in outputs.items() if not path.startswith(HELD_OUT)}
         if self.stage == "sample":
-            return {name: one["cov_rows"] for name, one in SampleResult.from_manifest(self.manifest).stats.items()}
-        return {name: one.rows_out for name, one in self.ledgers.items()}
+            return {name: item["cov_rows"] for name, item in SampleResult.from_manifest(self.manifest).stats.items()}
+        return {name: item.rows_out for name, item in self.ledgers.items()}
 
     @cached_property
     def tokens(self) -> dict[str, int]:
         """Response tokens of each task; none before there are tokens."""
         if self.stage == "sample":
-            return {name: one["cov_rtoks"] for name, one in SampleResult.from_manifest(self.manifest).stats.items()}
-        measures = {name: one.measures for name, one in self.ledgers.items()}
-        return {name: one["response_tokens"] for name, one in measures.items() if "response_tokens" in one}
+            return {name: item["cov_rtoks"] for name, item in SampleResult.from_manifest(self.manifest).stats.items()}
+        measures = {name: item.measures for name, item in self.ledgers.items()}
+        return {name: item["response_tokens"] for name, item in measures.items() if "response_tokens" in item}
 
     @property
     def means(self) -> Mapping[str, Mapping[str, Sequence[float]]]:
@@ -61,7 +61,8 @@ class Step:
 
 
 def _task(path: str) -> str:
-    """The name of the task that a path of a cleaned folder is, without the folder that no task is named after."""
+    """Return the name of the task that a path of a cleaned folder is, without the folder that no task is named
+    after."""
     name = path.replace("/", "__")
     for folder in ("data__", "data_clustered__"):
         name = name.removeprefix(folder)
@@ -69,37 +70,37 @@ def _task(path: str) -> str:
 
 
 def by_source(counts: Mapping[str, int]) -> dict[str, int]:
-    """Counts by task, added up by source."""
-    found: dict[str, int] = {}
+    """Return counts by task, added up by source."""
+    result: dict[str, int] = {}
     for task, count in counts.items():
-        found[source_of(task)] = found.get(source_of(task), 0) + count
-    return found
+        result[source_of(task)] = result.get(source_of(task), 0) + count
+    return result
 
 
 def last(root: str) -> Manifest:
-    """The one sample of training rows below a root.
+    """Return the one sample of training rows below a root.
 
     Raises:
         InputError: there is none, or several.
     """
     top = storage.join(root, "sample")
-    paths = [one.path for one in storage.store_for(top).list(top)]
+    paths = [item.path for item in storage.store_for(top).list(top)]
     names = sorted({path.split("/")[0] for path in paths if path.endswith(f"/{MANIFEST}") and path.count("/") == 1})
     read = [manifests.read(storage.join(top, name)) for name in names if manifests.is_fingerprint(name)]
-    found = [one for one in read if one is not None and not _is_held_out(one)]
-    if len(found) != 1:
+    result = [item for item in read if item is not None and not _is_held_out(item)]
+    if len(result) != 1:
         raise InputError(
-            "which sample is meant is not known" if found else "there is no finished sample",
+            "which sample is meant is not known" if result else "there is no finished sample",
             where=top,
-            got=", ".join(one.fingerprint for one in found) or "none",
+            got=", ".join(item.fingerprint for item in result) or "none",
             expected="one",
-            hint="name one with sample=<fingerprint>" if found else "run the pipeline first",
+            hint="name one with sample=<fingerprint>" if result else "run the pipeline first",
         )
-    return found[0]
+    return result[0]
 
 
 def find(root: str, sample: Manifest) -> list[Step]:
-    """The stages whose results a sample was made of, in order; those that are not below the root are left out.
+    """Return the stages whose results a sample was made of, in order; those that are not below the root are left out.
 
     A stage that several folders of one kind were read from (``rows=`` beside sources) has a step for each.
     """
@@ -117,19 +118,21 @@ def find(root: str, sample: Manifest) -> list[Step]:
                 uri = storage.join(root, stage, ref.fingerprint, MANIFEST)
                 store = storage.store_for(uri)
                 if store.exists(uri):
-                    found = Step(stage, Manifest.load(store.read(uri), uri))
-                    steps.append(found)
-                    open_.append(found)
+                    result = Step(stage, Manifest.load(store.read(uri), uri))
+                    steps.append(result)
+                    open_.append(result)
                     break
     return sorted(steps, key=lambda step: (ORDER.index(step.stage), step.manifest.fingerprint))
 
 
 def runs(root: str, sample: Manifest) -> list[Manifest]:
-    """The finished runs of train below a root that trained on a sample."""
+    """Return the finished runs of train below a root that trained on a sample."""
     top = storage.join(root, "train")
     names = [name for name in storage.store_for(top).folders(top) if manifests.is_fingerprint(name)]
     read = [manifests.read(storage.join(top, name)) for name in names]
-    return [one for one in read if one is not None and any(ref.fingerprint == sample.fingerprint for ref in one.inputs)]
+    return [
+        item for item in read if item is not None and any(ref.fingerprint == sample.fingerprint for ref in item.inputs)
+    ]
 
 
 def _is_held_out(manifest: Manifest) -> bool:

@@ -17,7 +17,7 @@ MAX = 2**63 - 1
 
 
 def shown(value: object) -> str:
-    """A value for a message, cut to the length of a line."""
+    """Return a value for a message, cut to the length of a line."""
     try:
         text = " ".join(repr(value).split())
     except Exception:  # of a foreign class
@@ -26,19 +26,19 @@ def shown(value: object) -> str:
 
 
 def integer(value: object, name: str, least: int = -MAX, most: int = MAX, hint: str = "") -> int:
-    """An integer in a range, of NumPy too. True is an integer to Python, and a mistake here."""
+    """Return an integer in a range, of NumPy too. True is an integer to Python, and a mistake here."""
     try:
-        found = None if type(value).__name__ in {"bool", "bool_"} else operator.index(value)  # type: ignore[arg-type]
+        result = None if type(value).__name__ in {"bool", "bool_"} else operator.index(value)  # type: ignore[arg-type]
     except TypeError:
-        found = None
-    if found is None:
+        result = None
+    if result is None:
         if isinstance(value, str) and value.strip().isdecimal():
             hint = f"write {name}={value.strip()}"
         raise UsageError("not an integer", where=name, got=shown(value), expected="an integer", hint=hint)
-    if not least <= found <= most:
+    if not least <= result <= most:
         expected = f"at least {least}" if most == MAX and least > -MAX else f"{least} to {most}"
-        raise UsageError("out of range", where=name, got=shown(found), expected=expected, hint=hint)
-    return found
+        raise UsageError("out of range", where=name, got=shown(result), expected=expected, hint=hint)
+    return result
 
 
 def number(value: object, name: str) -> float:
@@ -67,14 +67,14 @@ def choice(value: object, choices: Sequence[str], name: str) -> str:
 
 
 def path(value: object, name: str) -> str:
-    """A path that is not empty, as a string."""
+    """Return a path that is not empty, as a string."""
     try:
-        found = os.fspath(value)  # type: ignore[call-overload]
+        result = os.fspath(value)  # type: ignore[call-overload]
     except TypeError:
-        found = b""
-    if not isinstance(found, str) or not found or "\0" in found:
+        result = b""
+    if not isinstance(result, str) or not result or "\0" in result:
         raise UsageError("not a path", where=name, got=shown(value), expected="a path, as str or Path")
-    return found
+    return result
 
 
 def instance(value: object, kind: type[T], name: str, expected: str, hint: str = "") -> T:
@@ -84,7 +84,7 @@ def instance(value: object, kind: type[T], name: str, expected: str, hint: str =
 
 
 def instances(value: Any, kind: type[T], name: str, expected: str) -> list[T]:
-    """A list of objects of one class; a single object is refused."""
+    """Return a list of objects of one class; a single object is refused."""
     if isinstance(value, str | bytes | Mapping | kind):
         raise UsageError("not a list", where=name, got=shown(value), expected=expected, hint=f"write {name}=[…]")
     try:

@@ -17,7 +17,7 @@ from pairmill.loader.arguments import os_errors
 
 
 def map_array(path: Path) -> NDArray[Any]:
-    """A one-dimensional ``.npy`` of numbers, any type, mapped read-only.
+    """Return a one-dimensional ``.npy`` of numbers, any type, mapped read-only.
 
     Raises:
         InputError: it is absent, truncated or not such an array.
@@ -40,7 +40,7 @@ def map_array(path: Path) -> NDArray[Any]:
 
 
 def numbers(array: NDArray[Any]) -> Numbers:
-    """An array of numbers as native code reads it; copied only if its byte order is not little-endian."""
+    """Return an array of numbers as native code reads it; copied only if its byte order is not little-endian."""
     little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
     return Numbers(little.view(np.uint8), f"{little.dtype.kind}{little.dtype.itemsize}")
 
@@ -104,5 +104,5 @@ class MappedFiles:
         """Hexadecimal sha256 of all files by name; those that no manifest lists are read."""
         unknown = [name for name in self._names if name not in self._recorded]
         read = storage.store_for(str(self._folder)).digests([str(self._folder / name) for name in unknown])
-        found = {**self._recorded, **dict(zip(unknown, read, strict=True))}
-        return {name: found[name] for name in self._names}
+        result = {**self._recorded, **dict(zip(unknown, read, strict=True))}
+        return {name: result[name] for name in self._names}

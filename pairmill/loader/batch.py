@@ -67,7 +67,7 @@ class Batch(Mapping[str, NDArray[Any]]):
         scalars: dict[str, int],
         rows: NDArray[np.int64],
     ) -> Batch:
-        """A rank's share of what was drawn."""
+        """Return a rank's share of what was drawn."""
         return cls(
             arrays=arrays,
             scalars=scalars,

@@ -102,8 +102,8 @@ class Metadata:
 
 def _phases(raw: Any, epochs: int, path: Path) -> tuple[tuple[str, int], ...]:
     try:
-        found = [(phase["name"], *phase["epochs"]) for phase in raw]
-        names, firsts, ends = (list(column) for column in zip(*found, strict=True))
+        result = [(phase["name"], *phase["epochs"]) for phase in raw]
+        names, firsts, ends = (list(column) for column in zip(*result, strict=True))
         right = firsts == [0, *ends[:-1]] and ends[-1] == epochs and all(map(operator.lt, firsts, ends))
         right = right and all(isinstance(name, str) for name in names) and len(set(names)) == len(names)
         right = right and all(type(end) is int for end in ends)
@@ -214,16 +214,16 @@ class SampledFolder:
             return content_key("sampled", sorted(self.files.digests().items()))
 
     def _epoch_folders(self) -> list[Path]:
-        """All epochs: a missing one must be found now, not after hours of training."""
-        found = {path.name for path in self.path.glob("epoch_*") if path.name.removeprefix("epoch_").isdecimal()}
-        count = len(found) if self.metadata.epochs is None else self.metadata.epochs
+        """Return all epochs: a missing one must be found now, not after hours of training."""
+        result = {path.name for path in self.path.glob("epoch_*") if path.name.removeprefix("epoch_").isdecimal()}
+        count = len(result) if self.metadata.epochs is None else self.metadata.epochs
         # metadata.json may claim any number; if too many, one of the first len(found) + 1 is missing.
-        expected = {f"epoch_{number}" for number in range(min(max(count, 1), len(found) + 1))}
-        if expected - found or len(found) > count:
+        expected = {f"epoch_{number}" for number in range(min(max(count, 1), len(result) + 1))}
+        if expected - result or len(result) > count:
             raise InputError(
                 "wrong set of epochs",
                 where=str(self.path),
-                got=", ".join(sorted(found)[:10]) or "none",
+                got=", ".join(sorted(result)[:10]) or "none",
                 expected=f"epoch_0 to epoch_{max(count, 1) - 1}",
                 hint="copy the whole folder, or sample again",
             )
@@ -237,23 +237,23 @@ class SampledFolder:
         """
 
         def look(epoch: Epoch) -> Survey:
-            found: dict[str, Any] = {
+            result: dict[str, Any] = {
                 **epoch.index.survey(
                     len(self.tokens), longer_than=longer_than, skip_long=skip_long, skip_one_token=skip_one_token
                 )
             }
             for (count, first), what in (
-                (found.pop("empty"), "have an empty instruction or response"),
-                (found.pop("outside"), f"point outside the {len(self.tokens):,} tokens"),
+                (result.pop("empty"), "have an empty instruction or response"),
+                (result.pop("outside"), f"point outside the {len(self.tokens):,} tokens"),
             ):
                 if count:
                     raise InputError(
-                        f"{count:,} of {found['rows']:,} rows {what}",
+                        f"{count:,} of {result['rows']:,} rows {what}",
                         where=str(epoch.folder),
                         got=f"row {first} first",
                         hint="the folder is damaged: sample again",
                     )
-            return Survey(**found)
+            return Survey(**result)
 
         with ThreadPoolExecutor(min(len(self.epochs), available_cores())) as pool:
             return list(pool.map(look, self.epochs))

@@ -157,13 +157,13 @@ class HeldOutWindows(HeldOut):
 
     def __init__(self, windows: Sequence[Windows], *, across: bool = False) -> None:
         self._windows, self._across = list(windows), across
-        self.sources = tuple(one.name for one in windows)
+        self.sources = tuple(item.name for item in windows)
         self.longest = windows[0].seq_len
-        self._ends = np.cumsum([len(one) for one in windows])
+        self._ends = np.cumsum([len(item) for item in windows])
 
     @cached_property
     def digest(self) -> str:
-        return content_key("held-out windows", [one.digest for one in self._windows])
+        return content_key("held-out windows", [item.digest for item in self._windows])
 
     def __len__(self) -> int:
         return int(self._ends[-1])

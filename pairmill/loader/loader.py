@@ -199,7 +199,7 @@ class Loader:
         return self._position
 
     def __iter__(self) -> Iterator[Batch]:
-        """All batches from here to the end of the plan.
+        """Return all batches from here to the end of the plan.
 
         Raises:
             PairmillError: at the batch that cannot be made, and again whenever one is asked for.
@@ -207,7 +207,8 @@ class Loader:
         return self._batches(one_epoch=False)
 
     def epoch(self) -> Iterator[Batch]:
-        """The rest of the epoch; the next call gives the next epoch, and nothing if there is none. Raises as above."""
+        """Return the rest of the epoch; the next call gives the next epoch, and nothing if there is none. Raises as
+        above."""
         return self._batches(one_epoch=True)
 
     def _batches(self, *, one_epoch: bool) -> Iterator[Batch]:
@@ -218,7 +219,7 @@ class Loader:
                 return
 
     def state_dict(self) -> dict[str, Any]:
-        """The position as a small JSON object, equal on all ranks: save that of one. It costs nothing."""
+        """Return the position as a small JSON object, equal on all ranks: save that of one. It costs nothing."""
         return self.plan.state(self._position)
 
     def load_state_dict(self, state: Mapping[str, Any], *, accept_other_data: bool = False) -> None:

@@ -26,7 +26,7 @@ SAMPLES = "samples"
 
 
 def probabilities(weights: Sequence[float], temperature: float) -> list[float]:
-    """Each source's share of the draws, in proportion to ``weight ** (1 / temperature)``; weight 0 stays 0.
+    """Return each source's share of the draws, in proportion to ``weight ** (1 / temperature)``; weight 0 stays 0.
 
     Raises:
         UsageError: a weight is negative or not finite, all are 0, or the temperature is not above 0.

@@ -152,7 +152,7 @@ class TrainingPlan(ABC):
 
     @abstractmethod
     def begin(self) -> Position:
-        """The position before the first batch."""
+        """Return the position before the first batch."""
 
     @abstractmethod
     def check(self, world: World) -> None:
@@ -165,7 +165,7 @@ class TrainingPlan(ABC):
 
     @abstractmethod
     def draw(self, position: Position, world: World) -> Draw | EpochEnd | None:
-        """The next global batch at a position, or the end of an epoch, or None at the end of the plan.
+        """Return the next global batch at a position, or the end of an epoch, or None at the end of the plan.
 
         Raises:
             InputError: the batch cannot be made of the data.
@@ -173,17 +173,18 @@ class TrainingPlan(ABC):
 
     @abstractmethod
     def size(self, world: World) -> int:
-        """Bytes of a rank's batch."""
+        """Return bytes of a rank's batch."""
 
     @abstractmethod
     def fill(self, draw: Draw, rank: int, world: World, memory: NDArray[np.uint8]) -> Batch:
-        """A rank's share of a global batch, in memory of :meth:`size` bytes. Threads may call it at the same time."""
+        """Return a rank's share of a global batch, in memory of :meth:`size` bytes. Threads may call it at the same
+        time."""
 
     def check_position(self, position: Position) -> None:
         """Raise UsageError if the plan has no such position (saved states may say anything)."""
 
     def phase_at(self, position: Position) -> int:
-        """Number of the phase that the batch at a position belongs to."""
+        """Return number of the phase that the batch at a position belongs to."""
         number = 0
         for phase in self.phases[1:]:
             if position.batches < phase.step or position.tokens < phase.tokens:
@@ -194,7 +195,7 @@ class TrainingPlan(ABC):
         return number
 
     def epoch_of(self, phase: Phase, position: Position) -> int:
-        """The epoch of the source of a phase."""
+        """Return the epoch of the source of a phase."""
         return position.cursors[self.names.index(phase.source)][0]
 
     def cursor_at(self, position: Position) -> tuple[int, ...]:
@@ -202,7 +203,7 @@ class TrainingPlan(ABC):
         return position.cursors[self.names.index(self.phases[self.phase_at(position)].source)]
 
     def state(self, position: Position) -> dict[str, Any]:
-        """A position as a small JSON object (docs/loader.md)."""
+        """Return a position as a small JSON object (docs/loader.md)."""
         epoch, start_row, *_ = self.cursor_at(position)
         return {
             "format": STATE,
@@ -216,7 +217,7 @@ class TrainingPlan(ABC):
         }
 
     def position(self, state: Mapping[str, Any], *, accept_other_data: bool = False) -> Position:
-        """The position in a saved state.
+        """Return the position in a saved state.
 
         Args:
             state: what :meth:`state` returned.

@@ -103,9 +103,9 @@ def _folder(item: str, option: str, place_of_arrays: Callable[[], str]) -> str:
 
 def _plan(uri: str, option: str) -> Manifest | None:
     """Read the manifest of a plan; None of a folder of this machine that is none, which the loader then looks at."""
-    found = manifests.read(uri)
-    if found is not None and found.stage == _SAMPLE and not storage.store_for(uri).exists(storage.join(uri, _ARRAYS)):
-        return found
+    result = manifests.read(uri)
+    if result is not None and result.stage == _SAMPLE and not storage.store_for(uri).exists(storage.join(uri, _ARRAYS)):
+        return result
     if storage.scheme(uri) != "file":
         hint = "arrays are read from a folder of this machine"
         raise InputError("not a plan", where=f"{option}={uri}", expected="<root>/sample/<fingerprint>", hint=hint)

@@ -125,8 +125,8 @@ class RowPlan(TrainingPlan):
         self.target_only, self.doc_ids = boolean(target_only, "target_only"), boolean(doc_ids, "doc_ids")
         self.folders = [SampledFolder(place, name=name) for name, place in paths.items()]
         if phases is None:
-            found = self.folders[0].metadata.phases or [("", 0)]
-            self.phases = tuple(Phase(self.names[0], epoch=first, name=name) for name, first in found)
+            result = self.folders[0].metadata.phases or [("", 0)]
+            self.phases = tuple(Phase(self.names[0], epoch=first, name=name) for name, first in result)
         check_same_tokenizer(
             [(f"{folder.name} ({folder.path})", folder.tokenizer) for folder in self.folders], "folders"
         )
@@ -168,7 +168,8 @@ class RowPlan(TrainingPlan):
                 )
 
     def packed_into(self, world: World) -> World:
-        """The ranks whose slots decide which rows a global batch has; a row has room in the slots of one of them."""
+        """Return the ranks whose slots decide which rows a global batch has; a row has room in the slots of one of
+        them."""
         return World(1, world.batch_tokens) if self.packing == "whole" else world
 
     def check(self, world: World) -> None:
@@ -237,7 +238,7 @@ class RowPlan(TrainingPlan):
         )
 
     def _dealt(self, rows: Rows, world: World) -> tuple[NDArray[np.uint32], NDArray[np.uint32], int]:
-        """The places of a whole batch's rows rank by rank, where each rank's begin, and the slots of a rank."""
+        """Return the places of a whole batch's rows rank by rank, where each rank's begin, and the slots of a rank."""
         # Any rank has room for all of them: so they are dealt by tokens, and none is left out.
         _, places, ends = pack_rows(rows, world.ranks, world.batch_tokens, causal=False, balance="lpt")
         most = _fullest(rows, places, ends)
@@ -253,13 +254,13 @@ class RowPlan(TrainingPlan):
         return places, ends, world.slots if needed <= world.slots else _aligned(needed)
 
     def _rows(self, epoch: Epoch, start: int, inputs: int, world: World) -> Rows:
-        """Rows of an epoch from one on, without those that are skipped, until they have this many inputs."""
+        """Return rows of an epoch from one on, without those that are skipped, until they have this many inputs."""
         return epoch.index.window(
             start, inputs, longer_than=world.slots, skip_long=self.skip_long, skip_one_token=self.skip_one_token
         )
 
     def _window(self, folder: SampledFolder, epoch: int, start: int, world: World) -> tuple[Rows, NDArray[np.int64]]:
-        """Rows that the next batch is taken from; where in them those of each epoch begin."""
+        """Return rows that the next batch is taken from; where in them those of each epoch begin."""
         window = self._rows(folder.epochs[epoch], start, world.batch_tokens, world)
         firsts = [0]
         if self.tail == "carry":
@@ -275,7 +276,8 @@ class RowPlan(TrainingPlan):
     def _packed(
         self, folder: SampledFolder, epoch: int, start: int, window: Rows, reach: int, world: World
     ) -> tuple[int, NDArray[np.uint32], NDArray[np.uint32], bool] | None:
-        """The global batch at the beginning of a window, and whether no row comes after it; None if it is dropped."""
+        """Return the global batch at the beginning of a window, and whether no row comes after it; None if it is
+        dropped."""
         refused: tuple[int, int] | None = None
         try:
             count, places, ends = pack_rows(window, world.ranks, world.slots, causal=True, balance=self.balance)
@@ -303,7 +305,7 @@ class RowPlan(TrainingPlan):
         return None
 
     def _is_last(self, folder: SampledFolder, reach: int, window: Rows, count: int, world: World) -> bool:
-        """Whether no row comes after the first ``count`` of a window that ends in epoch ``reach``."""
+        """Return whether no row comes after the first ``count`` of a window that ends in epoch ``reach``."""
         if count < len(window) or (self.tail == "carry" and reach + 1 < len(folder.epochs)):
             return False
         after = int(window[-1, 0]) + 1 if count else 0
@@ -331,7 +333,7 @@ class RowPlan(TrainingPlan):
 
 
 def _fullest(rows: Rows, places: NDArray[np.uint32], ends: NDArray[np.uint32]) -> int:
-    """Inputs of the rank that has the most of them."""
+    """Return the inputs of the rank that has the most of them."""
     sums = np.concatenate([[0], np.cumsum(rows[places, 2] + rows[places, 4] - 1)])
     return int(np.diff(sums[ends]).max())
 
@@ -345,7 +347,7 @@ def _inputs(window: Rows) -> int:
 
 
 def _moved(position: Position, source: int, cursor: tuple[int, int], tokens: int = 0) -> Position:
-    """The position after a batch of this many tokens; with 0, after the end of an epoch."""
+    """Return the position after a batch of this many tokens; with 0, after the end of an epoch."""
     cursors = (*position.cursors[:source], cursor, *position.cursors[source + 1 :])
     return Position(cursors, position.batches + bool(tokens), position.tokens + tokens)
 

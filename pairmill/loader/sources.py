@@ -51,9 +51,9 @@ class RowSources:
     """
 
     def __init__(self, folders: Sequence[SampledFolder], titles: Sequence[str]) -> None:
-        found = [list(_tasks(folder, title)) for folder, title in zip(folders, titles, strict=True)]
+        result = [list(_tasks(folder, title)) for folder, title in zip(folders, titles, strict=True)]
         sizes: dict[str, int] = {}
-        for source, size in (task for tasks in found for task in tasks):
+        for source, size in (task for tasks in result for task in tasks):
             sizes[source] = sizes.get(source, 0) + size
         together = merged(sizes)
         self.names = tuple(sorted(set(together.values())))
@@ -64,7 +64,7 @@ class RowSources:
                 np.fromiter(accumulate(size for _, size in tasks), np.int64, len(tasks)),
                 np.array([numbers[together[source]] for source, _ in tasks], np.int64),
             )
-            for folder, tasks in zip(folders, found, strict=True)
+            for folder, tasks in zip(folders, result, strict=True)
         ]
         self._starts: dict[tuple[int, int], NDArray[Any]] = {}
 
@@ -102,9 +102,9 @@ def merged(sizes: Mapping[str, int]) -> dict[str, str]:
 def _tasks(folder: SampledFolder, title: str) -> Iterator[tuple[str, int]]:
     """Yield the source of each task, and how many of the folder's tokens are its own, in their order."""
     manifest = manifests.read(str(folder.path))
-    found = [] if manifest is None else _said(manifest)
-    if found and sum(size for _, size in found) == len(folder.tokens):
-        yield from found
+    result = [] if manifest is None else _said(manifest)
+    if result and sum(size for _, size in result) == len(folder.tokens):
+        yield from result
     else:
         yield title, len(folder.tokens)
 
@@ -114,10 +114,10 @@ def _said(manifest: Manifest) -> list[tuple[str, int]]:
     if result is None:
         return []
     of_task = result.source_of_task
-    found = []
+    results = []
     for task in result.sources:
         name = task["name"]
         # All tokens of a task, or those of the rows that are sampled, each once.
         size = task["length"] if result.layout == "data_io" else result.stats[name]["unique_toks"]
-        found.append((of_task.get(name) or source_of(name), int(size)))
-    return found
+        results.append((of_task.get(name) or source_of(name), int(size)))
+    return results

@@ -174,7 +174,7 @@ class TextStream:
             yield from documents
 
     def _epoch(self, mark: Mark) -> Iterator[TokenizedDocument]:
-        """The rest of an epoch."""
+        """Return the rest of an epoch."""
         rows = shuffled(self._dataset, self._seed + mark.epoch, self._buffer)
         if _indexable(rows):
             rows = rows.select(range(mark.document, len(rows))) if mark.document < len(rows) else ()
@@ -214,7 +214,7 @@ def open_dataset(
 
 
 def shuffled(dataset: Any, seed: int, buffer: int) -> Any:
-    """The rows as the library shuffles them."""
+    """Return the rows as the library shuffles them."""
     if not buffer:
         return dataset
     if _indexable(dataset):
@@ -228,7 +228,7 @@ def _indexable(dataset: Any) -> bool:
 
 
 def tokenize_all(rows: Iterable[dict[str, Any]], tokenizer: Any, eos_id: int, text_field: str) -> Tokens:
-    """All tokens of all rows, int32 [tokens], each document followed by `eos_id`."""
+    """Return all tokens of all rows, int32 [tokens], each document followed by `eos_id`."""
     # It grows as a list does, and takes four bytes a token instead of some forty.
     ids = array("i")
     for document in tokenize_documents(rows, batch_encoder(tokenizer), eos_id, text_field, Mark()):
@@ -290,7 +290,7 @@ def _front(held: Iterable[TokenizedDocument], size: int) -> Iterator[TokenizedDo
 
 
 def batch_encoder(tokenizer: Any) -> Encode:
-    """A function of texts for any tokenizer (see `eager`)."""
+    """Return a function of texts for any tokenizer (see `eager`)."""
     if isinstance(tokenizer, Encoder):
 
         def encode(texts: list[str]) -> Sequence[Any]:
@@ -333,17 +333,17 @@ def _text(row: dict[str, Any], field: str, where: str) -> str:
     if field not in row:
         got = ", ".join(sorted(map(str, row)))
         raise InputError("no such column", where=where, got=got, expected=field, hint="set text_field")
-    found = row[field]
-    if not isinstance(found, str):
-        got = type(found).__name__
+    result = row[field]
+    if not isinstance(result, str):
+        got = type(result).__name__
         raise InputError("not text", where=f"{where}, {field}", got=got, hint="filter out such rows")
-    return found
+    return result
 
 
 def _with_end(ids: Any, eos_id: int, where: str) -> Tokens:
     what = "the tokenizer did not return token ids"
     with _foreign(where, what):
-        found = np.asarray(ids)
-    if found.ndim != 1 or found.dtype.kind not in "ui" or int(found.min()) < 0 or int(found.max()) >= 2**31:
+        result = np.asarray(ids)
+    if result.ndim != 1 or result.dtype.kind not in "ui" or int(result.min()) < 0 or int(result.max()) >= 2**31:
         raise InputError(what, where=where, got=shown(ids), expected="a list of integers of 0 to 2**31 - 1")
-    return np.append(found.astype(np.int32), np.int32(eos_id))
+    return np.append(result.astype(np.int32), np.int32(eos_id))

@@ -35,7 +35,7 @@ class Tokenizer:
 
     @classmethod
     def of(cls, folder: Path, manifest: Manifest | None) -> Self | None:
-        """The tokenizer of a tokenized or a sampled folder; None if the folder says nothing."""
+        """Return the tokenizer of a tokenized or a sampled folder; None if the folder says nothing."""
         raw = _object(folder / INFO) or _object(folder / METADATA).get("tokenizer_info")
         info = raw if isinstance(raw, dict) else {}
         digest = ""
@@ -45,13 +45,14 @@ class Tokenizer:
 
     @classmethod
     def above(cls, folder: Path) -> Self | None:
-        """The tokenizer of a folder of tokens: as it says itself, or as the tokenized folder says that it is a task of.
+        """Return the tokenizer of a folder of tokens: as it says itself, or as the tokenized folder says that it is a
+        task of.
 
         Raises:
             InputError: pairmill has not finished one of them.
         """
-        found = cls.of(folder, manifests.read(str(folder)))
-        return found or cls.of(folder.parent, manifests.read(str(folder.parent)))
+        result = cls.of(folder, manifests.read(str(folder)))
+        return result or cls.of(folder.parent, manifests.read(str(folder.parent)))
 
     def __str__(self) -> str:
         others = dict(self.info)
@@ -63,7 +64,7 @@ class Tokenizer:
 def check_same_tokenizer(sources: Sequence[tuple[str, Tokenizer | None]], where: str) -> None:
     """Raise InputError, which names both, if two sources say that their tokenizers differ."""
     known = [(name, tokenizer) for name, tokenizer in sources if tokenizer is not None]
-    for (one, first), (other, second) in combinations(known, 2):
+    for (item, first), (other, second) in combinations(known, 2):
         by_digest = bool(first.digest and second.digest)
         common = [] if by_digest else sorted((first.info.keys() & second.info.keys()) - {_PATH})
         differ = [name for name in common if first.info[name] != second.info[name]]
@@ -71,22 +72,22 @@ def check_same_tokenizer(sources: Sequence[tuple[str, Tokenizer | None]], where:
             raise InputError(
                 "made with different tokenizers, so one id means two texts",
                 where=where,
-                got=f"{one}: {first}; {other}: {second}",
+                got=f"{item}: {first}; {other}: {second}",
                 expected="one tokenizer" + (f"; they differ in {', '.join(differ)}" if differ else ""),
                 hint="tokenize all data with one tokenizer",
             )
         paths = first.info.get(_PATH), second.info.get(_PATH)
         if not by_digest and None not in paths and paths[0] != paths[1]:
             event(
-                f"{one} and {other} name different tokenizers, {paths[0]} and {paths[1]}; pairmill cannot tell whether "
-                "they are the same. If they are not, one id means two texts",
+                f"{item} and {other} name different tokenizers, {paths[0]} and {paths[1]}; pairmill cannot tell "
+                "whether they are the same. If they are not, one id means two texts",
                 level=logging.WARNING,
             )
 
 
 def _object(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_bytes())
+        result = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return result if isinstance(result, dict) else {}

@@ -58,7 +58,8 @@ def _torch_memory(size: int, *, pin: bool) -> NDArray[np.uint8]:
 
 
 def tensor(array: NDArray[Any]) -> torch.Tensor:
-    """An array of a batch as a tensor in the same memory, which is not reused while the tensor or a view exists."""
+    """Return an array of a batch as a tensor in the same memory, which is not reused while the tensor or a view
+    exists."""
     made = torch.from_numpy(array)
     memory = _owner(array)
     if memory is None:
@@ -70,14 +71,14 @@ def tensor(array: NDArray[Any]) -> torch.Tensor:
 
 
 def _owner(array: Any) -> torch.Tensor | None:
-    """The tensor that owns an array's memory."""
+    """Return the tensor that owns an array's memory."""
     while array is not None and not isinstance(array, torch.Tensor):
         array = array.obj if isinstance(array, memoryview) else getattr(array, "base", None)
     return array
 
 
 def tensors(batch: Batch) -> Tensors:
-    """A batch's arrays as tensors, without a copy."""
+    """Return a batch's arrays as tensors, without a copy."""
     return {name: tensor(array) for name, array in batch.items()}
 
 
@@ -108,7 +109,7 @@ class BatchDataset(IterableDataset):
         self._midway = False
 
     def __iter__(self) -> Iterator[Any]:
-        """The rest of the epoch.
+        """Yield the rest of the epoch.
 
         Raises:
             UsageError: there are several workers, another process reads already, or a worker was left midway.
@@ -148,11 +149,11 @@ class BatchDataset(IterableDataset):
             )
 
     def item(self, batch: Batch) -> Any:
-        """What an iteration gives for a batch."""
+        """Return what an iteration gives for a batch."""
         return tensors(batch)
 
     def state_dict(self) -> dict[str, Any]:
-        """The loader's position (:meth:`Loader.state_dict`): one small JSON object, equal on all ranks.
+        """Return the loader's position (:meth:`Loader.state_dict`): one small JSON object, equal on all ranks.
 
         Raises:
             UsageError: a worker process reads, and only it knows how far it has come.

@@ -47,7 +47,8 @@ class WindowPlan(TrainingPlan):
         return slots_and_idx * (world.slots // self.seq_len) * np.dtype(np.int64).itemsize
 
     def arrays(self, memory: NDArray[np.uint8], samples: int) -> dict[str, NDArray[np.int64]]:
-        """The arrays of a batch in its memory: int64 [samples, seq_len] for each field, ``dataset_idx`` [samples]."""
+        """Return the arrays of a batch in its memory: int64 [samples, seq_len] for each field, ``dataset_idx``
+        [samples]."""
         size = samples * self.seq_len
         *windows, last = np.split(memory.view(np.int64), [size * (n + 1) for n in range(len(self._fields))])
         fields = zip(self._fields, windows, strict=True)

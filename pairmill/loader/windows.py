@@ -125,7 +125,7 @@ class Windows:
         with os_errors(folder):
             os.scandir(folder).close()  # a glob finds nothing if it may not look
             try:
-                matches = {path for one in patterns for path in folder.glob(one) if path.is_file()}
+                matches = {path for item in patterns for path in folder.glob(item) if path.is_file()}
             except (ValueError, NotImplementedError, IndexError) as error:
                 expected = "a pattern below the folder, e.g. *.npy"
                 raise UsageError("not a pattern", where="pattern", got=shown(pattern), expected=expected) from error
@@ -179,7 +179,7 @@ class Windows:
         return content_key("some windows", whole, hashlib.sha256(self._chosen.data).hexdigest())
 
     def only(self, indices: Ints) -> Windows:
-        """These windows alone, int64 [n], numbered from 0 in this order; other data, so another digest.
+        """Return these windows alone, int64 [n], numbered from 0 in this order; other data, so another digest.
 
         Raises:
             UsageError: none, or no such window.
@@ -188,11 +188,11 @@ class Windows:
         if not len(indices) or int(indices.min()) < 0 or int(indices.max()) >= self.windows:
             expected = f"at least one of 0 to {self.windows - 1}"
             raise UsageError("no such window", where=self.name, got=shown(indices), expected=expected)
-        found = copy(self)
-        vars(found).pop("digest", None)
-        found._chosen = indices if self._chosen is None else self._chosen[indices]
-        found.windows = len(indices)
-        return found
+        result = copy(self)
+        vars(result).pop("digest", None)
+        result._chosen = indices if self._chosen is None else self._chosen[indices]
+        result.windows = len(indices)
+        return result
 
     def check(self) -> None:
         """Raise InputError if a file was truncated since it was mapped."""
@@ -200,7 +200,7 @@ class Windows:
             self._files.check()
 
     def empty(self, count: int) -> dict[str, Ints]:
-        """New arrays for `fill`: int64 [count, seq_len] for each of `fields`, not yet written."""
+        """Return new arrays for `fill`: int64 [count, seq_len] for each of `fields`, not yet written."""
         return {field: np.empty((count, self.seq_len), np.int64) for field in self.fields}
 
     def fill(self, indices: Ints, out: Mapping[str, Ints]) -> None:
@@ -250,7 +250,7 @@ class Windows:
 
 
 def _manifest(folder: Path) -> Manifest | None:
-    """What the tokenized folder above a folder of flat files records of them."""
+    """Return what the tokenized folder above a folder of flat files records of them."""
     above = manifests.read(str(folder.resolve().parent))
     if above is None:
         return None
@@ -260,25 +260,25 @@ def _manifest(folder: Path) -> Manifest | None:
 
 
 def fields_of(eos_id: int | None) -> tuple[str, ...]:
-    """Names of a window's arrays; documents are numbered if an id ends them."""
+    """Return names of a window's arrays; documents are numbered if an id ends them."""
     return ("input_ids", "labels") if eos_id is None else ("input_ids", "labels", "doc_ids")
 
 
 def _is_index(path: Path) -> bool:
-    """Whether this is one of four index arrays in one folder, or the bytes of responses beside them."""
+    """Return whether this is one of four index arrays in one folder, or the bytes of responses beside them."""
     known = path.name in _INDEX or path.name == _BYTES
     return known and all((path.parent / name).is_file() for name in _INDEX)
 
 
 def _token_type(dtype: DTypeLike) -> np.dtype[Any]:
     try:
-        found = np.dtype(dtype)
+        result = np.dtype(dtype)
     except (TypeError, ValueError, SyntaxError):
-        found = np.dtype(object)
-    if found.kind not in "ui" or not found.isnative:
+        result = np.dtype(object)
+    if result.kind not in "ui" or not result.isnative:
         expected = "a little-endian integer, e.g. uint16"
         raise UsageError("not a dtype of token ids", where="dtype", got=repr(dtype), expected=expected)
-    return found
+    return result
 
 
 def _mapped(path: Path, given: np.dtype[Any] | None) -> Tokens:

@@ -19,7 +19,7 @@ Labels = NDArray[np.int64]
 
 
 def codes_of(task: str, attributes: Sequence[BucketAttribute], files: Mapping[str, InputFile]) -> Codes:
-    """The codes of all rows of a task, uint16 [rows].
+    """Return the codes of all rows of a task, uint16 [rows].
 
     Args:
         task: name, for messages.
@@ -30,19 +30,19 @@ def codes_of(task: str, attributes: Sequence[BucketAttribute], files: Mapping[st
         InputError: a file or a column is absent, or of a type that has no groups.
     """
     codes: Labels | None = None
-    for one in attributes:
-        operation, _, column = one.attribute.partition(".")
+    for item in attributes:
+        operation, _, column = item.attribute.partition(".")
         there = [name for path, file in sorted(files.items()) for name in _names(path, file)]
-        if one.attribute not in there:
+        if item.attribute not in there:
             raise unknown(
                 f"the rows of {task!r} have no such attribute",
-                one.attribute,
+                item.attribute,
                 "mix_config buckets",
                 there,
                 "set the mode of that operation of curate to report, or leave the task out with buckets.prefixes",
                 InputError,
             )
-        labels = _labels(one, files[operation], column)
+        labels = _labels(item, files[operation], column)
         if codes is not None and len(codes) != len(labels):
             raise InputError(
                 f"two files of attributes of {task!r} have different numbers of rows",
@@ -51,13 +51,13 @@ def codes_of(task: str, attributes: Sequence[BucketAttribute], files: Mapping[st
                 expected=f"{len(codes):,}, as {attributes[0].attribute} has",
                 hint="run the stage that made them again",
             )
-        codes = labels if codes is None else codes * len(one.labels) + labels
+        codes = labels if codes is None else codes * len(item.labels) + labels
     assert codes is not None
     return codes.astype(np.uint16)
 
 
 def _names(operation: str, file: InputFile) -> list[str]:
-    """The attributes in a file."""
+    """Return the attributes in a file."""
     import pyarrow.parquet as pq
 
     with pinned(file.uri, file.content) as opened:
@@ -65,11 +65,11 @@ def _names(operation: str, file: InputFile) -> list[str]:
 
 
 def _labels(one: BucketAttribute, file: InputFile, column: str) -> Labels:
-    """The number of the group of each row."""
+    """Return the number of the group of each row."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    found = []
+    result = []
     with pinned(file.uri, file.content) as opened:
         table = pq.ParquetFile(opened)
         for batch in table.iter_batches(columns=[column]):
@@ -78,8 +78,8 @@ def _labels(one: BucketAttribute, file: InputFile, column: str) -> Labels:
                 import pyarrow.compute as pc
 
                 values = pc.year(values)
-            found.append((_by_edges if one.edges else _by_value)(one, values, file))
-    return np.concatenate(found) if found else np.empty(0, np.int64)
+            result.append((_by_edges if one.edges else _by_value)(one, values, file))
+    return np.concatenate(result) if result else np.empty(0, np.int64)
 
 
 def _by_edges(one: BucketAttribute, values: Any, file: InputFile) -> Labels:

@@ -65,14 +65,14 @@ class CountedTask:
 
     def identify(self) -> list[Any]:
         """Return what its counts follow from."""
-        arrays = sorted((name, one.sha256) for name, one in self.task.contents.items())
+        arrays = sorted((name, item.sha256) for name, item in self.task.contents.items())
         if self.beside is None:
             return [self.task.name, self.rule.long_context, arrays]
         return [
             self.task.name,
             self.rule.long_context,
             arrays,
-            sorted((name, one.sha256) for name, one in self.beside.items()),
+            sorted((name, item.sha256) for name, item in self.beside.items()),
         ]
 
 
@@ -107,27 +107,27 @@ class CountTasks(Shard[Counting], reads=("context_size", "min_resp_length")):
     continuing: str
 
     def random_access(self) -> Mapping[str, Content]:
-        found = {}
-        for one in self.tasks:
-            if one.rule.long_context == "split":
-                array = one.task.array()
-                found[array.uri] = array.content
-            for file in (one.beside or {}).values():
-                found.update(file.random_access)
-        return found
+        result = {}
+        for item in self.tasks:
+            if item.rule.long_context == "split":
+                array = item.task.array()
+                result[array.uri] = array.content
+            for file in (item.beside or {}).values():
+                result.update(file.random_access)
+        return result
 
     def run(self, context: Counting, out: Writer) -> ShardResult:
         made = Counts([], {})
         total = Ledger()
-        for one in self.tasks:
+        for item in self.tasks:
             codes = None
-            if one.beside is not None:
-                codes = codes_of(one.task.name, self.buckets, one.beside)
-                with out.create(f"{BUCKETS}/{one.task.name}.npy") as path:
+            if item.beside is not None:
+                codes = codes_of(item.task.name, self.buckets, item.beside)
+                with out.create(f"{BUCKETS}/{item.task.name}.npy") as path:
                     write_npy(path, np.uint16, len(codes), [codes])
-            cells, ledger = count(one, context, codes)
+            cells, ledger = count(item, context, codes)
             made.tasks += [[cell.task, cell.bucket, cell.rows, cell.response_tokens, cell.squares] for cell in cells]
-            made.ledgers[one.task.name] = asdict(ledger)
+            made.ledgers[item.task.name] = asdict(ledger)
             total.add(ledger)
         return ShardResult(total, asdict(made))
 
@@ -147,17 +147,17 @@ def count(one: CountedTask, context: Counting, codes: Codes | None = None) -> tu
     ledger = Ledger()
     with _cutter(one, context) as cutter:
         for chunk in one.task.index(_ROWS_AT_ONCE):
-            found = rows_of(one.task.name, one.rule, [chunk], context.options, cutter, numbered=codes is not None)
-            lengths = found.columns["resp_len"].astype(np.int64)
+            result = rows_of(one.task.name, one.rule, [chunk], context.options, cutter, numbered=codes is not None)
+            lengths = result.columns["resp_len"].astype(np.int64)
             if codes is not None:
-                assert found.origins is not None
+                assert result.origins is not None
                 _check_rows(one, len(codes), ledger.rows_in + len(chunk["resp_len"]), ended=False)
-                _add_buckets(sums, codes[found.origins + np.uint32(ledger.rows_in)], lengths)
+                _add_buckets(sums, codes[result.origins + np.uint32(ledger.rows_in)], lengths)
             else:
                 _add(sums, None, lengths)
-            mine = found.ledger
+            mine = result.ledger
             mine.rows_kept = mine.rows_in - sum(mine.dropped.values())
-            mine.rows_out = len(found)
+            mine.rows_out = len(result)
             ledger.add(mine)
     if codes is not None:
         _check_rows(one, len(codes), ledger.rows_in, ended=True)

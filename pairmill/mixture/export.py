@@ -16,7 +16,7 @@ def rule_of(rows: int, want: int) -> tuple[int, int]:
 
 
 def prefix_config(mixture: Mixture, phase: str = "", long_context: Mapping[str, str] | None = None) -> str:
-    """The rules of one phase, one for each task, longest names first: a name may be the beginning of another.
+    """Return the rules of one phase, one for each task, longest names first: a name may be the beginning of another.
 
     Where rows differ between epochs a rule has their mean, rounded down.
 

@@ -66,8 +66,8 @@ class CountingPlan:
             name = f"{some[0].task.name} and {len(some) - 1} more" if len(some) > 1 else some[0].task.name
             yield CountTasks(
                 some,
-                self.buckets if any(one.beside is not None for one in some) else (),
-                continuing if any(one.rule.long_context == "split" for one in some) else "",
+                self.buckets if any(item.beside is not None for item in some) else (),
+                continuing if any(item.rule.long_context == "split" for item in some) else "",
                 name=f"{number:05} {name}",
                 size=len(some),
             )
@@ -124,10 +124,10 @@ def _attributes(config: MixtureConfig, bucketed: set[str]) -> tuple[dict[str, di
             expected="rows=<the rows that were tokenized>",
             hint="the folder that curate or select printed",
         )
-    found = row_inputs.discover(config.rows, EXTENSIONS, "rows", verify=config.verify)
+    result = row_inputs.discover(config.rows, EXTENSIONS, "rows", verify=config.verify)
     tops = [storage.normalise(uri, "rows") for uri in config.rows]
     files = row_files.beside(tops)
-    beside = {file.task: files.get(file.uri, {}) for file in found.files}
+    beside = {file.task: files.get(file.uri, {}) for file in result.files}
     missing = sorted(bucketed - beside.keys())
     if missing:
         raise InputError(
@@ -137,7 +137,7 @@ def _attributes(config: MixtureConfig, bucketed: set[str]) -> tuple[dict[str, di
             expected="the rows that were tokenized",
             hint="give rows= the folder that was tokenized, or leave tasks out with buckets.prefixes",
         )
-    return {task: beside[task] for task in bucketed}, content_key([ref.fingerprint for ref in found.refs])[:16]
+    return {task: beside[task] for task in bucketed}, content_key([ref.fingerprint for ref in result.refs])[:16]
 
 
 def _continuing(uri: str) -> bytes:
@@ -163,5 +163,5 @@ def ledgers_of(records: Sequence[ShardRecord]) -> dict[str, Ledger]:
     """Return the ledgers of tasks, from the records of :meth:`CountingPlan.shards`."""
     ledgers: dict[str, Ledger] = {}
     for record in records:
-        ledgers |= {name: Ledger(**one) for name, one in record.read(Counts).ledgers.items()}
+        ledgers |= {name: Ledger(**item) for name, item in record.read(Counts).ledgers.items()}
     return ledgers

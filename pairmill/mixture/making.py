@@ -103,7 +103,7 @@ def make(
 
 
 def _whole_budget(counts: Mapping[str, int], phases: Sequence[WantedPhase], caps: Mapping[str, float]) -> float:
-    """One pass over everything; of what no phase gives a weight, nothing can be drawn."""
+    """Return one pass over everything; of what no phase gives a weight, nothing can be drawn."""
     most: dict[str, float] = {}
     for phase in phases:
         limits = limits_of(counts, phase.recipe.max_epochs, caps)
@@ -121,10 +121,10 @@ def _allot(
     caps: Mapping[str, float],
     within: Within,
 ) -> tuple[list[dict[str, _Part]], float]:
-    """The parts of each phase, and what is missing of the budget."""
+    """Return the parts of each phase, and what is missing of the budget."""
     used = dict.fromkeys(counts, 0.0)
     used_tasks: dict[Key, float] = {}
-    found, missing = [], []
+    result, missing = [], []
     for phase in phases:
         limits = {
             name: max(0.0, limit - used[name])
@@ -142,9 +142,9 @@ def _allot(
             for part in parts.values():
                 for key, tokens in part.tasks.items():
                     used_tasks[key] = used_tasks.get(key, 0.0) + tokens
-        found.append(parts)
+        result.append(parts)
     unfilled = math.fsum(missing)
-    return found, unfilled if unfilled > _EPSILON * budget else 0.0
+    return result, unfilled if unfilled > _EPSILON * budget else 0.0
 
 
 def _tasks_of(
@@ -224,7 +224,7 @@ class _Rounding:
                 self._exact.add(task.task)
 
     def of(self, part: Mapping[Key, float], epochs: int) -> dict[str, int | tuple[int, ...]]:
-        """The rows of each epoch of the next phase, by task."""
+        """Return the rows of each epoch of the next phase, by task."""
         real = {}
         for task in self._tasks:
             rows = part[task.key] * (task.rows / task.response_tokens)
@@ -233,13 +233,13 @@ class _Rounding:
         totals = largest_remainder(real)
         for name in self._exact:
             self._owed[name] = real[name] - totals[name]
-        found: dict[str, int | tuple[int, ...]] = {**self._none}
+        result: dict[str, int | tuple[int, ...]] = {**self._none}
         if all(self._is_close(name, epochs * rows, real[name], totals[name]) for name, rows in equal.items()):
-            found.update(equal)
-            return found
+            result.update(equal)
+            return result
         for name, rows_of in spread(totals, epochs).items():
-            found[name] = rows_of[0] if len(set(rows_of)) == 1 else tuple(rows_of)
-        return found
+            result[name] = rows_of[0] if len(set(rows_of)) == 1 else tuple(rows_of)
+        return result
 
     def _is_close(self, name: str, rows: int, real: float, total: int) -> bool:
         return rows == total or (name not in self._exact and abs(rows - real) <= _OFF * real)

@@ -93,7 +93,7 @@ class Recipe:
         return cls("weights", weights={**(weights or {})}, max_epochs=max_epochs, asked=name)
 
     def weights_of(self, counts: Mapping[str, float]) -> dict[str, float]:
-        """The weight of each source; of one without a token, or that the method is not for, 0.
+        """Return the weight of each source; of one without a token, or that the method is not for, 0.
 
         Raises:
             UsageError: a weight names an unknown source, a source has none, or all are 0.
@@ -117,13 +117,13 @@ class Recipe:
                 expected="one for each source",
                 hint="0 leaves a source out",
             )
-        found = {name: self.weights[name] if count else 0.0 for name, count in counts.items()}
-        for name, weight in found.items():
+        result = {name: self.weights[name] if count else 0.0 for name, count in counts.items()}
+        for name, weight in result.items():
             if not (math.isfinite(weight) and weight >= 0):
                 raise UsageError("out of range", where=f"weights.{name}", got=repr(weight), expected="0 or more")
-        if not any(found.values()):
+        if not any(result.values()):
             raise UsageError("no source with a weight has a row", where="weights", expected="a weight above 0")
-        return found
+        return result
 
 
 def refuse_unknown(option: str, given: Mapping[str, float], names: Mapping[str, object]) -> None:

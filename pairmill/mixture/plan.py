@@ -56,7 +56,7 @@ class PlannedTask:
         return self.task, self.bucket
 
     def wanted(self, epoch: int) -> int:
-        """Rows of an epoch of the phase, counted from 0."""
+        """Return rows of an epoch of the phase, counted from 0."""
         return self.rows_per_epoch if isinstance(self.rows_per_epoch, int) else self.rows_per_epoch[epoch]
 
 
@@ -153,16 +153,16 @@ class Mixture:
     format: int = FORMAT
 
     def phase_at(self, epoch: int) -> PlannedPhase:
-        """The phase of an epoch."""
+        """Return the phase of an epoch."""
         return next(phase for phase in self.phases if phase.epochs[0] <= epoch < phase.epochs[1])
 
     @cached_property
     def by_phase(self) -> dict[str, list[PlannedSource]]:
         """The sources of each phase, by its name."""
-        found: dict[str, list[PlannedSource]] = {phase.name: [] for phase in self.phases}
+        result: dict[str, list[PlannedSource]] = {phase.name: [] for phase in self.phases}
         for source in self.sources:
-            found[source.phase].append(source)
-        return found
+            result[source.phase].append(source)
+        return result
 
     @cached_property
     def names(self) -> list[str]:
@@ -177,25 +177,25 @@ class Mixture:
     @cached_property
     def tasks(self) -> dict[Key, PlannedTask]:
         """Each task and bucket once, as the first phase has it, for its counts."""
-        found: dict[Key, PlannedTask] = {}
+        result: dict[Key, PlannedTask] = {}
         for source in self.sources:
             for task in source.tasks:
-                found.setdefault(task.key, task)
-        return found
+                result.setdefault(task.key, task)
+        return result
 
     def wants(self) -> dict[Key, list[int]]:
-        """The rows of each task and bucket in every epoch of the training: lists of :attr:`epochs` numbers."""
-        found = {key: [0] * self.epochs for key in self.tasks}
+        """Return the rows of each task and bucket in every epoch of the training: lists of :attr:`epochs` numbers."""
+        result = {key: [0] * self.epochs for key in self.tasks}
         for phase in self.phases:
             for source in self.by_phase[phase.name]:
                 for task in source.tasks:
-                    row = found[task.key]
+                    row = result[task.key]
                     for epoch in range(phase.count):
                         row[phase.epochs[0] + epoch] += task.wanted(epoch)
-        return found
+        return result
 
     def dump(self) -> bytes:
-        """The file, a task on each line. Equal plans have equal bytes."""
+        """Return the file, a task on each line. Equal plans have equal bytes."""
         head = {item.name: getattr(self, item.name) for item in fields(self)}
         head |= {"inputs": vars(self.inputs), "phases": [vars(phase) for phase in self.phases]}
         del head["sources"]
@@ -205,7 +205,7 @@ class Mixture:
 
 
 def identity(plan: bytes, buckets: Mapping[str, str]) -> str:
-    """What identifies a plan by content, for fingerprints.
+    """Return what identifies a plan by content, for fingerprints.
 
     Args:
         plan: the bytes of :meth:`Mixture.dump`.
@@ -216,7 +216,7 @@ def identity(plan: bytes, buckets: Mapping[str, str]) -> str:
 
 
 def long_rows_key(long_context: Mapping[str, str]) -> str:
-    """What :attr:`Inputs.long_rows` is, of the ``long_context`` of each task by name."""
+    """Return what :attr:`Inputs.long_rows` is, of the ``long_context`` of each task by name."""
     return content_key(sorted(long_context.items()))[:16]
 
 

@@ -67,11 +67,11 @@ def mixture_of(settings: MixSettings, options: MixtureConfig, counted: Counted, 
         UsageError: the settings do not fit the data.
         InputError: no row may be sampled.
     """
-    names = {one.name: True for one in counted.sources} | dict.fromkeys(counted.buckets, True)
+    names = {item.name: True for item in counted.sources} | dict.fromkeys(counted.buckets, True)
     refuse_unknown("mix_config weights", settings.weights, names)
     refuse_unknown("mix_config caps", settings.caps, names)
-    for one in settings.phases:
-        refuse_unknown(f"mix_config phase {one.name!r} weights", one.weights, names)
+    for item in settings.phases:
+        refuse_unknown(f"mix_config phase {item.name!r} weights", item.weights, names)
     if not any(source.response_tokens for source in counted.sources):
         reasons = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in sorted(counted.dropped.items()))
         raise InputError(
@@ -82,7 +82,7 @@ def mixture_of(settings: MixSettings, options: MixtureConfig, counted: Counted, 
             hint="raise context_size, lower min_resp_length, or tokenize again",
         )
     # Weights and caps of buckets that no row is in say nothing.
-    there = {one.name for one in counted.sources}
+    there = {item.name for item in counted.sources}
     wanted = [_with_weights(phase, there) for phase in settings.wanted(options.epochs)]
     try:
         made = make(
@@ -112,7 +112,8 @@ def mixture_of(settings: MixSettings, options: MixtureConfig, counted: Counted, 
 
 
 def _left_out(left: CountedSource | None, sources: Sequence[PlannedSource]) -> list[PlannedSource]:
-    """A source of which nothing is drawn, in each phase: so the plan has all tasks, and the sampler misses none."""
+    """Return a source of which nothing is drawn, in each phase: so the plan has all tasks, and the sampler misses
+    none."""
     methods = {source.phase: source.method for source in sources} if left is not None else {}
     return [
         PlannedSource(LEFT, phase, method, None, 0.0, 0.0, 0.0, left.tasks if left is not None else ())
@@ -167,7 +168,7 @@ class SourceRow:
 
 
 def table_of(mixture: Mixture, earlier: Mixture | None = None) -> list[SourceRow]:
-    """The rows of the report: each phase, then all of them together; of one phase only the latter."""
+    """Return the rows of the report: each phase, then all of them together; of one phase only the latter."""
     once = dict.fromkeys(mixture.names, 0)
     available = dict.fromkeys(mixture.names, 0)
     for key, task in mixture.tasks.items():
@@ -183,9 +184,9 @@ def table_of(mixture: Mixture, earlier: Mixture | None = None) -> list[SourceRow
     made: list[SourceRow] = []
     several = len(mixture.phases) > 1
     listed: dict[tuple[str, str], list[PlannedSource]] = {}
-    for one in mixture.sources:
-        listed.setdefault((one.phase, one.name), []).append(one)
-        listed.setdefault(("", one.name), []).append(one)
+    for item in mixture.sources:
+        listed.setdefault((item.phase, item.name), []).append(item)
+        listed.setdefault(("", item.name), []).append(item)
     spans = {phase.name: phase.epochs for phase in mixture.phases}
     for name in [*(phase.name for phase in mixture.phases if several), ""]:
         first, end = spans.get(name, (0, mixture.epochs)) if name else (0, mixture.epochs)
@@ -193,13 +194,13 @@ def table_of(mixture: Mixture, earlier: Mixture | None = None) -> list[SourceRow
         before = _shares_of(earlier, name)
         for known, share in shares.predicted(mixture, name).items():
             planned = listed[name, known]
-            tokens = sum(one.tokens for one in planned)
-            caps = [one.cap for one in planned if one.cap is not None]
+            tokens = sum(item.tokens for item in planned)
+            caps = [item.cap for item in planned if item.cap is not None]
             made.append(
                 SourceRow(
                     phase=name,
                     source=known,
-                    method=planned[0].method if len({one.method for one in planned}) == 1 else "",
+                    method=planned[0].method if len({item.method for item in planned}) == 1 else "",
                     cap=max(caps) if len(caps) == len(planned) else None,
                     share=share,
                     tokens=tokens,
@@ -226,5 +227,5 @@ def _shares_of(earlier: Mixture | None, phase: str) -> Mapping[str, float]:
 
 
 def totals(rows: Sequence[SourceRow]) -> list[SourceRow]:
-    """The rows of all phases together."""
+    """Return the rows of all phases together."""
     return [row for row in rows if not row.phase]

@@ -87,7 +87,7 @@ def exponent_weights(counts: Mapping[str, float], exponent: float) -> dict[str, 
 def limits_of(
     counts: Mapping[str, float], max_epochs: float | None, caps: Mapping[str, float] | None = None
 ) -> dict[str, float]:
-    """The most that each source may give: its cap in epochs times its count; sources without a cap are left out.
+    """Return the most that each source may give: its cap in epochs times its count; sources without a cap are left out.
 
     Args:
         counts: of one pass.

@@ -73,18 +73,18 @@ def read(data: bytes, where: str) -> Mixture:
     if not isinstance(buckets, list) or not all(isinstance(name, str) for name in buckets):
         raise _wrong(f"{where}, buckets", "not a list of names", got=repr(buckets)[:60])
     inputs = _keys(f"{where}, inputs", values["inputs"], Inputs)
-    phases = tuple(_phase(f"{where}, phases[{number}]", one) for number, one in enumerate(values["phases"], 1))
+    phases = tuple(_phase(f"{where}, phases[{number}]", each) for number, each in enumerate(values["phases"], 1))
     _check_phases(where, phases, values["epochs"])
     by_name = {phase.name: phase for phase in phases}
     sources = tuple(
-        _source(f"{where}, sources[{number}]", one, by_name, len(buckets))
-        for number, one in enumerate(values["sources"], 1)
+        _source(f"{where}, sources[{number}]", each, by_name, len(buckets))
+        for number, each in enumerate(values["sources"], 1)
     )
-    found = Mixture(
+    result = Mixture(
         **{**values, "phases": phases, "sources": sources, "inputs": Inputs(**inputs), "buckets": tuple(buckets)}
     )
-    _check_sources(where, found)
-    return found
+    _check_sources(where, result)
+    return result
 
 
 def _phase(where: str, raw: Any) -> PlannedPhase:
@@ -109,7 +109,7 @@ def _source(where: str, raw: Any, phases: dict[str, PlannedPhase], buckets: int)
         raise _wrong(f"{where}, tasks", "not a list", got=repr(values["tasks"])[:60])
     count = phases[values["phase"]].count
     tasks = tuple(
-        _task(f"{where}, tasks[{number}]", one, count, buckets) for number, one in enumerate(values["tasks"], 1)
+        _task(f"{where}, tasks[{number}]", each, count, buckets) for number, each in enumerate(values["tasks"], 1)
     )
     return PlannedSource(**{**values, "tasks": tasks})
 
@@ -124,11 +124,11 @@ def _task(where: str, raw: Any, epochs: int, buckets: int) -> PlannedTask:
                 where, "rows_per_epoch has another length", got=str(len(rows)), expected=f"{epochs}, the phase's epochs"
             )
         values["rows_per_epoch"] = tuple(rows)
-    for one in rows if isinstance(rows, list) else (rows,):
-        if not _is(one, int) or one < 0:
-            raise _wrong(where, "rows_per_epoch is not a count", got=repr(one), expected="0 or more")
-        if one and not values["rows"]:
-            raise _wrong(where, "a task without rows cannot give any", got=repr(one), expected="0")
+    for each in rows if isinstance(rows, list) else (rows,):
+        if not _is(each, int) or each < 0:
+            raise _wrong(where, "rows_per_epoch is not a count", got=repr(each), expected="0 or more")
+        if each and not values["rows"]:
+            raise _wrong(where, "a task without rows cannot give any", got=repr(each), expected="0")
     bucket = values.get("bucket")
     if bucket is not None and not (_is(bucket, int) and 0 <= bucket < buckets):
         raise _wrong(where, "no such bucket", got=repr(bucket), expected=f"0 to {buckets - 1}" if buckets else "none")

@@ -94,15 +94,15 @@ class Realised:
             ranges.append(_Range(phase.name, None, *phase.epochs))
             if phase.count > 1:
                 ranges += [_Range(phase.name, epoch, epoch, epoch + 1) for epoch in range(*phase.epochs)]
-        shares = [share for one in ranges for share in _shares(plan, counted, one)]
+        shares = [share for item in ranges for share in _shares(plan, counted, item)]
         return cls([(phase.name, *phase.epochs) for phase in plan.phases], shares, _passes(plan, counted))
 
     def dump(self) -> dict[str, Any]:
         """Return it as JSON, for a manifest."""
         return {
             "phases": [{"name": name, "epochs": [first, end]} for name, first, end in self.phases],
-            "shares": {name: [getattr(one, name) for one in self.shares] for name in Share.__dataclass_fields__},
-            "passes": [asdict(one) for one in self.passes],
+            "shares": {name: [getattr(item, name) for item in self.shares] for name in Share.__dataclass_fields__},
+            "passes": [asdict(item) for item in self.passes],
         }
 
     @classmethod
@@ -113,26 +113,26 @@ class Realised:
         return cls(
             [(phase["name"], *phase["epochs"]) for phase in raw["phases"]],
             [Share(**dict(zip(columns, values, strict=True))) for values in rows],
-            [Passes(**one) for one in raw["passes"]],
+            [Passes(**item) for item in raw["passes"]],
         )
 
     @cached_property
     def whole(self) -> list[Share]:
         """The shares of all of the training."""
-        return [one for one in self.shares if one.phase is None]
+        return [item for item in self.shares if item.phase is None]
 
     def of_phase(self, name: str) -> list[Share]:
-        """The shares of a phase as a whole."""
-        return [one for one in self.shares if one.phase == name and one.epoch is None]
+        """Return the shares of a phase as a whole."""
+        return [item for item in self.shares if item.phase == name and item.epoch is None]
 
     def epochs(self) -> Iterator[tuple[int, list[Share]]]:
         """Yield the shares of each epoch; the only epoch of a phase has the phase's."""
         by_epoch: dict[int, list[Share]] = {}
         single = {name: first for name, first, end in self.phases if end - first == 1}
-        for one in self.shares:
-            epoch = single.get(one.phase) if one.phase is not None and one.epoch is None else one.epoch
+        for item in self.shares:
+            epoch = single.get(item.phase) if item.phase is not None and item.epoch is None else item.epoch
             if epoch is not None:
-                by_epoch.setdefault(epoch, []).append(one)
+                by_epoch.setdefault(epoch, []).append(item)
         yield from sorted(by_epoch.items())
 
     @property
@@ -143,12 +143,12 @@ class Realised:
     @property
     def outside(self) -> list[Share]:
         """The shares of all ranges that differ by more than chance explains."""
-        return [one for one in self.shares if not one.within]
+        return [item for item in self.shares if not item.within]
 
     @property
     def over_cap(self) -> int:
         """Tasks, or their buckets, that exceed a cap by more than one row an epoch."""
-        return sum(one.over for one in self.passes)
+        return sum(item.over for item in self.passes)
 
     def metrics(self) -> dict[str, float]:
         """Return numbers for Kubeflow."""
@@ -156,7 +156,7 @@ class Realised:
             "mixture_sources": len(self.whole),
             "mixture_phases": len(self.phases),
             "mixture_largest_difference_pp": round(100 * abs(self.largest.difference), 6),
-            "mixture_largest_error_pp": round(100 * max(one.error for one in self.whole), 6),
+            "mixture_largest_error_pp": round(100 * max(item.error for item in self.whole), 6),
             "mixture_out_of_tolerance": len(self.outside),
             "mixture_over_cap": self.over_cap,
         }
@@ -191,16 +191,18 @@ class _Counted:
 def _shares(plan: Mixture, counted: Sequence[_Counted], of: _Range) -> list[Share]:
     rows, tokens = dict.fromkeys(plan.names, 0), dict.fromkeys(plan.names, 0)
     variances: dict[str, list[float]] = {name: [] for name in plan.names}
-    for one in counted:
-        drawn = one.drawn[of.end] - one.drawn[of.first]
+    for item in counted:
+        drawn = item.drawn[of.end] - item.drawn[of.first]
         if drawn:
-            rows[one.source] += drawn
-            tokens[one.source] += one.tokens[of.end] - one.tokens[of.first]
-            variances[one.source].append(draw_variance(one.rows, one.variance, one.drawn[of.first], drawn))
+            rows[item.source] += drawn
+            tokens[item.source] += item.tokens[of.end] - item.tokens[of.first]
+            variances[item.source].append(draw_variance(item.rows, item.variance, item.drawn[of.first], drawn))
     drawn_of = {name: Drawn(tokens[name], math.fsum(variances[name])) for name in plan.names}
     return [
-        Share(of.phase, of.epoch, name, rows[name], tokens[name], one.predicted, one.realised, one.error, one.within)
-        for name, one in compare(predicted(plan, of.phase or ""), drawn_of).items()
+        Share(
+            of.phase, of.epoch, name, rows[name], tokens[name], item.predicted, item.realised, item.error, item.within
+        )
+        for name, item in compare(predicted(plan, of.phase or ""), drawn_of).items()
     ]
 
 
@@ -211,16 +213,16 @@ def _passes(plan: Mixture, counted: Sequence[_Counted]) -> list[Passes]:
     ends = {phase.name: phase.epochs for phase in plan.phases}
     for source in plan.sources:
         caps[source.name].append((*ends[source.phase], math.inf if source.cap is None else source.cap))
-    for one in counted:
-        if not one.rows:
+    for item in counted:
+        if not item.rows:
             continue
-        rows[one.source] += one.rows
-        drawn[one.source] += one.drawn[-1]
-        most[one.source] = max(most[one.source], one.drawn[-1] / one.rows)
+        rows[item.source] += item.rows
+        drawn[item.source] += item.drawn[-1]
+        most[item.source] = max(most[item.source], item.drawn[-1] / item.rows)
         # A phase counts what the phases before it drew against its cap, and may draw nothing.
-        over[one.source] += any(
-            one.drawn[end] > one.drawn[first] and one.drawn[end] > cap * one.rows + end
-            for first, end, cap in caps[one.source]
+        over[item.source] += any(
+            item.drawn[end] > item.drawn[first] and item.drawn[end] > cap * item.rows + end
+            for first, end, cap in caps[item.source]
         )
     highest = {name: max(cap for *_, cap in listed) for name, listed in caps.items()}
     return [

@@ -16,15 +16,15 @@ def largest_remainder(values: Mapping[str, float], total: int | None = None) -> 
     """
     if total is None:
         total = round(math.fsum(values.values()))
-    found = {name: math.floor(value) for name, value in values.items()}
-    missing = total - sum(found.values())
-    if missing < 0 or (missing and not found):
-        raise ValueError(f"{total} is not a sum of {len(found)} values that are rounded up or down")
-    each, more = divmod(missing, len(found) or 1)
-    order = sorted(values, key=lambda name: (found[name] - values[name], name))
+    result = {name: math.floor(value) for name, value in values.items()}
+    missing = total - sum(result.values())
+    if missing < 0 or (missing and not result):
+        raise ValueError(f"{total} is not a sum of {len(result)} values that are rounded up or down")
+    each, more = divmod(missing, len(result) or 1)
+    order = sorted(values, key=lambda name: (result[name] - values[name], name))
     for place, name in enumerate(order):
-        found[name] += each + (place < more)
-    return found
+        result[name] += each + (place < more)
+    return result
 
 
 def spread(totals: Mapping[str, int], epochs: int) -> dict[str, list[int]]:
@@ -32,10 +32,10 @@ def spread(totals: Mapping[str, int], epochs: int) -> dict[str, list[int]]:
 
     The rows beyond what each epoch has go to the next epochs in turn, name after name.
     """
-    found: dict[str, list[int]] = {}
+    result: dict[str, list[int]] = {}
     first = 0
     for name, total in totals.items():
         each, more = divmod(total, epochs)
-        found[name] = [each + ((epoch - first) % epochs < more) for epoch in range(epochs)]
+        result[name] = [each + ((epoch - first) % epochs < more) for epoch in range(epochs)]
         first = (first + more) % epochs
-    return found
+    return result

@@ -241,16 +241,16 @@ Made by: pairmill mix settings"""
         recipes = self.recipes()
         if not self.phases:
             return [WantedPhase("all", 1.0, epochs, recipe) for recipe in recipes]
-        said = [one.epochs for one in self.phases]
-        if any(one is None for one in said) and any(one is not None for one in said):
+        said = [item.epochs for item in self.phases]
+        if any(item is None for item in said) and any(item is not None for item in said):
             number = said.index(None) + 1
             raise UsageError(
                 "a phase has no epochs", where=f"mix_config phases[{number}].epochs", expected="a number, as the others"
             )
-        found, before = [], 0.0
-        for number, (one, recipe) in enumerate(zip(self.phases, recipes, strict=True), 1):
-            share, before = one.until - before, one.until
-            count = one.epochs
+        result, before = [], 0.0
+        for number, (item, recipe) in enumerate(zip(self.phases, recipes, strict=True), 1):
+            share, before = item.until - before, item.until
+            count = item.epochs
             if count is None:
                 count = round(share * epochs)
                 if count < 1 or abs(count - share * epochs) > 1e-6:
@@ -260,8 +260,8 @@ Made by: pairmill mix settings"""
                         got=f"{share:g} of {epochs}",
                         expected="a number for each phase",
                     )
-            found.append(WantedPhase(one.name, share, count, recipe))
-        total = sum(one.epochs for one in found)
+            result.append(WantedPhase(item.name, share, count, recipe))
+        total = sum(item.epochs for item in result)
         if total > MOST_EPOCHS:
             raise UsageError(
                 "too many epochs in all phases together",
@@ -269,7 +269,7 @@ Made by: pairmill mix settings"""
                 got=f"{total:,}",
                 expected=f"at most {MOST_EPOCHS:,}",
             )
-        return found
+        return result
 
     def changed(self, **values: Any) -> MixSettings:
         """Return the same with other values. Another method does not keep what only the one before read."""

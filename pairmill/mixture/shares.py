@@ -58,7 +58,7 @@ class Compared:
 
 
 def length_variance(rows: int, tokens: float, squares: float) -> float:
-    """The variance of the response lengths of a task, from their sum and the sum of their squares."""
+    """Return the variance of the response lengths of a task, from their sum and the sum of their squares."""
     if not rows:
         return 0.0
     # Integers: the difference of squares of long rows would lose all its digits as floats.
@@ -66,7 +66,7 @@ def length_variance(rows: int, tokens: float, squares: float) -> float:
 
 
 def draw_variance(rows: int, variance: float, before: int, drawn: int) -> float:
-    """The variance of the tokens of the next rows of a walk.
+    """Return the variance of the tokens of the next rows of a walk.
 
     Args:
         rows: of the task.
@@ -82,15 +82,15 @@ def draw_variance(rows: int, variance: float, before: int, drawn: int) -> float:
 
 
 def share_errors(drawn: Mapping[str, Drawn]) -> dict[str, float]:
-    """The standard error of the share of each source."""
-    total = math.fsum(one.tokens for one in drawn.values())
-    variance = math.fsum(one.variance for one in drawn.values())
-    found = {}
-    for name, one in drawn.items():
-        share = one.tokens / total if total else 0.0
-        spread = (1 - share) ** 2 * one.variance + share**2 * max(0.0, variance - one.variance)
-        found[name] = math.sqrt(spread) / total if total else 0.0
-    return found
+    """Return the standard error of the share of each source."""
+    total = math.fsum(item.tokens for item in drawn.values())
+    variance = math.fsum(item.variance for item in drawn.values())
+    result = {}
+    for name, item in drawn.items():
+        share = item.tokens / total if total else 0.0
+        spread = (1 - share) ** 2 * item.variance + share**2 * max(0.0, variance - item.variance)
+        result[name] = math.sqrt(spread) / total if total else 0.0
+    return result
 
 
 def compare(predicted: Mapping[str, float], drawn: Mapping[str, Drawn]) -> dict[str, Compared]:
@@ -100,7 +100,7 @@ def compare(predicted: Mapping[str, float], drawn: Mapping[str, Drawn]) -> dict[
         predicted: shares by source.
         drawn: tokens of the same sources.
     """
-    total = math.fsum(one.tokens for one in drawn.values())
+    total = math.fsum(item.tokens for item in drawn.values())
     errors = share_errors(drawn)
     return {
         name: Compared(
@@ -111,7 +111,7 @@ def compare(predicted: Mapping[str, float], drawn: Mapping[str, Drawn]) -> dict[
 
 
 def predicted(mixture: Mixture, phase: str = "") -> dict[str, float]:
-    """The shares of a phase, or of the whole training, by source."""
+    """Return the shares of a phase, or of the whole training, by source."""
     tokens = dict.fromkeys(mixture.names, 0.0)
     for source in mixture.by_phase[phase] if phase else mixture.sources:
         tokens[source.name] += source.tokens
@@ -120,18 +120,18 @@ def predicted(mixture: Mixture, phase: str = "") -> dict[str, float]:
 
 
 def expected(mixture: Mixture, first: int = 0, end: int | None = None) -> dict[str, Drawn]:
-    """The tokens that epochs ``first`` to ``end`` will have of each source, in whole rows."""
+    """Return the tokens that epochs ``first`` to ``end`` will have of each source, in whole rows."""
     end = mixture.epochs if end is None else end
-    found = dict.fromkeys(mixture.names, Drawn())
+    result = dict.fromkeys(mixture.names, Drawn())
     for key, rows in mixture.wants().items():
         task = mixture.tasks[key]
         name = mixture.source_of[key]
-        found[name] += drawn_of(task, sum(rows[:first]), sum(rows[first:end]))
-    return found
+        result[name] += drawn_of(task, sum(rows[:first]), sum(rows[first:end]))
+    return result
 
 
 def drawn_of(task: PlannedTask, before: int, drawn: int) -> Drawn:
-    """The tokens that the next rows of a task's walk have on average, and their variance."""
+    """Return the tokens that the next rows of a task's walk have on average, and their variance."""
     if not task.rows:
         return Drawn()
     variance = length_variance(task.rows, task.response_tokens, task.squares)

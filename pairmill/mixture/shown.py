@@ -19,24 +19,24 @@ _NOTE = (
 
 def tables(realised: Realised) -> list[Block]:
     """Shares of the whole training, by phase and by epoch, and passes over the sources."""
-    found: list[Block] = [Table("Mixture", _COLUMNS, [_share(one) for one in realised.whole], _NOTE)]
+    result: list[Block] = [Table("Mixture", _COLUMNS, [_share(item) for item in realised.whole], _NOTE)]
     if len(realised.phases) > 1:
         rows = [
-            (_named(realised, name), *_share(one)) for name, *_ in realised.phases for one in realised.of_phase(name)
+            (_named(realised, name), *_share(item)) for name, *_ in realised.phases for item in realised.of_phase(name)
         ]
-        found.append(Table("Mixture by phase", ("Phase", *_COLUMNS), rows))
-    by_epoch = [(f"epoch_{epoch}", *_share(one)) for epoch, shares in realised.epochs() for one in shares]
+        result.append(Table("Mixture by phase", ("Phase", *_COLUMNS), rows))
+    by_epoch = [(f"epoch_{epoch}", *_share(item)) for epoch, shares in realised.epochs() for item in shares]
     if realised.phases[-1][2] > 1:
-        found.append(Table("Mixture by epoch", ("Epoch", *_COLUMNS), by_epoch))
-    found.append(
+        result.append(Table("Mixture by epoch", ("Epoch", *_COLUMNS), by_epoch))
+    result.append(
         Table(
             "Mixture: passes over the sources",
             ("Source", "Rows", "Rows drawn", "Passes", "Most passes over a task", "Cap", "Tasks over the cap"),
-            [_passes(one) for one in realised.passes],
+            [_passes(item) for item in realised.passes],
             "A task is over its cap if more than one row an epoch is drawn beyond it.",
         )
     )
-    return found
+    return result
 
 
 def blocks(realised: Realised) -> list[Block]:
@@ -44,12 +44,12 @@ def blocks(realised: Realised) -> list[Block]:
     largest = sorted(realised.whole, key=lambda one: -max(one.predicted, one.realised))[:_SHOWN]
     bars = [(one.source, (Percent(one.predicted), Percent(one.realised))) for one in largest]
     first, *others = tables(realised)
-    found = [Grouped("Mixture: shares planned and drawn", ("planned", "drawn"), bars, "of the response tokens"), first]
-    return [*found, Section("Mixture by phase and epoch, and caps", others, summary(realised))]
+    result = [Grouped("Mixture: shares planned and drawn", ("planned", "drawn"), bars, "of the response tokens"), first]
+    return [*result, Section("Mixture by phase and epoch, and caps", others, summary(realised))]
 
 
 def summary(realised: Realised) -> str:
-    """What there is to say of it in one sentence."""
+    """Return what there is to say of it in one sentence."""
     largest = realised.largest
     said = f"the largest difference is {points(abs(largest.difference))} percentage points, of {largest.source!r}"
     outside = f"; {len(realised.outside):,} differ by more than chance explains" if realised.outside else ""
@@ -58,7 +58,7 @@ def summary(realised: Realised) -> str:
 
 
 def points(share: float) -> str:
-    """A share, or a difference, in percentage points."""
+    """Return a share, or a difference, in percentage points."""
     return f"{100 * share:.3f}"
 
 

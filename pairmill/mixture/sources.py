@@ -37,10 +37,10 @@ def group(settings: MixSettings, tasks: Sequence[str]) -> Grouping:
     Raises:
         UsageError: two sources have one task, a source or the buckets have none, or a task has no source.
     """
-    found: dict[str, list[str]] = {one.name: [] for one in settings.sources}
+    result: dict[str, list[str]] = {item.name: [] for item in settings.sources}
     buckets = settings.buckets.names() if settings.buckets.attributes else []
     bucketed, rest = [], []
-    owned = {one.name: tuple(one.prefixes) for one in settings.sources}
+    owned = {item.name: tuple(item.prefixes) for item in settings.sources}
     shared = tuple(settings.buckets.prefixes)
     for task in tasks:
         owners = [name for name, prefixes in owned.items() if task.startswith(prefixes)]
@@ -55,12 +55,12 @@ def group(settings: MixSettings, tasks: Sequence[str]) -> Grouping:
                 hint="make a prefix longer",
             )
         if owners:
-            found[owners[0]].append(task)
+            result[owners[0]].append(task)
         elif in_buckets or (buckets and not shared):
             bucketed.append(task)
         else:
             rest.append(task)
-    _refuse_empty(settings, found, tasks)
+    _refuse_empty(settings, result, tasks)
     if buckets and not bucketed:
         got = ", ".join(map(repr, settings.buckets.prefixes)) or "none that no source has"
         raise UsageError("the buckets have no task", where="mix_config buckets.prefixes", got=got)
@@ -76,7 +76,7 @@ def group(settings: MixSettings, tasks: Sequence[str]) -> Grouping:
             expected=f"[{{name, prefixes}}, …], or others: sources, which makes these: {shown}",
         )
     if not rest or settings.others == "leave":
-        return Grouping(found, bucketed, buckets, rest)
+        return Grouping(result, bucketed, buckets, rest)
     if not plain and settings.others == "error":
         raise UsageError(
             f"{len(rest):,} tasks have no source" if len(rest) > 1 else "a task has no source",
@@ -86,24 +86,24 @@ def group(settings: MixSettings, tasks: Sequence[str]) -> Grouping:
             hint="add a source, or set others: sources, or others: leave, which does not sample them",
         )
     for name in own:
-        if name in found or name in buckets:
+        if name in result or name in buckets:
             raise UsageError(
                 f"a source of others has the name of yours, {name!r}",
                 where="mix_config sources",
                 got=", ".join(map(repr, own[name][:3])),
                 hint="rename the source, or add a prefix to it",
             )
-    return Grouping({**found, **dict(sorted(own.items()))}, bucketed, buckets, [])
+    return Grouping({**result, **dict(sorted(own.items()))}, bucketed, buckets, [])
 
 
 def _refuse_empty(settings: MixSettings, found: Mapping[str, Sequence[str]], tasks: Sequence[str]) -> None:
-    for number, one in enumerate(settings.sources, 1):
-        for prefix in one.prefixes:
+    for number, item in enumerate(settings.sources, 1):
+        for prefix in item.prefixes:
             if not any(task.startswith(prefix) for task in tasks):
                 known = sorted({name for task in tasks for name in (task, task.split("__", 1)[0])})
                 raise UsageError(
                     f"no task begins with {prefix!r}",
-                    where=f"mix_config sources[{number}].prefixes, source {one.name!r}",
+                    where=f"mix_config sources[{number}].prefixes, source {item.name!r}",
                     expected=f"the beginning of a task's name, such as {min(tasks)!r}" if tasks else "",
                     hint=did_you_mean(prefix.rstrip("_"), known),
                 )

@@ -42,7 +42,8 @@ class Address:
 
 
 def address_of(url: str) -> Address:
-    """The address of the bytes of a file over https: of a shared link what is beyond its pages, else the link itself.
+    """Return the address of the bytes of a file over https: of a shared link what is beyond its pages, else the link
+    itself.
 
     Raises:
         InputError: the link names no file, or the file is gone or not shared with everybody.
@@ -65,11 +66,11 @@ def require_file(response: httpx.Response) -> None:
 def _id(url: str) -> str:
     parts = urlsplit(url)
     match = re.search(r"/d/([\w-]{10,})", parts.path)
-    found = match[1] if match else "".join(parse_qs(parts.query).get("id", []))
-    if not re.fullmatch(r"[\w-]{10,}", found):
+    result = match[1] if match else "".join(parse_qs(parts.query).get("id", []))
+    if not re.fullmatch(r"[\w-]{10,}", result):
         expected = "https://drive.google.com/file/d/<id>/view"
         raise InputError("not a link to a file of Google Drive", where=url, expected=expected, hint="share a file")
-    return found
+    return result
 
 
 def _beyond_pages(link: str, url: str) -> Address:
@@ -107,7 +108,7 @@ def _refuse(response: httpx.Response, link: str) -> None:
 
 
 def _next(page: str, here: str, cookies: dict[str, str]) -> str:
-    """The address that a page asks to confirm; empty if it asks for nothing."""
+    """Return the address that a page asks to confirm; empty if it asks for nothing."""
     form = _Form()
     form.feed(page)
     url = ""
@@ -145,8 +146,8 @@ class _Form(HTMLParser):
 
 
 def _title(page: str) -> str:
-    found = re.search(r"<title[^>]*>([^<]*)", page, re.IGNORECASE)
-    return " ".join(html.unescape(found[1]).split())[:200] if found else ""
+    result = re.search(r"<title[^>]*>([^<]*)", page, re.IGNORECASE)
+    return " ".join(html.unescape(result[1]).split())[:200] if result else ""
 
 
 def _no_file(where: str, page: str) -> StorageError:

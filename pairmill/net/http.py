@@ -50,7 +50,7 @@ def asked(url: str, work: Callable[[], T], got: Callable[[], int] = lambda: 0) -
 
 
 def tried(url: str, work: Callable[[], T]) -> T:
-    """One try of it.
+    """Return one try of it.
 
     Raises:
         Again: the connection broke, or the answer is not encoded as it says.
@@ -67,7 +67,7 @@ def tried(url: str, work: Callable[[], T]) -> T:
 
 
 def version(url: str) -> str:
-    """The server's name of the present version of ``url``; :data:`UNTOLD` if it gives none.
+    """Return the server's name of the present version of ``url``; :data:`UNTOLD` if it gives none.
 
     Raises:
         InputError: it does not exist, or may not be read.
@@ -208,7 +208,7 @@ class Ranged(io.RawIOBase):
         return self._position
 
     def size(self) -> int:
-        """Bytes of the file."""
+        """Return bytes of the file."""
         if self._size is None:
             self._fetch(0, _AHEAD)
             assert self._size is not None
@@ -263,7 +263,7 @@ class Ranged(io.RawIOBase):
 
 
 def commit_of(repository: str, revision: str) -> str:
-    """The commit that a branch or tag of a public git repository names.
+    """Return the commit that a branch or tag of a public git repository names.
 
     Raises:
         InputError: the repository, branch or tag does not exist.
@@ -315,7 +315,7 @@ def _packets(data: bytes, where: str) -> Iterator[bytes]:
 
 
 def client() -> httpx.Client:
-    """What makes requests: it follows redirects, and asks for bytes as they are stored."""
+    """Return what makes requests: it follows redirects, and asks for bytes as they are stored."""
     import httpx
 
     # Not compressed: a compressed answer has another length than the file, and cannot be continued.
@@ -331,7 +331,7 @@ def _certificates() -> ssl.SSLContext:
 
 
 def _total(response: httpx.Response) -> int:
-    """Bytes of the whole file; -1 if the server does not tell."""
+    """Return bytes of the whole file; -1 if the server does not tell."""
     headers = response.headers
     if response.status_code in {206, 416}:
         match = re.search(r"/(\d+)$", headers.get("content-range", ""))
@@ -346,7 +346,7 @@ def _first(response: httpx.Response) -> int:
 
 
 def version_of(response: httpx.Response) -> str:
-    """The server's name of the version that an answer is of; :data:`UNTOLD` if it gives none."""
+    """Return the server's name of the version that an answer is of; :data:`UNTOLD` if it gives none."""
     headers = response.headers
     return headers.get("etag") or headers.get("last-modified") or UNTOLD
 
@@ -357,7 +357,7 @@ def _strong(version: str) -> bool:
 
 
 def checked(response: httpx.Response, url: str, refuse: Refuse | None = None, hint: str = _MOVED) -> httpx.Response:
-    """The answer, if it is a success.
+    """Return the answer, if it is a success.
 
     Raises:
         Again: it may be one later.

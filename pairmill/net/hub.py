@@ -54,7 +54,7 @@ class RemoteFile:
 
 
 def commit_of(repository: Repository, revision: str) -> str:
-    """The present commit (40 hexadecimal digits) of a branch or tag.
+    """Return the present commit (40 hexadecimal digits) of a branch or tag.
 
     Raises:
         InputError: the repository or revision does not exist, or may not be read.
@@ -64,25 +64,25 @@ def commit_of(repository: Repository, revision: str) -> str:
     def ask(api: Any) -> Any:
         return api.repo_info(repository.name, revision=revision, repo_type=repository.kind).sha
 
-    found = _asked(repository, ask)
-    if not isinstance(found, str) or not re.fullmatch("[0-9a-f]{40}", found):
-        raise InputError("the Hub gave no commit", where=f"{repository.name} {revision}", got=repr(found))
-    return found
+    result = _asked(repository, ask)
+    if not isinstance(result, str) or not re.fullmatch("[0-9a-f]{40}", result):
+        raise InputError("the Hub gave no commit", where=f"{repository.name} {revision}", got=repr(result))
+    return result
 
 
 def licence_of(repository: Repository, commit: str) -> str:
-    """What a repository's card says of its licence; empty if it says nothing. Raises as ``commit_of``."""
+    """Return what a repository's card says of its licence; empty if it says nothing. Raises as ``commit_of``."""
 
     def ask(api: Any) -> Any:
         card = api.repo_info(repository.name, revision=commit, repo_type=repository.kind).card_data
         return card.get("license") if card else ""
 
-    found = _asked(repository, ask) or ""
-    return ", ".join(map(str, found)) if isinstance(found, list) else str(found)
+    result = _asked(repository, ask) or ""
+    return ", ".join(map(str, result)) if isinstance(result, list) else str(result)
 
 
 def files(repository: Repository, commit: str) -> dict[str, RemoteFile]:
-    """Every file at a commit by path. Raises as ``commit_of``."""
+    """Return every file at a commit by path. Raises as ``commit_of``."""
 
     def ask(api: Any) -> dict[str, RemoteFile]:
         tree = api.list_repo_tree(repository.name, recursive=True, revision=commit, repo_type=repository.kind)
@@ -123,7 +123,8 @@ def download(repository: Repository, commit: str, file: RemoteFile, target: Path
 
 
 def opened(repository: Repository, commit: str, file: RemoteFile) -> http.Ranged:
-    """A reader of a file that asks for what is read of it. Its bytes cannot be checked against the file's digest.
+    """Return a reader of a file that asks for what is read of it. Its bytes cannot be checked against the file's
+    digest.
 
     Raises as ``download``, while it is read.
     """
@@ -135,7 +136,7 @@ def opened(repository: Repository, commit: str, file: RemoteFile) -> http.Ranged
 def _request(
     repository: Repository, commit: str, file: RemoteFile
 ) -> tuple[str, dict[str, str], Callable[[Any], None]]:
-    """The address of a file, the headers to send, and what raises our error for a refusal."""
+    """Return the address of a file, the headers to send, and what raises our error for a refusal."""
     from huggingface_hub import hf_hub_url, hf_raise_for_status
     from huggingface_hub.utils._headers import build_hf_headers
 
@@ -151,7 +152,7 @@ def _request(
 
 
 def _checked(file: RemoteFile, local: Path) -> tuple[str, str]:
-    """The sha256 of a downloaded file, and what is wrong with it."""
+    """Return the sha256 of a downloaded file, and what is wrong with it."""
     size = local.stat().st_size
     sha256, sha1 = hashlib.sha256(), hashlib.sha1(usedforsecurity=False)
     git = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
@@ -159,14 +160,14 @@ def _checked(file: RemoteFile, local: Path) -> tuple[str, str]:
         while data := content.read(1 << 20):
             for digest in (sha256,) if file.sha256 else (sha256, sha1, git):
                 digest.update(data)
-    found = sha256.hexdigest()
+    result = sha256.hexdigest()
     if size != file.size:
-        return found, f"{size} bytes, expected {file.size}"
+        return result, f"{size} bytes, expected {file.size}"
     if file.sha256:
-        return found, "" if found == file.sha256 else f"sha256 {found}, expected {file.sha256}"
+        return result, "" if result == file.sha256 else f"sha256 {result}, expected {file.sha256}"
     # Small files have git's digest, over a header and the content; some mirrors give a digest of the content alone.
-    known = {git.hexdigest(), sha1.hexdigest(), found}
-    return found, "" if file.blob in known else f"git digest {git.hexdigest()}, expected {file.blob}"
+    known = {git.hexdigest(), sha1.hexdigest(), result}
+    return result, "" if file.blob in known else f"git digest {git.hexdigest()}, expected {file.blob}"
 
 
 @functools.cache

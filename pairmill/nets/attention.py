@@ -230,19 +230,19 @@ class _Varlen:
         from torch.nn.attention import varlen
 
         out = torch.zeros_like(query)
-        for one in self._passes:
-            if len(one.queries):
+        for item in self._passes:
+            if len(item.queries):
                 seen = varlen.varlen_attn(
-                    query.index_select(0, one.queries),
-                    key.index_select(0, one.keys),
-                    value.index_select(0, one.keys),
-                    one.query_ends,
-                    one.key_ends,
-                    *one.most,
-                    window_size=(-1, 0) if one.causal else (-1, -1),
+                    query.index_select(0, item.queries),
+                    key.index_select(0, item.keys),
+                    value.index_select(0, item.keys),
+                    item.query_ends,
+                    item.key_ends,
+                    *item.most,
+                    window_size=(-1, 0) if item.causal else (-1, -1),
                     enable_gqa=query.shape[1] != key.shape[1],
                 )
-                out = out.index_copy(0, one.queries, seen)
+                out = out.index_copy(0, item.queries, seen)
         return out
 
 

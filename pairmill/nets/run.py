@@ -54,14 +54,14 @@ class Run:
         """
         uri = storage.normalise(given, option)
         if _has_checkpoints(uri):
-            found = TrainedCheckpoint.find(uri)
-            if found is None:
+            result = TrainedCheckpoint.find(uri)
+            if result is None:
                 raise InputError(
                     "neither a finished run nor a checkpoint",
                     where=f"{option}={uri}",
                     expected="the folder that train printed, or a folder of checkpoints",
                 )
-            return cls(found.uri, found.trained, checkpoint=found, tokenizer_option=tokenizer)
+            return cls(result.uri, result.trained, checkpoint=result, tokenizer_option=tokenizer)
         uri = _find_finished(uri, option)
         manifest = manifests.read_intact(uri)
         data = manifests.read_file(uri, manifest, NAME)
@@ -89,10 +89,10 @@ class Run:
         own = self.read(TOKENIZER) if there else None
         if self.tokenizer_option:
             uri = tokenizer_file.locate(self.tokenizer_option)
-            found = tokenizer_file.read(uri)
-            digest, count = hashlib.sha256(found).hexdigest(), tokenizer_file.ids(found, uri)
+            result = tokenizer_file.read(uri)
+            digest, count = hashlib.sha256(result).hexdigest(), tokenizer_file.ids(result, uri)
             known = self.trained.data.get("tokenizer", "")
-            if (own is not None and own != found) or not digest.startswith(known):
+            if (own is not None and own != result) or not digest.startswith(known):
                 raise InputError(
                     "not the tokenizer of the run, so one id means two texts",
                     where=f"tokenizer={uri}",
@@ -108,7 +108,7 @@ class Run:
                     expected=f"at most {self.trained.vocab_size:,}",
                     hint="give the tokenizer.json of the tokenized folder",
                 )
-            return found.decode()
+            return result.decode()
         if own is None:
             hint = f"give tokenizer=<the tokenizer.json of its data>, or copy that file into this folder as {TOKENIZER}"
             raise InputError("the run has no tokenizer", where=self.uri, expected=TOKENIZER, hint=hint)

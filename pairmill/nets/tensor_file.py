@@ -124,8 +124,8 @@ class Reader:
         try:
             header = json.loads(self._read(length))
             self.metadata: dict[str, str] = header.pop("__metadata__", {})
-            self.kinds = {name: Kind.parse((one["dtype"], one["shape"])) for name, one in header.items()}
-            self._starts = {name: 8 + length + int(one["data_offsets"][0]) for name, one in header.items()}
+            self.kinds = {name: Kind.parse((item["dtype"], item["shape"])) for name, item in header.items()}
+            self._starts = {name: 8 + length + int(item["data_offsets"][0]) for name, item in header.items()}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError("not a safetensors file", where=where, got="a malformed header") from error
 

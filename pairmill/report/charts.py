@@ -210,7 +210,7 @@ class Curve(Block):
         return _svg(heading(self.title, level), 228.0, right, self.axis, described, parts)
 
     def markdown(self, level: int) -> list[str]:
-        """A table of the points, marks last."""
+        """Return a table of the points, marks last."""
         rows = [*((f"{x:,}", y) for x, y in self.points), *((f"{x:,} ({label})", y) for label, x, y in self.marks)]
         return Table(self.title, (self.axis, self.unit), rows).markdown(level)
 
@@ -272,11 +272,11 @@ class Distribution(Block):
         return _svg(heading(self.title, level), _BOTTOM + 38, right, self.axis, described, parts)
 
     def beyond(self) -> int:
-        """What is counted in bins that are wholly beyond a bound."""
+        """Return what is counted in bins that are wholly beyond a bound."""
         return sum(n for n, ends in zip(self.counts, self._bins(), strict=True) if self._is_beyond(*ends))
 
     def ranges(self) -> list[str]:
-        """The bins that count anything, as words."""
+        """Return the bins that count anything, as words."""
         return [_between(*ends) for n, ends in zip(self.counts, self._bins(), strict=True) if n]
 
     def _is_beyond(self, start: float, stop: float) -> bool:
@@ -290,7 +290,7 @@ class Distribution(Block):
         return [(name, bound) for name, bound in (("min", self.low), ("max", self.high)) if bound is not None]
 
     def _place(self, value: float) -> float:
-        """Where a value is, in bins from the first edge."""
+        """Return where a value is, in bins from the first edge."""
         index = min(max(bisect_right(self.edges, value) - 1, 0), len(self.edges) - 2)
         start, stop = self.edges[index], self.edges[index + 1]
         return index + (value - start) / (stop - start)
@@ -317,7 +317,7 @@ class HeatMap(Block):
     note: str = ""
 
     def html(self, level: int) -> Html:
-        cells = {(line, column): n for line, found in self.counts.items() for column, n in found.items() if n}
+        cells = {(line, column): n for line, result in self.counts.items() for column, n in result.items() if n}
         if not cells:
             return Html()
         # One order for lines and columns, so that what is within one name is on the diagonal.
@@ -348,8 +348,8 @@ class HeatMap(Block):
         return join(heading(self.title, level), note, tag("div", table, class_="scroll"))
 
     def markdown(self, level: int) -> list[str]:
-        """A table of the largest counts."""
-        rows = [(line, column, n) for line, found in self.counts.items() for column, n in found.items() if n]
+        """Return a table of the largest counts."""
+        rows = [(line, column, n) for line, result in self.counts.items() for column, n in result.items() if n]
         rows.sort(key=lambda row: (-row[2], row[0], row[1]))
         rest = f"{len(rows) - _MAX_PAIRS:,} smaller ones are not shown." if len(rows) > _MAX_PAIRS else ""
         note = " ".join(part for part in (self.note, rest) if part)
@@ -357,7 +357,7 @@ class HeatMap(Block):
 
 
 def _first(names: Sequence[str]) -> list[str]:
-    """The first names; where there are more, the last is a name for all others."""
+    """Return the first names; where there are more, the last is a name for all others."""
     return list(names) if len(names) <= _MAX_LINES else [*names[: _MAX_LINES - 1], _OTHERS]
 
 
@@ -381,7 +381,7 @@ def _between(start: float, stop: float) -> str:
 
 
 def _compact(number: float) -> str:
-    """A number of at most three or four digits, exact below 10,000."""
+    """Return a number of at most three or four digits, exact below 10,000."""
     for size, letter in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
         if abs(number) >= 10**4 and abs(number) >= size:
             return f"{number / size:.3g}{letter}"
@@ -418,13 +418,13 @@ def _bars(
 
 
 def _short_label(label: str, most: int = _MAX_LABEL) -> str:
-    """Names of files differ at both ends."""
+    """Return names of files differ at both ends."""
     half = most // 2 - 1
     return label if len(label) <= most else label[:half] + "…" + label[-half:]
 
 
 def _svg(head: Html, height: float, right: float, axis: str, described: str, parts: Sequence[Html]) -> Html:
-    """A chart in half of the page's width, with the name of its axis below it."""
+    """Return a chart in half of the page's width, with the name of its axis below it."""
     below = _axis(axis, (_LEFT + right) / 2, height - 4)
     svg = tag("svg", *parts, below, viewBox=f"0 0 {_WIDTH} {height:g}", role="img", aria_label=described)
     return tag("div", head, tag("div", svg, class_="scroll"), class_="half")

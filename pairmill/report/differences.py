@@ -31,7 +31,7 @@ class Span(NamedTuple):
 
 
 def compare(left: str, right: str, around: int = _AROUND) -> tuple[list[Span], list[Span]]:
-    """The spans of two texts. White space is shown, and not compared.
+    """Return the spans of two texts. White space is shown, and not compared.
 
     Args:
         left: a text.
@@ -58,9 +58,9 @@ def compare(left: str, right: str, around: int = _AROUND) -> tuple[list[Span], l
 
 
 def shorten(text: str, words: int = 4 * _AROUND) -> list[Span]:
-    """A text by itself, without the middle of a long one."""
-    found = _words(text)
-    return _spans(found, [(0, len(found))], words // 2)
+    """Return a text by itself, without the middle of a long one."""
+    result = _words(text)
+    return _spans(result, [(0, len(result))], words // 2)
 
 
 def _words(text: str) -> list[str]:
@@ -69,12 +69,12 @@ def _words(text: str) -> list[str]:
 
 def _spans(words: Sequence[str], same: Sequence[tuple[int, int]], around: int) -> list[Span]:
     """Spans of words, given the runs (start, length) that are equal, in order; runs may touch."""
-    found: list[Span] = []
+    result: list[Span] = []
     at = 0
     for start, size in _joined(same):
-        found += [*_differing(words[at:start], 3 * around), *_parts(words[start : start + size], "same", around)]
+        result += [*_differing(words[at:start], 3 * around), *_parts(words[start : start + size], "same", around)]
         at = start + size
-    return _merged([*found, *_differing(words[at:], 3 * around)])
+    return _merged([*result, *_differing(words[at:], 3 * around)])
 
 
 def _joined(runs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -88,7 +88,7 @@ def _joined(runs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _differing(words: Sequence[str], around: int) -> list[Span]:
-    """A run of words that differ; the white space before them is not marked."""
+    """Return a run of words that differ; the white space before them is not marked."""
     spans = _parts(words, "differs", around)
     if not spans:
         return []
@@ -98,7 +98,7 @@ def _differing(words: Sequence[str], around: int) -> list[Span]:
 
 
 def _parts(words: Sequence[str], kind: Kind, around: int) -> list[Span]:
-    """A run of words as a span, or as its two ends if it is long."""
+    """Return a run of words as a span, or as its two ends if it is long."""
     left_out = len(words) - 2 * around
     if left_out <= _FEW:
         return [Span("".join(words), kind)] if words else []

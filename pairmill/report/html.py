@@ -19,7 +19,8 @@ def join(*parts: str) -> Html:
 
 
 def tag(element: str, *inside: str, **attributes: str | float | bool) -> Html:
-    """An element. ``class_`` gives ``class``, ``text_anchor`` gives ``text-anchor``; empty attributes are left out."""
+    """Return an element. ``class_`` gives ``class``, ``text_anchor`` gives ``text-anchor``; empty attributes are left
+    out."""
     written = ""
     for name, value in attributes.items():
         if value is True:

@@ -18,6 +18,6 @@ _MEANT = re.compile(r"[\\|`*~\[]|<(?![\d.]+%)|(?<!\w)_+|&(?=#|\w+;)")
 
 
 def plain(text: str) -> str:
-    """A text as one line of Markdown that shows it and does nothing else, in a cell of a table too."""
+    """Return a text as one line of Markdown that shows it and does nothing else, in a cell of a table too."""
     line = text.translate(VISIBLE).replace("\n", " ").replace("\t", " ")
     return _MEANT.sub(lambda found: "".join(f"\\{letter}" for letter in found[0]), line)

@@ -63,7 +63,7 @@ def format_cell(cell: Cell) -> str:
 
 
 def cut(text: str, most: int = _MAX_TEXT) -> str:
-    """The beginning of a long text."""
+    """Return the beginning of a long text."""
     shown = "\n".join(text[: most + 1].split("\n")[:_MAX_LINES])[:most]
     return text if shown == text else shown + "…"
 
@@ -85,7 +85,7 @@ class Block:
 
 
 def _is_figure(cell: Cell) -> bool:
-    """Whether a cell is a number, also one that is written with a sign, a unit or a range."""
+    """Return whether a cell is a number, also one that is written with a sign, a unit or a range."""
     return isinstance(cell, int | float) or _FIGURE.fullmatch(str(cell)) is not None
 
 
@@ -95,14 +95,14 @@ class Link(str):
     to: str
 
     def __new__(cls, text: str, to: str) -> Link:
-        """The text with its address."""
+        """Return the text with its address."""
         made = super().__new__(cls, text)
         made.to = to
         return made
 
 
 def _names(header: Sequence[str]) -> str:
-    """The names of columns as variables of CSS."""
+    """Return the names of columns as variables of CSS."""
     quoted = (re.sub(r'["\\]', r"\\\g<0>", " ".join(name.split())) for name in header)
     return ";".join(f'--n{at}:"{name}"' for at, name in enumerate(quoted, 1))
 
@@ -214,7 +214,7 @@ class Section(Block):
         return tag("details", summary, *(block.html(level + 1) for block in self.blocks), open=self.unfolded)
 
     def markdown(self, level: int) -> list[str]:
-        """Its tables after the summary; nothing if it has none."""
+        """Return its tables after the summary; nothing if it has none."""
         lines = [line for block in self.blocks for line in block.markdown(level + 1)]
         return ["", f"{'#' * level} {plain(self.title)}", "", plain(self.summary), *lines] if lines else []
 
@@ -242,7 +242,7 @@ class Report:
     links: Sequence[Link] = ()
 
     def html(self) -> str:
-        """A whole page, always below 1 MB."""
+        """Return a whole page, always below 1 MB."""
         style = Path(__file__).with_name("report.css").read_text(encoding="utf-8")
         figures = {name: format_cell(value) for name, value in self.figures.items()}
         look_at = [tag("li", cut(line)) for line in self.look_at[:_MAX_LOOK_AT]]
@@ -273,7 +273,7 @@ class Report:
             yield tag("a", link, href=link.to)
 
     def markdown(self) -> str:
-        """The same as text, also below 1 MB, without the blocks that are for the page only."""
+        """Return the same as text, also below 1 MB, without the blocks that are for the page only."""
         lines = [f"# {plain(self.title)}", ""]
         lines += [plain(self.verdict), ""] if self.verdict else []
         if self.look_at:
@@ -284,7 +284,7 @@ class Report:
         return head + "".join(parts) + (f"\n{rest}\n" if rest else "")
 
     def _that_fit(self, write: Callable[[Block], str], room: int) -> tuple[list[str], str]:
-        """The first sections, as many as fit into ``room`` bytes; then a sentence about the others, if any."""
+        """Return the first sections, as many as fit into ``room`` bytes; then a sentence about the others, if any."""
         parts: list[str] = []
         for block in self.sections:
             part = write(block)
@@ -305,7 +305,7 @@ class RowCounts(Protocol):
 
 
 def describe_rows(ledger: RowCounts, kept: str = "kept") -> str:
-    """What became of the rows, for a verdict: how many were kept, how many dropped for each reason."""
+    """Return what became of the rows, for a verdict: how many were kept, how many dropped for each reason."""
     lost = sum(ledger.dropped.values())
     share = Percent.of(ledger.rows_kept, ledger.rows_in)
     text = f"{ledger.rows_in:,} in → {ledger.rows_kept:,} {kept} ({share})"
@@ -317,7 +317,7 @@ def describe_rows(ledger: RowCounts, kept: str = "kept") -> str:
 
 
 def describe_names(names: Sequence[str]) -> str:
-    """The first of many names, for a sentence."""
+    """Return the first of many names, for a sentence."""
     rest = len(names) - _MAX_NAMES
     return ", ".join(names[:_MAX_NAMES]) + (f" and {rest:,} more" if rest > 0 else "")
 

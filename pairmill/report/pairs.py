@@ -54,10 +54,10 @@ class Pairs(Block):
         return join(heading(self.title, level), tag("p", self.note) if self.note else "", *map(_frame, self.pairs))
 
     def markdown(self, level: int) -> list[str]:
-        """A table of the names; the texts are for the page only."""
+        """Return a table of the names; the texts are for the page only."""
         if not self.pairs:
             return []
-        rows = [(cut(one.left, MAX_CELL), cut(one.right, MAX_CELL) or "–", cut(one.said)) for one in self.pairs]
+        rows = [(cut(item.left, MAX_CELL), cut(item.right, MAX_CELL) or "–", cut(item.said)) for item in self.pairs]
         return Table(self.title, (*self.names, "Said"), rows, self.note).markdown(level)
 
 
@@ -67,9 +67,9 @@ def _frame(pair: Pair) -> Html:
     others = pair.fields or [field for field, _, _ in pair.texts]
     for (field, left, right), other in zip(pair.texts, others, strict=False):
         left, right = left[:_MAX_CHARACTERS], right[:_MAX_CHARACTERS]
-        found = compare(left, right) if pair.right else (shorten(left),)
-        names = (field, other)[: len(found)]
-        cells += [tag("div", tag("p", name), _text(spans)) for name, spans in zip(names, found, strict=True)]
+        result = compare(left, right) if pair.right else (shorten(left),)
+        names = (field, other)[: len(result)]
+        cells += [tag("div", tag("p", name), _text(spans)) for name, spans in zip(names, result, strict=True)]
     said = tag("p", cut(pair.said), class_="tag") if pair.said else ""
     return tag("div", said, tag("div", *cells, class_="pair" if pair.right else "texts"), class_="sample")
 
@@ -78,6 +78,6 @@ def _text(spans: Sequence[Span]) -> Html:
     if not spans:
         return tag("p", tag("i", "(empty)"))
     elements = {"differs": "mark", "gap": "i", "same": ""}
-    parts = [tag(elements[one.kind], one.text) if elements[one.kind] else one.text for one in spans]
+    parts = [tag(elements[item.kind], item.text) if elements[item.kind] else item.text for item in spans]
     # A line feed right after <pre> is not part of the text: after ours, the text's own first one stays.
     return tag("pre", "\n", *parts, dir="auto")

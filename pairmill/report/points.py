@@ -69,13 +69,13 @@ class Pareto(Block):
     @property
     def frontier(self) -> list[Spot]:
         """The points that none beats, by x."""
-        sign, found = (1 if self.lower_is_better else -1), []
+        sign, result = (1 if self.lower_is_better else -1), []
         best = math.inf
         for spot in sorted(self.spots, key=lambda one: (one.x, sign * one.y)):
             if sign * spot.y < best:
                 best = sign * spot.y
-                found.append(spot)
-        return found
+                result.append(spot)
+        return result
 
     def html(self, level: int) -> Html:
         if not self.spots:
@@ -90,7 +90,7 @@ class Pareto(Block):
         return list(dict.fromkeys(spot.name for spot in self.spots))
 
     def parts(self) -> list[Html]:
-        """What is drawn: rules, the frontier, and the points."""
+        """Return what is drawn: rules, the frontier, and the points."""
         logs = [math.log10(spot.x) for spot in self.spots]
         first, last = min(logs), max(logs)
         first, last = (first - 0.15, last + 0.15) if last - first < 0.3 else (first - 0.03, last + 0.03)
@@ -135,7 +135,7 @@ class Pareto(Block):
         return parts
 
     def svg(self) -> str:
-        """The chart as a file of its own, by day and by night."""
+        """Return the chart as a file of its own, by day and by night."""
         names = [tag("text", name, x=_LEFT + 24 + 110 * at, y=10, class_="axis") for at, name in enumerate(self._names)]
         dots = [tag("circle", class_=f"c{at}", cx=_LEFT + 16 + 110 * at, cy=6, r=4) for at, _ in enumerate(self._names)]
         below = _axis(self.axis, (_LEFT + _RIGHT) / 2, _BOTTOM + 34)
@@ -147,7 +147,7 @@ class Pareto(Block):
         return f"{made}\n"
 
     def markdown(self, level: int) -> list[str]:
-        """A table of what each came to."""
+        """Return a table of what each came to."""
         best = self.frontier
         rows: list[tuple[Cell, ...]] = [
             (spot.name, f"{spot.x:.3g}", float(spot.y), "yes" if spot in best else "no")
@@ -184,7 +184,7 @@ class Intervals(Block):
     def html(self, level: int) -> Html:
         if not self.rows:
             return Html()
-        ends = [0.0, *(one for row in self.rows for one in (row.mean, row.low, row.high) if one is not None)]
+        ends = [0.0, *(item for row in self.rows for item in (row.mean, row.low, row.high) if item is not None)]
         across = _steps(min(ends), max(ends), around=True)
         wide = (_WIDTH - 16 - _NAMES) / (across[-1] - across[0])
 

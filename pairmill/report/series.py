@@ -61,10 +61,10 @@ class Lines(Block):
     tabled: bool = True
 
     def html(self, level: int) -> Html:
-        shown = [one for one in self.series if one.points]
+        shown = [item for item in self.series if item.points]
         if not shown:
             return Html()
-        xs = [x for one in shown for x, _ in one.points]
+        xs = [x for item in shown for x, _ in item.points]
         first, last = min(xs), max(xs)
         across, up = _steps(first, last), self._scale(shown)
         wide = (_RIGHT - _LEFT) / ((last - first) or 1.0)
@@ -89,44 +89,44 @@ class Lines(Block):
                 x = _LEFT + wide * (at - first)
                 parts.append(tag("line", class_="bound", x1=x, x2=x, y1=_TOP, y2=_BOTTOM))
         # Bands first, so that no line is under one.
-        for colour, one in enumerate(shown):
-            if one.band:
-                lows = [place(x, low) for (x, _), (low, _) in zip(one.points, one.band, strict=True)]
-                highs = [place(x, high) for (x, _), (_, high) in zip(one.points, one.band, strict=True)]
+        for colour, item in enumerate(shown):
+            if item.band:
+                lows = [place(x, low) for (x, _), (low, _) in zip(item.points, item.band, strict=True)]
+                highs = [place(x, high) for (x, _), (_, high) in zip(item.points, item.band, strict=True)]
                 parts.append(tag("polygon", class_=f"c{colour}", points=" ".join([*lows, *reversed(highs)])))
-        for colour, one in enumerate(shown):
-            line = tag("polyline", class_=f"c{colour}", points=" ".join(place(*point) for point in one.points))
+        for colour, item in enumerate(shown):
+            line = tag("polyline", class_=f"c{colour}", points=" ".join(place(*point) for point in item.points))
             dots = []
-            if len(one.points) <= _MAX_DOTS:
-                for point in one.points:
+            if len(item.points) <= _MAX_DOTS:
+                for point in item.points:
                     cx, cy = place(*point).split(",")
                     dots.append(tag("circle", class_=f"c{colour}", cx=cx, cy=cy, r="2.5"))
-            parts.append(tag("g", tag("title", self._said(one)), line, *dots))
-        legend = [tag("span", _bar(colour), _short_label(one.name, _MAX_NAME)) for colour, one in enumerate(shown)]
+            parts.append(tag("g", tag("title", self._said(item)), line, *dots))
+        legend = [tag("span", _bar(colour), _short_label(item.name, _MAX_NAME)) for colour, item in enumerate(shown)]
         key = tag("p", *legend, class_="key") if len(shown) > 1 else ""
         described = f"{self.title} in {self.unit or 'numbers'}: " + "; ".join(map(self._said, shown))
         return _svg(join(heading(self.title, level), key), _BOTTOM + 38, _RIGHT, self.axis, described, parts)
 
     def markdown(self, level: int) -> list[str]:
-        """A table of some of the points."""
-        shown = [one for one in self.series if one.points]
+        """Return a table of some of the points."""
+        shown = [item for item in self.series if item.points]
         if not shown or not self.tabled:
             return []
-        xs = sorted({x for one in shown for x, _ in one.points})
+        xs = sorted({x for item in shown for x, _ in item.points})
         every = [xs[round(at * (len(xs) - 1) / (_ROWS - 1))] for at in range(_ROWS)] if len(xs) > _ROWS else xs
         rows: list[tuple[Cell, ...]] = []
         for x in every:
-            latest = [[y for at, y in one.points if at <= x] for one in shown]
-            rows.append((_number(x), *(one[-1] if one else "–" for one in latest)))
+            latest = [[y for at, y in item.points if at <= x] for item in shown]
+            rows.append((_number(x), *(item[-1] if item else "–" for item in latest)))
         note = f"In {self.unit}; the latest of each." if self.unit else "The latest of each."
-        return Table(self.title, (self.axis, *(one.name for one in shown)), rows, note).markdown(level)
+        return Table(self.title, (self.axis, *(item.name for item in shown)), rows, note).markdown(level)
 
     def _scale(self, shown: Sequence[Series]) -> list[float]:
-        ys = [y for one in shown for _, y in one.points]
+        ys = [y for item in shown for _, y in item.points]
         low, high = min(ys), max(ys)
         room = _ROOM * (high - low)
-        for one in shown:
-            for least, most in one.band:
+        for item in shown:
+            for least, most in item.band:
                 low, high = max(min(low, least), min(ys) - room), min(max(high, most), max(ys) + room)
         return _steps(0.0 if self.zero else low, high, around=True)
 
@@ -172,6 +172,6 @@ def _scientific(value: float) -> str:
 
 
 def _large(last: float, tick: float) -> str:
-    """Of an axis that ends at ``last``: all in thousands, in millions or in thousands of millions."""
-    size, letter = next(one for one in ((1e9, "G"), (1e6, "M"), (1e3, "k")) if last >= 10 * one[0] or one[0] == 1e3)
+    """Return a format for an axis that ends at ``last``: thousands, millions or thousands of millions."""
+    size, letter = next(item for item in ((1e9, "G"), (1e6, "M"), (1e3, "k")) if last >= 10 * item[0] or item[0] == 1e3)
     return f"{tick / size:.6g}{letter}" if tick else "0"

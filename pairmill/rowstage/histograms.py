@@ -85,8 +85,8 @@ def _octave(values: NDArray[np.float64]) -> NDArray[np.int64]:
     with np.errstate(divide="ignore"):
         at = np.floor(np.log2(size) * _PER_OCTAVE)
     at = np.where(size > 0, np.clip(at - _LEAST_OCTAVE * _PER_OCTAVE + 1, 1, _ZERO), 0).astype(np.int64)
-    found: NDArray[np.int64] = _ZERO + np.where(values < 0, -at, at)
-    return found
+    result: NDArray[np.int64] = _ZERO + np.where(values < 0, -at, at)
+    return result
 
 
 def _edge(at: int) -> float:
@@ -100,15 +100,15 @@ def _edge(at: int) -> float:
 
 def to_json(histograms: Mapping[str, Histogram]) -> dict[str, Any]:
     """As a record keeps them."""
-    return {name: vars(one) for name, one in histograms.items()}
+    return {name: vars(item) for name, item in histograms.items()}
 
 
 def of_json(data: Mapping[str, Any]) -> dict[str, Histogram]:
     """From a record."""
-    return {name: Histogram(**one) for name, one in data.items()}
+    return {name: Histogram(**item) for name, item in data.items()}
 
 
 def join(mine: dict[str, Histogram], others: Mapping[str, Histogram]) -> None:
     """Add others by name."""
-    for name, one in others.items():
-        mine.setdefault(name, Histogram()).join(one)
+    for name, item in others.items():
+        mine.setdefault(name, Histogram()).join(item)

@@ -200,13 +200,13 @@ class Rows:
         Raises:
             InputError: nothing found, a damaged folder, or two files with one task name or one path.
         """
-        found = row_files.discover(given, option, verify=verify, held_out=option == "rows", fields=fields)
+        result = row_files.discover(given, option, verify=verify, held_out=option == "rows", fields=fields)
         tops = [storage.normalise(uri, option) for uri in given]
         beside = row_files.beside(tops)
         tasks: list[Task] = []
         seen: dict[str, str] = {}
         number = 0
-        for file in sorted(found.files, key=lambda file: rank_of(file.task, priority)):
+        for file in sorted(result.files, key=lambda file: rank_of(file.task, priority)):
             path = row_files.path_below(file, tops)
             other = seen.setdefault(path, file.uri)
             if other != file.uri:
@@ -221,7 +221,7 @@ class Rows:
                 slices.append(Slice(part, identity, number, file.task.startswith(HELD_OUT), name))
                 number += 1
             tasks.append(Task(file, path, beside.get(file.uri, {}), tuple(slices)))
-        return cls(tasks, found)
+        return cls(tasks, result)
 
 
 def rank_of(task: str, priority: Sequence[str] = ()) -> tuple[bool, int, str]:

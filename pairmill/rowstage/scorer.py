@@ -95,7 +95,7 @@ class Score(Shard[object], reads=()):
         types = self.scorer.types()
         data = ScoredSlice(0)
         findings: list[pa.Table] = []
-        found: dict[str, Histogram] = {}
+        result: dict[str, Histogram] = {}
         held: list[pa.RecordBatch] = []
         with ExitStack() as stack:
             writer = None
@@ -109,17 +109,17 @@ class Score(Shard[object], reads=()):
                     held.append(pa.record_batch(scored.columns, schema_of(types)))
                     # Each call has a cost for each of a hundred columns.
                     if sum(map(len, held)) >= rows.BATCH_ROWS:
-                        _flush(held, writer, types, found)
+                        _flush(held, writer, types, result)
                 if scored.findings is not None and len(scored.findings):
                     findings.append(_shifted(scored.findings, batch.start))
                 for name, count in scored.counts.items():
                     data.counts[name] = data.counts.get(name, 0) + count
                 data.rows += len(batch)
             if writer is not None:
-                _flush(held, writer, types, found)
+                _flush(held, writer, types, result)
         if types:
             with out.create(HISTOGRAMS, scratch=True) as local:
-                local.write_text(json.dumps(histograms.to_json(found), separators=(",", ":")), encoding="utf-8")
+                local.write_text(json.dumps(histograms.to_json(result), separators=(",", ":")), encoding="utf-8")
         if findings:
             with out.create(FINDINGS, scratch=True) as local, pa.OSFile(str(local), "wb") as sink:
                 table = pa.concat_tables(findings).unify_dictionaries().combine_chunks()

@@ -168,7 +168,7 @@ class RowStage(Stage[C, P], Generic[C, P]):
         means = (record.read(Written).means for parts in plan.written for record in parts)
         return {
             **self.data(config, plan, out),
-            MEANS: joined({MEANS: one} for one in means),
+            MEANS: joined({MEANS: item} for item in means),
             **({"held_out": held_out} if held_out else {}),
             **plan.rows.found.passed_on(),
         }
@@ -180,8 +180,8 @@ class RowStage(Stage[C, P], Generic[C, P]):
         ledger = manifest.ledger
         dropped = sorted(ledger.dropped.items(), key=lambda item: (-item[1], item[0]))
         rows = [
-            (name, one.rows_in, one.rows_kept, Percent.of(one.rows_kept, one.rows_in))
-            for name, one in sorted(manifest.shards.items())
+            (name, each.rows_in, each.rows_kept, Percent.of(each.rows_kept, each.rows_in))
+            for name, each in sorted(manifest.shards.items())
         ]
         return Report(
             self.name,
@@ -200,9 +200,9 @@ def by_task(rows: Rows, findings: Findings) -> list[Sequence[Verdict]]:
     Raises:
         InternalError: there is not one verdict for each slice.
     """
-    wanted, found = len(rows.slices), len(findings.verdicts)
-    if wanted != found:
-        raise InternalError("not one verdict for each slice", where="find", got=f"{found}", expected=f"{wanted}")
+    wanted, result = len(rows.slices), len(findings.verdicts)
+    if wanted != result:
+        raise InternalError("not one verdict for each slice", where="find", got=f"{result}", expected=f"{wanted}")
     made: list[Sequence[Verdict]] = []
     at = 0
     for task in rows.tasks:

@@ -128,15 +128,15 @@ class _Entry:
 
 def read_verdicts(record: ShardRecord) -> list[Verdict]:
     """Read the verdicts of a shard that used a VerdictWriter."""
-    found, start = [], 0
+    result, start = [], 0
     for raw in record.data[VERDICTS]:
         entry = _Entry(**raw)
         removed = RemovedRows(record.uri(REMOVED), start, entry.count, entry.digest, entry.reasons)
         attributes = {name: record.file(path) for name, path in entry.attributes.items()}
         evidence = record.file(entry.evidence) if entry.evidence else None
-        found.append(Verdict(entry.rows, removed, attributes, evidence))
+        result.append(Verdict(entry.rows, removed, attributes, evidence))
         start += entry.count
-    return found
+    return result
 
 
 class VerdictWriter:

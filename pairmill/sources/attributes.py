@@ -35,7 +35,8 @@ class _OtherType(Exception):
 
 
 def values_of(source: Source, record: Any, context: Context) -> tuple[Any, ...] | WrongAttribute:
-    """A record's attributes in the order of their declaration, as the types say; None where there is no value."""
+    """Return a record's attributes in the order of their declaration, as the types say; None where there is no
+    value."""
     given = source.attributes_of(record, context)
     values = []
     for name, kind in source.attributes.items():
@@ -50,8 +51,8 @@ def values_of(source: Source, record: Any, context: Context) -> tuple[Any, ...] 
 def size_of(values: tuple[Any, ...]) -> int:
     """About how many characters the values take."""
     return sum(
-        len(one) if isinstance(one, str) else sum(map(len, filter(None, one))) if isinstance(one, list) else 8
-        for one in values
+        len(item) if isinstance(item, str) else sum(map(len, filter(None, item))) if isinstance(item, list) else 8
+        for item in values
     )
 
 
@@ -80,17 +81,17 @@ class Attributes:
         return [[name, path.text, self.types[name]] for name, path in self._paths.items()]
 
     def watched(self) -> Iterator[Watched]:
-        """Their paths: each may be absent in a record, and one that no record has is misspelt."""
+        """Yield their paths: each may be absent in a record, and one that no record has is misspelt."""
         for name, path in self._paths.items():
             yield Watched(path, self._places[name])
 
     def of(self, record: Any) -> dict[str, Any]:
-        """What is at each path."""
-        found = {name: path.find(record) for name, path in self._paths.items()}
-        return {name: None if value is MISSING else value for name, value in found.items()}
+        """Return what is at each path."""
+        result = {name: path.find(record) for name, path in self._paths.items()}
+        return {name: None if value is MISSING else value for name, value in result.items()}
 
     def explain(self, why: WrongAttribute) -> Finding:
-        """What was found instead of a value of the type, and the line that takes it."""
+        """Return what was found instead of a value of the type, and the line that takes it."""
         path = self._paths[why.name].text
         written = path if re.fullmatch(r"[\w.-]+", path) else "'" + path.replace("'", "''") + "'"
         taken = next((kind for kind in ("text", "texts") if _takes(kind, why.value)), "")
@@ -99,7 +100,7 @@ class Attributes:
 
 
 def described(value: Any) -> str:
-    """A value of another type, for messages."""
+    """Return a value of another type, for messages."""
     return kind_of(value) if isinstance(value, dict | list) else shown(value)
 
 
@@ -178,10 +179,10 @@ def _number(value: Any) -> float | None:
         value = float(text)
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         raise _OtherType
-    found = float(value)
-    if math.isinf(found):
+    result = float(value)
+    if math.isinf(result):
         raise _OtherType
-    return None if math.isnan(found) else found
+    return None if math.isnan(result) else result
 
 
 def _boolean(value: Any) -> bool | None:
@@ -219,7 +220,7 @@ def _texts(value: Any) -> list[str | None]:
         return [_text(value)]
     if not isinstance(value, list | tuple):
         raise _OtherType
-    return [None if one is None else _text(one) for one in value]
+    return [None if item is None else _text(item) for item in value]
 
 
 _CONVERT: Mapping[str, Any] = {

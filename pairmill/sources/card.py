@@ -38,7 +38,7 @@ _WORDS = {
 
 
 def suffix_of(path: str) -> str:
-    """The extension that says how a file is read, without that of its compression."""
+    """Return the extension that says how a file is read, without that of its compression."""
     name = PurePosixPath(path)
     return PurePosixPath(name.stem).suffix if name.suffix in COMPRESSED else name.suffix
 
@@ -58,25 +58,25 @@ def hub_split(files: Sequence[str], card: str, split: str, config: str = "defaul
         data = [path for path in files if suffix_of(path) in DATA]
         words = "|".join(_WORDS.get(split, (re.escape(split),)))
         named = re.compile(rf"(^|.*[/_.-])({words})(/[^/]+|[-_.][^/]*)?\.[a-z0-9.]+$")
-        found = tuple(path for path in data if named.match(path))
-        own = tuple(path for path in found if config in path.split("/")[:-1])
+        result = tuple(path for path in data if named.match(path))
+        own = tuple(path for path in result if config in path.split("/")[:-1])
         # Other folders may be other configurations.
         plain = {"data", *_WORDS.get(split, (split,))}
-        found = own or tuple(path for path in found if config == "default" or set(path.split("/")[:-1]) <= plain)
+        result = own or tuple(path for path in result if config == "default" or set(path.split("/")[:-1]) <= plain)
     else:
-        found = matching(patterns, files)
-    if len({suffix_of(path) for path in found}) > 1:
+        result = matching(patterns, files)
+    if len({suffix_of(path) for path in result}) > 1:
         raise InputError(
             f"the split {split!r} has files in several formats",
-            got=", ".join(found),
+            got=", ".join(result),
             expected="one",
             hint="keep one of them",
         )
-    return found
+    return result
 
 
 def configs_of(card: str) -> list[tuple[str, bool]]:
-    """The name of every configuration that a card lists, and whether it is marked as the default."""
+    """Return the name of every configuration that a card lists, and whether it is marked as the default."""
     try:
         return [(_name(item), _default(item)) for item in _configs(card)]
     except InputError:
@@ -84,15 +84,15 @@ def configs_of(card: str) -> list[tuple[str, bool]]:
 
 
 def unnamed_split(split: str, files: Sequence[str], card: str) -> tuple[str, ...]:
-    """All data files, if nothing says which split any of them is: the Hub makes them the training split."""
-    named = [one for one in ("train", "validation", "test") if hub_split(files, "", one)]
+    """Return all data files, if nothing says which split any of them is: the Hub makes them the training split."""
+    named = [item for item in ("train", "validation", "test") if hub_split(files, "", item)]
     if split != "train" or named or configs_of(card):
         return ()
-    found = tuple(path for path in files if suffix_of(path) in DATA and path != "dataset_infos.json")
-    if len({suffix_of(path) for path in found}) > 1:
-        got = ", ".join(found[:5])
+    result = tuple(path for path in files if suffix_of(path) in DATA and path != "dataset_infos.json")
+    if len({suffix_of(path) for path in result}) > 1:
+        got = ", ".join(result[:5])
         raise InputError("files of several formats", where="train", got=got, hint="name those to read with files:")
-    return found
+    return result
 
 
 def _card_patterns(card: str, split: str, config: str) -> list[str] | None:
@@ -103,13 +103,13 @@ def _card_patterns(card: str, split: str, config: str) -> list[str] | None:
         patterns: list[str] = []
         for part in _listed(listed, "data_files", "a text or a list of {split, path}"):
             # A pattern without a split means the training split.
-            one = {"split": "train", "path": part} if isinstance(part, str) else part
-            if not isinstance(one, dict):
-                raise _odd("data_files", one, "a pattern, or {split, path}")
-            if _text(one.get("split"), "split") == split:
-                path = one.get("path")
+            each = {"split": "train", "path": part} if isinstance(part, str) else part
+            if not isinstance(each, dict):
+                raise _odd("data_files", each, "a pattern, or {split, path}")
+            if _text(each.get("split"), "split") == split:
+                path = each.get("path")
                 paths = _listed(path, "path", "a text or a list of texts") if path is not None else [None]
-                patterns += [_text(found, "path", "a text or a list of texts") for found in paths]
+                patterns += [_text(result, "path", "a text or a list of texts") for result in paths]
         length = sum(len(pattern) for pattern in patterns if "*" in pattern or "?" in pattern)
         if length > _MAX_PATTERN_CHARACTERS:
             raise InputError(
@@ -124,7 +124,7 @@ def _card_patterns(card: str, split: str, config: str) -> list[str] | None:
 
 
 def _configs(card: str) -> list[dict[str, Any]]:
-    """What a card lists under ``configs``; empty without front matter.
+    """Return what a card lists under ``configs``; empty without front matter.
 
     Raises:
         InputError: the front matter is not plain YAML, or its ``configs`` is not a list of mappings.
@@ -182,19 +182,19 @@ def _odd(key: str, found: Any, expected: str) -> InputError:
 
 
 def _front_matter(card: str) -> dict[str, Any]:
-    """The YAML at the head of a card, every scalar as its text or None; empty if there is none."""
+    """Return the YAML at the head of a card, every scalar as its text or None; empty if there is none."""
     front = re.match(r"---\r?\n(.*?)\r?\n---(\r?\n|$)", card, re.DOTALL)
     if front is None and not (card.startswith(("---\n", "---\r\n")) and len(card) >= CARD_BYTES):
         return {}
     text = front.group(1) if front else card
     if len(text) >= CARD_BYTES:
         raise InputError(f"the data set card's front matter is larger than {CARD_BYTES} bytes", where=CARD, hint=_MEND)
-    found = _plain_yaml(text)
-    if found is None:
+    result = _plain_yaml(text)
+    if result is None:
         return {}
-    if not isinstance(found, dict):
-        raise _odd("front matter", found, "a mapping")
-    return found
+    if not isinstance(result, dict):
+        raise _odd("front matter", result, "a mapping")
+    return result
 
 
 class _Texts(getattr(yaml, "CBaseLoader", yaml.BaseLoader)):  # type: ignore[misc]
@@ -205,7 +205,7 @@ class _Texts(getattr(yaml, "CBaseLoader", yaml.BaseLoader)):  # type: ignore[mis
 
 
 def _plain_yaml(text: str) -> Any:
-    """A YAML document of nothing but texts, lists and mappings.
+    """Return a YAML document of nothing but texts, lists and mappings.
 
     What a stranger wrote can neither grow (aliases, merge keys) nor make objects (tags, dates, numbers of any length).
     """
@@ -221,10 +221,10 @@ def _plain_yaml(text: str) -> Any:
                 f"more than {_MAX_DEPTH} levels": depth > _MAX_DEPTH,
                 "several YAML documents": documents > 1,
             }
-            found = next((what for what, there in problems.items() if there), None)
-            if found:
+            result = next((what for what, there in problems.items() if there), None)
+            if result:
                 where = f"{CARD} line {event.start_mark.line + 1}" if event.start_mark else CARD
-                raise InputError(f"the data set card's front matter has {found}", where=where, hint=_MEND)
+                raise InputError(f"the data set card's front matter has {result}", where=where, hint=_MEND)
         return _Texts(text).get_single_data()
     except yaml.YAMLError as error:
         got = " ".join(str(error).split())[:300]

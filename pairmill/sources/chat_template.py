@@ -83,11 +83,11 @@ class ChatTemplate:
     tokens: tuple[tuple[str, str], ...] = ()
 
     def meaning(self) -> list[Any]:
-        """What its renderings follow from, beside the messages."""
+        """Return what its renderings follow from, beside the messages."""
         return [self.text, dict(self.tokens)]
 
     def written(self, messages: list[dict[str, Any]], rendered: str) -> frozenset[str]:
-        """What the template itself wrote into ``rendered``, which is what it made of ``messages``.
+        """Return what the template itself wrote into ``rendered``, which is what it made of ``messages``.
 
         A text of a message may spell a control token, and is the record's. So the history is rendered again with a sign
         in the place of each of its texts. What the template writes for some texts alone, a probe does not show: then it
@@ -95,9 +95,9 @@ class ChatTemplate:
         """
         known, rest = frozenset[str](), self._literals
         if len(messages) <= _PROBED:
-            known, rest = _probed(self, json.dumps([_probe(one) for one in messages]))
+            known, rest = _probed(self, json.dumps([_probe(item) for item in messages]))
         contents = [text for message in messages for text in _texts_in(message)]
-        more = (one for one in rest if one in rendered and not any(one in text for text in contents))
+        more = (item for item in rest if item in rendered and not any(item in text for text in contents))
         return known.union(more)
 
     @property
@@ -106,7 +106,7 @@ class ChatTemplate:
         return (*_compiled(self.text).literals, *(token for _, token in self.tokens))
 
     def render(self, messages: list[dict[str, Any]]) -> str:
-        """The text of messages, with the beginning of the assistant's next turn.
+        """Return the text of messages, with the beginning of the assistant's next turn.
 
         Raises:
             TemplateFailed: the template refuses these messages.
@@ -119,7 +119,7 @@ class ChatTemplate:
 
 
 def described(file: Description) -> ChatTemplate:
-    """The template that a description names or holds.
+    """Return the template that a description names or holds.
 
     Raises:
         UsageError: no such file, or not a template that can be used.
@@ -158,7 +158,8 @@ def _decoded(file: Description, path: str, data: bytes) -> str:
 
 
 def _of_config(file: Description, path: str, text: str) -> tuple[str, dict[str, str]]:
-    """The template and the special tokens of a ``tokenizer_config.json``; the template may be in a file beside it."""
+    """Return the template and the special tokens of a ``tokenizer_config.json``; the template may be in a file beside
+    it."""
     try:
         config = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -170,17 +171,17 @@ def _of_config(file: Description, path: str, text: str) -> tuple[str, dict[str, 
         value = value.get("content") if isinstance(value, dict) else value
         if isinstance(value, str):
             tokens[name] = value
-    found = config.get("chat_template")
-    if isinstance(found, list):
-        named = {one.get("name"): one.get("template") for one in found if isinstance(one, dict)}
-        found = named.get("default")
-    if found is None:
+    result = config.get("chat_template")
+    if isinstance(result, list):
+        named = {item.get("name"): item.get("template") for item in result if isinstance(item, dict)}
+        result = named.get("default")
+    if result is None:
         beside = path[: -len(path.rsplit("/", 1)[-1])] + _BESIDE
-        found = _decoded(file, beside, file.beside("template", beside))
-    if not isinstance(found, str):
+        result = _decoded(file, beside, file.beside("template", beside))
+    if not isinstance(result, str):
         expected = f"a text under chat_template, a list with a default, or {_BESIDE} beside it"
         raise file.wrong("template", "the file has no chat template", got=repr(path), expected=expected)
-    return found, tokens
+    return result, tokens
 
 
 class _Account:
@@ -223,11 +224,11 @@ class _Account:
         if depth > 100:
             raise _Refused("the template makes too deep a list", "at most 100 levels")
         self.pay(1 + len(value))
-        for one in (*value, *value.values()) if isinstance(value, dict) else value:
-            if isinstance(one, str):
-                self.pay(len(one) // _UNIT)
-            elif isinstance(one, list | tuple | dict):
-                self._walk(one, depth + 1)
+        for item in (*value, *value.values()) if isinstance(value, dict) else value:
+            if isinstance(item, str):
+                self.pay(len(item) // _UNIT)
+            elif isinstance(item, list | tuple | dict):
+                self._walk(item, depth + 1)
 
 
 def _too_long() -> _Refused:
@@ -244,9 +245,9 @@ class _Compiled:
         try:
             tree = environment.parse(text)
             for kind in (nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends):
-                if (found := tree.find(kind)) is not None:
+                if (result := tree.find(kind)) is not None:
                     raise _Refused(
-                        f"a template reads no other file (line {found.lineno}: {kind.__name__.lower()})",
+                        f"a template reads no other file (line {result.lineno}: {kind.__name__.lower()})",
                         "a template that is whole in itself",
                     )
             constants = [node.data for node in tree.find_all(nodes.TemplateData)]
@@ -292,12 +293,12 @@ class _Compiled:
 
 
 def _is_telling(text: str) -> bool:
-    """Whether a text can hold a control token: more than white space and letters."""
+    """Return whether a text can hold a control token: more than white space and letters."""
     return not (text.strip() or "a").isalnum()
 
 
 def _probe(value: Any, key: str = "", depth: int = 0) -> Any:
-    """A message with a sign in the place of each text of the record."""
+    """Return a message with a sign in the place of each text of the record."""
     if isinstance(value, str) and key in ("role", "type"):
         return value
     if isinstance(value, str) and key in ("id", "tool_call_id"):
@@ -305,13 +306,13 @@ def _probe(value: Any, key: str = "", depth: int = 0) -> Any:
     if isinstance(value, str) or depth > _DEPTH:
         return _PLACE * bool(value)
     if isinstance(value, list):
-        return [_probe(one, key, depth + 1) for one in value]
+        return [_probe(item, key, depth + 1) for item in value]
     if isinstance(value, dict):
         made = {}
-        for number, (name, one) in enumerate(value.items(), 1):
+        for number, (name, item) in enumerate(value.items(), 1):
             # The names of arguments, and others that templates do not read, are the record's too.
             known = key != _ARGUMENTS and name in _NAMES
-            made[name if known else _PLACE * number] = _probe(one, name if known else key, depth + 1)
+            made[name if known else _PLACE * number] = _probe(item, name if known else key, depth + 1)
         return made
     return value if value is None or isinstance(value, bool) else 0
 
@@ -319,16 +320,16 @@ def _probe(value: Any, key: str = "", depth: int = 0) -> Any:
 def _texts_in(value: Any) -> Iterator[str]:
     below = [value]
     while below:
-        one = below.pop()
-        if isinstance(one, str):
-            yield one
-        elif isinstance(one, list | dict):
-            below += [*one, *one.values()] if isinstance(one, dict) else one
+        item = below.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, list | dict):
+            below += [*item, *item.values()] if isinstance(item, dict) else item
 
 
 @functools.lru_cache(maxsize=256)
 def _probed(template: ChatTemplate, messages: str) -> tuple[frozenset[str], tuple[str, ...]]:
-    """What a template writes around the signs of a probe, and the texts of the template that are not in it."""
+    """Return what a template writes around the signs of a probe, and the texts of the template that are not in it."""
     literals = template._literals
     try:
         pieces = frozenset(filter(_is_telling, template.render(json.loads(messages)).split(_PLACE)))
@@ -336,7 +337,7 @@ def _probed(template: ChatTemplate, messages: str) -> tuple[frozenset[str], tupl
         return frozenset(), literals
     if sum(map(len, pieces)) > MAX_TEMPLATE:  # it repeats itself, and what is in the template is looked for
         return frozenset(), literals
-    return pieces, tuple(one for one in literals if not any(one in piece for piece in pieces))
+    return pieces, tuple(item for item in literals if not any(item in piece for piece in pieces))
 
 
 @functools.lru_cache(maxsize=16)
@@ -381,7 +382,7 @@ def _paying_visitor() -> Any:
 
         def visit_Concat(self, node: nodes.Concat) -> nodes.Expr:  # noqa: N802
             self.generic_visit(node)
-            node.nodes = [paid(one, _PRINTED) for one in node.nodes]
+            node.nodes = [paid(item, _PRINTED) for item in node.nodes]
             return paid(node, _READ)
 
         def visit_Getitem(self, node: nodes.Getitem) -> nodes.Expr:  # noqa: N802
@@ -436,7 +437,7 @@ _METHODS: dict[type[Any], frozenset[str]] = {
 
 
 def _environment(account: _Account) -> jinja2.Environment:
-    """An environment whose every operation is paid from an account."""
+    """Return an environment whose every operation is paid from an account."""
     import types
 
     import jinja2
@@ -474,11 +475,11 @@ def _environment(account: _Account) -> jinja2.Environment:
             if operator == "**" and not (_small(left) and _small(right)):
                 raise _Refused("the template makes too large a number", "numbers below 1000 beside **")
             if operator == "*":
-                for one, times in ((left, right), (right, left)):
-                    if isinstance(one, str) and isinstance(times, int):
-                        _may_make(len(one) * max(times, 0))
-                    elif isinstance(one, list | tuple) and isinstance(times, int):
-                        account.pay(len(one) * max(times, 0))
+                for item, times in ((left, right), (right, left)):
+                    if isinstance(item, str) and isinstance(times, int):
+                        _may_make(len(item) * max(times, 0))
+                    elif isinstance(item, list | tuple) and isinstance(times, int):
+                        account.pay(len(item) * max(times, 0))
             return account.shallow(super().call_binop(context, operator, left, right))
 
         def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
@@ -495,11 +496,11 @@ def _environment(account: _Account) -> jinja2.Environment:
                 _refuse_growth(name, owner, args)
             # A macro gets what exists already; anything else may look at all of it.
             pay = account.shallow if isinstance(__obj, jinja2.runtime.Macro) else account.read
-            for one in (*args, *kwargs.values()):
-                pay(one)
-            found = super().call(__context, __obj, *args, **kwargs)
+            for item in (*args, *kwargs.values()):
+                pay(item)
+            result = super().call(__context, __obj, *args, **kwargs)
             # A view of an object would be printed without being paid for.
-            return account.read(list(found) if isinstance(found, ItemsView | KeysView | ValuesView) else found)
+            return account.read(list(result) if isinstance(result, ItemsView | KeysView | ValuesView) else result)
 
         def getitem(self, obj: Any, argument: Any) -> Any:
             if isinstance(argument, tuple):
@@ -516,20 +517,20 @@ def _environment(account: _Account) -> jinja2.Environment:
             _may_make(len(owner) + (owner.count(args[0])) * len(args[1]))
         elif name == "join" and args:
             texts = elements(args[0])
-            _may_make(sum(len(one) for one in texts if isinstance(one, str)) + len(owner) * len(texts))
+            _may_make(sum(len(item) for item in texts if isinstance(item, str)) + len(owner) * len(texts))
         elif name in ("split", "rsplit", "splitlines"):
             account.pay(_parts_of(name, owner, args))
 
     def elements(value: Any) -> list[Any]:
-        """What a value has, as a list; each element is paid for before it is made."""
+        """Return what a value has, as a list; each element is paid for before it is made."""
         if hasattr(value, "__len__"):
             account.pay(len(value))
             return list(value)
-        found = []
-        for one in value:
+        result = []
+        for item in value:
             account.pay()
-            found.append(one)
-        return found
+            result.append(item)
+        return result
 
     def spread(value: Any) -> Any:
         return elements(value) if isinstance(value, str) else value
@@ -540,33 +541,33 @@ def _environment(account: _Account) -> jinja2.Environment:
             raise _too_long()
         below = [value]
         while below:
-            one = below.pop()
-            if isinstance(one, list | tuple | dict):
-                below += [*one, *one.values()] if isinstance(one, dict) else one
-            elif not isinstance(one, str | int | float | range | jinja2.Undefined | None):
+            item = below.pop()
+            if isinstance(item, list | tuple | dict):
+                below += [*item, *item.values()] if isinstance(item, dict) else item
+            elif not isinstance(item, str | int | float | range | jinja2.Undefined | None):
                 # What Python prints of other objects is an address in memory, or has no end.
-                raise TypeError(f"an object of type {type(one).__name__} cannot be printed")
+                raise TypeError(f"an object of type {type(item).__name__} cannot be printed")
         return value
 
     def paying(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def paid(*args: Any, **kwargs: Any) -> Any:
-            for one in (*args, *kwargs.values()):
-                account.shallow(one)
-            found = function(*args, **kwargs)
-            return elements(found) if isinstance(found, types.GeneratorType) else account.shallow(found)
+            for item in (*args, *kwargs.values()):
+                account.shallow(item)
+            result = function(*args, **kwargs)
+            return elements(result) if isinstance(result, types.GeneratorType) else account.shallow(result)
 
         return paid
 
     def taking(function: Callable[..., Any]) -> Callable[..., Any]:
-        """Of a filter that makes much of each character of a text: they are paid for before."""
+        """Charge for the characters of a text before a filter makes much of each."""
 
         @functools.wraps(function)
         def paid(*args: Any, **kwargs: Any) -> Any:
             # What most filters take first is the environment or the context.
-            for one in args[:2]:
-                if isinstance(one, str):
-                    account.pay(len(one))
+            for item in args[:2]:
+                if isinstance(item, str):
+                    account.pay(len(item))
             return function(*args, **kwargs)
 
         return paid
@@ -574,10 +575,10 @@ def _environment(account: _Account) -> jinja2.Environment:
     def comparing(function: Any) -> Callable[..., Any]:
         @functools.wraps(function)
         def paid(*args: Any, **kwargs: Any) -> Any:
-            for one in (*args, *kwargs.values()):
-                account.read(one)
-            found = function(*args, **kwargs)
-            return elements(found) if isinstance(found, types.GeneratorType) else found
+            for item in (*args, *kwargs.values()):
+                account.read(item)
+            result = function(*args, **kwargs)
+            return elements(result) if isinstance(result, types.GeneratorType) else result
 
         return paid
 
@@ -608,8 +609,8 @@ def _environment(account: _Account) -> jinja2.Environment:
         from jinja2.filters import sync_do_join
 
         items = elements(value)
-        for one in items:
-            printable(one)
+        for item in items:
+            printable(item)
         _may_make(len(str(d)) * len(items))
         return str(sync_do_join(eval_ctx, items, d, attribute))
 
@@ -665,7 +666,7 @@ def _environment(account: _Account) -> jinja2.Environment:
 
 
 def _parts_of(name: str, text: str, args: tuple[Any, ...]) -> int:
-    """The most parts that a text is split into."""
+    """Return the most parts that a text is split into."""
     if name == "splitlines":
         return 1 + sum(map(text.count, _LINE_ENDS))
     by = args[0] if args else None

@@ -89,7 +89,7 @@ class Chats:
 
     @classmethod
     def of(cls, file: Description, *, strip: bool) -> Chats | None:
-        """The chats that a description describes, if it does.
+        """Return the chats that a description describes, if it does.
 
         Raises:
             UsageError: an entry is not valid.
@@ -119,17 +119,17 @@ class Chats:
         )
 
     def meaning(self) -> list[Any]:
-        """What its rows follow from, beside the record."""
+        """Return what its rows follow from, beside the record."""
         paths = [[key if isinstance(key, str) else key.text for key in keys] for keys in (self.role, self.content)]
         said = self.template.meaning() if self.template else PLAIN
         return [self.turns.text, paths, self.roles, self.answers, said, _MEANING]
 
     def answering(self, answers: str) -> Chats:
-        """The same with other ``answers``."""
+        """Return the same with other ``answers``."""
         return replace(self, answers=answers)
 
     def rows(self, record: Any) -> list[Part]:
-        """The rows of a record, without a condition, and a drop for each answer that makes none.
+        """Return the rows of a record, without a condition, and a drop for each answer that makes none.
 
         Raises:
             MalformedRecord: there is no list of messages.
@@ -141,60 +141,60 @@ class Chats:
             read.take(place, message)
         if not read.answers:
             return [read.fault or Drop("no_answer" if messages else "no_messages"), Note(ANSWERS, 0)]
-        found, written = self._rendered(read.history, read.answers)
-        if any(isinstance(one, Row) for one in found):
-            read.notes += self._left_out(record, messages, read, found)
-        if read.fault is not None and read.fault not in found:
+        result, written = self._rendered(read.history, read.answers)
+        if any(isinstance(item, Row) for item in result):
+            read.notes += self._left_out(record, messages, read, result)
+        if read.fault is not None and read.fault not in result:
             # No answer follows, so nothing else says that the chat ends early.
             read.notes.append(Note(read.fault.reason, 1))
         elif read.fault is None and read.state in (_ASKED, _TOLD):
             read.notes.append(Note("unanswered_question", 1))
         more: list[Part] = [Written(frozenset(written))] * bool(written)
-        return [*_main_first(found), *read.notes, *more, Note(ANSWERS, len(read.answers))]
+        return [*_main_first(result), *read.notes, *more, Note(ANSWERS, len(read.answers))]
 
     def _left_out(
         self, record: Any, messages: Sequence[Any], read: _Reading, found: Sequence[Row | Drop]
     ) -> list[Note]:
-        """What the record says beside the texts of its turns, and no row shows."""
+        """Return what the record says beside the texts of its turns, and no row shows."""
         beside = [record, Path("", self.turns.steps[:-1]).find(record), *messages]
-        taught = [one for one, made in zip(read.answers, found, strict=True) if isinstance(made, Row)]
+        taught = [item for item, made in zip(read.answers, found, strict=True) if isinstance(made, Row)]
         counts = {
             REASONING: sum(map(_has_reasoning, read.history)),
-            TOOLS: int(any(isinstance(one, dict) and _is_there(one.get("tools")) for one in beside)),
-            WEIGHT_0: sum(_weighs_nothing(read.history[one]) for one in taught if isinstance(one, int)),
+            TOOLS: int(any(isinstance(item, dict) and _is_there(item.get("tools")) for item in beside)),
+            WEIGHT_0: sum(_weighs_nothing(read.history[item]) for item in taught if isinstance(item, int)),
         }
         return [Note(what, count) for what, count in counts.items() if count]
 
     def _rendered(self, history: Sequence[Turn], answers: list[int | Drop]) -> tuple[list[Row | Drop], set[str]]:
-        """The rows of the answers, and what the template wrote itself."""
+        """Return the rows of the answers, and what the template wrote itself."""
         written: set[str] = set()
-        last = max((one for one in answers if isinstance(one, int)), default=-1)
+        last = max((item for item in answers if isinstance(item, int)), default=-1)
         blocks = _Blocks(history)
-        found: list[Row | Drop] = []
+        result: list[Row | Drop] = []
         left = MAX_CHARACTERS
         fault: Drop | None = None
-        for one in answers:
-            if isinstance(one, Drop):
-                found.append(one)
+        for item in answers:
+            if isinstance(item, Drop):
+                result.append(item)
                 continue
             if fault is not None:
-                found.append(fault)
+                result.append(fault)
                 continue
-            if self.answers == LAST and one != last:
-                found.append(Drop("not_the_last_answer"))
+            if self.answers == LAST and item != last:
+                result.append(Drop("not_the_last_answer"))
                 continue
             instruction = (
-                blocks.before(one, left)
+                blocks.before(item, left)
                 if self.template is None
-                else self._by_template(self.template, history[:one], left, written)
+                else self._by_template(self.template, history[:item], left, written)
             )
             if isinstance(instruction, Drop):
                 fault = instruction
-                found.append(fault)
+                result.append(fault)
                 continue
             left -= len(instruction)
-            found.append(Row("", instruction, history[one].text))
-        return found, written
+            result.append(Row("", instruction, history[item].text))
+        return result, written
 
     @staticmethod
     def _by_template(template: ChatTemplate, history: Sequence[Turn], most: int, written: set[str]) -> str | Drop:
@@ -224,7 +224,7 @@ class Chats:
         raise MalformedRecord(f"null_{self.turns.text}" if value is None else f"{self.turns.text}_is_no_list")
 
     def role_of(self, message: Any) -> str | Drop:
-        """What the role of a message means, or why that is not known."""
+        """Return what the role of a message means, or why that is not known."""
         if not isinstance(message, dict):
             return Malformed("message_is_no_object")
         value = _value(message, self.role)
@@ -235,7 +235,7 @@ class Chats:
         return Malformed("role_is_no_text")
 
     def turn_of(self, role: str, message: dict[str, Any]) -> Turn | Drop:
-        """A message as a turn, or why it is none."""
+        """Return a message as a turn, or why it is none."""
         value = _value(message, self.content)
         calls = _calls(message) if role == ASSISTANT else ""
         if value is MISSING and not calls:
@@ -250,7 +250,7 @@ class Chats:
         return Turn(ASSISTANT, "", text, message) if role == CALL else Turn(role, text, calls, message)
 
     def first_question(self, record: Any) -> str:
-        """The text of the first user's turn; empty if there is none."""
+        """Return the text of the first user's turn; empty if there is none."""
         try:
             for message in self._messages(record):
                 if self.role_of(message) == USER:
@@ -261,14 +261,14 @@ class Chats:
         return ""
 
     def explain(self, record: Any, why: Malformed) -> Finding:
-        """What is wrong with a malformed record, and the line that reads it, if there is one."""
+        """Return what is wrong with a malformed record, and the line that reads it, if there is one."""
         try:
             messages = self._messages(record)
         except MalformedRecord:
             value = self.turns.find(record)
             near = next(_lists_of_messages(record), "")
-            found = kind_of(record if value is MISSING else value)
-            return Finding(found, f"turns: {near}" if near else "")
+            result = kind_of(record if value is MISSING else value)
+            return Finding(result, f"turns: {near}" if near else "")
         for message in messages:
             role = self.role_of(message)
             turn = role if isinstance(role, Drop) else self.turn_of(role, message)
@@ -301,7 +301,7 @@ class Chats:
         return Finding(kind_of(value), f"content: {written}.{inside}" if inside and written else "")
 
     def _failure(self, record: Any) -> str:
-        """What the template said of the first history that it refuses."""
+        """Return what the template said of the first history that it refuses."""
         from pairmill.sources.chat_template import TemplateFailed
 
         assert self.template is not None
@@ -311,9 +311,9 @@ class Chats:
             turn = role if isinstance(role, Drop) else self.turn_of(role, message)
             if isinstance(turn, Drop):
                 break
-            if turn.role == ASSISTANT and turn.text and any(one.role == USER for one in history):
+            if turn.role == ASSISTANT and turn.text and any(item.role == USER for item in history):
                 try:
-                    self.template.render([_message(one) for one in history])
+                    self.template.render([_message(item) for item in history])
                 except TemplateFailed as error:
                     return f"the template said: {error}"
             if turn.text or turn.calls:
@@ -383,7 +383,7 @@ class _Reading:
 
 
 def plain(history: Sequence[Turn]) -> str:
-    """A history as text.
+    """Return a history as text.
 
     A single question is its text. Anything else is a block for each turn, with an empty line between two: a line with
     the turn's mark (``System:``, ``User:``, ``Assistant:``, ``Tool call:``, ``Tool:``), then its text. A line of a
@@ -401,7 +401,7 @@ class _Blocks:
         self._ends: list[int] = []
 
     def before(self, place: int, most: int) -> str | Drop:
-        """The history before a place, if it has at most ``most`` characters."""
+        """Return the history before a place, if it has at most ``most`` characters."""
         self._extend(place)
         if self._ends[place - 1] > most:
             return Drop("chat_too_long")
@@ -412,9 +412,9 @@ class _Blocks:
         return "\n\n".join(self._blocks[:place])
 
     def all(self) -> str:
-        """All of it."""
-        found = self.before(len(self._history), MAX_CHARACTERS) if self._history else ""
-        return "" if isinstance(found, Drop) else found
+        """Return all of it."""
+        result = self.before(len(self._history), MAX_CHARACTERS) if self._history else ""
+        return "" if isinstance(result, Drop) else result
 
     def _extend(self, place: int) -> None:
         for turn in self._history[len(self._blocks) : place]:
@@ -434,7 +434,7 @@ def _escaped(text: str) -> str:
 
 
 def _message(turn: Turn) -> dict[str, Any]:
-    """A turn as chat templates expect it."""
+    """Return a turn as chat templates expect it."""
     beside = {key: turn.message[key] for key in ("tool_calls", "tool_call_id", "name") if turn.message.get(key)}
     text = turn.text or ("" if "tool_calls" in beside else turn.calls)
     return {"role": turn.role, "content": text, **beside}
@@ -450,7 +450,7 @@ def _weighs_nothing(turn: Turn) -> bool:
 
 
 def _is_there(value: Any) -> bool:
-    """Whether a field has a value; it may be JSON in a text."""
+    """Return whether a field has a value; it may be JSON in a text."""
     return value.strip() not in ("", "[]", "{}", "null") if isinstance(value, str) else bool(value)
 
 
@@ -470,19 +470,19 @@ def _key(path: Path) -> str | Path:
 
 
 def _value(message: dict[str, Any], keys: tuple[str | Path, ...]) -> Any:
-    """What is under the first of some keys that has a value: None if it is null, MISSING if none exists."""
-    found: Any = MISSING
+    """Return what is under the first of some keys that has a value: None if it is null, MISSING if none exists."""
+    result: Any = MISSING
     for key in keys:
         value = message.get(key, MISSING) if isinstance(key, str) else key.find(message)
         if value is not MISSING and value is not None:
             return value
         if value is None:
-            found = None
-    return found
+            result = None
+    return result
 
 
 def _joined(parts: list[Any]) -> str | Drop:
-    """The texts of a content in parts, a line each."""
+    """Return the texts of a content in parts, a line each."""
     texts = []
     for part in parts:
         if isinstance(part, str):
@@ -500,7 +500,7 @@ def _joined(parts: list[Any]) -> str | Drop:
 
 
 def _calls(message: dict[str, Any]) -> str:
-    """The calls of tools beside a message's text, one a line: the name, and the arguments as JSON."""
+    """Return the calls of tools beside a message's text, one a line: the name, and the arguments as JSON."""
     listed = message.get("tool_calls") or []
     calls = [*(listed if isinstance(listed, list) else [listed]), *([message.get("function_call")])]
     return "\n".join(_call(call) for call in calls if call)
@@ -523,13 +523,13 @@ def _json(value: Any) -> str:
 
 
 def _lists_of_messages(record: Any) -> Iterator[str]:
-    """The paths of lists in a record that look like messages, the nearest first."""
+    """Yield the paths of lists in a record that look like messages, the nearest first."""
     if not isinstance(record, dict):
         return
     below = [(str(key), value) for key, value in record.items() if re.fullmatch(r"[\w-]+", str(key))]
-    inner = [(f"{key}.{name}", one) for key, value in below if isinstance(value, dict) for name, one in value.items()]
+    inner = [(f"{key}.{name}", item) for key, value in below if isinstance(value, dict) for name, item in value.items()]
     for path, value in (*below, *inner):
-        if isinstance(value, list) and value and all(isinstance(one, dict) and len(one) > 1 for one in value):
+        if isinstance(value, list) and value and all(isinstance(item, dict) and len(item) > 1 for item in value):
             yield path
 
 

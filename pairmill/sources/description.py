@@ -101,7 +101,7 @@ class Description:
 
     @classmethod
     def read(cls, given: str, raw: str | None) -> Description:
-        """The description at a path or URI."""
+        """Return the description at a path or URI."""
         uri = storage.normalise(given, "sources")
         store = storage.store_for(uri)
         if not store.exists(uri):
@@ -113,27 +113,27 @@ class Description:
         return cls(uri, store.read(uri), raw)
 
     def wrong(self, key: str, what: str, *, got: str = "", expected: str = "", hint: str = "") -> UsageError:
-        """The error to raise for an entry."""
+        """Return the error to raise for an entry."""
         return UsageError(what, where=self.place(key), got=got, expected=expected, hint=hint)
 
     def place(self, key: str) -> str:
-        """Where an entry is."""
+        """Return where an entry is."""
         return f"{self.uri} line {self._entries[key].line}, {key}"
 
     def text(self, key: str, default: str = "") -> str:
-        """A text."""
+        """Return a text."""
         return self._text(key, self._entries[key].value, "a text") if key in self._entries else default
 
     def texts(self, key: str, default: tuple[str, ...] = ()) -> tuple[str, ...]:
-        """A text or a list of texts."""
+        """Return a text or a list of texts."""
         if key not in self._entries:
             return default
         value = self._entries[key].value
         expected = "a text or a list of texts"
-        found = [self._text(key, item, expected) for item in (value if isinstance(value, list) else [value])]
-        if not found or len(set(found)) < len(found):
-            raise self.wrong(key, "the same text occurs twice" if found else "the list is empty", expected=expected)
-        return tuple(found)
+        result = [self._text(key, item, expected) for item in (value if isinstance(value, list) else [value])]
+        if not result or len(set(result)) < len(result):
+            raise self.wrong(key, "the same text occurs twice" if result else "the list is empty", expected=expected)
+        return tuple(result)
 
     def _text(self, key: str, value: Any, expected: str) -> str:
         if not isinstance(value, str):
@@ -156,28 +156,28 @@ class Description:
         entry = self._entries[key]
         if not isinstance(entry.node, yaml.MappingNode) or not entry.node.value:
             raise self.wrong(key, "not a mapping", got=_shown(entry.value), expected=expected)
-        found: dict[str, tuple[str, Any, str]] = {}
+        result: dict[str, tuple[str, Any, str]] = {}
         for name_node, node in entry.node.value:
             name = str(name_node.value) if isinstance(name_node, yaml.ScalarNode) else "…"
             place = f"{self.uri} line {name_node.start_mark.line + 1}, {key}: {name}"
-            if name in found:
+            if name in result:
                 raise UsageError("the name occurs twice", where=place, expected="one value")
-            found[name] = name, yaml.SafeLoader("").construct_document(node), place
-        return list(found.values())
+            result[name] = name, yaml.SafeLoader("").construct_document(node), place
+        return list(result.values())
 
     def is_mapping(self, key: str) -> bool:
-        """Whether there is an entry, and it is a mapping."""
+        """Return whether there is an entry, and it is a mapping."""
         return key in self._entries and isinstance(self._entries[key].node, yaml.MappingNode)
 
     def flag(self, key: str, *, default: bool) -> bool:
-        """True or false."""
+        """Read true or false."""
         value = self._entries[key].value if key in self._entries else default
         if not isinstance(value, bool):
             raise self.wrong(key, "not a boolean", got=_shown(value), expected="true or false")
         return value
 
     def number(self, key: str) -> int:
-        """A number of at least 1; 0 without the key."""
+        """Return a number of at least 1; 0 without the key."""
         if key not in self._entries:
             return 0
         value = self._entries[key].value
@@ -187,14 +187,14 @@ class Description:
         return value
 
     def choice(self, key: str, *values: str) -> str:
-        """One of some texts; empty without the key."""
-        found = self.text(key)
-        if found and found not in values:
-            raise self.wrong(key, "unknown value", got=repr(found), expected=" or ".join(values))
-        return found
+        """Return one of some texts; empty without the key."""
+        result = self.text(key)
+        if result and result not in values:
+            raise self.wrong(key, "unknown value", got=repr(result), expected=" or ".join(values))
+        return result
 
     def parsed(self, key: str, parse: Callable[[str], T]) -> T:
-        """A text as ``parse`` reads it; its errors get the place of the entry."""
+        """Return a text as ``parse`` reads it; its errors get the place of the entry."""
         try:
             return parse(self.text(key))
         except UsageError as error:
@@ -204,7 +204,7 @@ class Description:
         return self.wrong(key, error.what, got=error.got, expected=error.expected, hint=error.hint)
 
     def name(self) -> str:
-        """The name of the source."""
+        """Return the name of the source."""
         name = self.text("name")
         if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name) or len(name) > _MAX_NAME_CHARACTERS:
             expected = f"at most {_MAX_NAME_CHARACTERS} of a-z 0-9 _ -, beginning with a letter or digit"
@@ -214,7 +214,7 @@ class Description:
         return name
 
     def condition(self, own: Collection[str] = ()) -> str | Template:
-        """The condition of every row, or the template that gives it; ``own`` are tags beside :data:`TAGS`."""
+        """Return the condition of every row, or the template that gives it; ``own`` are tags beside :data:`TAGS`."""
         if "condition" not in self._entries:
             return ""
         text = self.text("condition")
@@ -232,7 +232,7 @@ class Description:
         return ",".join(tags)
 
     def output(self, name: str) -> str:
-        """The path of the output."""
+        """Return the path of the output."""
         kind = self.choice("format", "jsonl", "parquet")
         if "output" not in self._entries:
             return f"data_clustered/{name}/all.parquet" if kind == "parquet" else f"data/{name}.jsonl"
@@ -249,7 +249,7 @@ class Description:
         return path
 
     def origin(self, config: str, splits: tuple[str, ...]) -> tuple[Origin, tuple[str, ...]]:
-        """Where the files are, and the patterns of those to read, if they are named instead of a split."""
+        """Return where the files are, and the patterns of those to read, if they are named instead of a split."""
         via = self.choice("via", "datasets")
         patterns = self.texts("files")
         repo, url = self.text("hub"), self.text("url")
@@ -292,7 +292,7 @@ class Description:
                 raise self.wrong("files", f"the path is outside the {what}", got=repr(pattern), expected=expected)
 
     def beside(self, key: str, path: str) -> bytes:
-        """The content of a small file that an entry names: relative to the description, absolute, or a URI.
+        """Return the content of a small file that an entry names: relative to the description, absolute, or a URI.
 
         Like ``files``, it may be of this machine only below the description's own folder or ``raw``.
         """
@@ -327,7 +327,7 @@ class Description:
         return self.choice("each", "record", "file") == "file"
 
     def _within(self, folder: str, patterns: Sequence[str], key: str = "files") -> tuple[str, ...]:
-        """The folders of this machine that may be read.
+        """Return the folders of this machine that may be read.
 
         What a description names becomes rows. So its author must not be able to name any file of the machine that reads
         it: it could be a file of secrets.
@@ -359,19 +359,19 @@ class Description:
         return within
 
     def _refuse_hidden(self, real: str, within: Sequence[str]) -> None:
-        """A file of any kind may be a key or a password, and those are in hidden folders."""
+        """Raise if a path is in a hidden folder: a file of any kind may be a key or a password."""
         below = [real[len(top) :] for top in within if is_within(real, (top,))]
         if below and all("/." in f"/{path}" for path in below):
             expected = "files whose names, and folders', do not begin with a dot"
             raise self.wrong("files", "each: file reads no hidden folder", got=real, expected=expected)
 
     def _folder(self, patterns: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-        """The deepest folder that all files are below, and their patterns below it."""
+        """Return the deepest folder that all files are below, and their patterns below it."""
         places = [self._place(pattern) for pattern in patterns]
         root = places[0][0]
         fixed = [list(takewhile(lambda part: not _is_pattern(part), parts[:-1])) for _, parts in places]
         shared = [parts[0] for parts in takewhile(lambda parts: len(set(parts)) == 1, zip(*fixed, strict=False))]
-        if len({one for one, _ in places}) > 1 or (not shared and storage.scheme(root) == "file"):
+        if len({item for item, _ in places}) > 1 or (not shared and storage.scheme(root) == "file"):
             expected = "files below one folder, which is not the top of the file system"
             raise self.wrong("files", "the files are not below one folder", got=", ".join(patterns), expected=expected)
         self._shared = root, shared
@@ -383,7 +383,8 @@ class Description:
         return folder, tuple("/".join(parts[len(shared) :]) for _, parts in places)
 
     def below(self, pattern: str) -> str:
-        """A pattern of some of the files, written as in ``files``, as one of their paths below the raw folder."""
+        """Return a pattern of some of the files, written as in ``files``, as one of their paths below the raw
+        folder."""
         root, shared = self._shared
         if "/" not in pattern or not shared:
             return pattern
@@ -394,20 +395,20 @@ class Description:
         return "/".join(parts[len(shared) :]) if (own_root, parts[: len(shared)]) == (root, shared) else pattern
 
     def _place(self, pattern: str, key: str = "files") -> tuple[str, list[str]]:
-        """A pattern as the beginning of its URI (empty for a plain path) and the parts of its path."""
+        """Return a pattern as the beginning of its URI (empty for a plain path) and the parts of its path."""
         root, parts = _root_and_parts(pattern)
         if not root and not pattern.startswith("/"):
             root, folder = _root_and_parts(storage.parent_of(self.uri))
             parts = [*folder, *parts]
-        found: list[str] = []
+        result: list[str] = []
         for part in parts:
             if part == "..":
-                if not found or _is_pattern(found[-1]):
+                if not result or _is_pattern(result[-1]):
                     raise self.wrong(key, "the path has too many ..", got=repr(pattern), expected="fewer of them")
-                found.pop()
+                result.pop()
             elif part not in {"", "."}:
-                found.append(part)
-        return root, found
+                result.append(part)
+        return root, result
 
 
 def _is_pattern(part: str) -> bool:
@@ -423,12 +424,12 @@ def _root_and_parts(uri: str) -> tuple[str, list[str]]:
 
 
 def tags_of(condition: str) -> list[str]:
-    """The tags of a condition."""
+    """Return the tags of a condition."""
     return [tag.strip() for tag in condition.split(",")]
 
 
 def wrong_tag(tags: Sequence[str], known: Collection[str] = TAGS) -> str | None:
-    """The first tag that is unknown or occurs twice."""
+    """Return the first tag that is unknown or occurs twice."""
     return next((tag for place, tag in enumerate(tags) if tag not in known or tag in tags[:place]), None)
 
 
@@ -438,7 +439,7 @@ def _shown(value: Any) -> str:
 
 
 def _entries(uri: str, data: bytes) -> dict[str, _Entry]:
-    """The top-level entries of a YAML file by key."""
+    """Return the top-level entries of a YAML file by key."""
     entries: dict[str, _Entry] = {}
     try:
         loader = yaml.SafeLoader(data)

@@ -44,7 +44,7 @@ class Records:
 
     @classmethod
     def parse(cls, text: str) -> Records:
-        """Raises UsageError, without a place, for what is not a way into an object."""
+        """Raise UsageError, without a place, for what is not a way into an object."""
         values = text == _EVERY or text.endswith(f".{_EVERY}")
         way = text.removesuffix(_EVERY).removesuffix(".") if values else text
         if values and not way:
@@ -77,7 +77,7 @@ class Dialect:
     records: Records | None = None
 
     def encoding_in(self, path: str) -> str:
-        """The codec of a file, by its path below the raw folder."""
+        """Return the codec of a file, by its path below the raw folder."""
         return next((codec for pattern, codec in self.encodings if fits(pattern, path)), self.encoding)
 
     @property
@@ -99,17 +99,19 @@ class Dialect:
         return [self.encoding, self.delimiter, self.quote, list(self.header), written, *by_file]
 
     def between(self, suffix: str) -> str:
-        """The delimiter of a table with this extension."""
+        """Return the delimiter of a table with this extension."""
         return self.delimiter or ("\t" if suffix == ".tsv" else ",")
 
 
 def fits(pattern: str, path: str) -> bool:
-    """Whether a pattern of ``encoding:`` is that of a file. Without a folder it is the file's name, in any folder."""
+    """Return whether a pattern of ``encoding:`` is that of a file. Without a folder it is the file's name, in any
+    folder."""
     return bool(matching([pattern if "/" in pattern else f"**/{pattern}"], [path])) or pattern == path
 
 
 def is_ascii(encoding: str) -> bool:
-    """Whether the bytes of ASCII are its characters in every state, so that a line feed is one wherever it is."""
+    """Return whether the bytes of ASCII are its characters in every state, so that a line feed is one wherever it
+    is."""
     if encoding.startswith("iso2022"):
         return False
     try:
@@ -119,7 +121,7 @@ def is_ascii(encoding: str) -> bool:
 
 
 def encoding_of(text: str) -> str:
-    """The name of the codec that is meant. Raises UsageError, without a place, for what is not one of texts."""
+    """Return the name of the codec that is meant. Raises UsageError, without a place, for what is not one of texts."""
     expected = "the name of an encoding, such as utf-8, latin-1, cp1252, utf-16, shift_jis, gb18030"
     try:
         name = codecs.lookup(text.strip()).name
@@ -133,16 +135,16 @@ def encoding_of(text: str) -> str:
 
 
 def delimiter_of(text: str) -> str:
-    """The character that is meant. Raises UsageError, without a place, for what cannot be between fields."""
-    found = _DELIMITERS.get(text, text)
-    if len(found) != 1 or found in '\r\n"':
+    """Return the character that is meant. Raises UsageError, without a place, for what cannot be between fields."""
+    result = _DELIMITERS.get(text, text)
+    if len(result) != 1 or result in '\r\n"':
         expected = "one character, such as ';' or '|', or tab"
         raise UsageError("not a delimiter", got=repr(text), expected=expected)
-    return found
+    return result
 
 
 def quote_of(text: str) -> str:
-    """The quote that is meant. Raises UsageError, without a place, for what cannot be around fields."""
+    """Return the quote that is meant. Raises UsageError, without a place, for what cannot be around fields."""
     if text == _NONE:
         return ""
     if len(text) != 1 or re.match(r"[\s\w]", text):
@@ -154,7 +156,7 @@ _FOR = {"delimiter": TABLES, "quote": TABLES, "header": TABLES, "records": (".js
 
 
 def described(file: Description, patterns: Sequence[str]) -> Dialect:
-    """The dialect of a description.
+    """Return the dialect of a description.
 
     Args:
         file: the description.

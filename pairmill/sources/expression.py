@@ -107,7 +107,7 @@ class Expression:
         return Expression, (self.text,)
 
     def holds(self, record: Any) -> bool:
-        """Whether the condition holds. Raises Failed if it cannot be computed for the record."""
+        """Return whether the condition holds. Raises Failed if it cannot be computed for the record."""
         return _truth(self._run(record))
 
 
@@ -137,7 +137,7 @@ class _Compiler:
             ) from error
 
     def condition(self, node: ast.expr, depth: int) -> Run:
-        """A part that is true or false."""
+        """Return a part that is true or false."""
         return self._of(node, depth, (BOOLEAN,)).run
 
     def _of(self, node: ast.expr, depth: int, kinds: tuple[str, ...]) -> _Part:
@@ -167,7 +167,7 @@ class _Compiler:
             case ast.Compare():
                 # a < b < c is a < b and b < c.
                 sides = [node.left, *node.comparators]
-                tests = [self._test(node, *one, depth) for one in zip(sides[:-1], node.ops, sides[1:], strict=True)]
+                tests = [self._test(node, *item, depth) for item in zip(sides[:-1], node.ops, sides[1:], strict=True)]
                 return _Part(tests[0] if len(tests) == 1 else lambda record: all(t(record) for t in tests), BOOLEAN)
             case ast.Call():
                 return self._call(node, depth)
@@ -262,8 +262,8 @@ class _Compiler:
                 return _Part(self._membership(arguments[1], arguments[0], depth, negated=False), BOOLEAN)
             case "matches":
                 pattern = self._pattern(arguments[1])
-                found = one((TEXT,), BOOLEAN, lambda text: found_in(pattern, text)).run
-                return _Part(lambda record: found(record) or False, BOOLEAN)
+                result = one((TEXT,), BOOLEAN, lambda text: found_in(pattern, text)).run
+                return _Part(lambda record: result(record) or False, BOOLEAN)
             case "startswith" | "endswith":
                 test = getattr(str, name)
                 whole, part = (self._of(argument, depth, (TEXT,)).run for argument in arguments)
@@ -302,7 +302,7 @@ class _Compiler:
 
 
 def _literal(node: ast.expr) -> Any:
-    """The value of a constant or a negative number; None for anything else."""
+    """Return the value of a constant or a negative number; None for anything else."""
     match node:
         case ast.Constant(value=value):
             return value
@@ -314,7 +314,8 @@ def _literal(node: ast.expr) -> Any:
 
 
 def _complaint(said: str) -> tuple[str, str]:
-    """What the engine says of a pattern: the reason, and the place, which it marks below a pattern of one line."""
+    """Return what the engine says of a pattern: the reason, and the place, which it marks below a pattern of one
+    line."""
     lines = said.splitlines()
     reason = lines[-1].removeprefix("error: ").strip()
     marked = len(lines) == 4 and "^" in lines[2]
@@ -382,7 +383,7 @@ def _held(part: Any, whole: Any, *, negated: bool) -> bool:
 
 
 def _applied(name: str, kinds: tuple[str, ...], function: Callable[[Any], Any], value: Any) -> Any:
-    """A function of one value; None if there is no value."""
+    """Return a function of one value; None if there is no value."""
     if value is None:
         return None
     if _kind(value) not in kinds:
@@ -397,13 +398,13 @@ def _tested(name: str, test: Callable[[str, str], bool], whole: Any, part: Any) 
 
 
 def _number(value: int | float | str) -> int | float | None:
-    """A number, also one written as a text, as CSV has them; None for an empty text."""
+    """Return a number, also one written as a text, as CSV has them; None for an empty text."""
     if not isinstance(value, str):
         return value
     text = value.strip()
     if not text:
         return None
-    found = _NUMBER.fullmatch(text)
-    if not found or len(text) > 400:
+    result = _NUMBER.fullmatch(text)
+    if not result or len(text) > 400:
         raise Failed("the text is not a number")
-    return float(text) if found.group(1) or found.group(2) else int(text)
+    return float(text) if result.group(1) or result.group(2) else int(text)

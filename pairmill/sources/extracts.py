@@ -23,22 +23,22 @@ class Extract:
 
 
 def least(*limits: int) -> int:
-    """The smallest of some limits; 0 means none."""
+    """Return the smallest of some limits; 0 means none."""
     return min((limit for limit in limits if limit), default=0)
 
 
 def described(limit: int) -> str:
-    """An extract in words."""
+    """Return an extract in words."""
     return f"first {limit} records"
 
 
 def extract_path(path: str, limit: int) -> str:
-    """The path of the extract of a published file. The card is no extract: it is there as published."""
+    """Return the path of the extract of a published file. The card is no extract: it is there as published."""
     folder, slash, name = path.rpartition("/")
     return path if path == CARD else f"{folder}{slash}first-{limit}-of-{name}"
 
 
 def published_path(path: str, limit: int) -> str:
-    """The path of the published file that an extract is of."""
+    """Return the path of the published file that an extract is of."""
     folder, slash, name = path.rpartition("/")
     return f"{folder}{slash}{name.removeprefix(f'first-{limit}-of-')}"

@@ -21,7 +21,7 @@ _PROOF_WORDS = re.compile(r"p(?<!\wp)rove\b|s(?<!\ws)how\s+that\b")
 
 
 def text_of(record: Any, key: str) -> str:
-    """The text under ``key`` of a record. Raises MalformedRecord if there is none."""
+    """Return the text under ``key`` of a record. Raises MalformedRecord if there is none."""
     value = _value_of(record, key)
     if isinstance(value, str):
         return value
@@ -29,7 +29,7 @@ def text_of(record: Any, key: str) -> str:
 
 
 def texts_of(record: Any, *keys: str, null: str | None = None) -> list[str]:
-    """The texts under all of ``keys``. ``null``: the word that a null is read as; None: a null is malformed."""
+    """Return the texts under all of ``keys``. ``null``: the word that a null is read as; None: a null is malformed."""
     if null is None:
         return [text_of(record, key) for key in keys]
     return [null if text is None else text for text in texts_or_nulls(record, *keys)]
@@ -49,7 +49,7 @@ def texts_or_nulls(record: Any, *keys: str) -> list[str | None]:
 
 
 def list_of(record: Any, key: str) -> list[Any]:
-    """The list under ``key``."""
+    """Return the list under ``key``."""
     value = _value_of(record, key)
     if isinstance(value, list):
         return value
@@ -57,7 +57,7 @@ def list_of(record: Any, key: str) -> list[Any]:
 
 
 def list_of_texts(record: Any, key: str) -> list[str]:
-    """The list of texts under ``key``."""
+    """Return the list of texts under ``key``."""
     value = list_of(record, key)
     for item in value:
         if not isinstance(item, str):
@@ -75,7 +75,7 @@ def _value_of(record: Any, key: str) -> Any:
 
 
 def time_of(value: Any) -> date | str | None:
-    """A date or time, as it is or as ISO 8601 writes it; None in place of what is neither."""
+    """Return a date or time, as it is or as ISO 8601 writes it; None in place of what is neither."""
     if isinstance(value, date):  # a datetime is one as well
         return value
     try:
@@ -86,7 +86,7 @@ def time_of(value: Any) -> date | str | None:
 
 
 def letter_under(record: Any, key: str, choices: int | None) -> str:
-    """The letter of the choice whose number is under ``key``.
+    """Return the letter of the choice whose number is under ``key``.
 
     Args:
         record: the record.
@@ -103,7 +103,8 @@ def letter_under(record: Any, key: str, choices: int | None) -> str:
 
 
 def boxed_answer(solution: str, *, unbraced: bool) -> str:
-    r"""The content of the last ``\boxed{…}`` (without one, of the last ``\fbox{…}``), stripped; empty without either.
+    r"""Return the content of the last ``\boxed{…}`` (without one, of the last ``\fbox{…}``), stripped; empty without
+    either.
 
     Braces are counted from there on, escaped ones too, as the reference does.
 
@@ -151,7 +152,7 @@ def without_thoughts(text: str) -> str:
 
 
 def answer_row(condition: str, question: str | None, text: str, quirks: Quirks) -> Row | Drop:
-    """A row whose response is what a model said beside its reasoning."""
+    """Return a row whose response is what a model said beside its reasoning."""
     answer = without_thoughts(text)
     if _THOUGHT in answer and not quirks.keep_unclosed_thoughts:
         return Drop("unclosed_thought")
@@ -159,7 +160,7 @@ def answer_row(condition: str, question: str | None, text: str, quirks: Quirks) 
 
 
 def asks_for_proof(question: str, *, words: bool) -> bool:
-    """Whether a question says ``prove`` or ``show that``, in any case.
+    """Return whether a question says ``prove`` or ``show that``, in any case.
 
     Args:
         question: the text.

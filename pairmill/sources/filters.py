@@ -29,7 +29,7 @@ _INDEX = re.compile(r"[0-9]{1,9}")
 
 
 def printed(value: Any) -> str | None:
-    """A text itself, or a number, boolean, decimal, date or time as text; None for anything else.
+    """Return a text itself, or a number, boolean, decimal, date or time as text; None for anything else.
 
     Numbers are written as Python prints them, booleans as ``true`` and ``false``, decimals with all their digits and
     without an exponent, dates and times as in ISO 8601. A time with a zone is written in UTC, because the names of
@@ -92,16 +92,16 @@ class Filtered:
 
     @classmethod
     def parse(cls, path: str, call: str) -> Filtered:
-        """Raises UsageError, without a place, for what is not a filter or not what it takes."""
-        found = _CALL.fullmatch(call)
-        name = found["name"] if found else call.strip()
-        if found is None or name not in FILTERS:
+        """Raise UsageError, without a place, for what is not a filter or not what it takes."""
+        result = _CALL.fullmatch(call)
+        name = result["name"] if result else call.strip()
+        if result is None or name not in FILTERS:
             hint = did_you_mean(name, FILTERS)
-            expected = ", ".join(one.written for one in FILTERS.values())
+            expected = ", ".join(item.written for item in FILTERS.values())
             raise UsageError("unknown filter", got=repr(name), expected=expected, hint=hint)
         head, star, tail = path.strip().partition(EACH)
         made, inner = Path.parse(head), Path.parse(tail.removeprefix(".")) if star else None
-        takes, given = FILTERS[name], (found["given"] or "").strip()
+        takes, given = FILTERS[name], (result["given"] or "").strip()
         if takes.run is None and given:
             return cls(made, inner, name, (), Path.parse(given), f"{path}|{call}")
         words = _texts(given)
@@ -116,14 +116,15 @@ class Filtered:
         return (self.path,) if self.other is None else (self.path, self.other)
 
     def find(self, record: Any) -> Any:
-        """What the filter takes: the value at the path, or of each element of a list what is at the inner path."""
+        """Return what the filter takes: the value at the path, or of each element of a list what is at the inner
+        path."""
         value = self.path.find(record)
         if self.inner is None or not isinstance(value, list):
             return value
         return [self.inner.find(item) for item in value]
 
     def of(self, record: Any) -> str | None:
-        """The text that it adds; None if a path is missing or null. Raises MalformedRecord for another value."""
+        """Return the text that it adds; None if a path is missing or null. Raises MalformedRecord for another value."""
         value = self.find(record)
         if value is None or value is MISSING:
             return None
@@ -145,20 +146,20 @@ class Filtered:
 
 
 def _texts(given: str) -> list[str] | None:
-    """The quoted texts of a call; None if something else is given."""
-    found: list[str] = []
+    """Return the quoted texts of a call; None if something else is given."""
+    result: list[str] = []
     place = 0
     while given[place:].strip():
-        one = _QUOTED.match(given, place)
-        if one is None:
+        item = _QUOTED.match(given, place)
+        if item is None:
             return None
-        found.append(one[2] if one[1] is None else one[1])
-        place = one.end()
-    return found
+        result.append(item[2] if item[1] is None else item[1])
+        place = item.end()
+    return result
 
 
 def _elements(path: str, value: Any) -> list[str]:
-    """The elements of a list as texts."""
+    """Return the elements of a list as texts."""
     if not isinstance(value, list):
         raise MalformedRecord(f"{path}_is_no_list")
     texts = []
@@ -172,7 +173,7 @@ def _elements(path: str, value: Any) -> list[str]:
 
 
 def _index_of(value: Any) -> int | None:
-    """The place that an index, its digits or a letter names: 1, 1.0, ``"1"`` and ``B`` are the second."""
+    """Return the place that an index, its digits or a letter names: 1, 1.0, ``"1"`` and ``B`` are the second."""
     if isinstance(value, float) and value.is_integer():  # of a column with nulls pandas makes such numbers
         value = int(value)
     if isinstance(value, int) and not isinstance(value, bool):

@@ -44,13 +44,13 @@ def refuse_one_object(head: bytes, uri: str, source: Source) -> None:
 
 
 def is_lines(head: bytes) -> bool:
-    """Whether the first line of a file is a whole value, and others follow it."""
+    """Return whether the first line of a file is a whole value, and others follow it."""
     line, _, rest = head.lstrip().partition(b"\n")
     return bool(rest.strip()) and Outline(line).end == "end"
 
 
 def hint_of(head: bytes, source: Source) -> str:
-    """What helps with a file that begins like this, and has no records where they were looked for."""
+    """Return what helps with a file that begins like this, and has no records where they were looked for."""
     return _hint(Outline(head), source)
 
 
@@ -73,7 +73,7 @@ def _hint(outline: Outline, source: Source) -> str:
 
 
 def _is_columns(outline: Outline, source: Source) -> bool:
-    """Whether the fields of the source are lists of the same length, and none that it takes as a record."""
+    """Return whether the fields of the source are lists of the same length, and none that it takes as a record."""
     lengths = {outline.lists[(name,)][0] if (name,) in outline.lists else 0 for name in source.fields}
     if len(source.fields) < 2 or len(lengths) != 1 or lengths == {0}:
         return False

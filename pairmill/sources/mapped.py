@@ -53,7 +53,7 @@ _UNSTATED = "none stated"
 
 
 def load(given: str, raw: str | None = "") -> Source:
-    """The source that the YAML file at a path or URI describes; ``raw`` as :class:`Description` takes it.
+    """Return the source that the YAML file at a path or URI describes; ``raw`` as :class:`Description` takes it.
 
     Raises:
         UsageError: there is no such file, or it is not a description of a source.
@@ -155,23 +155,23 @@ class Mapped(Source):
         for key, path in read:
             if path.steps not in known:
                 known.add(path.steps)
-                below = tuple(one for one in asked if one.steps == path.steps[: len(one.steps)])
+                below = tuple(item for item in asked if item.steps == path.steps[: len(item.steps)])
                 yield Watched(path, file.place(key), below)
-        yield from (one for one in self._attributes.watched() if one.path.steps not in known)
+        yield from (item for item in self._attributes.watched() if item.path.steps not in known)
 
     def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
         if self._patterns:
-            found = matching(self._patterns, files)
-            self._refuse_none(found, files, ", ".join(self._patterns))
+            result = matching(self._patterns, files)
+            self._refuse_none(result, files, ", ".join(self._patterns))
         else:
-            found = tuple(dict.fromkeys(path for split in self._splits for path in self._split(split, files, card)))
+            result = tuple(dict.fromkeys(path for split in self._splits for path in self._split(split, files, card)))
         if self.whole_files:
             # A file of any kind may be a key or a password, and those are hidden.
-            found = tuple(path for path in found if "/." not in f"/{path}")
-            self._refuse_none(found, files, f"files that are not hidden: {', '.join(self._patterns)}")
-            self._refuse_idle_encodings(found)
-            return [Unit(self.output, found)]
-        unreadable = [path for path in found if suffix_of(path) not in READABLE]
+            result = tuple(path for path in result if "/." not in f"/{path}")
+            self._refuse_none(result, files, f"files that are not hidden: {', '.join(self._patterns)}")
+            self._refuse_idle_encodings(result)
+            return [Unit(self.output, result)]
+        unreadable = [path for path in result if suffix_of(path) not in READABLE]
         if unreadable:
             raise InputError(
                 "no reader for this kind of file",
@@ -179,8 +179,8 @@ class Mapped(Source):
                 expected=", ".join(READABLE),
                 hint="name the files to read with files:" + (", and write 'each: file'" if self.documents else ""),
             )
-        self._refuse_idle_encodings(found)
-        return [Unit(self.output, found)]
+        self._refuse_idle_encodings(result)
+        return [Unit(self.output, result)]
 
     def _refuse_idle_encodings(self, found: Sequence[str]) -> None:
         for pattern, _ in self.dialect.encodings:
@@ -195,14 +195,14 @@ class Mapped(Source):
     def _split(self, split: str, files: Sequence[str], card: str) -> tuple[str, ...]:
         if isinstance(self.origin, HubRows):
             # To hub_split, which goes by names, train_sft-00000 would be a file of train as well.
-            found = tuple(path for path in files if re.fullmatch(rf"{re.escape(split)}-[0-9]+\.parquet", path))
+            result = tuple(path for path in files if re.fullmatch(rf"{re.escape(split)}-[0-9]+\.parquet", path))
         else:
-            found = hub_split(files, card, split, self._config_in(card)) or unnamed_split(split, files, card)
-        self._refuse_none(found, files, f"files of the split {split!r}")
-        return found
+            result = hub_split(files, card, split, self._config_in(card)) or unnamed_split(split, files, card)
+        self._refuse_none(result, files, f"files of the split {split!r}")
+        return result
 
     def _config_in(self, card: str) -> str:
-        """The configuration to read: the one that was asked for, or the card's default."""
+        """Return the configuration to read: the one that was asked for, or the card's default."""
         configs = configs_of(card)
         names = [name for name, _ in configs]
         marked = [name for name, default in configs if default]
@@ -273,9 +273,9 @@ class Mapped(Source):
         if why.reason == "where_failed":
             return self._explain_where(record)
         if self._chats is not None and why.reason != "unknown_condition":
-            found = self._chats.explain(record, why)
-            if found.found:
-                return found
+            result = self._chats.explain(record, why)
+            if result.found:
+                return result
         for key, text in self._texts.items():
             for value, error in text.wrong(record):
                 if error.why == why:
@@ -290,7 +290,7 @@ class Mapped(Source):
         return super().explain_unread(why)
 
     def _explain_condition(self, condition: str) -> Finding:
-        """The tag that is not known, and the line that makes it one."""
+        """Return the tag that is not known, and the line that makes it one."""
         wrong = wrong_tag(tags_of(condition), self._known_tags)
         some = f"condition: some of {', '.join(self._known_tags)}"
         if wrong is None or not re.fullmatch(r"[a-z0-9_-]+", wrong) or wrong in self._known_tags:
@@ -299,7 +299,7 @@ class Mapped(Source):
         return Finding(shown(condition), f"tags: {json.dumps(own)} or {some}")
 
     def _explain_where(self, record: Any) -> Finding:
-        """What ``where`` fails on, and, if it helps, the condition that reads numbers from texts."""
+        """Return what ``where`` fails on, and, if it helps, the condition that reads numbers from texts."""
         assert self._where is not None
         try:
             self._where.holds(record)
@@ -317,51 +317,52 @@ class Mapped(Source):
         return Finding(shown(record))
 
     def _explain_text(self, record: Any, key: str, text: Template, value: Value) -> Finding:
-        """What is at a path where no text is, and the lines that take or leave out such records, if there are some."""
-        path = next((one for one in paths_of(value) if one.find(record) in (None, MISSING)), paths_of(value)[0])
-        depth, found = path.reach(record)
+        """Return what is at a path where no text is, and the lines that take or leave out such records, if there are
+        some."""
+        path = next((item for item in paths_of(value) if item.find(record) in (None, MISSING)), paths_of(value)[0])
+        depth, result = path.reach(record)
         optional = [_line(key, line) for line in [text.without(value)] if line]
         if depth < len(path.steps):
-            near = nearest(path, depth, names_at(found, path.steps[depth]))
+            near = nearest(path, depth, names_at(result, path.steps[depth]))
             if near is None:
-                return Finding(kind_of(found), _either(*optional, self._only_with(path)))
-            return Finding(kind_of(found), _line(key, text.instead(value, near.text)))
-        if found is None:
+                return Finding(kind_of(result), _either(*optional, self._only_with(path)))
+            return Finding(kind_of(result), _line(key, text.instead(value, near.text)))
+        if result is None:
             return Finding("null", _either(*optional, self._only_with(path)))
         if isinstance(value, Filtered):
             return self._explain_filtered(record, key, text, value)
-        if isinstance(found, list | dict):
-            return Finding(kind_of(found), _either(*(_line(key, line) for line in _taking(text, path, found))))
-        said = kind_of(found) if isinstance(found, bool) else shown(found)
-        if printed(found) is None or text.braces:
+        if isinstance(result, list | dict):
+            return Finding(kind_of(result), _either(*(_line(key, line) for line in _taking(text, path, result))))
+        said = kind_of(result) if isinstance(result, bool) else shown(result)
+        if printed(result) is None or text.braces:
             return Finding(said)
-        is_number = isinstance(found, int | float) and not isinstance(found, bool)
-        return Finding(f"the number {found}" if is_number else said, _line(key, f"{{{path.text}}}"))
+        is_number = isinstance(result, int | float) and not isinstance(result, bool)
+        return Finding(f"the number {result}" if is_number else said, _line(key, f"{{{path.text}}}"))
 
     def _explain_filtered(self, record: Any, key: str, text: Template, value: Filtered) -> Finding:
-        """What a filter does not take, and the line that does."""
-        found = value.find(record)
+        """Return what a filter does not take, and the line that does."""
+        result = value.find(record)
         if value.name == "json":
-            return Finding(kind_of(found))
-        odd = [item for item in found if printed(item) is None] if isinstance(found, list) else []
+            return Finding(kind_of(result))
+        odd = [item for item in result if printed(item) is None] if isinstance(result, list) else []
         if odd and odd[0] is MISSING:
-            return Finding(f"no {value.inner and value.inner.text} in an element of {kind_of(found)}")
+            return Finding(f"no {value.inner and value.inner.text} in an element of {kind_of(result)}")
         if odd:
             names = [name for name in odd[0] if isinstance(odd[0][name], str)] if isinstance(odd[0], dict) else []
             name = next((name for name in ("text", "content", "value") if name in names), names[0] if names else "")
             inside = f"{value.path.text}[*].{name}|" + (value.written.partition("|")[2] or "lines")
             line = "" if odd[0] is None else inside if re.fullmatch(r"[\w-]+", name) else f"{value.path.text}|json"
-            found_there = f"{kind_of(odd[0])} in {kind_of(found)}"
-        elif isinstance(found, list):
+            found_there = f"{kind_of(odd[0])} in {kind_of(result)}"
+        elif isinstance(result, list):
             line = "" if value.other else f"{value.path.text}|numbered"
-            found_there = f"{shown(value.other.find(record))} for {kind_of(found)}" if value.other else kind_of(found)
+            found_there = f"{shown(value.other.find(record))} for {kind_of(result)}" if value.other else kind_of(result)
         else:
-            line = value.path.text + ("" if printed(found) is not None else "|json")
-            found_there = kind_of(found) if isinstance(found, bool | dict) else shown(found)
+            line = value.path.text + ("" if printed(result) is not None else "|json")
+            found_there = kind_of(result) if isinstance(result, bool | dict) else shown(result)
         return Finding(found_there, _line(key, text.instead(value, line)) if line else "")
 
     def _only_with(self, path: Path) -> str:
-        """The line that leaves out records without a value at the path."""
+        """Return the line that leaves out records without a value at the path."""
         try:
             asked = Expression(f"has({path.text})").asked
         except UsageError:
@@ -380,11 +381,11 @@ class _Chat:
 
     @classmethod
     def of(cls, instruction: Template, response: Template) -> _Chat | None:
-        """The conversation that both texts read, if they read one."""
+        """Return the conversation that both texts read, if they read one."""
         for asked in instruction.needed:
             for answered in response.needed:
                 pairs = zip(asked.steps, answered.steps, strict=False)
-                depth = next((at for at, (one, other) in enumerate(pairs) if one != other), 0)
+                depth = next((at for at, (item, other) in enumerate(pairs) if item != other), 0)
                 steps = asked.steps[depth : depth + 2], answered.steps[depth : depth + 2]
                 if depth and all(len(two) == 2 and not isinstance(two[0], str) for two in steps):
                     messages = Path(asked.up_to(depth), asked.steps[:depth])
@@ -392,7 +393,7 @@ class _Chat:
         return None
 
     def further_turns(self, record: Any) -> int:
-        """The turns, each a request and its answer, that make no row."""
+        """Return the turns, each a request and its answer, that make no row."""
         messages = self.messages.find(record)
         if not isinstance(messages, list):
             return 0
@@ -410,7 +411,7 @@ def _place_of(step: Step, messages: list[Any]) -> int:
 
 
 def _line(key: str, value: str) -> str:
-    """A line of a YAML file, with quotes if the value would be read as something else without them."""
+    """Return a line of a YAML file, with quotes if the value would be read as something else without them."""
     try:
         plain = yaml.safe_load(value) == value
     except yaml.YAMLError:
@@ -426,10 +427,10 @@ def _either(*lines: str) -> str:
 def _taking(text: Template, path: Path, value: list[Any] | dict[Any, Any]) -> list[str]:
     """Texts with something in the place of a path that takes the list or object there."""
     inside = _text_inside(value)
-    found = [text.instead(path, path.text + inside)] if inside else []
+    result = [text.instead(path, path.text + inside)] if inside else []
     if isinstance(value, list) and all(printed(item) is not None for item in value):
-        return [_braced(text, path, "lines"), *found]
-    return found or [_braced(text, path, "json")]
+        return [_braced(text, path, "lines"), *result]
+    return result or [_braced(text, path, "json")]
 
 
 def _braced(text: Template, path: Path, name: str) -> str:
@@ -437,7 +438,7 @@ def _braced(text: Template, path: Path, name: str) -> str:
 
 
 def _text_inside(value: Any) -> str:
-    """The steps from a list or an object to the first text in it; empty if none is near."""
+    """Return the steps from a list or an object to the first text in it; empty if none is near."""
     if isinstance(value, list) and value:
         if isinstance(value[0], str):
             return "[0]"
@@ -448,6 +449,6 @@ def _text_inside(value: Any) -> str:
         said = (f"[{key}=assistant]" for key in ("role", "from") if any(First(key, "assistant").fits(m) for m in value))
         return next(said, "[0]") + inside if inside else ""
     if isinstance(value, dict):
-        names = (key for key, one in value.items() if isinstance(one, str) and re.fullmatch(r"[\w-]+", key))
+        names = (key for key, item in value.items() if isinstance(item, str) and re.fullmatch(r"[\w-]+", key))
         return next((f".{key}" for key in names), "")
     return ""

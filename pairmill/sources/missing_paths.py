@@ -33,7 +33,7 @@ class Watched:
     below: tuple[Path, ...] = ()
 
     def awaited_in(self, record: dict[str, Any]) -> bool:
-        """Whether the record is one that should have it."""
+        """Return whether the record is one that should have it."""
         return not self.below or any(path.find(record) not in (None, MISSING) for path in self.below)
 
 
@@ -73,21 +73,21 @@ class Watch:
     """
 
     def __init__(self, watched: Sequence[Watched]) -> None:
-        self.open = [_Missed(one) for one in watched]
+        self.open = [_Missed(item) for item in watched]
         """What no record had so far; for most sources empty after the first record."""
 
     def look(self, record: Any) -> None:
         """Look for the paths that no record had so far."""
         if isinstance(record, dict):
-            self.open[:] = [one for one in self.open if not one.found_in(record)]
+            self.open[:] = [item for item in self.open if not item.found_in(record)]
 
     def missed(self) -> dict[str, dict[str, Any] | None]:
-        """The paths that no record had, and what it had instead; None if no record should have had it."""
+        """Return the paths that no record had, and what it had instead; None if no record should have had it."""
         return {
-            one.watched.path.text: {"depth": one.depth, "names": list(one.names), "found": one.found}
-            if one.missed
+            item.watched.path.text: {"depth": item.depth, "names": list(item.names), "found": item.found}
+            if item.missed
             else None
-            for one in self.open
+            for item in self.open
         }
 
 
@@ -103,11 +103,11 @@ def refuse_missed(
         records: how many records they have together.
     """
     wrong = []
-    for one in watched:
-        seen = [shard[one.path.text] for shard in shards if one.path.text in shard]
+    for item in watched:
+        seen = [shard[item.path.text] for shard in shards if item.path.text in shard]
         missed = [what for what in seen if what is not None]
         if missed and len(seen) == len(shards):
-            wrong.append((one, missed))
+            wrong.append((item, missed))
     if not wrong:
         return
     (first, missed), *others = wrong
@@ -120,7 +120,7 @@ def refuse_missed(
     if near is not None:
         hints.append(f"did you mean {near.text!r}?")
     if others:
-        hints.append("nor has any " + ", nor ".join(f"{one.path.text!r} ({one.place})" for one, _ in others))
+        hints.append("nor has any " + ", nor ".join(f"{item.path.text!r} ({item.place})" for item, _ in others))
     above = path.up_to(depth)
     there = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
     raise InputError(
@@ -133,7 +133,7 @@ def refuse_missed(
 
 
 def nearest(path: Path, depth: int, names: Iterable[str]) -> Path | None:
-    """The path with the name that is spelled most like the one at ``depth``, if one is."""
+    """Return the path with the name that is spelled most like the one at ``depth``, if one is."""
     step = path.steps[depth]
     wanted = step.value if isinstance(step, First) else step
     if isinstance(wanted, int):
@@ -145,7 +145,7 @@ def nearest(path: Path, depth: int, names: Iterable[str]) -> Path | None:
 
 
 def names_at(value: Any, step: Step) -> list[str]:
-    """The names that a step could have: the fields of an object, or the texts under the step's key in a list."""
+    """Return the names that a step could have: the fields of an object, or the texts under the step's key in a list."""
     if isinstance(step, str):
         return [name for name in value if isinstance(name, str)] if isinstance(value, dict) else []
     if isinstance(step, First) and isinstance(value, list):
@@ -155,7 +155,7 @@ def names_at(value: Any, step: Step) -> list[str]:
 
 
 def kind_of(value: Any) -> str:
-    """What a value is, for messages."""
+    """Return what a value is, for messages."""
     match value:
         case None:
             return "null"

@@ -32,7 +32,7 @@ class First(NamedTuple):
     value: str
 
     def fits(self, item: Any) -> bool:
-        """Whether this is such an element."""
+        """Return whether this is such an element."""
         return isinstance(item, dict) and item.get(self.key) == self.value
 
 
@@ -48,15 +48,15 @@ class Path:
 
     @classmethod
     def parse(cls, text: str) -> Path:
-        """Raises UsageError, without a place, if ``text`` is not a path."""
+        """Raise UsageError, without a place, if ``text`` is not a path."""
         if len(text) > MAX_PATH_CHARACTERS:
             expected = f"at most {MAX_PATH_CHARACTERS}"
             raise UsageError("the path is too long", got=f"{len(text)} characters", expected=expected)
         steps: list[Step] = []
         place = 0
-        while place < len(text) and (found := _STEP.match(text, place)):
-            steps.append(_step(found))
-            place = found.end()
+        while place < len(text) and (result := _STEP.match(text, place)):
+            steps.append(_step(result))
+            place = result.end()
         if place < len(text) or not steps or not isinstance(steps[0], str):
             hint = "write the paths of a template in braces: 'Solve: {question}'" if " " in text else ""
             raise UsageError("not a valid path", got=repr(text), expected=PATHS, hint=hint)
@@ -69,7 +69,7 @@ class Path:
         return self.steps[0]
 
     def find(self, record: Any) -> Any:
-        """The value at the path: MISSING if it leads nowhere, None if it meets a null."""
+        """Return the value at the path: MISSING if it leads nowhere, None if it meets a null."""
         value = record
         for step in self.steps:
             if value is None:
@@ -80,7 +80,7 @@ class Path:
         return value
 
     def reach(self, record: Any) -> tuple[int, Any]:
-        """How many of the steps lead somewhere, and what is there."""
+        """Return how many of the steps lead somewhere, and what is there."""
         value = record
         for depth, step in enumerate(self.steps):
             below = _below(value, step)
@@ -90,11 +90,11 @@ class Path:
         return len(self.steps), value
 
     def up_to(self, depth: int) -> str:
-        """Its first ``depth`` steps as they are written."""
+        """Return its first ``depth`` steps as they are written."""
         return "".join(map(_written, self.steps[:depth])).removeprefix(".")
 
     def instead(self, depth: int, step: Step) -> Path:
-        """The path with another step at ``depth``."""
+        """Return the path with another step at ``depth``."""
         steps = (*self.steps[:depth], step, *self.steps[depth + 1 :])
         return Path("".join(map(_written, steps)).removeprefix("."), steps)
 

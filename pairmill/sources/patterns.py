@@ -13,7 +13,7 @@ _SIGNS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
 def found_in(pattern: Pattern, text: str) -> bool:
-    """Whether a pattern is found in a text."""
+    """Return whether a pattern is found in a text."""
     try:
         return pattern.found_in(text)
     except UnicodeEncodeError:  # an unpaired surrogate
@@ -26,14 +26,14 @@ def matching(patterns: Sequence[str], files: Sequence[str]) -> tuple[str, ...]:
     ``*`` and ``?`` match within a folder, ``**`` across folders, ``**/`` any folders or none.
     """
     there = set(files)
-    found: list[str] = []
+    result: list[str] = []
     for pattern in patterns:
         if "*" in pattern or "?" in pattern:
             glob = _glob(pattern)
-            found += sorted(path for path in files if found_in(glob, path))
+            result += sorted(path for path in files if found_in(glob, path))
         elif pattern in there:
-            found.append(pattern)
-    return tuple(dict.fromkeys(found))
+            result.append(pattern)
+    return tuple(dict.fromkeys(result))
 
 
 @functools.lru_cache(maxsize=256)

@@ -59,19 +59,19 @@ class RawFolder:
         self.promised = set(self.digests)
 
     def place(self, path: str) -> str:
-        """The path of a file below the folder."""
+        """Return the path of a file below the folder."""
         return extract_path(path, self.extract.limit) if self.extract else path
 
     def uri_of(self, path: str) -> str:
-        """The URI of a file."""
+        """Return the URI of a file."""
         return storage.join(self.uri, *self.place(path).split("/"))
 
     def listed(self) -> list[str]:
-        """The paths that the source's units are made of, sorted: of an extract those of all published files."""
+        """Return the paths that the source's units are made of, sorted: of an extract those of all published files."""
         return sorted(self.extract.listed if self.extract else self.sizes)
 
     def card(self) -> str:
-        """The head of the data set's card, or empty.
+        """Return the head of the data set's card, or empty.
 
         Raises:
             Changed: it is not what the manifest says.
@@ -94,31 +94,31 @@ class RawFolder:
         wanted = dict.fromkeys(paths)
         unknown = [path for path in wanted if path not in self.digests or (again and path in self.promised)]
         uris = [self.uri_of(path) for path in unknown]
-        for path, uri, one in zip(unknown, uris, store.digested(uris), strict=True):
+        for path, uri, item in zip(unknown, uris, store.digested(uris), strict=True):
             if path in self.digests:
-                self.content(path).require(uri, one.sha256)
-            self.digests[path], self.sizes[path], self.stamps[path] = one.sha256, one.size, one.stamp
+                self.content(path).require(uri, item.sha256)
+            self.digests[path], self.sizes[path], self.stamps[path] = item.sha256, item.size, item.stamp
             self.promised.discard(path)
         if any(path.endswith(".parquet") for path in self.promised & wanted.keys()):
-            found = {entry.path: entry.stamp for entry in store.list(self.uri)}
+            result = {entry.path: entry.stamp for entry in store.list(self.uri)}
             self.stamps |= {
-                path: found.get(self.place(path), "") for path in self.promised if path.endswith(".parquet")
+                path: result.get(self.place(path), "") for path in self.promised if path.endswith(".parquet")
             }
 
     def content(self, path: str) -> Content:
-        """What a file has to be."""
+        """Return what a file has to be."""
         return Content(self.digests[path], self.stamps.get(path, ""), path in self.promised)
 
 
 def places(folder: str) -> dict[str, str]:
-    """The content of :data:`PLACES`; without what cannot be a place, because no digest is over the file."""
+    """Return the content of :data:`PLACES`; without what cannot be a place, because no digest is over the file."""
     uri = storage.join(folder, PLACES)
     store = storage.store_for(uri)
     try:
-        found = json.loads(store.read(uri)) if store.exists(uri) else {}
+        result = json.loads(store.read(uri)) if store.exists(uri) else {}
     except (ValueError, RecursionError):
         return {}
-    return {name: place for name, place in found.items() if _is_place(place)} if isinstance(found, dict) else {}
+    return {name: place for name, place in result.items() if _is_place(place)} if isinstance(result, dict) else {}
 
 
 def _is_place(text: Any) -> bool:
@@ -129,7 +129,8 @@ def _is_place(text: Any) -> bool:
 
 
 def index(raw: str) -> dict[str, RawFolder] | None:
-    """The raw folders that a result of the fetch stage names, by source; None if ``raw`` is not such a folder."""
+    """Return the raw folders that a result of the fetch stage names, by source; None if ``raw`` is not such a
+    folder."""
     store = storage.store_for(raw)
     if not store.exists(storage.join(raw, MANIFEST)) and not store.exists(storage.join(raw, STARTED)):
         return None
@@ -140,7 +141,7 @@ def index(raw: str) -> dict[str, RawFolder] | None:
             "not a folder of raw data", where=f"raw={raw}", got=stage, expected="a result of fetch, or raw files"
         )
     root, where = storage.parent_of(storage.parent_of(raw)), places(raw)
-    found = {}
+    result = {}
     for name in manifest.data["sources"]:
         entry = json.loads(manifests.read_file(raw, manifest, f"sources/{name}.json"))
         given = not entry["path"]
@@ -153,14 +154,14 @@ def index(raw: str) -> dict[str, RawFolder] | None:
         uri = where[name] if given else storage.join(root, *entry["path"].split("/"))
         _refuse_changes(uri, entry["files"], name)
         files = [File(file["path"], file["size"], file["sha256"]) for file in entry["files"]]
-        found[name] = _folder(uri, files, entry["about"], entry.get("extract"), given=given)
-    return found
+        result[name] = _folder(uri, files, entry["about"], entry.get("extract"), given=given)
+    return result
 
 
 def _folder(
     uri: str, files: Iterable[File], about: dict[str, Any], extract: dict[str, Any] | None, *, given: bool = False
 ) -> RawFolder:
-    """A folder whose manifest or index says what is in it."""
+    """Return a folder whose manifest or index says what is in it."""
     if extract is None:
         sizes = {file.path: file.size for file in files}
         return RawFolder(uri, sizes, {file.path: file.sha256 for file in files}, about, given=given)
@@ -172,18 +173,18 @@ def _folder(
 
 
 def folders(raw: str) -> set[str]:
-    """Names of the folders right below ``raw``."""
+    """Return names of the folders right below ``raw``."""
     store = storage.store_for(raw)
     if store.exists(raw):
         raise InputError("is a file", where=f"raw={raw}", expected="a folder with one folder per source")
-    found = set(store.folders(raw))
+    result = set(store.folders(raw))
     if storage.scheme(raw) == "file":
         # Of links alone nothing is listed, but a source may name some of them.
-        others = [path for path in storage.local_path(raw).glob("*") if path.name not in found and path.is_dir()]
-        found |= {path.name for path in others if path.is_symlink() or any(map(Path.is_symlink, path.rglob("*")))}
-    if not found:
+        others = [path for path in storage.local_path(raw).glob("*") if path.name not in result and path.is_dir()]
+        result |= {path.name for path in others if path.is_symlink() or any(map(Path.is_symlink, path.rglob("*")))}
+    if not result:
         storage.require(raw, "raw files, one folder per source")
-    return found
+    return result
 
 
 def _refuse_changes(uri: str, files: list[dict[str, Any]], name: str) -> None:
@@ -198,22 +199,22 @@ def _refuse_changes(uri: str, files: list[dict[str, Any]], name: str) -> None:
 
 
 def files_of(source: Source, uri: str) -> dict[str, int]:
-    """Bytes by path of the files below a folder.
+    """Return bytes by path of the files below a folder.
 
     A link is included only if the source names it exactly, because a link that a pattern finds may lead anywhere.
     """
     store = storage.store_for(uri)
-    found = {entry.path: entry.size for entry in store.list(uri)}
+    result = {entry.path: entry.size for entry in store.list(uri)}
     for path in getattr(source.origin, "files", ()):
-        if path not in found and not {"*", "?"} & set(path):
+        if path not in result and not {"*", "?"} & set(path):
             file = storage.join(uri, *path.split("/"))
             if store.exists(file):
-                found[path] = store.size(file)
-    return found
+                result[path] = store.size(file)
+    return result
 
 
 def given(source: Source, origin: Given) -> RawFolder:
-    """The raw files of a source whose description says where they are.
+    """Return the raw files of a source whose description says where they are.
 
     Raises:
         InputError: nothing is there, or a link leads out of the folders that the source may read.
@@ -237,12 +238,12 @@ def given(source: Source, origin: Given) -> RawFolder:
 
 
 def is_within(real: str, folders: Iterable[str]) -> bool:
-    """Whether a path without links is one of some folders or below one."""
+    """Return whether a path without links is one of some folders or below one."""
     return any(real == folder or real.startswith(folder.rstrip("/") + "/") for folder in folders)
 
 
 def folder_of(source: Source, raw: str) -> RawFolder:
-    """The raw files of a source below a folder with one folder per source.
+    """Return the raw files of a source below a folder with one folder per source.
 
     Raises:
         InputError: no files, no finished revision, or several revisions.
@@ -258,7 +259,7 @@ def folder_of(source: Source, raw: str) -> RawFolder:
     if not begun:
         return RawFolder(uri, sizes)
     manifests_of = {path: manifests.read(storage.join(uri, *path.split("/"))) for path in revisions}
-    whole_ones = [path for path, one in manifests_of.items() if one is not None and "extract" not in one.data]
+    whole_ones = [path for path, item in manifests_of.items() if item is not None and "extract" not in item.data]
     # A run with a limit leaves an extract beside the published files: without one it is not asked for.
     revisions = whole_ones or revisions
     if len(revisions) != 1:

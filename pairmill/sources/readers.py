@@ -40,7 +40,7 @@ _UNPACK = "pack it again with plain members"
 
 
 def read(piece: FileSlice, source: Source) -> Iterator[Record]:
-    """The records of a piece by the extension of its file."""
+    """Return the records of a piece by the extension of its file."""
     match suffix_of(piece.path):
         case ".parquet":
             return parquet(piece, source)
@@ -54,7 +54,7 @@ def read(piece: FileSlice, source: Source) -> Iterator[Record]:
 
 
 def count(piece: FileSlice, source: Source, profile: Profile) -> int:
-    """How many records a piece has: from the footer of a Parquet file; others are read."""
+    """Return how many records a piece has: from the footer of a Parquet file; others are read."""
     if source.whole_files:
         return 1
     if suffix_of(piece.path) != ".parquet":
@@ -66,7 +66,7 @@ def count(piece: FileSlice, source: Source, profile: Profile) -> int:
 
 
 def parquet(piece: FileSlice, source: Source) -> Iterator[Record]:
-    """Rows as dicts of the source's fields.
+    """Yield rows as dicts of the source's fields.
 
     Raises:
         InputError: the file is damaged or not Parquet, or lacks a column that the source reads.
@@ -86,7 +86,7 @@ def parquet(piece: FileSlice, source: Source) -> Iterator[Record]:
 
 
 def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """A batch in parts that are not too large as Python's objects."""
+    """Yield a batch in parts that are not too large as Python's objects."""
     if batch.nbytes <= limits.BATCH_BYTES:
         yield batch
         return
@@ -95,7 +95,7 @@ def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _without_long(batch: pa.RecordBatch, longest: int) -> Iterator[Any]:
-    """The records of a batch, TOO_LONG in the place of longer ones."""
+    """Yield the records of a batch, TOO_LONG in the place of longer ones."""
     import pyarrow as pa
 
     if batch.nbytes <= longest:
@@ -154,7 +154,7 @@ def _records(batch: pa.RecordBatch) -> Iterator[Any]:
 
 
 def _named(records: Iterator[Record], encoding: str) -> Iterator[Record]:
-    """The same, with a reason that says which encoding some bytes are not."""
+    """Return the same, with a reason that says which encoding some bytes are not."""
     if encoding == UTF8:
         return records
     wrong, said = Malformed("invalid_utf8"), Malformed(_not_of(encoding))
@@ -162,7 +162,7 @@ def _named(records: Iterator[Record], encoding: str) -> Iterator[Record]:
 
 
 def _line_for(piece: FileSlice, source: Source, encoding: str) -> str:
-    """The line to write for a file in another encoding: as for all files, and for this one alone."""
+    """Return the line to write for a file in another encoding: as for all files, and for this one alone."""
     name = json.dumps(PurePosixPath(piece.path).name, ensure_ascii=False)
     return f"write in {source.described_in}: encoding: {encoding}; or for it alone encoding: {{{name}: {encoding}}}"
 
@@ -172,7 +172,7 @@ def _not_of(encoding: str) -> str:
 
 
 def json_lines(piece: FileSlice, source: Source) -> Iterator[Record]:
-    """One JSON value a line. Empty lines are skipped, NaN and Infinity accepted."""
+    """Yield one JSON value a line. Empty lines are skipped, NaN and Infinity accepted."""
     with _lines(piece, source) as (lines, watch):
         yield from _json_values(lines, watch, piece)
 
@@ -218,7 +218,7 @@ def _elements(values: Iterator[Any]) -> Iterator[Record]:
 
 
 def json_file(piece: FileSlice, source: Source) -> Iterator[Record]:
-    """The elements of a JSON array, the records within an object, or JSON Lines under the name ``.json``.
+    """Yield the elements of a JSON array, the records within an object, or JSON Lines under the name ``.json``.
 
     Raises:
         InputError: the file is not JSON, or a described source's file is an object without the records.
@@ -246,10 +246,10 @@ def _described_json(piece: FileSlice, source: Source) -> Iterator[Record]:
         if records is not None:
             try:
                 keys, values = records.keys, records.values
-                found = jsonstream.within(
+                result = jsonstream.within(
                     piece.uri, keys, values=values, longest=piece.longest, file=file, aside=piece.aside
                 )
-                yield from _elements(found)
+                yield from _elements(result)
             except jsonstream.NotThere as error:
                 hint = json_shapes.hint_of(_beginning(piece, encoding, json_shapes.HEAD), source)
                 raise InputError(
@@ -262,14 +262,14 @@ def _described_json(piece: FileSlice, source: Source) -> Iterator[Record]:
 
 
 def _beginning(piece: FileSlice, encoding: str, size: int) -> bytes:
-    """The first bytes of a file, decompressed and in UTF-8."""
+    """Return the first bytes of a file, decompressed and in UTF-8."""
     with _stream(piece.head(), encoding) as (file, _):
         data: bytes = file.read(size)
     return data
 
 
 def whole_file(piece: FileSlice, encoding: str = UTF8) -> Iterator[Record]:
-    """The whole file as one record of its path below the raw folder, name, extension (both unpacked) and text.
+    """Yield the whole file as one record of its path below the raw folder, name, extension (both unpacked) and text.
 
     Raises:
         InputError: the file, unpacked, is longer than a record may be.
@@ -295,7 +295,7 @@ def whole_file(piece: FileSlice, encoding: str = UTF8) -> Iterator[Record]:
 
 
 def json_object(piece: FileSlice) -> Iterator[Record]:
-    """The whole file as one record."""
+    """Yield the whole file as one record."""
     with piece.opened() as file:
         data = file.read(piece.longest + 1)
         if len(data) > piece.longest and not piece.aside:
@@ -304,7 +304,7 @@ def json_object(piece: FileSlice) -> Iterator[Record]:
 
 
 def whole_json(data: bytes) -> Any:
-    """The JSON value of some bytes, or why they are not one; NaN and Infinity are not."""
+    """Return the JSON value of some bytes, or why they are not one; NaN and Infinity are not."""
     try:
         return json.loads(data.decode("utf-8"), parse_constant=_refuse_constant)
     except UnicodeDecodeError:
@@ -318,14 +318,15 @@ def _refuse_constant(name: str) -> Any:
 
 
 def csv_fields(piece: FileSlice) -> Iterator[Record]:
-    """The fields of each line after the first, which is a header."""
+    """Yield the fields of each line after the first, which is a header."""
     for number, fields in _csv(piece):
         if number:
             yield number, fields
 
 
 def csv_dicts(piece: FileSlice, source: Source) -> Iterator[Record]:
-    """Rows by the names in the header line. Empty lines are skipped; a row with another number of fields is malformed.
+    """Yield rows by the names in the header line. Empty lines are skipped; a row with another number of fields is
+    malformed.
 
     Raises:
         InputError: the file is not CSV, a record is too long, or a column that is read is missing or exists twice.
@@ -361,7 +362,7 @@ def csv_dicts(piece: FileSlice, source: Source) -> Iterator[Record]:
 
 def _refuse_other_delimiter(piece: FileSlice, header: list[str], source: Source) -> None:
     """Raise InputError if the header is one column that has another delimiter in it."""
-    other = next((one for one in _DELIMITERS if header and one in header[0]), "")
+    other = next((item for item in _DELIMITERS if header and item in header[0]), "")
     if len(header) == 1 and other and source.described_in and header[0] not in source.fields:
         raise InputError(
             "the header is one column",
@@ -522,7 +523,7 @@ class _Watch(io.RawIOBase):
         return count
 
     def too_long(self, number: int) -> InputError:
-        """What to raise for the record of this number."""
+        """Return what to raise for the record of this number."""
         return limits.too_long(f"{self._piece.uri} {self.what} {number + 1}", self._piece.longest)
 
 
@@ -543,7 +544,7 @@ class _Counted(io.RawIOBase):
 
 @contextmanager
 def _stream(piece: FileSlice, encoding: str) -> Iterator[tuple[Any, FileSlice]]:
-    """A file decompressed and in UTF-8, and what of that the piece is."""
+    """Provide a file decompressed and in UTF-8, and what of that the piece is."""
     with piece.opened() as raw, compressed.damage(piece.uri), ExitStack() as stack:
         suffix = PurePosixPath(piece.path).suffix
         file: Any = raw
@@ -559,7 +560,7 @@ def _stream(piece: FileSlice, encoding: str) -> Iterator[tuple[Any, FileSlice]]:
 
 @contextmanager
 def _lines(piece: FileSlice, source: Source | None = None) -> Iterator[tuple[io.BufferedReader, _Watch]]:
-    """A file of lines, decompressed and in UTF-8, from the piece's start to its stop."""
+    """Provide a file of lines, decompressed and in UTF-8, from the piece's start to its stop."""
     encoding = source.dialect.encoding_in(piece.path) if source else UTF8
     with _stream(piece, encoding) as (file, part):
         lines, watch = _watched(file, part)

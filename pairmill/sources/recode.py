@@ -21,20 +21,21 @@ def _marked(error: UnicodeError) -> tuple[str | bytes, int]:
 
 
 def is_utf8(record: Any, encoding: str) -> bool:
-    """Whether a record that was read in an encoding has texts beyond ASCII, and all of them are UTF-8 in their file."""
-    found = False
+    """Return whether a record that was read in an encoding has texts beyond ASCII, and all of them are UTF-8 in their
+    file."""
+    result = False
     below = [record]
     while below:
-        one = below.pop()
-        if isinstance(one, list | tuple | dict):
-            below += one.values() if isinstance(one, dict) else one
-        elif isinstance(one, str) and not one.isascii():
+        item = below.pop()
+        if isinstance(item, list | tuple | dict):
+            below += item.values() if isinstance(item, dict) else item
+        elif isinstance(item, str) and not item.isascii():
             try:
-                one.encode(encoding).decode("utf-8")
+                item.encode(encoding).decode("utf-8")
             except UnicodeError:
                 return False
-            found = True
-    return found
+            result = True
+    return result
 
 
 class Recoded(io.RawIOBase):

@@ -11,14 +11,14 @@ from pairmill.sources.source import Source
 
 
 def is_file(item: str) -> bool:
-    """Whether an item of ``sources=`` is a YAML file rather than a name."""
+    """Return whether an item of ``sources=`` is a YAML file rather than a name."""
     return item.endswith((".yaml", ".yml"))
 
 
 def chosen(
     items: Sequence[str], folders: Collection[str] | None, where: str = "raw", raw: str | None = ""
 ) -> list[Source]:
-    """The sources that ``sources=`` asks for, in its order.
+    """Return the sources that ``sources=`` asks for, in its order.
 
     Args:
         items: names, YAML files, and ``all``.
@@ -30,17 +30,17 @@ def chosen(
         UsageError: a name is unknown, a YAML file is not valid, or two sources have the same name.
         InputError: ``all`` is asked for, and the folder has no known source.
     """
-    found: dict[str, Source] = {}
+    result: dict[str, Source] = {}
     for item in items:
         if item == "all":
             for source in _all(folders, where):
-                found.setdefault(source.name, source)
+                result.setdefault(source.name, source)
             continue
         if is_file(item):
             from pairmill.sources.mapped import load
 
             source = load(item, raw)
-            if source.name in found:
+            if source.name in result:
                 raise UsageError("two sources have the same name", where="sources", got=source.name)
         elif item in SOURCES:
             source = SOURCES[item]
@@ -52,17 +52,17 @@ def chosen(
                 expected=f"all, a YAML file, or {', '.join(SOURCES)}",
                 hint=did_you_mean(item, SOURCES),
             )
-        found[source.name] = source
-    return list(found.values())
+        result[source.name] = source
+    return list(result.values())
 
 
 def _all(folders: Collection[str] | None, where: str) -> list[Source]:
     if folders is None:
         return [source for source in SOURCES.values() if not source.by_name_only]
-    found = [source for name, source in SOURCES.items() if name in folders]
-    if not found:
+    result = [source for name, source in SOURCES.items() if name in folders]
+    if not result:
         raise InputError("no folder of a known source", where=where, expected=f"one or more of {', '.join(SOURCES)}")
     strangers = sorted(set(folders) - set(SOURCES))
     if strangers:
         event(f"skipped folders without a known source: {', '.join(strangers)}")
-    return found
+    return result

@@ -167,7 +167,7 @@ Record = tuple[int | str, Any]
 
 
 def parse_record(source: Source, record: Any, context: Context) -> Parsed:
-    """What a source makes of a record, as its reader gave it."""
+    """Return what a source makes of a record, as its reader gave it."""
     if isinstance(record, Malformed):
         return record
     try:
@@ -177,12 +177,12 @@ def parse_record(source: Source, record: Any, context: Context) -> Parsed:
 
 
 def checked(parsed: Parsed, profile: Profile, *, documents: bool = False) -> tuple[list[tuple[str, Row]], list[Drop]]:
-    """The rows of a parsed record with their labels, and its drops, after the rules that hold for every source.
+    """Return the rows of a parsed record with their labels, and its drops, after the rules that hold for every source.
 
     The default profile writes no row without text: nobody can learn from an empty response, and the next stage reads
     a null as one. Text with an unpaired surrogate cannot be written in either profile.
     """
-    found: list[tuple[str, Row]] = []
+    result: list[tuple[str, Row]] = []
     drops: list[Drop] = []
     for part in parts_of(parsed):
         if isinstance(part, Note | Written):
@@ -193,21 +193,21 @@ def checked(parsed: Parsed, profile: Profile, *, documents: bool = False) -> tup
         label, row = part if isinstance(part, Labelled) else ("", part)
         problem = None if is_complete(row, documents=documents) else _problem(row, QUIRKS[profile], documents)
         if problem is None:
-            found.append((label, row))
+            result.append((label, row))
         elif isinstance(problem, Malformed):
             return [], [problem]
         else:
             drops.append(problem)
-    return found, drops
+    return result, drops
 
 
 def parts_of(parsed: Parsed) -> Sequence[Part]:
-    """What ``parse`` returned, as a sequence."""
+    """Return what ``parse`` returned, as a sequence."""
     return [parsed] if isinstance(parsed, Row | Labelled | Drop) else parsed
 
 
 def is_complete(row: Row, *, documents: bool = False) -> bool:
-    """Whether both texts are present, are more than white space, and are valid Unicode.
+    """Return whether both texts are present, are more than white space, and are valid Unicode.
 
     A row of ``documents`` has an empty instruction, and its response is the document.
     """
@@ -223,7 +223,7 @@ _BRIEF.maxlevel, _BRIEF.maxdict, _BRIEF.maxlist, _BRIEF.maxstring = 3, 8, 4, _SH
 
 
 def shown(value: Any) -> str:
-    """The beginning of a value as Python writes it, without writing out a long one."""
+    """Return the beginning of a value as Python writes it, without writing out a long one."""
     text = _BRIEF.repr(value)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 
@@ -326,14 +326,14 @@ class Source(ABC):
 
     @abstractmethod
     def parse(self, record: Any, context: Context) -> Parsed:
-        """The rows of one raw record. A pure function.
+        """Return the rows of one raw record. A pure function.
 
         Raises:
             MalformedRecord: as returning Malformed does; the functions of :mod:`pairmill.sources.fields` raise it.
         """
 
     def attributes_of(self, record: Any, context: Context) -> Mapping[str, Any]:
-        """The values of ``attributes`` for all rows of a raw record; None or absent = no value. A pure function.
+        """Return the values of ``attributes`` for all rows of a raw record; None or absent = no value. A pure function.
 
         Values are converted as :mod:`pairmill.sources.attributes` says; one that cannot be makes the record malformed.
 
@@ -343,7 +343,8 @@ class Source(ABC):
         return {}
 
     def first_question(self, record: Any, rows: Sequence[Row]) -> str:
-        """What decides whether a record is held out: the first question that is asked in it, or a document's text.
+        """Return what decides whether a record is held out: the first question that is asked in it, or a document's
+        text.
 
         Args:
             record: as ``parse`` takes it.
@@ -352,27 +353,29 @@ class Source(ABC):
         return rows[0].instruction or rows[0].response or ""
 
     def explain(self, record: Any, why: Malformed) -> Finding:
-        """What is wrong with a malformed record, in words. Called once per reason and shard."""
+        """Return what is wrong with a malformed record, in words. Called once per reason and shard."""
         return Finding(shown(why.value if isinstance(why, WrongAttribute) else record))
 
     def answering(self, answers: str) -> Source:
-        """The source with other ``answers``, if its records are chats; itself if they are not, or for an empty text."""
+        """Return the source with other ``answers``, if its records are chats; itself if they are not, or for an empty
+        text."""
         return self
 
     def explain_unread(self, why: Malformed) -> Finding:
-        """The same of a record that could not be read."""
+        """Return the same of a record that could not be read."""
         return Finding("more bytes than max_record_bytes" if why == TOO_LONG else "")
 
     def read(self, piece: FileSlice, profile: Profile) -> Iterator[Record]:
-        """The records of a piece of a raw file, by the file's extension."""
+        """Return the records of a piece of a raw file, by the file's extension."""
         from pairmill.sources.readers import read
 
         return read(piece, self)
 
     def joined(self, records: Iterator[Record], context: Context) -> Iterator[Record]:
-        """What ``parse`` gets of the records of a piece of a file: each, unless the source joins consecutive ones."""
+        """Return what ``parse`` gets of the records of a piece of a file: each, unless the source joins consecutive
+        ones."""
         return records
 
     def file_name(self, label: str, profile: Profile) -> str:
-        """What replaces ``{}`` in a unit's output."""
+        """Return what replaces ``{}`` in a unit's output."""
         return safe_name(label)

@@ -22,7 +22,7 @@ class SourceOptions(Checked):
     """Options of one source: a dataclass of :func:`pairmill.engine.stage.option` fields. Most sources have none."""
 
     def when_named(self) -> Self:
-        """The options if ``sources=`` names the source instead of taking it with ``all``."""
+        """Return the options if ``sources=`` names the source instead of taking it with ``all``."""
         return self
 
 
@@ -88,13 +88,13 @@ def files_by_split(
     taken: list[str] = []
     withheld: list[str] = []
     for split in splits:
-        found = hub_split(files, card, split, config)
-        if split in wanted and not found:
+        result = hub_split(files, card, split, config)
+        if split in wanted and not result:
             raise InputError(
                 f"the split {split!r} has no file",
                 got=", ".join(files[:5]),
                 expected=f"files of {', '.join(wanted)}",
                 hint="fetch the data set again",
             )
-        (taken if split in wanted else withheld).extend(found)
+        (taken if split in wanted else withheld).extend(result)
     return tuple(taken), tuple(withheld)

@@ -26,7 +26,7 @@ def own_tags(file: Description) -> dict[str, str]:
     Raises:
         UsageError: an item is not ``name=token``, or redefines a tag, or gives a token twice.
     """
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for item in file.texts("tags"):
         tag, separator, token = item.partition("=")
         tag, token = tag.strip(), token.strip()
@@ -43,24 +43,24 @@ def own_tags(file: Description) -> dict[str, str]:
         if tag in TAGS:
             hint = f"condition: may use {tag} without tags:; for another token of it set conditions= of tokenize"
             raise file.wrong("tags", "every tokenizer has a token for this tag", got=repr(tag), hint=hint)
-        if tag in found or token in found.values():
-            what = "the same tag occurs twice" if tag in found else "two tags have the same token"
+        if tag in result or token in result.values():
+            what = "the same tag occurs twice" if tag in result else "two tags have the same token"
             raise file.wrong("tags", what, got=repr(item), expected="one token for each tag")
-        found[tag] = token
-    return found
+        result[tag] = token
+    return result
 
 
 def asked_for(sources: Iterable[Source]) -> dict[str, Tag]:
-    """The tags of some sources, by name.
+    """Return the tags of some sources, by name.
 
     Raises:
         UsageError: two of them give a tag two tokens, or two tags one.
     """
-    found: dict[str, Tag] = {}
+    result: dict[str, Tag] = {}
     by_token: dict[str, str] = {}
     for source in sources:
         for tag, token in source.tags.items():
-            known = found.setdefault(tag, Tag(token, ()))
+            known = result.setdefault(tag, Tag(token, ()))
             if known.token != token:
                 raise UsageError(
                     f"two sources give the tag {tag!r} two tokens",
@@ -74,9 +74,9 @@ def asked_for(sources: Iterable[Source]) -> dict[str, Tag]:
                 raise UsageError(
                     f"two tags have the token {token!r}",
                     where="sources",
-                    got=f"{other} in {', '.join(found[other].sources)}, {tag} in {source.name}",
+                    got=f"{other} in {', '.join(result[other].sources)}, {tag} in {source.name}",
                     expected="one token for each tag",
                     hint=f"write in {source.described_in}: tags: ['{tag}=<|{tag}|>']",
                 )
-            found[tag] = Tag(token, (*known.sources, source.name))
-    return dict(sorted(found.items()))
+            result[tag] = Tag(token, (*known.sources, source.name))
+    return dict(sorted(result.items()))

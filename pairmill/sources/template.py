@@ -44,7 +44,7 @@ class Template:
 
     @classmethod
     def parse(cls, text: str) -> Template:
-        """Raises UsageError, without a place, for an invalid path or filter, or an unmatched brace or bracket."""
+        """Raise UsageError, without a place, for an invalid path or filter, or an unmatched brace or bracket."""
         if "{" not in text and "}" not in text:
             return cls(text, (_bare(text),), braces=False)
         made = cls(text, tuple(_parts(text)), braces=True)
@@ -58,7 +58,7 @@ class Template:
     @property
     def values(self) -> list[Value]:
         """What it reads, in order."""
-        return [*self._outside, *(value for one in self.optional for value in _values(one.parts))]
+        return [*self._outside, *(value for item in self.optional for value in _values(item.parts))]
 
     @property
     def optional(self) -> list[OptionalPart]:
@@ -80,11 +80,11 @@ class Template:
         return [path for value in self._outside for path in paths_of(value)]
 
     def of(self, record: Any) -> str:
-        """The text. Raises MalformedRecord if there is none."""
+        """Return the text. Raises MalformedRecord if there is none."""
         return _joined([part if isinstance(part, str) else self.at(part, record) for part in self.parts])
 
     def at(self, part: Value | OptionalPart, record: Any) -> str:
-        """What a part adds to the text. Raises MalformedRecord if there is nothing to add."""
+        """Return what a part adds to the text. Raises MalformedRecord if there is nothing to add."""
         if isinstance(part, Path):
             value = part.find(record)
             if isinstance(value, str):
@@ -108,10 +108,10 @@ class Template:
         return text
 
     def _if_there(self, optional: OptionalPart, record: Any) -> str:
-        found = []
+        result = []
         for part in optional.parts:
             if isinstance(part, str):
-                found.append(part)
+                result.append(part)
                 continue
             if isinstance(part, Path):
                 value = part.find(record)
@@ -120,11 +120,11 @@ class Template:
                 text = part.of(record)
             if text is None or not text or text.isspace():
                 return ""
-            found.append(text)
-        return _joined(found)
+            result.append(text)
+        return _joined(result)
 
     def wrong(self, record: Any) -> Iterator[tuple[Value, MalformedRecord]]:
-        """What it reads that this record does not have, with the errors that say so."""
+        """Yield what it reads that this record does not have, with the errors that say so."""
         for part in self.parts:
             if isinstance(part, str):
                 continue
@@ -151,8 +151,8 @@ class Template:
         start, stop = place, place + 1
         if 0 <= beside < len(self.parts) and isinstance(self.parts[beside], str):
             start, stop = min(place, beside), max(place, beside) + 1
-        found = [_written(part) for part in self.parts]
-        text = "".join([*found[:start], _OPEN, *found[start:stop], _CLOSE, *found[stop:]])
+        result = [_written(part) for part in self.parts]
+        text = "".join([*result[:start], _OPEN, *result[start:stop], _CLOSE, *result[stop:]])
         try:
             Template.parse(text)
         except UsageError:  # brackets in the words are beside those of the part
@@ -161,14 +161,15 @@ class Template:
 
 
 def _joined(texts: list[str]) -> str:
-    """A text of parts. Raises MalformedRecord, before it is made, for a much longer one than the longest of them."""
+    """Return a text of parts. Raises MalformedRecord, before it is made, for a much longer one than the longest of
+    them."""
     if len(texts) > 1 and sum(map(len, texts)) > MAX_CHARACTERS + max(map(len, texts)):
         raise MalformedRecord(TOO_LONG)
     return "".join(texts)
 
 
 def paths_of(value: Value) -> tuple[Path, ...]:
-    """The paths that are read for a value."""
+    """Return the paths that are read for a value."""
     return (value,) if isinstance(value, Path) else value.paths
 
 
@@ -186,7 +187,7 @@ def _written(part: str | Value | OptionalPart) -> str:
 
 
 def _absent(value: Filtered, record: Any) -> MalformedRecord:
-    """The error for a value whose path is missing or null."""
+    """Return the error for a value whose path is missing or null."""
     path = next(path for path in value.paths if path.find(record) in (None, MISSING))
     return MalformedRecord(f"{'null' if path.find(record) is None else 'missing'}_{path.text}")
 
@@ -195,24 +196,24 @@ def _bare(text: str) -> Path:
     try:
         return Path.parse(text)
     except UsageError as error:
-        found = _FILTER.fullmatch(text)
-        if found is None:
+        result = _FILTER.fullmatch(text)
+        if result is None:
             raise
         hint = f"write filters in braces: '{{{text}}}'"
         raise UsageError(error.what, got=error.got, expected=error.expected, hint=hint) from error
 
 
 def _value(text: str) -> Value:
-    found = _FILTER.fullmatch(text)
-    if found:
-        return Filtered.parse(found[1], found[2])
+    result = _FILTER.fullmatch(text)
+    if result:
+        return Filtered.parse(result[1], result[2])
     if EACH in text:
         raise UsageError(f"{EACH} needs a filter", got=repr(text), expected=f"such as {{{text}|lines}}")
     return Path.parse(text)
 
 
 def _parts(text: str) -> list[str | Value | OptionalPart]:
-    """The parts of a template; words that follow each other are one part."""
+    """Return the parts of a template; words that follow each other are one part."""
     parts: list[str | Value | OptionalPart] = []
     inside: list[str | Value] | None = None
     end = 0
@@ -224,12 +225,12 @@ def _parts(text: str) -> list[str | Value | OptionalPart]:
         elif part:
             to.append(part)
 
-    for found in _TOKENS.finditer(text):
-        add(text[end : found.start()])
-        end = found.end()
-        token = found.group()
-        if found.group(1) is not None:
-            add(_value(found.group(1)))
+    for result in _TOKENS.finditer(text):
+        add(text[end : result.start()])
+        end = result.end()
+        token = result.group()
+        if result.group(1) is not None:
+            add(_value(result.group(1)))
         elif token in {"{{", "}}"}:
             add(token[0])
         elif token in {"{", "}"}:

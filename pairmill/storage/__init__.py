@@ -47,7 +47,7 @@ def _store(kind: str) -> Store:
 
 
 def store_for(uri: str) -> Store:
-    """The backend of a URI. Raises UsageError for a scheme that no backend serves."""
+    """Return the backend of a URI. Raises UsageError for a scheme that no backend serves."""
     kind = scheme(uri)
     if kind != "file" and kind not in OBJECT_STORES:
         raise UsageError(

@@ -55,7 +55,7 @@ class Store(ABC):
 
     @abstractmethod
     def exists(self, uri: str) -> bool:
-        """Whether there is an object at exactly this URI (a prefix of objects is not one)."""
+        """Return whether there is an object at exactly this URI (a prefix of objects is not one)."""
 
     @abstractmethod
     def size(self, uri: str) -> int:
@@ -63,40 +63,44 @@ class Store(ABC):
 
     @abstractmethod
     def list(self, prefix: str) -> list[Entry]:
-        """All objects below ``prefix``, which is taken as a folder, sorted by path by code point.
+        """Return all objects below ``prefix``, which is taken as a folder, sorted by path by code point.
 
         Objects that are being written are not listed. An absent prefix gives an empty list.
         """
 
     @abstractmethod
     def folders(self, prefix: str) -> Sequence[str]:
-        """Names of the folders directly below ``prefix``, sorted by code point. The objects in them are not listed."""
+        """Return names of the folders directly below ``prefix``, sorted by code point. The objects in them are not
+        listed."""
 
     def linked_folders(self, prefix: str) -> Sequence[str]:
-        """Names of the links to folders directly below ``prefix``, sorted; ``list`` leaves out what they lead to."""
+        """Return names of the links to folders directly below ``prefix``, sorted; ``list`` leaves out what they lead
+        to."""
         return []
 
     @abstractmethod
     def read(self, uri: str) -> bytes:
-        """All bytes of the object. Raises InputError if it is absent."""
+        """Return all bytes of the object. Raises InputError if it is absent."""
 
     @abstractmethod
     def read_range(self, uri: str, start: int, length: int) -> bytes:
-        """Bytes ``[start, start + length)``; fewer if the object ends before."""
+        """Return bytes ``[start, start + length)``; fewer if the object ends before."""
 
     @abstractmethod
     def open(self, uri: str) -> BinaryIO:
-        """A seekable binary reader. If the object is replaced, it reads the old bytes on or fails; it never mixes."""
+        """Return a seekable binary reader. If the object is replaced, it reads the old bytes on or fails; it never
+        mixes."""
 
     @abstractmethod
     def stamp(self, uri: str) -> str:
-        """A text that changes whenever the object's bytes do, known without reading them. Raises InputError if absent.
+        """Return a text that changes whenever the object's bytes do, known without reading them. Raises InputError if
+        absent.
 
         For a file: device, inode, size and time of the last change. In a bucket: size and ETag or generation.
         """
 
     def modified(self, uri: str) -> datetime | None:
-        """When an object was written, for people; None if the store does not say."""
+        """Return when an object was written, for people; None if the store does not say."""
         return None
 
     @abstractmethod
@@ -108,7 +112,7 @@ class Store(ABC):
         """
 
     def file(self, uri: str) -> Path | None:
-        """The object's file, if it is one of this machine: native code can read that by itself."""
+        """Return the object's file, if it is one of this machine: native code can read that by itself."""
         return None
 
     @abstractmethod
@@ -168,7 +172,7 @@ class Store(ABC):
 
     def digests(self, uris: Sequence[str]) -> Sequence[str]:
         """Hexadecimal sha256 of each object."""
-        return [one.sha256 for one in self.digested(uris)]
+        return [item.sha256 for item in self.digested(uris)]
 
     def digested(self, uris: Sequence[str]) -> Sequence[Digest]:
         """Digests of objects with their stamps; several objects are read at once.
@@ -183,13 +187,13 @@ class Store(ABC):
 
         def digest() -> Digest:
             stamp = self.stamp(uri)
-            found, size = hashlib.sha256(), 0
+            result, size = hashlib.sha256(), 0
             # Not hashlib.file_digest, which cannot be stopped: after Ctrl-C the process would wait for it.
             with self.pinned(uri, stamp) as file:
                 while not stop.is_set() and (data := file.read(1 << 20)):
-                    found.update(data)
+                    result.update(data)
                     size += len(data)
-            return Digest(found.hexdigest(), size, stamp)
+            return Digest(result.hexdigest(), size, stamp)
 
         try:
             return raced(digest, Changed, _TRIED)

@@ -108,7 +108,7 @@ class GcsStore(RemoteStore):
             return
 
     def _page(self, place: Place, token: str, most: int) -> tuple[list[tuple[str, Stat]], str]:
-        found = self._client.list_blobs(
+        result = self._client.list_blobs(
             place.bucket,
             prefix=place.key or None,
             page_token=token or None,
@@ -117,11 +117,11 @@ class GcsStore(RemoteStore):
             retry=None,
             timeout=timeouts(),
         )
-        page = next(found.pages, ())
-        return [(blob.name, Stat(blob.size, str(blob.generation))) for blob in page], found.next_page_token or ""
+        page = next(result.pages, ())
+        return [(blob.name, Stat(blob.size, str(blob.generation))) for blob in page], result.next_page_token or ""
 
     def _folders(self, place: Place, token: str) -> tuple[list[str], str]:
-        found = self._client.list_blobs(
+        result = self._client.list_blobs(
             place.bucket,
             prefix=place.key or None,
             delimiter="/",
@@ -130,8 +130,8 @@ class GcsStore(RemoteStore):
             retry=None,
             timeout=timeouts(),
         )
-        next(found.pages, None)
-        return list(found.prefixes), found.next_page_token or ""
+        next(result.pages, None)
+        return list(result.prefixes), result.next_page_token or ""
 
     def _put(self, place: Place, data: bytes, *, replace: bool) -> None:
         condition = {} if replace else {"if_generation_match": 0}
@@ -187,8 +187,8 @@ class GcsStore(RemoteStore):
 def _checksum(path: Path) -> str:
     import google_crc32c
 
-    found = google_crc32c.Checksum()
+    result = google_crc32c.Checksum()
     with path.open("rb") as file:
         while data := file.read(1 << 20):
-            found.update(data)
-    return base64.b64encode(found.digest()).decode()
+            result.update(data)
+    return base64.b64encode(result.digest()).decode()

@@ -48,7 +48,7 @@ class LocalStore(Store):
 
     def list(self, prefix: str) -> list[Entry]:
         top = local_path(prefix)
-        found: list[Entry] = []
+        result: list[Entry] = []
         links = 0
         with translated(prefix):
             stack = [top] if top.is_dir() else []
@@ -65,10 +65,10 @@ class LocalStore(Store):
                         elif entry.is_file():
                             path = os.path.relpath(entry.path, top).replace(os.sep, "/")
                             facts = entry.stat()
-                            found.append(Entry(path, facts.st_size, _stamp(facts)))
+                            result.append(Entry(path, facts.st_size, _stamp(facts)))
         if links:
             event(f"{prefix}: skipped {links} symbolic links below it; a link that is named itself is followed")
-        return sorted(found, key=lambda entry: entry.path)
+        return sorted(result, key=lambda entry: entry.path)
 
     def folders(self, prefix: str) -> Sequence[str]:
         top = local_path(prefix)
@@ -222,11 +222,11 @@ def _stamp(facts: os.stat_result) -> str:
 
 
 def _require_stamp(file: BinaryIO, stamp: str, uri: str) -> None:
-    if (found := _stamp(os.fstat(file.fileno()))) != stamp:
+    if (result := _stamp(os.fstat(file.fileno()))) != stamp:
         raise Changed(
             "changed while it was read",
             where=uri,
-            got=f"device:inode:bytes:time {found}",
+            got=f"device:inode:bytes:time {result}",
             expected=stamp,
             hint="run the same command when nothing writes to it any more",
         )
@@ -307,17 +307,17 @@ class _Creation:
 
 
 def _holds_any(folder: str) -> bool:
-    """Whether there is an object below a folder. (Object stores have no empty folders.)"""
+    """Return whether there is an object below a folder. (Object stores have no empty folders.)"""
     paths = (Path(place, name) for place, _, names in os.walk(folder) for name in names if not _PARTIAL.match(name))
     return any(path.is_file() and not path.is_symlink() for path in paths)
 
 
 def _real(path: Path) -> Path:
     """Resolve a symbolic link: link(2) would link the link itself."""
-    found = os.path.realpath(path)
-    if os.path.islink(found):
+    result = os.path.realpath(path)
+    if os.path.islink(result):
         raise FileNotFoundError(errno.ENOENT, "a symbolic link to itself", str(path))
-    return Path(found)
+    return Path(result)
 
 
 def _sweep(target: Path) -> None:

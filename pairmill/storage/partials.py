@@ -55,7 +55,7 @@ def hold(make: Callable[[], tuple[int, Path]]) -> tuple[int, Path]:
 
 
 def names(path: Path, handle: int) -> bool:
-    """Whether ``path`` is (still) the file that ``handle`` has open."""
+    """Return whether ``path`` is (still) the file that ``handle`` has open."""
     with suppress(FileNotFoundError):
         return path.stat().st_ino == os.fstat(handle).st_ino
     return False
@@ -99,7 +99,7 @@ def mark() -> str:
 
 
 def head_of(target: Path) -> str:
-    """The start of the names of all partials of a target; the same on every machine."""
+    """Return the start of the names of all partials of a target; the same on every machine."""
     name = os.fsencode(target.name)
     if len(name) <= _LONGEST:
         return f".{target.name}."
@@ -110,7 +110,7 @@ def head_of(target: Path) -> str:
 
 def sweep_folder(folder: Path, head: str) -> None:
     """Remove the leftovers whose names start with ``head``, and everything that was abandoned in this folder."""
-    found = []
+    result = []
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             name = entry.name
@@ -120,8 +120,8 @@ def sweep_folder(folder: Path, head: str) -> None:
             # With a dot in the rest it is a partial of another target.
             ours = bool(rest) and "." not in rest
             if ours or (_MARKED.search(name) and _abandoned(entry.stat(follow_symlinks=False))):
-                found.append(Path(entry.path))
-    for _ in sweep(found):
+                result.append(Path(entry.path))
+    for _ in sweep(result):
         pass
 
 
@@ -139,13 +139,13 @@ def sweep(leftovers: Iterable[Path]) -> Iterator[Path]:
             # TMPDIR may contain anything: opening a FIFO would block.
             handle = os.open(entry, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
-                found = os.fstat(handle)
+                result = os.fstat(handle)
                 foreign = told is not None and told["machine"] != machine()
-                if not _is_ours(found, entry.parent) or (foreign and not _abandoned(found)):
+                if not _is_ours(result, entry.parent) or (foreign and not _abandoned(result)):
                     continue
-                if not _lock(handle, found):
+                if not _lock(handle, result):
                     continue
-                shutil.rmtree(entry) if stat.S_ISDIR(found.st_mode) else entry.unlink(missing_ok=True)
+                shutil.rmtree(entry) if stat.S_ISDIR(result.st_mode) else entry.unlink(missing_ok=True)
                 yield entry
             finally:
                 os.close(handle)
@@ -163,7 +163,7 @@ def remove(path: Path) -> None:
 
 
 def written(path: Path, handle: int) -> Path:
-    """A path to read a partial file from: its own, or if it was removed, that of its open descriptor.
+    """Return a path to read a partial file from: its own, or if it was removed, that of its open descriptor.
 
     Raises:
         StorageError: it was removed and is empty, so it may have been removed before it was written.
@@ -194,7 +194,7 @@ def machine() -> str:
 
 
 def scratch() -> Path:
-    """The folder of scratch files and downloads: TMPDIR."""
+    """Return the folder of scratch files and downloads: TMPDIR."""
     # gettempdir() alone falls back to /tmp if TMPDIR is full, and would fill the disk of a node.
     return Path(os.environ.get("TMPDIR") or tempfile.gettempdir())
 
@@ -207,12 +207,12 @@ def own(folder: Path) -> None:
     """
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700, parents=True)
-    found = folder.lstat()
-    if not (stat.S_ISDIR(found.st_mode) and _is_ours(found, folder.parent)):
+    result = folder.lstat()
+    if not (stat.S_ISDIR(result.st_mode) and _is_ours(result, folder.parent)):
         raise StorageError(
             "not a folder of this user",
             where=str(folder),
-            got=f"{stat.filemode(found.st_mode)} of user {found.st_uid}",
+            got=f"{stat.filemode(result.st_mode)} of user {result.st_uid}",
             hint="remove it, or set TMPDIR to a folder of your own",
         )
 
@@ -240,7 +240,7 @@ def _lock(handle: int, found: os.stat_result) -> bool:
 
 
 def _has_open(process: int, name: str) -> bool:
-    """Whether a process, if it is visible from here, has a file of this name open."""
+    """Return whether a process, if it is visible from here, has a file of this name open."""
     folder = f"/proc/{process}/fd"
     with suppress(OSError):
         for descriptor in os.listdir(folder):

@@ -77,12 +77,12 @@ class Place:
 
     @classmethod
     def of(cls, uri: str) -> Place:
-        """The object of a URI."""
+        """Return the object of a URI."""
         return cls(uri, *bucket_and_key(uri))
 
     @classmethod
     def below(cls, uri: str) -> Place:
-        """The objects below a URI, which is taken as a folder."""
+        """Return the objects below a URI, which is taken as a folder."""
         bucket, key = bucket_and_key(uri)
         return cls(uri, bucket, key and key + "/")
 
@@ -204,28 +204,28 @@ class RemoteStore(Store):
 
     def list(self, prefix: str) -> list[Entry]:
         place = Place.below(prefix)
-        found: list[Entry] = []
+        result: list[Entry] = []
         token = ""
         while True:
             page, token = self._ask(place, functools.partial(self._page, place, token, 1000))
             # Consoles of object stores create an empty object with a slash at its end to show a folder.
-            found += [
+            result += [
                 Entry(key[len(place.key) :], stat.size, stat.stamp)
                 for key, stat in page
                 if stat.size or not key.endswith("/")
             ]
             if not token:
-                return sorted(found, key=lambda entry: entry.path)
+                return sorted(result, key=lambda entry: entry.path)
 
     def folders(self, prefix: str) -> Sequence[str]:
         place = Place.below(prefix)
-        found: set[str] = set()
+        result: set[str] = set()
         token = ""
         while True:
             page, token = self._ask(place, functools.partial(self._folders, place, token))
-            found.update(start[len(place.key) : -1] for start in page)
+            result.update(start[len(place.key) : -1] for start in page)
             if not token:
-                return sorted(found - {""})
+                return sorted(result - {""})
 
     def read(self, uri: str) -> bytes:
         begin = self.read_range(uri, 0, WHOLE)
@@ -336,10 +336,10 @@ class RemoteStore(Store):
     def digest_of(self, uri: str, stop: Event) -> Digest:
         # From the stream of one request: a reader of blocks copies each byte twice.
         def digest() -> Digest:
-            stat, found = self._head(uri), _Digesting()
-            self._fill(Body(stat.version, found), Place.of(uri), 0, stat.size, stop)
-            _require_all(uri, found.tell(), stat.size)
-            return Digest(found.sha256.hexdigest(), stat.size, stat.stamp)
+            stat, result = self._head(uri), _Digesting()
+            self._fill(Body(stat.version, result), Place.of(uri), 0, stat.size, stop)
+            _require_all(uri, result.tell(), stat.size)
+            return Digest(result.sha256.hexdigest(), stat.size, stat.stamp)
 
         return raced(digest, Replaced, _TRIED)
 
@@ -402,7 +402,7 @@ class RemoteStore(Store):
         return set()
 
     def _fetch(self, place: Place, start: int, end: int, version: str, stop: Event) -> io.BytesIO:
-        """Bytes ``[start, end)``."""
+        """Return bytes ``[start, end)``."""
         body = Body(version)
         self._fill(body, place, start, end, stop)
         return body.data
@@ -517,11 +517,11 @@ class Reader(io.RawIOBase):
         return len(piece)
 
     def readall(self) -> bytes:
-        found = bytearray(max(0, self._size - self._position))
-        view, filled = memoryview(found), 0
-        while filled < len(found):
+        result = bytearray(max(0, self._size - self._position))
+        view, filled = memoryview(result), 0
+        while filled < len(result):
             filled += self.readinto(view[filled:])
-        return bytes(found)
+        return bytes(result)
 
     def close(self) -> None:
         self._stop.set()
@@ -548,12 +548,12 @@ class Reader(io.RawIOBase):
             self._order(block.run, position, AHEAD)
         # The least recently used block goes first. A reader may return to a block, where another column ends.
         self._runs = [*(run for run in self._runs if run is not block.run), block.run]
-        self._blocks = [*(one for one in self._blocks if one is not block), block]
+        self._blocks = [*(item for item in self._blocks if item is not block), block]
         spare = len(self._blocks) - KEPT
-        old = [one for one in self._blocks if one.run is not block.run or one.end <= position]
-        for one in old[: max(spare, 0)]:
-            one.data.cancel()
-            self._blocks.remove(one)
+        old = [item for item in self._blocks if item.run is not block.run or item.end <= position]
+        for item in old[: max(spare, 0)]:
+            item.data.cancel()
+            self._blocks.remove(item)
         self._start = block.start
         self._data = block.data.result()
 
@@ -587,7 +587,7 @@ def _full(folder: Path, error: OSError) -> StorageError:
 
 
 def refusal(place: Place, status: int, detail: str, headers: Mapping[str, str]) -> Exception:
-    """The exception for an HTTP status; ``detail`` is the server's message, without the request."""
+    """Return the exception for an HTTP status; ``detail`` is the server's message, without the request."""
     got = f"{status} {detail}".strip()
     if status in TRANSIENT:
         return Again(got, asked_pause(headers))
@@ -603,5 +603,5 @@ def refusal(place: Place, status: int, detail: str, headers: Mapping[str, str]) 
 
 
 def no_credentials(place: Place, got: str, hint: str) -> PairmillError:
-    """The platform gives this process no usable credentials."""
+    """Return the platform gives this process no usable credentials."""
     return StorageError("no usable credentials", where=place.uri, got=got, hint=hint)

@@ -151,8 +151,8 @@ class S3Store(RemoteStore):
     def _page(self, place: Place, token: str, most: int) -> tuple[list[tuple[str, Stat]], str]:
         further = {"ContinuationToken": token} if token else {}
         answer = self._client.list_objects_v2(Bucket=place.bucket, Prefix=place.key, MaxKeys=most, **further)
-        found = [(item["Key"], Stat(item["Size"], item.get("ETag", ""))) for item in answer.get("Contents", [])]
-        return found, answer.get("NextContinuationToken", "")
+        result = [(item["Key"], Stat(item["Size"], item.get("ETag", ""))) for item in answer.get("Contents", [])]
+        return result, answer.get("NextContinuationToken", "")
 
     def _folders(self, place: Place, token: str) -> tuple[list[str], str]:
         further = {"ContinuationToken": token} if token else {}
@@ -225,13 +225,13 @@ class S3Store(RemoteStore):
 
 def _of_kubeflow(environment: Mapping[str, str]) -> dict[str, str]:
     """Endpoint and keys of Kubeflow's own store, where the environment does not give others."""
-    found = {}
+    result = {}
     if "KUBERNETES_SERVICE_HOST" in environment and not {"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"} & set(environment):
-        found["endpoint_url"] = KUBEFLOWS
+        result["endpoint_url"] = KUBEFLOWS
     if "MINIO_ACCESS_KEY" in environment and "AWS_ACCESS_KEY_ID" not in environment:
-        found["aws_access_key_id"] = environment["MINIO_ACCESS_KEY"]
-        found["aws_secret_access_key"] = environment.get("MINIO_SECRET_KEY", "")
-    return found
+        result["aws_access_key_id"] = environment["MINIO_ACCESS_KEY"]
+        result["aws_secret_access_key"] = environment.get("MINIO_SECRET_KEY", "")
+    return result
 
 
 def _checksum(data: bytes) -> str:

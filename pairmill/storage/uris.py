@@ -27,7 +27,7 @@ def _escaped(uri: str) -> bool:
 
 
 def local_path(uri: str) -> Path:
-    """The path of a plain path or ``file://`` URI."""
+    """Return the path of a plain path or ``file://`` URI."""
     if "://" not in uri:
         return Path(uri)
     parts = urlsplit(uri)
@@ -63,18 +63,18 @@ def join(uri: str, *parts: str) -> str:
 
 
 def name_of(uri: str) -> str:
-    """The last part of a URI, unescaped."""
+    """Return the last part of a URI, unescaped."""
     last = uri.rstrip("/").rsplit("/", 1)[-1]
     return unquote(last) if _escaped(uri) else last
 
 
 def parent_of(uri: str) -> str:
-    """The URI without its last part."""
+    """Return the URI without its last part."""
     return uri.rstrip("/").rsplit("/", 1)[0]
 
 
 def is_top(uri: str) -> bool:
-    """Whether the URI is the root of the file system, or a bucket."""
+    """Return whether the URI is the root of the file system, or a bucket."""
     if scheme(uri) == "file":
         path = local_path(uri)
         return path.parent == path

@@ -56,7 +56,7 @@ REGISTRY: Final[Mapping[str, Benchmark]] = MappingProxyType({one.name: one for o
 
 
 def named(name: str) -> Benchmark:
-    """The benchmark of a name. Raises UsageError with the nearest name."""
+    """Return the benchmark of a name. Raises UsageError with the nearest name."""
     if name not in REGISTRY:
         raise UsageError(
             "unknown benchmark",
@@ -69,10 +69,10 @@ def named(name: str) -> Benchmark:
 
 
 def load(name: str, place: str = "", revision: str = "") -> Rows:
-    """The rows of a benchmark by split; see :func:`pairmill.evaluation.benchmarks.data.load`."""
+    """Return the rows of a benchmark by split; see :func:`pairmill.evaluation.benchmarks.data.load`."""
     return data.load(named(name), place, revision)
 
 
 def shown(place: str) -> str:
-    """A place as reports show it: without credentials."""
+    """Return a place as reports show it: without credentials."""
     return scrubbed(place)

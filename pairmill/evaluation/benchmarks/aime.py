@@ -58,8 +58,8 @@ class Aime(Base):
             extra[f"maj_pass@{k}"] = float(question.gold in chosen(votes, k))
             if k <= len(texts):
                 extra[f"pass@{k}"] = pass_at(len(texts), right, k)
-        found = sum(judged.equal(str(question.gold), _answer(text), as_text=True) is True for text in texts)
-        extra |= {f"{REFERENCE}_right": float(found), f"{REFERENCE}_of": float(len(texts))}
+        result = sum(judged.equal(str(question.gold), _answer(text), as_text=True) is True for text in texts)
+        extra |= {f"{REFERENCE}_right": float(result), f"{REFERENCE}_of": float(len(texts))}
         first = chosen(votes, 1)
         correct = float(question.gold in first)
         return Verdict(str(first[0]) if first else None, correct, not votes, {**extra, REFERENCE: correct})
@@ -68,17 +68,17 @@ class Aime(Base):
         every = list(scored)
         if profile != "hrm_text":
             return super().total(every)
-        found: dict[str, Any] = {}
+        result: dict[str, Any] = {}
         for number, (_, verdict) in enumerate(every):
-            found |= {f"{number}_{name}": int(verdict.extra[name]) for name in ("valid", "cons_count")}
+            result |= {f"{number}_{name}": int(verdict.extra[name]) for name in ("valid", "cons_count")}
         for k in self.ks:
             votes = [verdict.extra[f"maj_pass@{k}"] for _, verdict in every]
-            found[f"maj_pass@{k}"] = sum(votes) / max(1, len(votes))
+            result[f"maj_pass@{k}"] = sum(votes) / max(1, len(votes))
         for k in self.ks:
             counts = [[int(verdict.extra[f"{REFERENCE}_{name}"]) for name in ("of", "right")] for _, verdict in every]
             passed = [pass_at(many, right, k) if k <= many else 0.0 for many, right in counts]
-            found[f"pass@{k}"] = sum(passed) / max(1, len(passed))
-        return found
+            result[f"pass@{k}"] = sum(passed) / max(1, len(passed))
+        return result
 
 
 def _answer(text: str) -> str:

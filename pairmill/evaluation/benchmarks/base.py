@@ -27,7 +27,7 @@ MOST_CHOICES: Final = 26
 def asked(
     benchmark: Base, number: int, prompt: str, gold: Any, *, group: str = "", choices: Sequence[str] = (), text: str
 ) -> Question:
-    """The question of a row of the first split that a benchmark needs."""
+    """Return the question of a row of the first split that a benchmark needs."""
     condition = str(benchmark.settings.get("condition", ""))
     name = f"{benchmark.needs[0].split} {number}"
     return Question(
@@ -36,7 +36,7 @@ def asked(
 
 
 def wrong_row(benchmark: str, split: str, number: int, column: str, got: object, expected: str) -> InputError:
-    """The error of a value that makes no question."""
+    """Return the error of a value that makes no question."""
     shown = repr(got)
     shown = shown if len(shown) <= 200 else shown[:200] + "…"
     return InputError(
@@ -45,7 +45,7 @@ def wrong_row(benchmark: str, split: str, number: int, column: str, got: object,
 
 
 def text_of(benchmark: str, split: str, number: int, row: Row, column: str) -> str:
-    """The text of a column. Raises InputError if it is not text."""
+    """Return the text of a column. Raises InputError if it is not text."""
     value = row[column]
     if not isinstance(value, str):
         raise wrong_row(benchmark, split, number, column, value, "text")
@@ -78,31 +78,31 @@ class Base:
         """Raise UsageError if what it is scored with is not installed."""
 
     def questions(self, rows: Rows) -> Iterator[Question]:
-        """The questions, in the order of the rows."""
+        """Yield the questions, in the order of the rows."""
         need = self.needs[0]
         for number, row in enumerate(rows[need.split]):
             yield self.question(number, row)
 
     def question(self, number: int, row: Row) -> Question:
-        """The question of a row."""
+        """Return the question of a row."""
         raise NotImplementedError
 
     def score(self, question: Question, texts: Sequence[str]) -> Verdict:
-        """The verdict on the texts of a question."""
+        """Return the verdict on the texts of a question."""
         raise NotImplementedError
 
     def total(self, scored: Iterable[tuple[Question, Verdict]], profile: str = "pairmill") -> dict[str, Any]:
-        """The figures; with ``hrm_text`` as the reference names and computes them."""
+        """Return the figures; with ``hrm_text`` as the reference names and computes them."""
         if profile == "hrm_text":
             return dict(totals.reference_figures(scored, grouped=self.grouped))
         return totals.figures(scored)
 
     def row_text(self, number: int, row: Row, column: str, split: str = "") -> str:
-        """The text of a column of a row."""
+        """Return the text of a column of a row."""
         return text_of(self.name, split or self.needs[0].split, number, row, column)
 
     def wrong(self, number: int, column: str, got: object, expected: str, split: str = "") -> InputError:
-        """The error of a value that makes no question."""
+        """Return the error of a value that makes no question."""
         return wrong_row(self.name, split or self.needs[0].split, number, column, got, expected)
 
 
@@ -132,49 +132,51 @@ class Choices(Base):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        found = [Need(self.split, self.columns)]
+        result = [Need(self.split, self.columns)]
         if self.num_shots:
-            found.append(Need(self.shot_split, self.columns, first=self.num_shots))
-        return tuple(found)
+            result.append(Need(self.shot_split, self.columns, first=self.num_shots))
+        return tuple(result)
 
     @property
     def settings(self) -> Mapping[str, Any]:
         return {**super().settings, "max_context": 4096, "max_tokens": 1}
 
     def item(self, number: int, row: Row, split: str) -> Item:
-        """The parts of a row."""
+        """Return the parts of a row."""
         raise NotImplementedError
 
     def checked(self, number: int, row: Row, split: str) -> Item:
-        """The parts of a row, if they make a question."""
-        found = self.item(number, row, split)
-        if not 1 < len(found.choices) <= MOST_CHOICES:
-            raise self.wrong(number, "choices", found.choices, f"2 to {MOST_CHOICES} of them", split)
-        if not 0 <= found.right < len(found.choices):
-            raise self.wrong(number, "answer", found.right, f"0 to {len(found.choices) - 1}", split)
-        return found
+        """Return the parts of a row, if they make a question."""
+        result = self.item(number, row, split)
+        if not 1 < len(result.choices) <= MOST_CHOICES:
+            raise self.wrong(number, "choices", result.choices, f"2 to {MOST_CHOICES} of them", split)
+        if not 0 <= result.right < len(result.choices):
+            raise self.wrong(number, "answer", result.right, f"0 to {len(result.choices) - 1}", split)
+        return result
 
     def shots_of(self, rows: Rows) -> list[tuple[str, str]]:
-        """The groups and texts of all rows that can be shots."""
+        """Return the groups and texts of all rows that can be shots."""
         if not self.num_shots:
             return []
         made = []
         for number, row in enumerate(rows[self.shot_split]):
-            one = self.checked(number, row, self.shot_split)
-            made.append((one.group, shot(choices_prompt(one.text, one.choices), letters(MOST_CHOICES)[one.right])))
+            item = self.checked(number, row, self.shot_split)
+            made.append((item.group, shot(choices_prompt(item.text, item.choices), letters(MOST_CHOICES)[item.right])))
         return made
 
     def chosen(self, shots: Sequence[tuple[str, str]], group: str) -> list[str]:
-        """The shots before a question of a group."""
+        """Return the shots before a question of a group."""
         return [text for _, text in shots[: self.num_shots]]
 
     def questions(self, rows: Rows) -> Iterator[Question]:
         shots = self.shots_of(rows)
         for number, row in enumerate(rows[self.split]):
-            one = self.checked(number, row, self.split)
-            valid = letters(len(one.choices))
-            prompt = with_shots(self.chosen(shots, one.group), choices_prompt(one.text, one.choices))
-            yield asked(self, number, prompt, valid[one.right], group=one.group, choices=valid, text=one.text.strip())
+            item = self.checked(number, row, self.split)
+            valid = letters(len(item.choices))
+            prompt = with_shots(self.chosen(shots, item.group), choices_prompt(item.text, item.choices))
+            yield asked(
+                self, number, prompt, valid[item.right], group=item.group, choices=valid, text=item.text.strip()
+            )
 
     def score(self, question: Question, texts: Sequence[str]) -> Verdict:
         return choice_verdict(question, letter(texts[0], question.choices))

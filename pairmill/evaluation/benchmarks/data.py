@@ -18,7 +18,7 @@ _READ: Final = (".jsonl", ".parquet")
 
 
 def load(benchmark: Benchmark, place: str = "", revision: str = "") -> dict[str, list[Row]]:
-    """The rows of the splits that a benchmark needs.
+    """Return the rows of the splits that a benchmark needs.
 
     Args:
         benchmark: whose rows.
@@ -72,16 +72,16 @@ def _of_files(benchmark: Benchmark, need: Need, place: str) -> Iterator[Row] | N
         raise _no_split(benchmark, need, place, storage.name_of(place), "give a folder with a file for each split")
     paths = sorted(entry.path for entry in store.list(place))
     paths = [path for path in paths if path.endswith(_READ) and not path.startswith((".", "_"))]
-    found: list[str] = []
+    result: list[str] = []
     for config in benchmark.configs:
-        found += [path for path in hub_split(paths, "", need.split, config) if path not in found]
-    found = found or list(hub_split(paths, "", need.split))
-    if not found:
+        result += [path for path in hub_split(paths, "", need.split, config) if path not in result]
+    result = result or list(hub_split(paths, "", need.split))
+    if not result:
         if need.optional:
             return None
         hint = f"name a file {need.split}.jsonl or {need.split}.parquet" if paths else "check the path"
         raise _no_split(benchmark, need, place, ", ".join(paths[:5]), hint)
-    return (row for path in found for row in _read(storage.join(place, *path.split("/"))))
+    return (row for path in result for row in _read(storage.join(place, *path.split("/"))))
 
 
 def _no_split(benchmark: Benchmark, need: Need, place: str, got: str, hint: str) -> InputError:
@@ -145,10 +145,10 @@ def _streamed(name: str, configs: Sequence[str], need: Need, revision: str) -> I
     repository = hub.Repository(name, "dataset", "write an existing commit, branch or tag after @")
     for config in configs:
         try:
-            found: Any = datasets.load_dataset(
+            result: Any = datasets.load_dataset(
                 name, name=None if config == "default" else config, split=need.split, revision=revision, streaming=True
             )
-            yield from found
+            yield from result
         except (httpx.TransportError, HfHubHTTPError) as error:
             raise hub.translated(error, f"{name} {need.split}", repository) from error
         except Exception as error:

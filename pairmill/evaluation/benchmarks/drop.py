@@ -36,8 +36,8 @@ class Drop(Base):
         return (Need("validation", columns), Need("shots", ("text",), optional=True))
 
     def questions(self, rows: Rows) -> Iterator[Question]:
-        found = enumerate(rows.get("shots", ()))
-        shots = [self.row_text(number, row, "text", "shots").strip() for number, row in found]
+        result = enumerate(rows.get("shots", ()))
+        shots = [self.row_text(number, row, "text", "shots").strip() for number, row in result]
         if self.shots_file:
             uri = storage.normalise(self.shots_file, "shots_file")
             shots = [storage.store_for(uri).read(uri).decode("utf-8", "replace").strip()]
@@ -56,22 +56,22 @@ class Drop(Base):
         if profile != "hrm_text":
             return super().total(scored)
         extra = [verdict.extra for _, verdict in scored]
-        means = {name: sum(one[name] for one in extra) / max(1, len(extra)) for name in ("em", "f1")}
+        means = {name: sum(item[name] for item in extra) / max(1, len(extra)) for name in ("em", "f1")}
         return {"n": len(extra), **means}
 
     def _answers(self, number: int, row: Row) -> list[list[str]]:
-        """The answer and those of the validators, each a list of spans, without those that are equal."""
+        """Return the answer and those of the validators, each a list of spans, without those that are equal."""
         given = [row["answer"], *_rows_of(row.get("validated_answers"))]
-        found: list[list[str]] = []
-        for one in given:
-            if not isinstance(one, dict):
-                raise self.wrong(number, "answer", one, "number, spans and date")
-            spans = _spans(one)
-            if any(spans) and spans not in found:
-                found.append(spans)
-        if not found:
+        result: list[list[str]] = []
+        for item in given:
+            if not isinstance(item, dict):
+                raise self.wrong(number, "answer", item, "number, spans and date")
+            spans = _spans(item)
+            if any(spans) and spans not in result:
+                result.append(spans)
+        if not result:
             raise self.wrong(number, "answer", row["answer"], "a number, spans or a date")
-        return found
+        return result
 
 
 def _spans(answer: dict[str, Any]) -> list[str]:
@@ -79,13 +79,13 @@ def _spans(answer: dict[str, Any]) -> list[str]:
         return [str(answer["number"])]
     spans = answer.get("spans")
     if spans is not None and len(spans):
-        return [str(one) for one in spans]
+        return [str(item) for item in spans]
     date = answer.get("date") or {}
     return [" ".join(str(date.get(part) or "") for part in ("day", "month", "year")).strip()]
 
 
 def _rows_of(columns: Any) -> list[dict[str, Any]]:
-    """Records that are written as columns."""
+    """Yield records that are written as columns."""
     if isinstance(columns, list):
         return columns
     if not isinstance(columns, dict) or not columns:

@@ -49,11 +49,11 @@ class Math(Base):
     def score(self, question: Question, texts: Sequence[str]) -> Verdict:
         inside = boxed(texts[0])
         given, in_box = judged.answer_in(texts[0])
-        found = judged.equal(judged.delimited(question.gold), given)
+        result = judged.equal(judged.delimited(question.gold), given)
         old = judged.equal(question.gold, texts[0] if inside is None else inside)
-        right, unjudged = float(found is True), found is None
+        right, unjudged = float(result is True), result is None
         extra = {
-            "strict": float(in_box and found is True),
+            "strict": float(in_box and result is True),
             "unjudged": float(unjudged),
             REFERENCE: float(old is True),
             f"{REFERENCE}_invalid": float(not in_box),

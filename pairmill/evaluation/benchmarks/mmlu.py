@@ -30,7 +30,7 @@ class Mmlu(Choices):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return tuple(Need(one.split, one.columns) for one in super().needs)
+        return tuple(Need(item.split, item.columns) for item in super().needs)
 
     def item(self, number: int, row: Row, split: str) -> Item:
         right = row["answer"]

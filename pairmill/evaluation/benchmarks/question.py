@@ -112,15 +112,15 @@ class Benchmark(Protocol):
         """Raise UsageError if what it is scored with is not installed."""
 
     def questions(self, rows: Rows) -> Iterator[Question]:
-        """The questions, in the order of the rows. Raises InputError naming the row that is wrong."""
+        """Return the questions, in the order of the rows. Raises InputError naming the row that is wrong."""
 
     def score(self, question: Question, texts: Sequence[str]) -> Verdict:
-        """The verdict on the texts of a question. Any text is scored, however long or malformed it is."""
+        """Return the verdict on the texts of a question. Any text is scored, however long or malformed it is."""
 
     def total(self, scored: Iterable[tuple[Question, Verdict]], profile: str = "pairmill") -> dict[str, Any]:
-        """The figures, n = questions; with ``hrm_text`` as the reference names and computes them."""
+        """Return the figures, n = questions; with ``hrm_text`` as the reference names and computes them."""
 
 
 def digest_of(prompt: str, condition: str) -> str:
-    """The digest of a prompt under a condition."""
+    """Return the digest of a prompt under a condition."""
     return content_key(prompt, condition)

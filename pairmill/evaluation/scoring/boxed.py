@@ -8,7 +8,8 @@ _BRACE = re.compile("[{}]")
 
 
 def boxed(text: str) -> str | None:
-    r"""What the last ``\boxed``, or else the last ``\fbox``, holds, stripped; None if there is none or it is open.
+    r"""Return what the last ``\boxed``, or else the last ``\fbox``, holds, stripped; None if there is none or it is
+    open.
 
     The braces after it are counted as they are, escaped ones too. Time is linear in the text.
     """

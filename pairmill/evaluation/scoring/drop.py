@@ -22,13 +22,13 @@ def score(text: str, answers: Sequence[Sequence[str]]) -> tuple[float, float]:
             continue
         gold = [_plain(span) for span in spans]
         match = float(len(gold) == 1 and gold[0][0] == said)
-        f1 = round(max(_f1(bag, one) for _, one in gold) / len(gold), 2)
+        f1 = round(max(_f1(bag, item) for _, item in gold) / len(gold), 2)
         best_match, best_f1 = max(best_match, match), max(best_f1, f1)
     return best_match, best_f1
 
 
 def _plain(span: str) -> tuple[str, frozenset[str]]:
-    """A span in lower case without articles and punctuation, numbers written alike, and the set of its words."""
+    """Return a span in lower case without articles and punctuation, numbers written alike, and the set of its words."""
     words = []
     for part in re.split("[ -]", span):
         word = part.lower()

@@ -10,7 +10,7 @@ _Z: Final = 1.959963984540054
 
 
 def wilson(correct: float, n: int) -> tuple[float, float]:
-    """The 95 % score interval of a share (Wilson 1927, doi:10.2307/2276774).
+    """Return the 95 % score interval of a share (Wilson 1927, doi:10.2307/2276774).
 
     Args:
         correct: how many of them are right; a sum of scores between 0 and 1 gives an interval that is too wide.

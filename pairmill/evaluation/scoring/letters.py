@@ -7,18 +7,18 @@ from collections.abc import Sequence
 
 
 def letter(text: str, choices: Sequence[str]) -> str | None:
-    """The letter that a text is, in either case; None if it is none of the choices."""
-    found = text.strip().upper()
-    return found if found in choices else None
+    """Return the letter that a text is, in either case; None if it is none of the choices."""
+    result = text.strip().upper()
+    return result if result in choices else None
 
 
 def letter_within(text: str, choices: Sequence[str]) -> str | None:
-    """The last letter in round brackets, or else the last that stands alone; None if there is neither."""
+    """Return the last letter in round brackets, or else the last that stands alone; None if there is neither."""
     some = "".join(map(re.escape, choices))
     for pattern in (rf"\(([{some}])\)", rf"\b([{some}])\b"):
-        found = None
-        for found in re.finditer(pattern, text):  # noqa: B007
+        result = None
+        for result in re.finditer(pattern, text):  # noqa: B007
             pass
-        if found is not None:
-            return str(found[1])
+        if result is not None:
+            return str(result[1])
     return None

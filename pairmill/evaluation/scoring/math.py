@@ -35,12 +35,12 @@ LONGEST: Final = 50_000
 
 
 def delimited(text: str) -> str:
-    """A formula between the delimiters that math-verify looks for."""
+    """Return a formula between the delimiters that math-verify looks for."""
     return f"${text}$"
 
 
 def answer_in(text: str) -> tuple[str, bool]:
-    """What math-verify is given of an output, with delimiters, and whether it was in a box.
+    """Return what math-verify is given of an output, with delimiters, and whether it was in a box.
 
     Without a box it is the whole text: as it is if it has delimiters of its own.
     """
@@ -76,7 +76,7 @@ class Judge:
         self._lock = threading.Lock()
 
     def verdict(self, gold: str, answer: str, *, as_text: bool = False) -> bool | None:
-        """Whether they are equal; None if the answer is too long or a limit was met.
+        """Return whether they are equal; None if the answer is too long or a limit was met.
 
         ``as_text`` leaves the gold answer unparsed: then it must be the text that math-verify finds in the answer.
 
@@ -99,8 +99,8 @@ class Judge:
             if not line:
                 self._end()
                 return None
-            found = json.loads(line)
-            return None if found is None else bool(found)
+            result = json.loads(line)
+            return None if result is None else bool(result)
 
     def close(self) -> None:
         """End the process."""
@@ -127,18 +127,18 @@ class Judge:
         return self._process
 
     def _line(self, process: subprocess.Popen[bytes], seconds: float) -> bytes:
-        """The next line; empty if the process ended or the time is over."""
+        """Return the next line; empty if the process ended or the time is over."""
         assert process.stdout is not None
-        until, found = time.monotonic() + seconds, b""
-        while not found.endswith(b"\n"):
+        until, result = time.monotonic() + seconds, b""
+        while not result.endswith(b"\n"):
             left = until - time.monotonic()
             if left <= 0 or not select.select([process.stdout], [], [], left)[0]:
                 return b""
             part = os.read(process.stdout.fileno(), 4096)
             if not part:
                 return b""
-            found += part
-        return found
+            result += part
+        return result
 
     def _end(self) -> None:
         process, self._process = self._process, None
@@ -158,5 +158,5 @@ atexit.register(_JUDGE.close)
 
 @lru_cache(maxsize=4096)
 def equal(gold: str, answer: str, as_text: bool = False) -> bool | None:
-    """The verdict of this process's judge on a pair; see :meth:`Judge.verdict`."""
+    """Return the verdict of this process's judge on a pair; see :meth:`Judge.verdict`."""
     return _JUDGE.verdict(gold, answer, as_text=as_text)

@@ -34,15 +34,15 @@ def main() -> None:
         signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
         try:
             golds = gold if as_text else parse(gold, parsing_timeout=None)
-            found: bool | None = bool(golds) and bool(
+            result: bool | None = bool(golds) and bool(
                 verify(golds, parse(answer, parsing_timeout=None), timeout_seconds=None)
             )
         except MemoryError:
-            found = None
+            result = None
         except Exception:
-            found = False
+            result = False
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        os.write(out, json.dumps(found).encode() + b"\n")
+        os.write(out, json.dumps(result).encode() + b"\n")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,8 @@ _MORE: Final = re.compile("[A-Za-z][-+]?[0-9]")
 
 
 def reference(text: str) -> int | None:
-    r"""The number that the reference reads: the box, or else the whole text, through ``float``, cut to an integer.
+    r"""Return the number that the reference reads: the box, or else the whole text, through ``float``, cut to an
+    integer.
 
     72.9 becomes 72; digits of other scripts and underscores are read; ``\%``, units and sentences are not.
     """
@@ -29,7 +30,8 @@ def reference(text: str) -> int | None:
 
 
 def strict(text: str) -> Decimal | None:
-    """The number that the box, or else the whole text, is: ASCII digits, a sign, grouping commas, decimals, dollars.
+    """Return the number that the box, or else the whole text, is: ASCII digits, a sign, grouping commas, decimals,
+    dollars.
 
     Nothing is cut: 72.9 is not 72.
     """
@@ -43,9 +45,9 @@ def lenient(text: str) -> Decimal | None:
     numbers. A last number that is malformed (1,2 or 7_2) is not an answer.
     """
     inside = boxed(text) or text.rpartition("####")[2]
-    found = _number(inside)
-    if found is not None:
-        return found
+    result = _number(inside)
+    if result is not None:
+        return result
     inside = inside.replace("−", "-")
     value = None
     for run in _RUN.finditer(inside):

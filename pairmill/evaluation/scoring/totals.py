@@ -10,7 +10,7 @@ from pairmill.evaluation.scoring.intervals import wilson
 
 
 def figures(scored: Iterable[tuple[Question, Verdict]]) -> dict[str, Any]:
-    """The figures of questions, and of each group.
+    """Return the figures of questions, and of each group.
 
     ``n`` is questions; ``figure`` their mean (micro), with ``low`` and ``high``, the 95 % interval; ``macro`` the mean
     over groups; ``invalid`` a share; ``also`` the mean of each further verdict; ``groups`` the same of each group.
@@ -21,13 +21,13 @@ def figures(scored: Iterable[tuple[Question, Verdict]]) -> dict[str, Any]:
     groups: dict[str, list[Verdict]] = {}
     for question, verdict in every:
         groups.setdefault(question.group, []).append(verdict)
-    by_group = {name: _of(found) for name, found in sorted(groups.items())}
-    macro = _mean([one["figure"] for one in by_group.values()])
+    by_group = {name: _of(result) for name, result in sorted(groups.items())}
+    macro = _mean([item["figure"] for item in by_group.values()])
     return {**_of([verdict for _, verdict in every]), "macro": macro, "groups": by_group}
 
 
 def reference_figures(scored: Iterable[tuple[Question, Verdict]], *, grouped: bool) -> dict[str, float]:
-    """The figures as the reference names and computes them.
+    """Return the figures as the reference names and computes them.
 
     Args:
         scored: questions and verdicts.
@@ -36,34 +36,34 @@ def reference_figures(scored: Iterable[tuple[Question, Verdict]], *, grouped: bo
     groups: dict[str, list[Verdict]] = {}
     for question, verdict in scored:
         groups.setdefault(question.group if grouped else "", []).append(verdict)
-    found: dict[str, float] = {}
+    result: dict[str, float] = {}
     rows = []
     for name, verdicts in groups.items():
-        right = _mean([one.extra.get(REFERENCE, one.correct) for one in verdicts]) or 0.0
-        invalid = _mean([one.extra.get(f"{REFERENCE}_invalid", float(one.invalid)) for one in verdicts]) or 0.0
+        right = _mean([item.extra.get(REFERENCE, item.correct) for item in verdicts]) or 0.0
+        invalid = _mean([item.extra.get(f"{REFERENCE}_invalid", float(item.invalid)) for item in verdicts]) or 0.0
         rows.append((len(verdicts), right, invalid))
         if grouped:
-            found |= {f"n_{name}": len(verdicts), f"acc_{name}": right, f"invalid_{name}": invalid}
+            result |= {f"n_{name}": len(verdicts), f"acc_{name}": right, f"invalid_{name}": invalid}
     count = len(rows) if grouped else sum(row[0] for row in rows)
-    found |= {
+    result |= {
         "n": count,
         "acc": _mean([row[1] for row in rows]) or 0.0,
         "invalid": _mean([row[2] for row in rows]) or 0.0,
     }
-    return found
+    return result
 
 
 def _of(verdicts: Sequence[Verdict]) -> dict[str, Any]:
-    values = [float(one.correct) for one in verdicts]
+    values = [float(item.correct) for item in verdicts]
     low, high = wilson(min(sum(values), len(values)), len(values)) if values else (None, None)
-    names = sorted({name for one in verdicts for name in one.extra})
+    names = sorted({name for item in verdicts for name in item.extra})
     return {
         "n": len(values),
         "figure": _mean(values),
         "low": low,
         "high": high,
-        "invalid": _mean([float(one.invalid) for one in verdicts]),
-        "also": {name: _mean([float(one.extra[name]) for one in verdicts if name in one.extra]) for name in names},
+        "invalid": _mean([float(item.invalid) for item in verdicts]),
+        "also": {name: _mean([float(item.extra[name]) for item in verdicts if name in item.extra]) for name in names},
     }
 
 

@@ -11,7 +11,7 @@ LARGEST = 999
 
 
 def vote(text: str) -> int | None:
-    """The integer from 1 to 999 that the box, or else the whole text, is."""
+    """Return the integer from 1 to 999 that the box, or else the whole text, is."""
     inside = boxed(text)
     inside = (text if inside is None else inside).strip()
     try:
@@ -22,17 +22,18 @@ def vote(text: str) -> int | None:
 
 
 def chosen(votes: Sequence[int], most: int) -> list[int]:
-    """The most frequent votes; of equally frequent ones that which was given first."""
+    """Return the most frequent votes; of equally frequent ones that which was given first."""
     return [value for value, _ in Counter(votes).most_common(most)]
 
 
 def agreement(votes: Sequence[int]) -> int:
-    """How often the most frequent vote was given."""
+    """Return how often the most frequent vote was given."""
     return max(Counter(votes).values(), default=0)
 
 
 def pass_at(samples: int, correct: int, k: int) -> float:
-    """The probability that at least one of k samples drawn without replacement is correct (arXiv:2107.03374, eq. 1).
+    """Return the probability that at least one of k samples drawn without replacement is correct (arXiv:2107.03374, eq.
+    1).
 
     Raises:
         ValueError: k is larger than the number of samples.

@@ -51,7 +51,7 @@ _CODES = """exit codes:
 class _Details:
     @classmethod
     def details(cls) -> str:
-        """The end of ``--help``."""
+        """Return the end of ``--help``."""
         return _CODES
 
 
@@ -65,19 +65,19 @@ class UploadConfig(ImageConfig, ServerConfig, _Details):
     service_account: str = option("", help="Kubernetes service account of the run's pods; empty = the server's default")
 
     def given(self) -> type[Any]:
-        """The parameters of the pipeline that is run, as a dataclass."""
+        """Return the parameters of the pipeline that is run, as a dataclass."""
         raise NotImplementedError
 
     def form(self) -> dict[str, Any]:
-        """The options of ``pairmill.kubeflow.compile`` that name this pipeline."""
+        """Return the options of ``pairmill.kubeflow.compile`` that name this pipeline."""
         raise NotImplementedError
 
     def without(self) -> Collection[str]:
-        """The stages that this run leaves out."""
+        """Return the stages that this run leaves out."""
         return ()
 
     def parameters(self) -> dict[str, Any]:
-        """The parameters of the pipeline that is run."""
+        """Return the parameters of the pipeline that is run."""
         return {item.name: getattr(self, item.name) for item in dataclasses.fields(self.given())}
 
     def require_trainer(self, because: str) -> None:

@@ -38,30 +38,30 @@ class Hidden:
 
 
 def is_frozen(run: Any) -> bool:
-    """Whether the run (a ``V2beta1Run``) has ended and its workflow is shown as if it went on."""
-    return state.verdict(run) is not None and any(one.state in state.ACTIVE for one in _entries(run))
+    """Return whether the run (a ``V2beta1Run``) has ended and its workflow is shown as if it went on."""
+    return state.verdict(run) is not None and any(item.state in state.ACTIVE for item in _entries(run))
 
 
 def driver_that_runs(run: Any) -> str:
-    """The name of a driver that is shown as running; empty if there is none. One takes some seconds."""
-    return next((one.display_name for one in _entries(run) if _DRIVER.search(one.display_name) and _runs(one)), "")
+    """Return the name of a driver that is shown as running; empty if there is none. One takes some seconds."""
+    return next((item.display_name for item in _entries(run) if _DRIVER.search(item.display_name) and _runs(item)), "")
 
 
 def hidden(run: Any, pipeline: Spec) -> list[Hidden]:
-    """The tasks whose end is not shown, in the order of the pipeline.
+    """Return the tasks whose end is not shown, in the order of the pipeline.
 
     Args:
         run: a ``V2beta1Run``.
         pipeline: its specification.
     """
     entries = _entries(run)
-    names = [one.display_name for one in entries]
-    ended = {child.pod_name for one in entries if one.state == state.SUCCEEDED for child in one.child_tasks or []}
+    names = [item.display_name for item in entries]
+    ended = {child.pod_name for item in entries if item.state == state.SUCCEEDED for child in item.child_tasks or []}
     workflows = [name for name in names if not name.endswith(")") and f"{name}(0)" in names]
-    children = [child.pod_name for one in entries for child in one.child_tasks or []]
-    workflow = next((name for name in workflows if any(one.startswith(f"{name}-") for one in children)), "")
+    children = [child.pod_name for item in entries for child in item.child_tasks or []]
+    workflow = next((name for name in workflows if any(item.startswith(f"{name}-") for item in children)), "")
     wrapped = "(0)" if workflow else ""
-    workflow = workflow or next((one.rpartition("-")[0] for one in children), "")
+    workflow = workflow or next((item.rpartition("-")[0] for item in children), "")
 
     def node(path: str) -> str:
         return f"{workflow}-{_fnv(path)}"
@@ -87,9 +87,9 @@ def hidden(run: Any, pipeline: Spec) -> list[Hidden]:
 
 
 def specification(answer: Any) -> Spec:
-    """The pipeline in a version, as the server has it: alone, or beside what belongs to its platform."""
-    found = json.loads(answer) if isinstance(answer, str) else answer or {}
-    return dict(found.get("pipeline_spec", found))
+    """Return the pipeline in a version, as the server has it: alone, or beside what belongs to its platform."""
+    result = json.loads(answer) if isinstance(answer, str) else answer or {}
+    return dict(result.get("pipeline_spec", result))
 
 
 _DRIVER = re.compile(r"-driver(\(\d+\))?$")
@@ -97,7 +97,7 @@ _DRIVER = re.compile(r"-driver(\(\d+\))?$")
 
 def _entries(run: Any) -> list[Any]:
     details = (run.run_details.task_details or []) if run.run_details else []
-    return [one for one in details if one.display_name and one.state]
+    return [item for item in details if item.display_name and item.state]
 
 
 def _runs(entry: Any) -> bool:
@@ -110,19 +110,19 @@ def _iterations(names: list[str]) -> int:
 
 
 def _in_order(tasks: Spec) -> list[str]:
-    """The names of tasks, each after those that it depends on."""
-    left, found = dict(tasks), list[str]()
+    """Return the names of tasks, each after those that it depends on."""
+    left, result = dict(tasks), list[str]()
     while left:
         ready = [name for name, task in left.items() if not set(task.get("dependentTasks", [])) & left.keys()]
         for name in ready or list(left):
             del left[name]
-            found.append(name)
-    return found
+            result.append(name)
+    return result
 
 
 def _fnv(text: str) -> int:
     """FNV-1a of 32 bits, from which Argo makes the id of a node."""
-    found = 0x811C9DC5
+    result = 0x811C9DC5
     for byte in text.encode():
-        found = (found ^ byte) * 0x01000193 & 0xFFFFFFFF
-    return found
+        result = (result ^ byte) * 0x01000193 & 0xFFFFFFFF
+    return result

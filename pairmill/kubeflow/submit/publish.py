@@ -50,7 +50,7 @@ def _git(*arguments: str) -> str:
 
 
 def upload(server: Server, compiled: Path, name: str) -> Any:
-    """The pipeline's version with this name and content (a ``V2beta1PipelineVersion``), uploaded if necessary.
+    """Return the pipeline's version with this name and content (a ``V2beta1PipelineVersion``), uploaded if necessary.
 
     If the name this name has other content (another image, other resources), a hash of ours is added to it.
     """
@@ -71,7 +71,7 @@ def upload(server: Server, compiled: Path, name: str) -> Any:
     mark, uploading = compiler.mark(content), server.uploads.upload_pipeline_version
     options = {"pipelineid": pipeline.pipeline_id, "description": mark}
     for wanted in (name, f"{name}-{compiler.digest(content)[:8]}"):
-        found = _ensure(
+        result = _ensure(
             server,
             partial(server.call, uploading, str(compiled), name=wanted, **options),
             server.pipelines.pipeline_service_list_pipeline_versions,
@@ -79,8 +79,8 @@ def upload(server: Server, compiled: Path, name: str) -> Any:
             wanted,
             pipeline.pipeline_id,
         )
-        if found.description == mark:
-            return found
+        if result.description == mark:
+            return result
     raise UsageError("this name has other content", where="version", got=name, hint="give another version=")
 
 
@@ -99,9 +99,9 @@ def start(server: Server, version: Any, name: str, config: Any, parameters: dict
 
 
 def experiment_id(server: Server, name: str) -> str:
-    """The id of the experiment of this name, which is created if necessary."""
+    """Return the id of the experiment of this name, which is created if necessary."""
     api, models = server.experiments, server.models
-    found = _ensure(
+    result = _ensure(
         server,
         lambda: server.call(
             api.experiment_service_create_experiment,
@@ -112,11 +112,11 @@ def experiment_id(server: Server, name: str) -> str:
         name,
         **_namespace(server),
     )
-    return str(found.experiment_id)
+    return str(result.experiment_id)
 
 
 def seconds_cron(cron: str) -> str:
-    """A cron expression as Kubeflow takes it: it reads a field of seconds before the usual five.
+    """Return a cron expression as Kubeflow takes it: it reads a field of seconds before the usual five.
 
     Source: `cron.Parse` of github.com/robfig/cron v1; five fields would be read as seconds to months.
 
@@ -163,10 +163,10 @@ def schedule(server: Server, version: Any, config: Any, parameters: dict[str, An
 
 
 def recurring(server: Server, name: str, experiment: str) -> list[Any]:
-    """The recurring runs of this name in this experiment."""
+    """Return the recurring runs of this name in this experiment."""
     method = server.recurring.recurring_run_service_list_recurring_runs
-    found = server.call(method, experiment_id=experiment, filter=_filter(name), page_size=100)
-    return list(found.recurring_runs or [])
+    result = server.call(method, experiment_id=experiment, filter=_filter(name), page_size=100)
+    return list(result.recurring_runs or [])
 
 
 def change(server: Server, name: str, experiment: str, verb: str) -> None:
@@ -196,7 +196,7 @@ def _delete(server: Server, job: Any) -> None:
 
 
 def _common(server: Server, version: Any, config: Any, parameters: dict[str, Any]) -> dict[str, Any]:
-    """What a run and a recurring run say alike."""
+    """Return what a run and a recurring run say alike."""
     models = server.models
     return {
         "experiment_id": experiment_id(server, config.experiment),
@@ -209,7 +209,7 @@ def _common(server: Server, version: Any, config: Any, parameters: dict[str, Any
 
 
 def _same(job: Any, wanted: Any) -> bool:
-    """Whether a recurring run has everything that is wanted of it. Whether it is paused does not count."""
+    """Return whether a recurring run has everything that is wanted of it. Whether it is paused does not count."""
 
     def covers(there: Any, asked: Any) -> bool:
         if not isinstance(asked, dict):
@@ -222,11 +222,11 @@ def _same(job: Any, wanted: Any) -> bool:
 def _ensure(
     server: Server, make: Callable[[], Any], listing: Callable[..., Any], kind: str, name: str, *given: Any, **more: Any
 ) -> Any:
-    """The first object of this name that ``listing`` gives, or the one that ``make`` creates."""
+    """Return the first object of this name that ``listing`` gives, or the one that ``make`` creates."""
     for left in reversed(range(_TRIES)):
-        found = getattr(server.call(listing, *given, filter=_filter(name), **more), kind)
-        if found:
-            return found[0]
+        result = getattr(server.call(listing, *given, filter=_filter(name), **more), kind)
+        if result:
+            return result[0]
         try:
             return make()
         except (Exists, Unanswered):

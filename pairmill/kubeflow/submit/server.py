@@ -135,11 +135,12 @@ class Server:
         settings.api_key["authorization"] = self._token() if self._token is not None else ""
 
     def link(self, run: str) -> str:
-        """The run's page in the interface."""
+        """Return the run's page in the interface."""
         return f"{os.environ.get(UI_VARIABLE, self.host).rstrip('/')}/#/runs/details/{run}"
 
     def call(self, method: Callable[..., T], *arguments: Any, **named: Any) -> T:
-        """The answer to a method of the generated client. After a 401 it reads the token again and tries once more.
+        """Return the answer to a method of the generated client. After a 401 it reads the token again and tries once
+        more.
 
         Raises:
             Unanswered: no answer after several tries.
@@ -172,7 +173,7 @@ class Server:
         return answer
 
     def log_tail(self, run: str, node: str) -> str:
-        """The end of the log of a workflow node, whose pod may be gone. Only v1alpha1 of the API has it.
+        """Return the end of the log of a workflow node, whose pod may be gone. Only v1alpha1 of the API has it.
 
         The server decodes each line that is a JSON object, and gives its key ``log`` or an empty line.
 
@@ -223,7 +224,7 @@ class Server:
         return UsageError(said or "request refused", where=self.host, got=got, hint="check the options")
 
     def _safe(self, text: str) -> str:
-        """The text without our token, which a proxy may send back."""
+        """Return the text without our token, which a proxy may send back."""
         try:
             token = self._token() if self._token is not None else ""
         except UsageError:
@@ -232,7 +233,7 @@ class Server:
 
 
 def _token_source(file: str) -> Callable[[], str] | None:
-    """A function that reads the current token; None if there is none."""
+    """Return a function that reads the current token; None if there is none."""
     if not file and os.environ.get(TOKEN_VARIABLE):
         return lambda: os.environ[TOKEN_VARIABLE]
     if not file:
@@ -253,10 +254,10 @@ def _token_source(file: str) -> Callable[[], str] | None:
 
 
 def _message(body: Any, *keys: str) -> str:
-    """The server's own words: the first of these keys, if the answer is a JSON object."""
+    """Return the server's own words: the first of these keys, if the answer is a JSON object."""
     try:
         said = json.loads(str(body or ""))
     except ValueError:
         return ""
-    found = [said.get(key) for key in keys] if isinstance(said, dict) else []
-    return str(next(filter(None, found), ""))[:500]
+    result = [said.get(key) for key in keys] if isinstance(said, dict) else []
+    return str(next(filter(None, result), ""))[:500]

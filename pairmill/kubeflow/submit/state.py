@@ -79,7 +79,7 @@ class _Entry:
 
 
 def verdict(run: Any) -> Verdict | None:
-    """How the run (a ``V2beta1Run``) ended; None while it goes on.
+    """Return how the run (a ``V2beta1Run``) ended; None while it goes on.
 
     A terminated run ends in FAILED; only the CANCELING in its history tells it from one that failed.
     """
@@ -94,44 +94,45 @@ def verdict(run: Any) -> Verdict | None:
 
 
 def tasks(run: Any, now: datetime) -> list[TaskStatus]:
-    """The tasks of the run (a ``V2beta1Run``) that have begun, and drivers that failed, in the order of their start."""
+    """Return the tasks of the run (a ``V2beta1Run``) that have begun, and drivers that failed, in the order of their
+    start."""
     details = (run.run_details.task_details or []) if run.run_details else []
-    entries = sorted(_Entry.of(one) for one in details if one.display_name and one.state)
+    entries = sorted(_Entry.of(item) for item in details if item.display_name and item.state)
     newest = _newest(entries)
-    drivers = {one.name.removesuffix(_DRIVER) for one in entries if one.name.endswith(_DRIVER)}
-    shown = [one for one in newest if one.name in drivers and not _AROUND.fullmatch(one.name)]
-    broken = [one for one in newest if one.name.endswith(_DRIVER) and one.state == FAILED]
+    drivers = {item.name.removesuffix(_DRIVER) for item in entries if item.name.endswith(_DRIVER)}
+    shown = [item for item in newest if item.name in drivers and not _AROUND.fullmatch(item.name)]
+    broken = [item for item in newest if item.name.endswith(_DRIVER) and item.state == FAILED]
     waiting, pods, labels = _waiting(entries, shown), _pods(entries, newest, shown, broken), _labels(shown)
-    labels.update({one.key: f"{one.name.removesuffix(_DRIVER)} (driver)" for one in broken})
-    found = []
-    for one in sorted([*shown, *broken]):
-        end = one.end if one.end != _EPOCH and one.state not in ACTIVE else now
-        seconds = max((end - one.start).total_seconds(), 0.0) if one.start != _EPOCH else 0.0
-        state = PENDING if one.key in waiting else one.state
-        found.append(TaskStatus(one.key, labels[one.key], state, seconds, pods.get(one.key, "")))
-    return found
+    labels.update({item.key: f"{item.name.removesuffix(_DRIVER)} (driver)" for item in broken})
+    result = []
+    for item in sorted([*shown, *broken]):
+        end = item.end if item.end != _EPOCH and item.state not in ACTIVE else now
+        seconds = max((end - item.start).total_seconds(), 0.0) if item.start != _EPOCH else 0.0
+        state = PENDING if item.key in waiting else item.state
+        result.append(TaskStatus(item.key, labels[item.key], state, seconds, pods.get(item.key, "")))
+    return result
 
 
 def settled(found: Iterable[TaskStatus]) -> bool:
-    """Whether every task has ended. The server writes the run's end some seconds before those of its tasks."""
+    """Return whether every task has ended. The server writes the run's end some seconds before those of its tasks."""
     return all(task.state not in ACTIVE for task in found)
 
 
 def _newest(entries: Sequence[_Entry]) -> list[_Entry]:
     """For each name the entries around all attempts, which have the last one's state; else the last attempt."""
     last: dict[str, int] = {}
-    for one in entries:
-        last[one.name] = -1 if -1 in (one.attempt, last.get(one.name)) else max(one.attempt, last.get(one.name, 0))
-    return [one for one in entries if one.attempt == last[one.name]]
+    for item in entries:
+        last[item.name] = -1 if -1 in (item.attempt, last.get(item.name)) else max(item.attempt, last.get(item.name, 0))
+    return [item for item in entries if item.attempt == last[item.name]]
 
 
 def _labels(shown: Sequence[_Entry]) -> dict[str, str]:
     """Labels by the entries' ids. The server does not say which iteration of its loop a task is in."""
-    counts, numbers, found = Counter(one.name for one in shown), Counter[str](), {}
-    for one in shown:
-        found[one.key] = one.name if counts[one.name] == 1 else f"{one.name}[{numbers[one.name]}]"
-        numbers[one.name] += 1
-    return found
+    counts, numbers, result = Counter(item.name for item in shown), Counter[str](), {}
+    for item in shown:
+        result[item.key] = item.name if counts[item.name] == 1 else f"{item.name}[{numbers[item.name]}]"
+        numbers[item.name] += 1
+    return result
 
 
 def _waiting(entries: Sequence[_Entry], shown: Sequence[_Entry]) -> set[str]:
@@ -140,28 +141,28 @@ def _waiting(entries: Sequence[_Entry], shown: Sequence[_Entry]) -> set[str]:
     A waiting pod belongs to the task that began last before it. Among the workers of a loop this may be another one
     that runs; the number of those that wait is always right.
     """
-    running = [one for one in shown if one.state == RUNNING]
+    running = [item for item in shown if item.state == RUNNING]
     for pod in entries:
-        before = [one for one in running if one.start <= pod.start]
+        before = [item for item in running if item.start <= pod.start]
         if pod.name == _EXECUTOR and pod.state == PENDING and before:
             running.remove(max(before))
-    left = {one.key for one in running}
-    return {one.key for one in shown if one.state == RUNNING} - left
+    left = {item.key for item in running}
+    return {item.key for item in shown if item.state == RUNNING} - left
 
 
 def _pods(
     entries: Sequence[_Entry], newest: Sequence[_Entry], shown: Sequence[_Entry], broken: Sequence[_Entry]
 ) -> dict[str, str]:
     """Pods by the ids of the tasks that ended and of the drivers that failed; of several attempts the last one's."""
-    wrapped = {one.name for one in entries if one.attempt >= 0}
+    wrapped = {item.name for item in entries if item.attempt >= 0}
     # A driver without attempts is the pod itself, and no entry has its id.
-    found = {one.key: one.pod for one in broken if one.name in wrapped}
+    result = {item.key: item.pod for item in broken if item.name in wrapped}
     if _EXECUTOR not in wrapped:
-        return found | {one.key: one.pod for one in shown}
+        return result | {item.key: item.pod for item in shown}
     for state in (SUCCEEDED, FAILED):
         # Paired in the order of start, the last first: no entry says whose executor it is, so the logs of tasks that
         # began in the same second may be exchanged. A task that was retried as a whole has an executor per attempt.
-        ended = [one for one in shown if one.state == state]
-        executors = [one for one in newest if one.name == _EXECUTOR and one.state == state]
-        found |= {one.key: pod.pod for one, pod in zip(reversed(ended), reversed(executors), strict=False)}
-    return found
+        ended = [item for item in shown if item.state == state]
+        executors = [item for item in newest if item.name == _EXECUTOR and item.state == state]
+        result |= {item.key: pod.pod for item, pod in zip(reversed(ended), reversed(executors), strict=False)}
+    return result

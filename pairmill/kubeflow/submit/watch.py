@@ -98,7 +98,7 @@ class _Watcher:
         self._terminating = False
 
     def wait(self) -> Any:
-        """The run when it has ended."""
+        """Return the run when it has ended."""
         while True:
             try:
                 with _display() as show:
@@ -123,7 +123,7 @@ class _Watcher:
             time.sleep(min(self._server.poll, max(self._end - time.monotonic(), 0.0) + 0.01))
 
     def _look(self) -> Any:
-        """The run. If the server does not answer it is asked again, for a bounded time."""
+        """Return the run. If the server does not answer it is asked again, for a bounded time."""
         since, tries = time.monotonic(), 0
         while True:
             try:
@@ -175,7 +175,7 @@ class _Watcher:
         self._warn_once("frozen", f"{message}. How the run ends will be told")
 
     def _has_log(self, run: Any, label: str) -> bool:
-        """Whether the pod of a task that is shown as waiting has a log: then it has begun."""
+        """Return whether the pod of a task that is shown as waiting has a log: then it has begun."""
         if "frozen" in self._said:
             return True
         try:
@@ -264,7 +264,7 @@ class _Watcher:
         )
 
     def _hidden(self, run: Any) -> list[TaskStatus]:
-        """The tasks that failed and are not shown: those whose logs say so."""
+        """Return the tasks that failed and are not shown: those whose logs say so."""
         failed = []
         try:
             pipeline = self._pipeline(run)
@@ -286,16 +286,16 @@ class _Watcher:
         return failed
 
     def _pipeline(self, run: Any) -> Any:
-        """The specification of the run's pipeline."""
+        """Return the specification of the run's pipeline."""
         version = run.pipeline_version_reference
         if run.pipeline_spec or not version:
             return frozen.specification(run.pipeline_spec)
-        found = self._server.call(
+        result = self._server.call(
             self._server.pipelines.pipeline_service_get_pipeline_version,
             version.pipeline_id,
             version.pipeline_version_id,
         )
-        return frozen.specification(found.pipeline_spec)
+        return frozen.specification(result.pipeline_spec)
 
     def _show_log(self, task: TaskStatus) -> bool:
         """Show the end of a task's log; return whether its pod was ended from outside, by all that is known."""
@@ -303,9 +303,9 @@ class _Watcher:
         reason, from_outside = "the server does not tell which log belongs to it", False
         try:
             if task.node:
-                found = self._server.log_tail(self._run, task.node)
-                lines = "".join(f"\n  {line[:2000]}" for line in program_lines(found)[-_LOG_LINES:])
-                from_outside = not ended_itself(found)
+                result = self._server.log_tail(self._run, task.node)
+                lines = "".join(f"\n  {line[:2000]}" for line in program_lines(result)[-_LOG_LINES:])
+                from_outside = not ended_itself(result)
                 reason = f"{f'{outside}; ' if from_outside else ''}the end of its log:{lines or ' nothing'}"
         except NoLog as error:
             from_outside = True
@@ -326,29 +326,30 @@ _OUTSIDE = (
 
 
 def ended_itself(log: str) -> bool:
-    """Whether the launcher or driver says in this log why it failed. One that is killed with its program cannot."""
+    """Return whether the launcher or driver says in this log why it failed. One that is killed with its program
+    cannot."""
     return any((match := _GO.fullmatch(line)) and match[1] in "EF" for line in log.splitlines())
 
 
 def program_lines(log: str) -> list[str]:
-    """The lines of a task's log that its program wrote; if there are none, why the launcher failed the task."""
-    found, dumped = [], False
+    """Return the lines of a task's log that its program wrote; if there are none, why the launcher failed the task."""
+    result, dumped = [], False
     for line in log.splitlines():
         if match := _GO.fullmatch(line):
             # JSON that is dumped over several lines ends with its closing brace.
             dumped = match[2].endswith("{")
             if match[1] in "EF" and not _EXIT.fullmatch(match[2]):
-                found.append(match[2])
+                result.append(match[2])
         elif dumped:
             dumped = line != "}"
         elif line.strip():
-            found.append(line)
-    return found or [match[2] for line in log.splitlines() if (match := _GO.fullmatch(line)) and match[1] in "EF"]
+            result.append(line)
+    return result or [match[2] for line in log.splitlines() if (match := _GO.fullmatch(line)) and match[1] in "EF"]
 
 
 @contextlib.contextmanager
 def _display() -> Iterator[Callable[[str, Sequence[TaskStatus]], None]]:
-    """A table on a terminal; else one line for every change, for a pipe and the log of a CI."""
+    """Provide a table on a terminal; else one line for every change, for a pipe and the log of a CI."""
     if log.human() and sys.stderr.isatty():
         from rich.live import Live
 
@@ -378,13 +379,13 @@ def _table(run_state: str, tasks: Sequence[TaskStatus]) -> Table:
     stages: dict[tuple[str, str], list[TaskStatus]] = {}
     for task in tasks:
         stages.setdefault(task.label.partition("[")[:2], []).append(task)
-    for (name, _), found in stages.items():
-        rows = [(task.label, task.state, task.seconds, colours.get(task.state, "")) for task in found]
+    for (name, _), result in stages.items():
+        rows = [(task.label, task.state, task.seconds, colours.get(task.state, "")) for task in result]
         # A table that is higher than the terminal loses its end.
-        if len(found) > _MAX_ROWS:
-            counts = Counter(task.state for task in found)
+        if len(result) > _MAX_ROWS:
+            counts = Counter(task.state for task in result)
             states = ", ".join(f"{count} {each}" for each, count in sorted(counts.items()))
-            rows = [(f"{name}[{len(found)}]", states, max(task.seconds for task in found), "")]
+            rows = [(f"{name}[{len(result)}]", states, max(task.seconds for task in result), "")]
         for label, states, seconds, colour in rows:
             table.add_row(Text(escaped(label)), states, _duration(seconds), style=colour)
     return table

@@ -32,7 +32,7 @@ class Cache:
         self.values: list[Tensor] = []
 
     def prefill(self, slot: int, sees: Sees) -> Sees:
-        """One pass over a prompt, whose attention is `sees`; its keys and values are kept in the slot."""
+        """Return one pass over a prompt, whose attention is `sees`; its keys and values are kept in the slot."""
         call = 0
 
         def seen(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -49,7 +49,7 @@ class Cache:
         return seen
 
     def decode(self, lengths: Tensor) -> Sees:
-        """One pass over one new token of each of the first slots, which sees all that its slot has, and itself.
+        """Return one pass over one new token of each of the first slots, which sees all that its slot has, and itself.
 
         Args:
             lengths: int64 [n], the tokens that each of the first n slots has: the new one's position.

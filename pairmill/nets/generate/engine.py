@@ -145,7 +145,7 @@ def sample(logits: Tensor, temperature: float, draws: Sequence[Generator]) -> li
         draws: a generator on the CPU for each row.
     """
     if temperature >= GREEDY:
-        uniform = torch.stack([torch.rand(logits.shape[1], generator=one) for one in draws])
+        uniform = torch.stack([torch.rand(logits.shape[1], generator=item) for item in draws])
         logits = with_noise(logits, temperature, uniform.to(logits.device))
     tokens: list[int] = logits.argmax(dim=-1).tolist()
     return tokens

@@ -101,8 +101,8 @@ class Prompts:
 
     def _text_ids(self, text: str) -> list[int]:
         if self._find_specials:
-            found: list[int] = self._library.encode(text, add_special_tokens=False).ids
-            return found
+            result: list[int] = self._library.encode(text, add_special_tokens=False).ids
+            return result
         made: list[int] = self._encoder.encode([text]).ids.tolist()
         return made
 

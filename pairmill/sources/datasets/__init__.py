@@ -9,17 +9,17 @@ from pairmill.sources.source import Source
 
 
 def _load() -> dict[str, Source]:
-    found: dict[str, Source] = {}
+    result: dict[str, Source] = {}
     for module in pkgutil.iter_modules(__path__):
         names = vars(importlib.import_module(f"{__name__}.{module.name}"))
         (kind,) = [
-            one
-            for one in names.values()
-            if isinstance(one, type) and issubclass(one, Source) and one.__module__ == f"{__name__}.{module.name}"
+            item
+            for item in names.values()
+            if isinstance(item, type) and issubclass(item, Source) and item.__module__ == f"{__name__}.{module.name}"
         ]
         source: Source = kind()
-        found[source.name] = source
-    return dict(sorted(found.items()))
+        result[source.name] = source
+    return dict(sorted(result.items()))
 
 
 SOURCES: dict[str, Source] = _load()

@@ -28,8 +28,8 @@ class AceReason(Source):
 
     def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
         # The card may name the Arrow files of which Parquet was made.
-        found = hub_split(files, card, "train") or hub_split(files, "", "train")
-        return [Unit("data_clustered/acereason/all.parquet", found)]
+        result = hub_split(files, card, "train") or hub_split(files, "", "train")
+        return [Unit("data_clustered/acereason/all.parquet", result)]
 
     def parse(self, record: Any, context: Context) -> Parsed:
         if isinstance(record, dict) and record.get("category", "math") != "math":

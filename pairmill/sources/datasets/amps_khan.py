@@ -40,8 +40,8 @@ class AmpsKhan(Source):
 
     def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
         khan = [path for path in files if _KHAN.match(path)] or files
-        found = tuple(sorted(filter(_wanted, khan), key=_place))
-        return [Unit("data/amps_khan.jsonl", found or amps_archives(files))]
+        result = tuple(sorted(filter(_wanted, khan), key=_place))
+        return [Unit("data/amps_khan.jsonl", result or amps_archives(files))]
 
     def read(self, piece: FileSlice, profile: Profile) -> Iterator[Record]:
         return readers.json_object(piece) if piece.path.endswith(".json") else _members(piece)
@@ -55,7 +55,7 @@ class AmpsKhan(Source):
 
 
 def _members(piece: FileSlice) -> Iterator[Record]:
-    """The files of an archive in the order that they have when unpacked; the last one of a name counts."""
+    """Yield the files of an archive in the order that they have when unpacked; the last one of a name counts."""
     with tempfile.TemporaryFile() as content:
         places: dict[str, tuple[int, int]] = {}
         for name, data in readers.tar_members(piece, lambda name: bool(_KHAN.match(name)) and _wanted(name)):

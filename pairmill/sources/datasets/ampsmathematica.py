@@ -22,7 +22,7 @@ AMPS_CITATION = (
 
 
 def amps_archives(files: Sequence[str]) -> tuple[str, ...]:
-    """The archive as it is published, or else what tar archives there are."""
+    """Return the archive as it is published, or else what tar archives there are."""
     return tuple(path for path in files if path == AMPS_FILE) or tuple(
         path for path in files if path.endswith((".tar.gz", ".tar"))
     )

@@ -33,11 +33,11 @@ class Arb(Source):
     fields = ("instruction", "response")
 
     def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
-        found = [stem for stem in _FILES if f"{stem}.json" in files]
-        if found and len(found) < len(_FILES):
-            missing = ", ".join(f"{stem}.json" for stem in _FILES if stem not in found)
+        result = [stem for stem in _FILES if f"{stem}.json" in files]
+        if result and len(result) < len(_FILES):
+            missing = ", ".join(f"{stem}.json" for stem in _FILES if stem not in result)
             raise InputError("files are missing", where=self.name, got=f"no {missing}", hint="fetch it")
-        return [Unit(f"data/Platypus/arb_{stem}.jsonl", (f"{stem}.json",), tag=stem) for stem in found]
+        return [Unit(f"data/Platypus/arb_{stem}.jsonl", (f"{stem}.json",), tag=stem) for stem in result]
 
     def parse(self, record: Any, context: Context) -> Parsed:
         (instruction,) = texts_of(record, "instruction", null="None" if context.quirks.null_as_text else None)

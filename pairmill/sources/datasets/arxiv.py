@@ -37,8 +37,8 @@ class Arxiv(Source):
     attributes: ClassVar[Mapping[str, str]] = {"date": "date", "categories": "texts", "domain": "text"}
 
     def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
-        found = [path for path in files if path.rpartition("/")[2] in {_FILE, f"{_FILE}.gz"}]
-        return [Unit(self.output, tuple(found))]
+        result = [path for path in files if path.rpartition("/")[2] in {_FILE, f"{_FILE}.gz"}]
+        return [Unit(self.output, tuple(result))]
 
     def parse(self, record: Any, context: Context) -> Parsed:
         title, abstract = (" ".join(text_of(record, key).split()) for key in ("title", "abstract"))

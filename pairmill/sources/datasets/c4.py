@@ -33,13 +33,13 @@ class C4(Source):
 
     def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
         split = {path: match[1] for path in files if (match := _FILE.match(path)) and not _OTHERS.match(path)}
-        found = [
+        result = [
             Unit(f"data_clustered/c4/{safe_name(path.rpartition('/')[2].split('.json')[0])}.parquet", (path,))
             for path in split
             if split[path] == "train"
         ]
         withheld = tuple(path for path in split if split[path] == "validation")
-        return found + ([Unit("data_clustered/c4/validation.parquet", (), withheld)] if withheld else [])
+        return result + ([Unit("data_clustered/c4/validation.parquet", (), withheld)] if withheld else [])
 
     def parse(self, record: Any, context: Context) -> Parsed:
         return Row("", "", text_of(record, "text"))

@@ -32,15 +32,15 @@ class DmMath(Source):
     lines_per_record = 2
 
     def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
-        found = []
+        result = []
         for subset in _SUBSETS:
             module = re.compile(rf"(?:.*/)?{subset}/([^/.][^/]*)\.txt$")
             for path in files:
                 match = module.match(path)
                 if match:
                     name = safe_name(f"{subset}__{match.group(1)}")
-                    found.append(Unit(f"data_clustered/dmmath/{name}.parquet", (path,)))
-        return found
+                    result.append(Unit(f"data_clustered/dmmath/{name}.parquet", (path,)))
+        return result
 
     def read(self, piece: FileSlice, profile: Profile) -> Iterator[Record]:
         return readers.line_pairs(piece, pair_empty_lines=QUIRKS[profile].pair_empty_lines)

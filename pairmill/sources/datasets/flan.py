@@ -33,13 +33,13 @@ class Flan(Source):
     fields = ("inputs", "targets", "_task_name")
 
     def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
-        found = []
+        result = []
         for subset in _SUBSETS:
             part = re.compile(rf"(?:.*/)?{subset}/[^/.][^/]*\.parquet$")
             parts = tuple(path for path in files if part.match(path))
             if parts:
-                found.append(Unit(f"data_clustered/flan/{subset}__{{}}.parquet", parts, tag=subset))
-        return found
+                result.append(Unit(f"data_clustered/flan/{subset}__{{}}.parquet", parts, tag=subset))
+        return result
 
     def parse(self, record: Any, context: Context) -> Parsed:
         null = "None" if context.quirks.null_as_text else None

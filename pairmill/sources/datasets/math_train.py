@@ -39,12 +39,12 @@ class MathTrain(Source):
     fields = ("problem", "solution")
 
     def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
-        found = {}
+        result = {}
         for config in _CONFIGS:
             # Without a card the folder alone tells a config: another one's files must not stand in for it.
             own = [path for path in files if config in path.split("/")[:-1]]
-            found[config] = hub_split(own, card, "train", config)
-        missing = [config for config, paths in found.items() if not paths]
+            result[config] = hub_split(own, card, "train", config)
+        missing = [config for config, paths in result.items() if not paths]
         if missing and len(missing) < len(_CONFIGS):
             raise InputError(
                 "configs are missing",
@@ -52,7 +52,7 @@ class MathTrain(Source):
                 got=f"no training split of {', '.join(missing)}",
                 hint="fetch it",
             )
-        return [Unit("data/math_train.jsonl", tuple(path for paths in found.values() for path in paths))]
+        return [Unit("data/math_train.jsonl", tuple(path for paths in result.values() for path in paths))]
 
     def parse(self, record: Any, context: Context) -> Parsed:
         problem, solution = text_or_null(record, "problem"), text_of(record, "solution")

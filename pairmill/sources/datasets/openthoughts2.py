@@ -37,7 +37,7 @@ class OpenThoughts2(Source):
 
 
 def _turns(messages: Any) -> tuple[str, str]:
-    """What the user and the assistant say in a conversation of two messages."""
+    """Return what the user and the assistant say in a conversation of two messages."""
     if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
         raise MalformedRecord("no_conversation")
     if [message.get("from") for message in messages] != ["user", "assistant"]:

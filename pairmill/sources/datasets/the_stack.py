@@ -31,10 +31,10 @@ class TheStack(Source):
     attributes: ClassVar[Mapping[str, str]] = {"language": "text", "licence": "texts", "date": "date", "domain": "text"}
 
     def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
-        found = [(path, match) for path in files if (match := _FILE.match(path))]
+        result = [(path, match) for path in files if (match := _FILE.match(path))]
         return [
             Unit(f"data_clustered/the_stack/{safe_name(f'{match[1]}__{match[2]}')}.parquet", (path,))
-            for path, match in found
+            for path, match in result
         ]
 
     def parse(self, record: Any, context: Context) -> Parsed:

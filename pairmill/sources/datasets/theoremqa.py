@@ -41,7 +41,7 @@ class TheoremQa(Source):
 
 
 def _texts_alone(record: Mapping[str, Any]) -> bool:
-    """Whether every value is text or missing; NaN, the one value that is not itself, counts as missing."""
+    """Return whether every value is text or missing; NaN, the one value that is not itself, counts as missing."""
     return all(
         value is None or isinstance(value, str) or (isinstance(value, float) and value != value)
         for value in record.values()

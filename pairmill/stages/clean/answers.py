@@ -27,11 +27,11 @@ class Answers:
         notes = [part for part in parts_of(parsed) if isinstance(part, Note) and part.what == ANSWERS]
         if not notes:
             return
-        found = notes[0].times
-        self.found += found
+        result = notes[0].times
+        self.found += result
         self.rows += rows
         # A record that is dropped as a whole, by a rule for all sources, is so for all of its answers.
-        reasons = [drop.reason for drop in drops] if len(drops) + rows == found else [drops[0].reason] * found
+        reasons = [drop.reason for drop in drops] if len(drops) + rows == result else [drops[0].reason] * result
         for reason in reasons:
             self.skipped[reason] = self.skipped.get(reason, 0) + 1
         for part in parts_of(parsed):
@@ -54,7 +54,7 @@ class Answers:
 
 def written_by(shards: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
     """Return what the template of a source wrote in its shards, sorted."""
-    texts = sorted({text for one in shards for text in one.get("written", ())})
+    texts = sorted({text for item in shards for text in item.get("written", ())})
     ends = list(accumulate(map(len, texts)))
     return tuple(text for text, end in zip(texts, ends, strict=True) if end <= MAX_WRITTEN)
 
@@ -65,20 +65,20 @@ def total(shards: Iterable[Mapping[str, Any]], source: str) -> dict[str, Any]:
     Raises:
         InternalError: answers were lost or counted twice.
     """
-    found = rows = 0
+    result = rows = 0
     skipped: dict[str, int] = {}
-    for one in shards:
-        if one:
-            found += one["found"]
-            rows += one["rows"]
-            for reason, count in one["skipped"].items():
+    for item in shards:
+        if item:
+            result += item["found"]
+            rows += item["rows"]
+            for reason, count in item["skipped"].items():
                 skipped[reason] = skipped.get(reason, 0) + count
-    if found != rows + sum(skipped.values()):
+    if result != rows + sum(skipped.values()):
         raise InternalError(
             "answers of chats were lost or counted twice",
             where=source,
-            got=f"{found} answers, {rows} rows, {sum(skipped.values())} skipped",
+            got=f"{result} answers, {rows} rows, {sum(skipped.values())} skipped",
             expected="answers = rows + skipped",
             hint="this is a defect of pairmill, please report it",
         )
-    return {"found": found, "rows": rows, "skipped": dict(sorted(skipped.items()))} if found else {}
+    return {"found": result, "rows": rows, "skipped": dict(sorted(skipped.items()))} if result else {}

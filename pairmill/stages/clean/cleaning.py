@@ -267,21 +267,21 @@ def _clean(
             ledger.rows_out += 1
             add("", parsed, measure(ledger.rows_out, parsed))
             continue
-        found, drops = checked(parsed, profile, documents=documents)
+        result, drops = checked(parsed, profile, documents=documents)
         values: tuple[Any, ...] | Malformed = ()
-        if found and source.attributes:
+        if result and source.attributes:
             values = _values_of(source, record, context)
             if isinstance(values, Malformed):
-                found, drops = [], [values]
+                result, drops = [], [values]
         if source.answers:
-            answers.add(parsed, len(found), drops)
-        if found:
+            answers.add(parsed, len(result), drops)
+        if result:
             assert not isinstance(values, Malformed)
             more = size_of(values) if values else 0
-            draw = hash_of(source, record, [row for _, row in found]) if hashed else 0
-            tally.attributes.add(values, len(found))
+            draw = hash_of(source, record, [row for _, row in result]) if hashed else 0
+            tally.attributes.add(values, len(result))
             ledger.rows_kept += 1
-            for label, row in found:
+            for label, row in result:
                 ledger.rows_out += 1
                 add(label, row, measure(ledger.rows_out, row) + more, values, draw)
             for drop in drops:
@@ -367,7 +367,7 @@ class _Rejects:
 
 def by_source(records: Sequence[ShardRecord]) -> dict[str, Ledger]:
     """Return the ledger of each source."""
-    found: dict[str, Ledger] = {}
+    result: dict[str, Ledger] = {}
     for record in records:
-        found.setdefault(record.read(Cleaned).source, Ledger()).add(record.ledger)
-    return found
+        result.setdefault(record.read(Cleaned).source, Ledger()).add(record.ledger)
+    return result

@@ -110,7 +110,7 @@ class CleanConfig(ReplaceableConfig):
         """
         from pairmill.sources.datasets import SOURCES
 
-        found: dict[str, dict[str, str]] = {}
+        result: dict[str, dict[str, str]] = {}
         for item in self.source_options:
             path, separator, value = item.partition("=")
             name, dot, key = path.partition(".")
@@ -119,14 +119,14 @@ class CleanConfig(ReplaceableConfig):
                     "not an option of a source", where="source_options", got=item, expected="<source>.<option>=<value>"
                 )
             if name not in SOURCES:
-                known = ", ".join(name for name, one in SOURCES.items() if dataclasses.fields(one.options))
+                known = ", ".join(name for name, each in SOURCES.items() if dataclasses.fields(each.options))
                 raise UsageError("unknown source", where="source_options", got=name, expected=known)
-            if key in found.setdefault(name, {}):
+            if key in result.setdefault(name, {}):
                 raise UsageError("given twice", where="source_options", got=path)
-            found[name][key] = value
-        for name, values in found.items():
+            result[name][key] = value
+        for name, values in result.items():
             build_options(SOURCES[name].options, name, values)
-        return found.get(source, {})
+        return result.get(source, {})
 
     @classmethod
     def details(cls) -> str:

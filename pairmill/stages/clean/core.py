@@ -139,7 +139,7 @@ class Clean(Stage[CleanConfig, CleanPlan]):
             says=[about, own] if own else about,
             options={
                 "sources": list(sources),  # by name: a YAML file's path is a place
-                **({"turns": config.turns} if config.turns and any(one.answers for one in sources.values()) else {}),
+                **({"turns": config.turns} if config.turns and any(item.answers for item in sources.values()) else {}),
                 **({"holdout": config.holdout} if config.holdout else {}),
                 **(
                     {_LONG: REJECT, "max_record_bytes": config.max_record_bytes}
@@ -233,9 +233,9 @@ class Clean(Stage[CleanConfig, CleanPlan]):
 
     def finish(self, config: CleanConfig, plan: CleanPlan, rounds: Rounds, out: Writer) -> dict[str, Any]:
         cleaned, merged = rounds
-        found = [record.read(Cleaned) for record in cleaned]
+        result = [record.read(Cleaned) for record in cleaned]
         merges = [record.read(Merged) for record in merged]
-        made = [one.outputs for one in found] + [one.outputs for one in merges]
+        made = [item.outputs for item in result] + [item.outputs for item in merges]
         outputs = {path: rows for rows_by_path in made for path, rows in rows_by_path.items()}
         for record in (*cleaned, *merged):
             for file in record.files:
@@ -259,30 +259,30 @@ class Clean(Stage[CleanConfig, CleanPlan]):
             )
         sources = {}
         for name, ledger in ledgers.items():
-            mine = [one for one in found if one.source == name]
+            mine = [item for item in result if item.source == name]
             sources[name] = {
                 "ledger": ledger.__dict__,
-                "rejects": sum(one.rejects for one in mine),
+                "rejects": sum(item.rejects for item in mine),
                 "reject_reasons": reasons_of(mine),
-                "reject_files": [one.reject_file for one in mine if one.rejects],
-                "instruction_bits": _sums(one.instruction_bits for one in mine),
-                "response_bits": _sums(one.response_bits for one in mine),
+                "reject_files": [item.reject_file for item in mine if item.rejects],
+                "instruction_bits": _sums(item.instruction_bits for item in mine),
+                "response_bits": _sums(item.response_bits for item in mine),
                 # One of each shard first, so that they come from all over the source.
-                "samples": [one.samples[turn] for turn in range(SAMPLES) for one in mine if turn < len(one.samples)][
+                "samples": [item.samples[turn] for turn in range(SAMPLES) for item in mine if turn < len(item.samples)][
                     :SAMPLES
                 ],
                 "about": plan.about[name],
             }
             if misread := _misread(mine):
                 sources[name]["misread"] = misread
-            if of_chats := answers.total((one.answers for one in mine), name):
+            if of_chats := answers.total((item.answers for item in mine), name):
                 sources[name]["answers"] = of_chats
             types = plan.context.by_name[name].attributes
             if types:
-                sources[name]["attributes"] = tally.joined(types, [one.said for one in mine])
+                sources[name]["attributes"] = tally.joined(types, [item.said for item in mine])
         texts = {}
         for name in ledgers:
-            if some := answers.written_by(one.answers for one in found if one.source == name):
+            if some := answers.written_by(item.answers for item in result if item.source == name):
                 texts[name] = WrittenTexts(task_of(plan.context.by_name[name].output), some)
         data = {
             "sources": sources,
@@ -291,7 +291,7 @@ class Clean(Stage[CleanConfig, CleanPlan]):
             **written_texts.to_data(texts),
         }
         if config.holdout:
-            held_out = {path: rows for one in merges for path, rows in one.held_out.items()}
+            held_out = {path: rows for item in merges for path, rows in item.held_out.items()}
             data["held_out"] = dict(sorted(held_out.items()))
             rows, tasks = sum(held_out.values()), len(held_out)
             event(f"clean: {rows:,} rows of {tasks:,} of {len(outputs):,} tasks are held out", held_out=rows)
@@ -300,7 +300,7 @@ class Clean(Stage[CleanConfig, CleanPlan]):
     def metrics(self, manifest: Manifest) -> dict[str, float]:
         result = CleanResult.from_manifest(manifest)
         sources = result.sources.values()
-        malformed = sum(one["rejects"] for one in sources)
+        malformed = sum(item["rejects"] for item in sources)
         return {
             "sources": len(sources),
             "malformed": malformed,
@@ -315,10 +315,10 @@ def _chosen(config: CleanConfig) -> list[tuple[Source, RawFolder]]:
     described = all(is_file(item) for item in config.sources)  # YAML files can say where their files are
     if not config.raw:
         sources = chosen(config.sources, set()) if described else []
-        folders = [(one, raw.given(one, one.origin)) for one in sources if isinstance(one.origin, Given)]
+        folders = [(each, raw.given(each, each.origin)) for each in sources if isinstance(each.origin, Given)]
         if len(folders) < len(config.sources):
             known = {source.name for source, _ in folders}
-            needy = [one.name for one in sources if one.name not in known] or config.sources
+            needy = [each.name for each in sources if each.name not in known] or config.sources
             raise UsageError(
                 "required",
                 where="raw",
@@ -348,10 +348,10 @@ def _chosen(config: CleanConfig) -> list[tuple[Source, RawFolder]]:
 
 def _misread(shards: Sequence[Cleaned]) -> dict[str, int]:
     """Count by file the records that are UTF-8 and were read in another encoding; most come first."""
-    found: Counter[str] = Counter()
-    for one in shards:
-        found.update(one.misread)
-    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+    result: Counter[str] = Counter()
+    for each in shards:
+        result.update(each.misread)
+    return dict(sorted(result.items(), key=lambda item: (-item[1], item[0])))
 
 
 def _sums(columns: Iterable[list[int]]) -> list[int]:

@@ -68,7 +68,7 @@ def first_of(
     """
     wanted = _taken((path for unit in units for path in unit.files), folder, source, profile, limit)
     aside = _taken((path for unit in units for path in unit.withheld), folder, source, profile, limit)
-    found = [
+    result = [
         replace(
             unit,
             files=tuple(path for path in unit.files if path in wanted),
@@ -76,11 +76,11 @@ def first_of(
         )
         for unit in units
     ]
-    return found, {**aside, **wanted}
+    return result, {**aside, **wanted}
 
 
 def _taken(paths: Iterable[str], folder: RawFolder, source: Source, profile: Profile, limit: int) -> dict[str, int]:
-    found: dict[str, int] = {}
+    result: dict[str, int] = {}
     ordered = list(dict.fromkeys(paths))
     for path in ordered:
         if path not in folder.sizes:
@@ -93,8 +93,8 @@ def _taken(paths: Iterable[str], folder: RawFolder, source: Source, profile: Pro
         piece = Beginning(path, folder.uri_of(path), size=folder.sizes[path], records=limit)
         # How many records the last file has is not needed.
         there = limit if path == ordered[-1] else count_of(piece, source, profile)
-        found[path] = limit if there == limit else 0
+        result[path] = limit if there == limit else 0
         limit -= there
         if not limit:
             break
-    return found
+    return result

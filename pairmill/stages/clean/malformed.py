@@ -44,7 +44,7 @@ def refuse_malformed(
         raise errors[0]
     if errors:
         said = [str(error).removeprefix(f"{_WHERE}: ").replace("\n", "\n  ") for error in errors]
-        raise InputError(f"{len(errors)} sources are refused" + "".join(f"\n  {one}" for one in said), where=_WHERE)
+        raise InputError(f"{len(errors)} sources are refused" + "".join(f"\n  {item}" for item in said), where=_WHERE)
 
 
 def _refuse(
@@ -57,8 +57,8 @@ def _refuse(
 ) -> None:
     quirks = QUIRKS[config.profile]
     allowed = 0.0 if quirks.refuse_any_malformed else config.max_reject_fraction
-    refuse_missed(source.name, source.watched, [one.missed for _, one in mine], there)
-    refused = sum(one.refused for _, one in mine)
+    refuse_missed(source.name, source.watched, [item.missed for _, item in mine], there)
+    refused = sum(item.refused for _, item in mine)
     looked_at = there - withheld
     if refused > allowed * looked_at:
         raise _too_many(config, source, mine, refused, looked_at, files)
@@ -115,29 +115,29 @@ def encodings_for(wrong: Mapping[str, int], files: Collection[str]) -> str:
 def _start(names: Sequence[str]) -> str:
     """Return what all names begin with."""
     alike = takewhile(lambda pair: pair[0] == pair[1], zip(min(names), max(names), strict=False))
-    return "".join(one for one, _ in alike)
+    return "".join(item for item, _ in alike)
 
 
 def reasons_of(shards: Iterable[Cleaned], *, with_files: bool = False) -> list[dict[str, Any]]:
     """Why records of some shards are malformed: each reason with its counts and its first record; most come first."""
-    found: dict[str, dict[str, Any]] = {}
+    result: dict[str, dict[str, Any]] = {}
     for cleaned in shards:
         for reason, one in cleaned.reasons.items():
-            known = found.setdefault(reason, {"reason": reason, **one, "count": 0, "refused": 0, "files": {}})
+            known = result.setdefault(reason, {"reason": reason, **one, "count": 0, "refused": 0, "files": {}})
             known["count"] += one["count"]
             known["refused"] += one["refused"]
             for path, count in one.get("files", {}).items():  # records of older versions have none
                 known["files"][path] = known["files"].get(path, 0) + count
     if not with_files:
-        for one in found.values():
+        for one in result.values():
             del one["files"]
-    return sorted(found.values(), key=lambda one: (-one["count"], one["reason"]))
+    return sorted(result.values(), key=lambda one: (-one["count"], one["reason"]))
 
 
 def _said(one: dict[str, Any]) -> str:
     example = f"{one['file']} {one['place']}: {one['reason']}"
-    found = [f"found {one['found']}"] * bool(one["found"]) + [f"{one['count']:,} such"] * (one["count"] > 1)
-    return example + (f" ({', '.join(found)})" if found else "")
+    result = [f"found {one['found']}"] * bool(one["found"]) + [f"{one['count']:,} such"] * (one["count"] > 1)
+    return example + (f" ({', '.join(result)})" if result else "")
 
 
 def _some(names: list[str]) -> str:

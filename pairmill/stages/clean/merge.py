@@ -140,23 +140,23 @@ def shards(
     holdout: Holdout | None = None,
 ) -> list[MergeSegments]:
     """Return the shards that merge the segments of these records, and hold out rows if that is asked for."""
-    found: dict[tuple[str, str], dict[str, list[_Part]]] = {}
+    result: dict[tuple[str, str], dict[str, list[_Part]]] = {}
     for record in records:
         cleaned = record.read(Cleaned)
         if cleaned.segments is not None:
-            labels = found.setdefault((cleaned.source, cleaned.output), {})
+            labels = result.setdefault((cleaned.source, cleaned.output), {})
             attributes, hashes = dict(cleaned.attributes or ()), dict(cleaned.hashes or ())
             for label, segments in cleaned.segments:
                 beside = (segments, attributes.get(label, ()), hashes.get(label, ()))
-                part = _Part(record.folder, *(tuple(Segment(*one) for one in some) for some in beside))
+                part = _Part(record.folder, *(tuple(Segment(*item) for item in some) for some in beside))
                 labels.setdefault(label, []).extend([part] if segments else [])
     made = []
-    for (name, output), labels in found.items():
+    for (name, output), labels in result.items():
         outputs = list(_outputs(sources[name], output, labels, profile))
         if not outputs and "{}" not in output:  # several shards, and not one row
             outputs = [_Output(name, output, sources[name].format, ())]
         types = tuple(sources[name].attributes.items())
-        outputs = [replace(one, types=types, holdout=holdout) for one in outputs]
+        outputs = [replace(item, types=types, holdout=holdout) for item in outputs]
         for group_name, group in _groups(output.replace("{}", "*"), outputs):
             size = sum(output.size for output in group)
             made.append(MergeSegments(tuple(group), name=group_name, size=size))
@@ -224,12 +224,12 @@ def _merge(output: _Output, out: Writer) -> int:
         limit = output.holdout.limit(_hashes(output), output.rows) if output.holdout else None
         for group in _groups_of_pieces(output):
             rows, attributes = training.joined(
-                [one.rows for one in group], [one.attributes for one in group if one.attributes is not None]
+                [item.rows for item in group], [item.attributes for item in group if item.attributes is not None]
             )
             if limit is None:
-                training.add(rows, attributes, sum(one.number for one in group))
+                training.add(rows, attributes, sum(item.number for item in group))
                 continue
-            chosen = np.concatenate([one.hashes for one in group if one.hashes is not None]) < limit
+            chosen = np.concatenate([item.hashes for item in group if item.hashes is not None]) < limit
             training.add(*training.filtered(rows, attributes, ~chosen))
             if chosen.any():
                 if held is None:

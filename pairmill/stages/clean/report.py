@@ -40,14 +40,14 @@ def report_of(manifest: Manifest) -> Report:
     outputs, held_out = result.outputs, result.held_out
     # A manifest that was read again has its keys sorted; its report has to be the same.
     sources: dict[str, dict[str, Any]] = dict(sorted(result.sources.items()))
-    ledgers = {name: Ledger(**one["ledger"]) for name, one in sources.items()}
-    malformed = {name: one["rejects"] for name, one in sources.items()}
-    empty = [f"{name} ({_reasons_of(one)})" for name, one in ledgers.items() if not one.rows_kept]
-    few = [name for name, one in ledgers.items() if 0 < one.rows_kept < _FEW * one.rows_in]
+    ledgers = {name: Ledger(**item["ledger"]) for name, item in sources.items()}
+    malformed = {name: item["rejects"] for name, item in sources.items()}
+    empty = [f"{name} ({_reasons_of(item)})" for name, item in ledgers.items() if not item.rows_kept]
+    few = [name for name, item in ledgers.items() if 0 < item.rows_kept < _FEW * item.rows_in]
     odd = [f"{name} ({count:,})" for name, count in malformed.items() if count]
-    turns = {name: one.notes.get(FURTHER_TURNS, 0) for name, one in ledgers.items()}
+    turns = {name: item.notes.get(FURTHER_TURNS, 0) for name, item in ledgers.items()}
     chats = [f"{name} ({count:,})" for name, count in turns.items() if count]
-    parts = [f"{name} ({one['about']['extract']})" for name, one in sources.items() if "extract" in one["about"]]
+    parts = [f"{name} ({item['about']['extract']})" for name, item in sources.items() if "extract" in item["about"]]
     look_at = [
         said
         for names, said in (
@@ -63,8 +63,8 @@ def report_of(manifest: Manifest) -> Report:
         )
         if names
     ]
-    look_at += [_misread(name, one["misread"]) for name, one in sources.items() if "misread" in one]
-    look_at += [f"{name}: {said}." for name, one in sources.items() if (said := _left_out(one, ledgers[name]))]
+    look_at += [_misread(name, item["misread"]) for name, item in sources.items() if "misread" in item]
+    look_at += [f"{name}: {said}." for name, item in sources.items() if (said := _left_out(item, ledgers[name]))]
     return Report(
         "clean",
         {
@@ -86,14 +86,14 @@ def report_of(manifest: Manifest) -> Report:
                 [
                     (
                         name,
-                        one.rows_in,
-                        one.rows_kept,
-                        one.rows_in - one.rows_kept,
+                        item.rows_in,
+                        item.rows_kept,
+                        item.rows_in - item.rows_kept,
                         malformed[name],
-                        one.rows_out,
-                        Percent.of(one.rows_kept, one.rows_in),
+                        item.rows_out,
+                        Percent.of(item.rows_kept, item.rows_in),
                     )
-                    for name, one in ledgers.items()
+                    for name, item in ledgers.items()
                 ],
                 "Every record that came in is kept or dropped for a reason. Malformed ones, which are not what their "
                 "source promises, are among the dropped. A record that is kept gives one or more rows.",
@@ -102,15 +102,18 @@ def report_of(manifest: Manifest) -> Report:
                 "Records kept and dropped",
                 ("kept", "dropped", "malformed"),
                 [
-                    (name, (one.rows_kept, one.rows_in - one.rows_kept - malformed[name], malformed[name]))
-                    for name, one in ledgers.items()
+                    (name, (item.rows_kept, item.rows_in - item.rows_kept - malformed[name], malformed[name]))
+                    for name, item in ledgers.items()
                 ],
                 "records",
             ),
             *_counts("Dropped, by reason", ledger.dropped, _DROPPED),
             *_notes(ledger),
             *_answers(sources),
-            *(_section(name, one, ledgers[name], unfolded=len(sources) <= _UNFOLDED) for name, one in sources.items()),
+            *(
+                _section(name, item, ledgers[name], unfolded=len(sources) <= _UNFOLDED)
+                for name, item in sources.items()
+            ),
             _licences(sources),
             _files(outputs),
             *_apart(held_out, outputs),
@@ -150,7 +153,7 @@ def _section(name: str, one: Mapping[str, Any], ledger: Ledger, *, unfolded: boo
 
 
 def _misread(name: str, files: Mapping[str, int]) -> str:
-    """Of which files the encoding is wrong."""
+    """Return which files have another encoding."""
     most = sorted(files.items(), key=lambda item: (-item[1], item[0]))
     named = describe_names([f"{path} ({count:,})" for path, count in most])
     return (
@@ -185,12 +188,12 @@ def _notes(ledger: Ledger) -> list[Block]:
 
 def _answers(sources: Mapping[str, Mapping[str, Any]]) -> list[Block]:
     """Return what became of each answer of the chats."""
-    found = {name: one["answers"] for name, one in sources.items() if "answers" in one}
-    if not found:
+    result = {name: item["answers"] for name, item in sources.items() if "answers" in item}
+    if not result:
         return []
     rows = [
-        (name, one["found"], one["rows"], sum(one["skipped"].values()), _joined(one["skipped"]))
-        for name, one in found.items()
+        (name, item["found"], item["rows"], sum(item["skipped"].values()), _joined(item["skipped"]))
+        for name, item in result.items()
     ]
     note = "Every answer is a row, or is skipped for a reason. Those of records that where: leaves out are not counted."
     return [Table("Answers of chats", ("Source", "Answers", "Rows", "Skipped", "By reason"), rows, note)]
@@ -220,14 +223,14 @@ def _range(bits: int) -> str:
 def _attributes(found: Sequence[Mapping[str, Any]]) -> list[Block]:
     if not found:
         return []
-    rows = [(one["name"], one["type"], one["nulls"], _found(one["type"], one["found"])) for one in found]
+    rows = [(item["name"], item["type"], item["nulls"], _found(item["type"], item["found"])) for item in found]
     table = Table(
         "Attributes",
         ("Attribute", "Type", "Rows without", "Found"),
         rows,
         "attributes/source/ has their values, in the order of the rows.",
     )
-    years = {one["name"]: sorted(one["found"].items()) for one in found if one["type"] == "date" and one["found"]}
+    years = {item["name"]: sorted(item["found"].items()) for item in found if item["type"] == "date" and item["found"]}
     return [table, *(Bars(f"Rows by year of {name}", _by_decade(rows), "rows") for name, rows in years.items())]
 
 
@@ -242,7 +245,7 @@ def _found(kind: str, found: Any) -> str:
 
 
 def _by_decade(years: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Rows by year, or by decade of many years."""
+    """Return rows by year, or by decade of many years."""
     if len(years) <= _YEARS:
         return list(years)
     decades: dict[str, int] = {}
@@ -264,17 +267,17 @@ def _apart(held_out: Mapping[str, int], outputs: Mapping[str, int]) -> list[Bloc
 
 
 def _licences(sources: Mapping[str, Mapping[str, Any]]) -> Table:
-    about = {name: one["about"] for name, one in sources.items()}
+    about = {name: item["about"] for name, item in sources.items()}
     # Of raw files that were not fetched no revision is known.
     names = [
         name
         for name in ("licence", "extract", "revision", "origin", "citation")
-        if any(name in one for one in about.values())
+        if any(name in item for item in about.values())
     ]
     return Table(
         "Licences and citations",
         ("Source", *(name.capitalize() for name in names)),
-        [(source, *(_shortened(one.get(name, "–")) for name in names)) for source, one in about.items()],
+        [(source, *(_shortened(item.get(name, "–")) for name in names)) for source, item in about.items()],
         "_MANIFEST.json has the revisions in full." if "revision" in names else "",
     )
 

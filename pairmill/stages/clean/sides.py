@@ -78,7 +78,7 @@ class Side:
         waiting, self._waiting, self._size, self._count = self._waiting, [], 0, 0
         if not waiting:
             return
-        rows = [one for one, _ in waiting]
+        rows = [item for item, _ in waiting]
         self._write_rows(b"".join(rows) if isinstance(rows[0], bytes) else pa.concat_tables(rows))
         if self._write_attributes is not None:
             self._write_attributes(pa.concat_tables([beside for _, beside in waiting]))

@@ -129,7 +129,7 @@ class Sink:
         self._writer: rows.JsonlWriter | rows.ParquetWriter | None = None
         self._attributes: AttributesWriter | None = None
         self._rows_of, self._attributes_of, self._hashes_of = (
-            _Segmented(one, labels) if segmented and one is not None else None for one in (file, attributes, hashes)
+            _Segmented(item, labels) if segmented and item is not None else None for item in (file, attributes, hashes)
         )
         if not segmented:
             self._writer = self._open(file, null_type_if_empty=null_type_if_empty)
@@ -139,8 +139,8 @@ class Sink:
 
     def segments(self) -> tuple[list[tuple[str, Segments]] | None, ...]:
         """Segments of rows, of attributes and of hashes by label, in the order in which labels were first seen."""
-        found = (self._rows_of, self._attributes_of, self._hashes_of)
-        return tuple(None if one is None else list(one.segments.items()) for one in found)
+        result = (self._rows_of, self._attributes_of, self._hashes_of)
+        return tuple(None if item is None else list(item.segments.items()) for item in result)
 
     def _create(self, path: Path | None) -> BinaryIO | None:
         return None if path is None else self._closing.enter_context(path.open("wb"))
@@ -173,8 +173,8 @@ class Sink:
 
     def _flush(self) -> None:
         held, self._held = self._held, {}
-        for label, one in held.items():
-            self._write(label, one)
+        for label, item in held.items():
+            self._write(label, item)
 
     def _write(self, label: str, held: _Held) -> None:
         self._size -= held.size

@@ -28,29 +28,29 @@ class AttributesTally:
             if value is None:
                 self._nulls[at] += rows
                 continue
-            found = self._found[at]
+            result = self._found[at]
             if kind in ("integer", "number"):
-                if not found:
-                    found += [value, value]
-                elif value < found[0]:
-                    found[0] = value
-                elif value > found[1]:
-                    found[1] = value
-            elif isinstance(found, dict):
+                if not result:
+                    result += [value, value]
+                elif value < result[0]:
+                    result[0] = value
+                elif value > result[1]:
+                    result[1] = value
+            elif isinstance(result, dict):
                 name = f"{value.year:04}" if isinstance(value, datetime) else str(value).lower()
-                found[name] = found.get(name, 0) + rows
-            elif len(found) < _VALUES:
+                result[name] = result.get(name, 0) + rows
+            elif len(result) < _VALUES:
                 text = value if isinstance(value, str) else ", ".join(filter(None, value[:_VALUES]))
-                if text and text[:_SHOWN] not in found:
-                    found.append(text[:_SHOWN])
+                if text and text[:_SHOWN] not in result:
+                    result.append(text[:_SHOWN])
 
     def said(self) -> dict[str, dict[str, Any]]:
         """JSON-like: by name ``nulls`` (rows), and ``found``: [least, largest] of numbers, rows by year or by truth,
         else a few values.
         """
         return {
-            name: {"nulls": nulls, "found": found}
-            for name, nulls, found in zip(self._types, self._nulls, self._found, strict=True)
+            name: {"nulls": nulls, "found": result}
+            for name, nulls, result in zip(self._types, self._nulls, self._found, strict=True)
         }
 
 
@@ -59,16 +59,16 @@ def joined(types: Mapping[str, str], shards: Iterable[Mapping[str, Any]]) -> lis
     said = list(shards)
     made = []
     for name, kind in types.items():
-        found = [one[name]["found"] for one in said if name in one]
+        result = [item[name]["found"] for item in said if name in item]
         together: Any
         if kind in ("integer", "number"):
-            ends = [end for one in found for end in one]
+            ends = [end for item in result for end in item]
             together = [min(ends), max(ends)] if ends else []
         elif kind in ("boolean", "date"):
-            names = sorted({name for one in found for name in one})
-            together = {name: sum(one.get(name, 0) for one in found) for name in names}
+            names = sorted({name for item in result for name in item})
+            together = {name: sum(item.get(name, 0) for item in result) for name in names}
         else:
-            together = list(dict.fromkeys(value for one in found for value in one))[:_VALUES]
-        nulls = sum(one[name]["nulls"] for one in said if name in one)
+            together = list(dict.fromkeys(value for item in result for value in item))[:_VALUES]
+        nulls = sum(item[name]["nulls"] for item in said if name in item)
         made.append({"name": name, "type": kind, "nulls": nulls, "found": together})
     return made

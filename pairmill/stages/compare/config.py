@@ -76,12 +76,12 @@ class CompareConfig(RunConfig):
     @cached_property
     def named(self) -> dict[str, str]:
         """The plans by name: of one without a name it is a letter."""
-        found: dict[str, str] = {}
+        result: dict[str, str] = {}
         for number, item in enumerate(self.plans):
             match = re.fullmatch(r"([\w. -]+)=(.+)", item)
             name, place = (match[1], match[2]) if match else (_LETTERS[number % len(_LETTERS)], item)
-            if name in found or len(name) > LONGEST:
-                what = "names must be distinct" if name in found else "the name is too long"
+            if name in result or len(name) > LONGEST:
+                what = "names must be distinct" if name in result else "the name is too long"
                 raise UsageError(what, where="plans", got=name, expected=f"at most {LONGEST} characters, once each")
-            found[name] = place
-        return found
+            result[name] = place
+        return result

@@ -124,13 +124,13 @@ class Compare(Stage[CompareConfig, ComparePlan]):
         return replace(super().outputs(config, manifest, folder), parameters={"runs": self.asked})
 
     def metrics(self, manifest: Manifest) -> dict[str, float]:
-        found: dict[str, float] = {}
+        result: dict[str, float] = {}
         for pair in CompareResult.from_manifest(manifest).pairs:
             figures = pair["all"]
-            found[f"{pair['change']}_less_{pair['base']}"] = round(figures["mean"], 6)
+            result[f"{pair['change']}_less_{pair['base']}"] = round(figures["mean"], 6)
             if figures["corrected_p"] is not None:
-                found[f"{pair['change']}_p"] = round(figures["corrected_p"], 6)
-        return found
+                result[f"{pair['change']}_p"] = round(figures["corrected_p"], 6)
+        return result
 
     def report(self, manifest: Manifest) -> Report:
         from pairmill.stages.compare.report.page import report_of

@@ -71,7 +71,7 @@ class Run:
 
     @classmethod
     def read(cls, asked: Mapping[str, str], trained: str, evaluated: str) -> Run:
-        """The run that was asked for, from the folders of both stages.
+        """Return the run that was asked for, from the folders of both stages.
 
         Raises:
             InputError: one is missing, damaged or of another run.
@@ -112,15 +112,15 @@ class Run:
             sources=results["held_out"]["sources"],
             rows=rows,
             exact=bool(results["held_out"]["exact"]),
-            benchmarks={name: float(one["all"]["figure"]) for name, one in tables.items()},
-            unseen={name: float(one["unseen"]["figure"]) for name, one in tables.items() if one["unseen"]},
-            questions={name: int(one["all"]["n"]) for name, one in tables.items()},
+            benchmarks={name: float(item["all"]["figure"]) for name, item in tables.items()},
+            unseen={name: float(item["unseen"]["figure"]) for name, item in tables.items() if item["unseen"]},
+            questions={name: int(item["all"]["n"]) for name, item in tables.items()},
             weights=str(results["model"].get("weights", "")),
             digests=(run.fingerprint, evaluation.fingerprint),
         )
 
     def loss(self, sources: Sequence[str] | None = None, *, by_bytes: bool = False) -> float:
-        """Of the held-out rows of these sources; None = all."""
+        """Return the loss of the held-out rows of these sources; None = all."""
         numbers = None if sources is None else [at for at, name in enumerate(self.sources) if name in sources]
         return mean_loss(self.rows, numbers, by_bytes=by_bytes)
 
@@ -140,8 +140,8 @@ class Run:
 
 
 def _curve(metrics: bytes) -> list[Point]:
-    """Tokens and FLOPs of a step are those of the line before the held-out loss, or of the step itself."""
-    found: list[Point] = []
+    """Return tokens and FLOPs of a step are those of the line before the held-out loss, or of the step itself."""
+    result: list[Point] = []
     tokens, flops = 0, 0.0
     for line in map(json.loads, metrics.splitlines()):
         if line["kind"] == "step":
@@ -149,15 +149,15 @@ def _curve(metrics: bytes) -> list[Point]:
         elif line["kind"] == "heldout":
             loss = line.get("heldout_ema_loss", line["heldout_loss"])
             if loss is not None:
-                found.append(Point(line["step"], tokens, flops, loss))
-    every = -(-len(found) // _POINTS) or 1
-    return found[:-1][::every] + found[-1:]
+                result.append(Point(line["step"], tokens, flops, loss))
+    every = -(-len(result) // _POINTS) or 1
+    return result[:-1][::every] + result[-1:]
 
 
 def read_all(
     asked: Sequence[Mapping[str, str]], trained: Sequence[str], evaluated: Sequence[str], *, tokenizers: int
 ) -> list[Run]:
-    """All runs, which are then known to be paired.
+    """Return all runs, which are then known to be paired.
 
     Args:
         asked: the runs that there should be.
@@ -174,13 +174,13 @@ def read_all(
             got=f"{len(trained)} runs",
             expected=f"{len(asked)}, in the order of the output runs",
         )
-    runs = [Run.read(one, *pair) for one, *pair in zip(asked, trained, evaluated, strict=True)]
+    runs = [Run.read(item, *pair) for item, *pair in zip(asked, trained, evaluated, strict=True)]
     first = runs[0]
     for run in runs[1:]:
         where = f"plan {run.plan}, seed {run.seed}"
         if run.settings != first.settings:
-            found = sorted(differences(run.settings, first.settings).items())
-            got = ", ".join(f"{name} {here} (else {there})" for name, (there, here) in found)
+            result = sorted(differences(run.settings, first.settings).items())
+            got = ", ".join(f"{name} {here} (else {there})" for name, (there, here) in result)
             raise InputError("trained with other settings", where=where, got=got, expected="one configuration")
         if run.weights != first.weights:
             raise InputError("evaluated with other weights", where=where, got=run.weights, expected=first.weights)
@@ -197,6 +197,6 @@ def read_all(
                 hint="give all runs one held_out=",
             )
         if run.questions != first.questions:
-            got, expected = (", ".join(f"{name} {n}" for name, n in one.questions.items()) for one in (run, first))
+            got, expected = (", ".join(f"{name} {n}" for name, n in item.questions.items()) for item in (run, first))
             raise InputError("asked other questions", where=where, got=got, expected=expected)
     return runs

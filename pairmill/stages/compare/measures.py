@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 
 def mean_loss(rows: NDArray[Any], sources: Collection[int] | None = None, *, by_bytes: bool = False) -> float:
-    """The loss of held-out rows (``held_out/rows.npy``): nats a response token, or bits a byte of the responses.
+    """Return the loss of held-out rows (``held_out/rows.npy``): nats a response token, or bits a byte of the responses.
 
     Args:
         rows: with the fields ``source``, ``tokens``, ``bytes`` and ``loss``.

@@ -82,10 +82,10 @@ class Plan:
         drawn = SampleResult.from_manifest(manifest)
         of_task = drawn.source_of_task
         sources: dict[str, Amount] = {}
-        for task, one in drawn.stats.items():
+        for task, item in drawn.stats.items():
             source = of_task.get(task) or source_of(task)
-            tokens = one["cov_itoks"] + one["cov_rtoks"] - one["cov_rows"]
-            amount = Amount(one["cov_rows"], one["unique_rows"], tokens, one["cov_rtoks"])
+            tokens = item["cov_itoks"] + item["cov_rtoks"] - item["cov_rows"]
+            amount = Amount(item["cov_rows"], item["unique_rows"], tokens, item["cov_rtoks"])
             sources[source] = sources.get(source, NOTHING) + amount
         return cls(name, uri, manifest, dict(sorted(sources.items())))
 
@@ -93,8 +93,8 @@ class Plan:
     def whole(self) -> Amount:
         """All sources."""
         total = NOTHING
-        for one in self.sources.values():
-            total += one
+        for item in self.sources.values():
+            total += item
         return total
 
     @property
@@ -115,10 +115,10 @@ class Plan:
             **dict(zip(names, whole.values, strict=True)),
             "sources": {
                 source: {
-                    **dict(zip(names, one.values, strict=True)),
-                    "response_share": one.responses / whole.responses if whole.responses else 0.0,
+                    **dict(zip(names, item.values, strict=True)),
+                    "response_share": item.responses / whole.responses if whole.responses else 0.0,
                 }
-                for source, one in self.sources.items()
+                for source, item in self.sources.items()
             },
         }
 
@@ -129,16 +129,16 @@ def read_all(config: CompareConfig) -> list[Plan]:
 
 
 def common(plans: Sequence[Plan]) -> list[str]:
-    """The sources that all plans have, sorted.
+    """Return the sources that all plans have, sorted.
 
     Raises:
         UsageError: there is none.
     """
-    found = set(plans[0].sources).intersection(*(plan.sources for plan in plans))
-    if not found:
+    result = set(plans[0].sources).intersection(*(plan.sources for plan in plans))
+    if not result:
         got = "; ".join(f"{plan.name}: {', '.join(plan.sources)}" for plan in plans)
         raise UsageError("the plans have no source in common", where="plans", got=got, expected="one or more")
-    return sorted(found)
+    return sorted(result)
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class Budget:
 
     @classmethod
     def of_plans(cls, config: CompareConfig, plans: Sequence[Plan]) -> Budget:
-        """The budget that is asked for.
+        """Return the budget that is asked for.
 
         Raises:
             UsageError: it is more than a plan has.
@@ -185,7 +185,7 @@ def held_out_of(config: CompareConfig, plans: Sequence[Plan]) -> dict[str, str]:
     Raises:
         UsageError: the plans have two tokenizers, and there are not held-out rows for each.
     """
-    places = [storage.normalise(one, "held_out") for one in config.held_out]
+    places = [storage.normalise(item, "held_out") for item in config.held_out]
     if len(places) < 2 and len({plan.tokenizer for plan in plans}) < 2:
         return dict.fromkeys((plan.name for plan in plans), places[0] if places else "")
     by_tokenizer: dict[str, str] = {}
@@ -207,14 +207,14 @@ def held_out_of(config: CompareConfig, plans: Sequence[Plan]) -> dict[str, str]:
 def refuse_training_rows(config: CompareConfig) -> None:
     """Raise InputError if held-out rows are of tasks that a plan draws from: a run draws others of their rows."""
     plans = [DrawnRows.of_sample(place, "plans", [config.root]) for place in config.named.values()]
-    any_rows = [replace(one, starts=None) for one in plans if one is not None]
+    any_rows = [replace(item, starts=None) for item in plans if item is not None]
     for place in config.held_out:
         held_out = DrawnRows.of_sample(place, "held_out", [config.root])
         drawn_rows.refuse_training_rows(held_out, any_rows, f"held_out={place}")
 
 
 def draw_of(plan: Plan, seed: int) -> int:
-    """The seed of a draw. Plans of one seed get one seed, so that what they have in common keeps its order."""
+    """Return the seed of a draw. Plans of one seed get one seed, so that what they have in common keeps its order."""
     return int(content_key("compare draw", plan.manifest.options["seed"], seed)[:12], 16)
 
 
@@ -234,13 +234,14 @@ def warn_short(plans: Sequence[Plan], budget: Budget, batch: BatchSettings) -> N
 
 
 def settings_of(config: CompareConfig, plan: Plan, budget: Budget, seed: int) -> list[str]:
-    """Settings of a training, in place of those of its file."""
+    """Return settings of a training, in place of those of its file."""
     length = {"seed": seed, "tokens": budget.read[plan.name], "epochs": 0, "steps": 0}
     return [*config.set, *(f"training.{name}={value}" for name, value in length.items())]
 
 
 def runs(config: CompareConfig, plans: Sequence[Plan], budget: Budget) -> list[dict[str, str]]:
-    """The runs to make, seed by seed: plan, seed, what is drawn again and held out, and the training's settings."""
+    """Return the runs to make, seed by seed: plan, seed, what is drawn again and held out, and the training's
+    settings."""
     apart = held_out_of(config, plans)
     return [
         {

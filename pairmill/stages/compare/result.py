@@ -34,7 +34,7 @@ def compared(plans: Sequence[Plan], budget: Budget | None, runs: Sequence[Run]) 
     result: dict[str, Any] = {
         "plans": [plan.said() for plan in plans],
         "common_sources": shared,
-        "changes": [{"base": plans[0].name, "change": one.name, **_changes(plans[0], one)} for one in plans[1:]],
+        "changes": [{"base": plans[0].name, "change": item.name, **_changes(plans[0], item)} for item in plans[1:]],
         "tokenizers": tokenizers,
         "measure": measure,
         "unit": _UNIT[measure],
@@ -107,10 +107,11 @@ def _pairs(
     measure: str,
     apart: Sequence[str],
 ) -> list[dict[str, Any]]:
-    """Every plan against the first: one figure is judged, for all plans together; the others are not corrected."""
+    """Return every plan against the first: one figure is judged, for all plans together; the others are not
+    corrected."""
     base, *others = ([run for run in runs if run.plan == plan.name] for plan in plans)
     tests = [_paired(base, change, _loss(sources, measure), len(others)) for change in others]
-    found = []
+    result = []
     judged = zip(others, tests, verdicts(tests, lower_is_better=True), changes, strict=True)
     for change, test, (corrected, word), differs in judged:
 
@@ -127,12 +128,12 @@ def _pairs(
             "verdict": word,
         }
         said = sentence(pair, len(base), _UNIT[measure], identical=bool(differs["identical"]))
-        found.append({**pair, "sentence": said})
-    return found
+        result.append({**pair, "sentence": said})
+    return result
 
 
 def sentence(pair: Mapping[str, Any], seeds: int, unit: str, *, identical: bool = False) -> str:
-    """The verdict in words, with the interval, and what would be needed to tell."""
+    """Return the verdict in words, with the interval, and what would be needed to tell."""
     whole, change, base = pair["all"], pair["change"], pair["base"]
     figure = f"held-out loss {whole['mean']:+.4f} {unit}"
     if identical and not any(whole["differences"]):
@@ -161,7 +162,7 @@ def sentence(pair: Mapping[str, Any], seeds: int, unit: str, *, identical: bool 
 
 
 def _changes(base: Plan, other: Plan) -> dict[str, Any]:
-    """What differs between two plans: options, and rows, tokens and share of the responses of each source."""
+    """Return what differs between two plans: options, and rows, tokens and share of the responses of each source."""
     ours, theirs = base.said(), other.said()
     refs = [{ref.role: ref.fingerprint for ref in plan.manifest.inputs} for plan in (base, other)]
     table = []
@@ -180,13 +181,13 @@ def _changes(base: Plan, other: Plan) -> dict[str, Any]:
 
 
 def _frontier(plans: Sequence[Plan], runs: Sequence[Run], sources: Sequence[str], measure: str) -> list[dict[str, Any]]:
-    """Each plan's compute and loss, and whether another plan has less of both."""
-    found: list[dict[str, Any]] = []
+    """Return each plan's compute and loss, and whether another plan has less of both."""
+    result: list[dict[str, Any]] = []
     for plan in plans:
         mine = [run for run in runs if run.plan == plan.name]
         losses = [_loss(sources, measure)(run) for run in mine]
         scores = {name: math.fsum(run.benchmarks[name] for run in mine) / len(mine) for name in mine[0].benchmarks}
-        found.append(
+        result.append(
             {
                 "plan": plan.name,
                 "flops": math.fsum(run.flops for run in mine) / len(mine),
@@ -196,10 +197,10 @@ def _frontier(plans: Sequence[Plan], runs: Sequence[Run], sources: Sequence[str]
                 "benchmarks": scores,
             }
         )
-    for one in found:
-        one["dominated_by"] = [
+    for item in result:
+        item["dominated_by"] = [
             other["plan"]
-            for other in found
-            if other["flops"] <= one["flops"] * ALIKE and other["loss"] < one["loss"] and other is not one
+            for other in result
+            if other["flops"] <= item["flops"] * ALIKE and other["loss"] < item["loss"] and other is not item
         ]
-    return found
+    return result

@@ -70,7 +70,7 @@ class Paired:
         mean = math.fsum(differences) / count
         if count < 2:
             return cls(list(differences), mean, plans=plans)
-        spread = math.sqrt(math.fsum((one - mean) ** 2 for one in differences) / (count - 1))
+        spread = math.sqrt(math.fsum((item - mean) ** 2 for item in differences) / (count - 1))
         error = spread / math.sqrt(count)
         far = quantile(1 - _level(count, plans) / 2, count - 1) * error
         p = 1.0 if mean == 0 else 2 * (1 - cumulative(abs(mean) / error, count - 1)) if error else 0.0
@@ -106,22 +106,22 @@ def verdicts(tests: Sequence[Paired], *, lower_is_better: bool) -> list[tuple[fl
     if any(test.p is None for test in tests):
         return [(None, None)] * len(tests)
     looks = LEVEL / level_of_look(len(tests[0].differences))
-    found: list[tuple[float | None, Word | None]] = []
+    result: list[tuple[float | None, Word | None]] = []
     for test, p in zip(tests, holm([test.p or 0.0 for test in tests]), strict=True):
         corrected = min(1.0, p * looks)
         told = "better" if (test.mean < 0) == lower_is_better else "worse"
-        found.append((corrected, told if corrected < LEVEL else "not distinguishable"))  # type: ignore[arg-type]
-    return found
+        result.append((corrected, told if corrected < LEVEL else "not distinguishable"))  # type: ignore[arg-type]
+    return result
 
 
 def holm(p: Sequence[float]) -> list[float]:
     """Return the p of several tests, corrected for their number (Holm, Scandinavian Journal of Statistics 6, 1979)."""
-    found = [0.0] * len(p)
+    result = [0.0] * len(p)
     least = 0.0
     for rank, at in enumerate(sorted(range(len(p)), key=lambda at: p[at])):
         least = max(least, min(1.0, (len(p) - rank) * p[at]))
-        found[at] = least
-    return found
+        result[at] = least
+    return result
 
 
 def _level(seeds: int, plans: int) -> float:

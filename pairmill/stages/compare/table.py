@@ -15,19 +15,21 @@ def table_of(result: Mapping[str, Any]) -> str:
         lines += [f"**{plain(pair['sentence'])}**\n" for pair in result["pairs"]]
         unit = result["unit"]
         lines += [f"| plan | runs | FLOPs each | held-out loss, {unit} | spread of seeds |", "|---|---|---|---|---|"]
-        for one in result["frontier"]:
-            runs = [run for run in result["runs"] if run["plan"] == one["plan"]]
-            spread = f"{one['low']:.4f} to {one['high']:.4f}"
-            lines.append(f"| {plain(one['plan'])} | {len(runs)} | {one['flops']:.3g} | {one['loss']:.4f} | {spread} |")
+        for item in result["frontier"]:
+            runs = [run for run in result["runs"] if run["plan"] == item["plan"]]
+            spread = f"{item['low']:.4f} to {item['high']:.4f}"
+            lines.append(
+                f"| {plain(item['plan'])} | {len(runs)} | {item['flops']:.3g} | {item['loss']:.4f} | {spread} |"
+            )
         for pair in result["pairs"]:
             title = f"{plain(pair['change'])} less {plain(pair['base'])}"
             lines += ["", f"| {title} | difference | 99 % interval | p | corrected for |", "|---|---|---|---|---|"]
             rows = {"all sources": pair["all"], **pair["by_source"]}
-            rows |= {f"{name} (not in all plans)": one for name, one in pair["apart"].items()}
-            rows |= {f"{name} (score)": one for name, one in pair["benchmarks"].items()}
+            rows |= {f"{name} (not in all plans)": item for name, item in pair["apart"].items()}
+            rows |= {f"{name} (score)": item for name, item in pair["benchmarks"].items()}
             lines += [
-                f"| {plain(name)} | {one['mean']:+.4f} | {interval(one)} | {chance(one)} | {corrected(one)} |"
-                for name, one in rows.items()
+                f"| {plain(name)} | {item['mean']:+.4f} | {interval(item)} | {chance(item)} | {corrected(item)} |"
+                for name, item in rows.items()
             ]
     for change in result["changes"]:
         lines += ["", f"What differs in the data, {plain(change['change'])} against {plain(change['base'])}:", ""]
@@ -37,31 +39,31 @@ def table_of(result: Mapping[str, Any]) -> str:
         lines += ["| source | rows | tokens | response tokens | share of responses |", "|---|---|---|---|---|"]
         for row in change["sources"]:
             cells = [moved(row, name) for name in ("rows", "tokens", "response_tokens")]
-            shares = [one["response_share"] if one else 0.0 for one in (row["base"], row["change"])]
+            shares = [item["response_share"] if item else 0.0 for item in (row["base"], row["change"])]
             cells.append(f"{shares[0]:.1%} → {shares[1]:.1%}")
             lines.append(f"| {plain(row['source'])} | " + " | ".join(cells) + " |")
     return "\n".join(lines).strip() + "\n"
 
 
 def moved(row: Mapping[str, Any], name: str) -> str:
-    """A number of both plans."""
-    before, after = (one[name] if one else 0 for one in (row["base"], row["change"]))
+    """Return a number of both plans."""
+    before, after = (item[name] if item else 0 for item in (row["base"], row["change"]))
     return f"{before:,} → {after:,}" if before != after else f"{before:,}"
 
 
 def interval(one: Mapping[str, Any]) -> str:
-    """Of a mean difference; a dash of one seed."""
+    """Return the interval of a mean difference as text; a dash for one seed."""
     return "–" if one["low"] is None else f"{one['low']:+.4f} to {one['high']:+.4f}"
 
 
 def chance(one: Mapping[str, Any]) -> str:
-    """How likely chance alone is; of a figure that is judged, corrected."""
+    """Return how likely chance alone is; of a figure that is judged, corrected."""
     p = one.get("corrected_p", one["p"])
     return "–" if p is None else f"{p:.2g}"
 
 
 def corrected(one: Mapping[str, Any]) -> str:
-    """What interval and p are corrected for: only one figure of a plan is judged."""
+    """Return what interval and p are corrected for: only one figure of a plan is judged."""
     if not one["plans"]:
         return "nothing"
     return "looks and plans" if one["plans"] > 1 else "looks"

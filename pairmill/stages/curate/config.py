@@ -36,8 +36,8 @@ class CurateConfig(RowConfig, any_of=("rows", "tokenized")):
     @property
     def is_off(self) -> bool:
         return self.profile == "data_io" or all(
-            operation.is_idle(one.own(operation))
-            for one in self.settings.variants
+            operation.is_idle(item.own(operation))
+            for item in self.settings.variants
             for operation in operations.OPERATIONS
         )
 

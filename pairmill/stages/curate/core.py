@@ -134,7 +134,7 @@ class Curate(RowStage[CurateConfig, CuratePlan]):
         summed = yield [
             AddUp(
                 tuple(record.file(TALLY) for _, record in some),
-                tuple(one for task, _ in some for one in _histograms(task, findings.looked.scores)),
+                tuple(item for task, _ in some for item in _histograms(task, findings.looked.scores)),
                 name=f"totals {number:05}",
             )
             for number, some in enumerate([tasks[at : at + _TASKS] for at in range(0, len(tasks), _TASKS)])
@@ -169,7 +169,7 @@ class Curate(RowStage[CurateConfig, CuratePlan]):
             stored_index.write(out, keying, places, findings.looked.exact, findings.near)
         tally, histograms = totals.summary_of(plan.summary.uri(totals.SUMMARY))
         decided = (record.read(Decided) for record in findings.decisions)
-        sources = by_source((task.source, one) for task, one in zip(plan.rows.training, decided, strict=True))
+        sources = by_source((task.source, item) for task, item in zip(plan.rows.training, decided, strict=True))
         looked = findings.looked
         costs = costs_of(plan.rows, sum(looked.counts), looked.exact_records, findings.near.costs, looked.scores)
         return data_of(plan.settings, sources, tally, histograms, leaks.items(findings.looked.leaks), costs)
@@ -205,9 +205,9 @@ def _look(plan: CuratePlan) -> ShardRounds[Looked]:
     second = yield [*groups, *late]
     scores.take(second[len(groups) :])
     third = yield equal.send(second[: len(groups)])
-    found = _end(equal, third)
+    result = _end(equal, third)
     counts = [record.read(KeysRead).rows for record in read]
-    return Looked(counts, found, [*read, *second[: len(groups)], *third], built, scores.records)
+    return Looked(counts, result, [*read, *second[: len(groups)], *third], built, scores.records)
 
 
 def _compare(plan: CuratePlan, looked: Looked) -> ShardRounds[NearFound]:
@@ -231,11 +231,11 @@ def _compare(plan: CuratePlan, looked: Looked) -> ShardRounds[NearFound]:
 
 def _decide(plan: CuratePlan, task: Task, counts: Sequence[int], learned: Learned) -> Decide:
     settings = plan.settings.for_task(task.name)
-    found = [
-        one
+    result = [
+        item
         for operation in operations.OPERATIONS
         if operation.mode(settings.own(operation)) != "off"
-        for one in operation.find(settings.own(operation), task, learned)
+        for item in operation.find(settings.own(operation), task, learned)
     ]
     last = task.slices[-1]
     cuts = [*(piece.part.first for piece in task.slices), last.part.first + counts[last.number]]
@@ -243,7 +243,7 @@ def _decide(plan: CuratePlan, task: Task, counts: Sequence[int], learned: Learne
         task.name,
         task.source,
         tuple(cuts),
-        tuple(found),
+        tuple(result),
         plan.settings.report_all,
         name=f"decide {task.name}",
         size=4 * cuts[-1],
@@ -254,10 +254,10 @@ def _verdicts(plan: CuratePlan, task: Task, record: ShardRecord, learned: Learne
     """Yield the verdicts on the slices of a task."""
     settings = plan.settings.for_task(task.name)
     rewrites = [operation.rewrite(settings.own(operation)) for operation in operations.OPERATIONS]
-    rewrite = next((one for one in rewrites if one is not None and not plan.settings.report_all), None)
+    rewrite = next((item for item in rewrites if item is not None and not plan.settings.report_all), None)
     for piece, (rows, removed) in zip(task.slices, record.read(Decided).removed(record), strict=True):
         scored = {name: records[piece.number] for name, records in learned.scores.items() if piece.number in records}
-        made = {name: one.file(ATTRIBUTES) for name, one in scored.items() if has_file(one, ATTRIBUTES)}
+        made = {name: item.file(ATTRIBUTES) for name, item in scored.items() if has_file(item, ATTRIBUTES)}
         yield Verdict(rows, removed, made, None, rewrite)
 
 
@@ -312,7 +312,7 @@ class _Scores:
 
 def _leaks(settings: Settings, config: CurateConfig) -> LeakPlan:
     """Find the benchmarks, unless no task is compared with them."""
-    wanted = [one.decontaminate for one in settings.variants if one.decontaminate.mode != "off"]
+    wanted = [item.decontaminate for item in settings.variants if item.decontaminate.mode != "off"]
     if not wanted:
         return LeakPlan()
     return leaks.planned(wanted[0], root=config.root, raw=config.raw, verify=config.verify)
@@ -322,7 +322,7 @@ def _scorers(settings: Settings, root: str) -> list[Scorer]:
     """Make what looks at each row by itself, of operations that are on for some task."""
     made: list[Scorer] = []
     for operation in operations.OPERATIONS:
-        variants = [one.own(operation) for one in settings.variants]
+        variants = [item.own(operation) for item in settings.variants]
         if any(operation.mode(own) != "off" for own in variants):
             made += operation.scorers(variants, root)
     return made
@@ -330,7 +330,7 @@ def _scorers(settings: Settings, root: str) -> list[Scorer]:
 
 def _warn_unused(settings: Settings, tasks: Sequence[str]) -> None:
     """Warn of prefixes that no task begins with: they may be misspelt."""
-    prefixes = [("overrides", one.prefix) for one in settings.overrides]
+    prefixes = [("overrides", item.prefix) for item in settings.overrides]
     prefixes += [("source_priority", prefix) for prefix in settings.source_priority]
     for key, prefix in prefixes:
         if not any(task.startswith(prefix) for task in tasks):
@@ -343,7 +343,7 @@ def _refuse_unknown_attributes(settings: Settings, scorers: Sequence[Scorer], ro
     offered = {f"{scorer.name}.{column}" for scorer in scorers for column in scorer.types()}
     beside = {name: file for task in rows.tasks for name, file in task.beside.items()}
     # What a data set says of its rows is different for each: a file that lacks a column is told of when it is read.
-    given = {name for name in beside if not any(one.startswith(f"{name}.") for one in offered)}
+    given = {name for name in beside if not any(item.startswith(f"{name}.") for item in offered)}
     for variant in settings.variants:
         for rule in variant.filter.rules if variant.filter.mode != "off" else ():
             if rule.attribute not in offered and rule.attribute.partition(".")[0] not in given:
@@ -393,8 +393,8 @@ def _end(generator: ShardRounds[ExactFound], records: list[ShardRecord]) -> Exac
     try:
         generator.send(records)
     except StopIteration as end:
-        found: ExactFound = end.value
-        return found
+        result: ExactFound = end.value
+        return result
     raise AssertionError("exact deduplication has more rounds than it had")
 
 

@@ -99,45 +99,45 @@ class Decide(Shard[object], reads=()):
         data = Decided(self.rows, 0)
         by_part: list[dict[str, int]] = [{} for _ in self.cuts[1:]]
         tally = Tally(self.task, self.source)
-        for one in self.found:
-            table = _sorted(one, self._read(one))
+        for item in self.found:
+            table = _sorted(item, self._read(item))
             if not self.report_all:
                 # Personal data is redacted in every row that stays, so in mode report it is counted in those too.
-                hidden = removed | claimed if one.reports and not one.changes else removed
+                hidden = removed | claimed if item.reports and not item.changes else removed
                 table = table.filter(pa.array(~hidden[table["ordinal"].to_numpy()]))
             if not len(table):
                 continue
             ordinals = table["ordinal"].to_numpy().astype(np.int64)
             names, codes = decisions.names_of(table["rule"])
-            acting = np.array([name in one.actions for name in names], np.bool_)[codes]
+            acting = np.array([name in item.actions for name in names], np.bool_)[codes]
             owns = acting & _first(ordinals, acting)
-            says = np.array([_ACTIONS.index(one.actions.get(name, "report")) for name in names])[codes]
+            says = np.array([_ACTIONS.index(item.actions.get(name, "report")) for name in names])[codes]
             # Each span of personal data is replaced, whichever is first.
-            carried_out = (owns | (says == _ACTIONS.index("redact"))) & (not one.reports and not self.report_all)
+            carried_out = (owns | (says == _ACTIONS.index("redact"))) & (not item.reports and not self.report_all)
             actions = np.where(carried_out, says, _ACTIONS.index("report"))
             dropping = np.isin(actions, _DROPS)
             removed[ordinals[dropping]] = True
             claimed[ordinals[owns & ~dropping]] = True
-            would = _first_of_rule(ordinals, codes, owns, np.array([name in one.reported for name in names])[codes])
-            if not one.changes:
+            would = _first_of_rule(ordinals, codes, owns, np.array([name in item.reported for name in names])[codes])
+            if not item.changes:
                 reported[ordinals[owns & ~dropping | would]] = True
             modes = {
-                name: "report" if one.reports or self.report_all or name not in one.actions else one.actions[name]
+                name: "report" if item.reports or self.report_all or name not in item.actions else item.actions[name]
                 for name in names
             }
             places = np.searchsorted(ordinals, self.cuts)
             for dropped, (start, stop) in zip(by_part, pairwise(places.tolist()), strict=True):
                 some = slice(start, stop)
-                for reason, count in _reasons(one, table[some], names, codes[some], actions[some]):
+                for reason, count in _reasons(item, table[some], names, codes[some], actions[some]):
                     dropped[reason] = dropped.get(reason, 0) + count
                     data.dropped[reason] = data.dropped.get(reason, 0) + count
             column = pa.DictionaryArray.from_arrays(pa.array(actions.astype(np.int32)), pa.array(_ACTIONS))
             table = table.set_column(2, decisions.SCHEMA.field("action"), column)
-            path = data.operations[one.name] = decisions.path_of(one.name, self.task)
+            path = data.operations[item.name] = decisions.path_of(item.name, self.task)
             with out.create(path) as local:
                 decisions.write(local, table)
-            bounds = {rule.name: rule for rule, _ in one.rules}
-            tally.add(one.name, table, owns, would, modes, bounds, matrix=one.by_source)
+            bounds = {rule.name: rule for rule, _ in item.rules}
+            tally.add(item.name, table, owns, would, modes, bounds, matrix=item.by_source)
         data.kept = int(self.rows - removed.sum())
         data.would_go = int((reported & ~removed).sum())
         gone = np.flatnonzero(removed).astype(np.uint32)
@@ -155,8 +155,8 @@ class Decide(Shard[object], reads=()):
         tables = [decisions.empty()]
         if one.decisions is not None:
             tables.append(one.decisions.read())
-        for found in one.findings:
-            with storage.store_for(found.uri).open(found.uri) as file:
+        for result in one.findings:
+            with storage.store_for(result.uri).open(result.uri) as file:
                 tables.append(pa.ipc.open_file(pa.BufferReader(file.read())).read_all())
         by_files: dict[tuple[ShardFile | InputFile, ...], list[tuple[Rule, str]]] = {}
         for rule, column in one.rules:
@@ -255,7 +255,8 @@ def _first(ordinals: NDArray[np.int64], among: NDArray[np.bool_]) -> NDArray[np.
 def _first_of_rule(
     ordinals: NDArray[np.int64], codes: NDArray[np.int64], owns: NDArray[np.bool_], among: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
-    """Which are the first of their ordinal and rule among those that count, and come before the one that owns the row.
+    """Return which are the first of their ordinal and rule among those that count, and come before the one that owns
+    the row.
 
     Args:
         ordinals: ascending.

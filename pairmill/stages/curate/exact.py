@@ -120,7 +120,7 @@ class ReadKeys(Shard[object], reads=()):
     def run(self, context: object, out: Writer) -> ShardResult:
         if not self.keying.kinds:
             return ShardResult(Ledger(), asdict(KeysRead(_count(self.piece.part))))
-        found: dict[Kind, list[NDArray[Any]]] = {kind: [] for kind in self.keying.kinds}
+        result: dict[Kind, list[NDArray[Any]]] = {kind: [] for kind in self.keying.kinds}
         count = text_bytes = 0
         part = self.piece.part
         for batch in rows.read(part.uri, part, checked=False, content=part.content, longest=part.longest):
@@ -129,11 +129,11 @@ class ReadKeys(Shard[object], reads=()):
             rows.refuse_not_utf8(batch, part.uri, ["condition"])
             with rows.texts_named(batch, part.uri):
                 for kind, entries in _entries(batch, self.keying, count):
-                    found[kind].append(entries)
+                    result[kind].append(entries)
             count += len(batch)
             text_bytes += rows.text_bytes(batch.instruction) + rows.text_bytes(batch.response)
         data = KeysRead(count, text_bytes)
-        for kind, parts in found.items():
+        for kind, parts in result.items():
             joined = np.concatenate(parts) if parts else np.empty(0, ENTRY)
             data.bounds[kind] = _write(out, kind, joined)
         return ShardResult(Ledger(), asdict(data))
@@ -250,8 +250,8 @@ class SortedKeys:
             return np.empty(0, kind)
         with storage.store_for(self.uri).open(self.uri) as file:
             file.seek(start * kind.itemsize)
-            found: NDArray[Any] = np.frombuffer(file.read((stop - start) * kind.itemsize), kind)
-        return found[found["high"] >> np.uint64(64 - bits) == part] if bits else found
+            result: NDArray[Any] = np.frombuffer(file.read((stop - start) * kind.itemsize), kind)
+        return result[result["high"] >> np.uint64(64 - bits) == part] if bits else result
 
 
 @dataclass(frozen=True)
@@ -321,14 +321,14 @@ class FindEqual(Shard[object], reads=()):
         group = np.cumsum(begins) - 1
         place = np.arange(len(keys)) - starts[group] if len(keys) else np.empty(0, np.int64)
         removed = (place >= self.finding.keep) & ~fixed
-        found = np.empty(int(removed.sum()), DROP)
-        found["row"], found["other"] = ids[removed], ids[starts[group[removed]]]
-        found["rule"], found["score_i"], found["score_r"] = KINDS.index(kind), np.nan, np.nan
-        found = found[np.argsort(found["row"], kind="stable")]
+        result = np.empty(int(removed.sum()), DROP)
+        result["row"], result["other"] = ids[removed], ids[starts[group[removed]]]
+        result["rule"], result["score_i"], result["score_r"] = KINDS.index(kind), np.nan, np.nan
+        result = result[np.argsort(result["row"], kind="stable")]
         with out.create("found", scratch=True) as local:
-            found.tofile(local)
+            result.tofile(local)
         firsts = np.array(self.ranges, np.uint64) << np.uint64(32)
-        data = {"bounds": np.searchsorted(found["row"], firsts).tolist()}
+        data = {"bounds": np.searchsorted(result["row"], firsts).tolist()}
         if self.write_index:
             stays = ~removed if kind == "pair" else np.ones(len(keys), np.bool_)
             data["index"] = self._write_index(out, keys[stays], ids[stays])
@@ -352,9 +352,9 @@ class FindEqual(Shard[object], reads=()):
             return np.empty(0, ENTRY), np.empty(0, np.uint64), none, none, none
         joined = np.empty(sum(map(len, keys)), ENTRY)
         at = 0
-        for one in keys:
-            joined[at : at + len(one)] = one
-            at += len(one)
+        for item in keys:
+            joined[at : at + len(item)] = item
+            at += len(item)
         numbers = np.concatenate(ids).astype(np.uint64)
         return joined, numbers, np.concatenate(fixed), np.concatenate(held), np.concatenate(once)
 
@@ -383,9 +383,9 @@ def _first_of_pair(keys: NDArray[Any]) -> NDArray[np.bool_]:
         | (some["low"][1:] != some["low"][:-1])
         | (some["pair"][1:] != some["pair"][:-1])
     )
-    found = np.empty(len(keys), np.bool_)
-    found[order] = first
-    return found
+    result = np.empty(len(keys), np.bool_)
+    result[order] = first
+    return result
 
 
 @dataclass(frozen=True)
@@ -433,36 +433,36 @@ def rounds(given: ExactInput) -> Generator[list[Shard[Any]], list[ShardRecord], 
     offset = given.first_slice
     ranges = tuple(offset + number for number in _ranges(given.slices))
     by_rank = _is_by_rank([given.settings, *given.by_slice], given.keying.kinds)
-    free = next((one.number for one in given.slices if not one.fixed), len(given.slices))
+    free = next((item.number for item in given.slices if not item.fixed), len(given.slices))
     shards: list[FindEqual] = []
     for kind in given.keying.kinds:
-        files = [one for of, one in given.indexed if of == kind]
-        for one, record, own in zip(given.slices, given.records, given.by_slice, strict=True):
+        files = [item for of, item in given.indexed if of == kind]
+        for item, record, own in zip(given.slices, given.records, given.by_slice, strict=True):
             data = record.read(KeysRead)
             if data.bounds[kind][-1]:
-                bounds, number = tuple(data.bounds[kind]), offset + one.number
+                bounds, number = tuple(data.bounds[kind]), offset + item.number
                 copies = not by_rank and kind != "pair" and "pair" in actions(own)
-                files.append(SortedKeys(record.uri(kind), bounds, number, one.fixed, False, record.key, copies))
+                files.append(SortedKeys(record.uri(kind), bounds, number, item.fixed, False, record.key, copies))
         shards += _partitions(kind, files, given, ranges, offset + free if by_rank else None)
-    found = yield list(shards)
+    result = yield list(shards)
     if by_rank:
-        return (yield from _by_rank(given, ranges, offset + free, shards, found))
-    named = content_key(given.indexed_by, [[one.task, one.part.first] for one in given.slices])
+        return (yield from _by_rank(given, ranges, offset + free, shards, result))
+    named = content_key(given.indexed_by, [[item.task, item.part.first] for item in given.slices])
     splits: list[SplitShard] = []
     for at in range(len(ranges) - 1):
         parts = []
-        for record in found:
+        for record in result:
             start, stop = record.data["bounds"][at : at + 2]
             if start < stop:
                 parts.append((record.uri("found"), start, stop))
         if parts:
-            content = content_key(named, [[one.key, one.data["bounds"][at : at + 2]] for one in found])
+            content = content_key(named, [[item.key, item.data["bounds"][at : at + 2]] for item in result])
             size = sum(stop - start for _, start, stop in parts) * DROP.itemsize
             splits.append(SplitShard(content, tuple(parts), tuple(KINDS), name=f"exact {at:05}", size=size))
     split = yield list(splits)
     index = [
         (record, "index", shard.finding.kind, record.data["index"])
-        for shard, record in zip(shards, found, strict=True)
+        for shard, record in zip(shards, result, strict=True)
         if "index" in record.data
     ]
     return ExactFound(stored(split), index)
@@ -486,10 +486,10 @@ def _by_rank(
         looks.append(sum(1 << KINDS.index(kind) for kind in KINDS if is_on(own, kind)))
     rows_of = (record.read(KeysRead).rows for record in given.records)
     bases = tuple(accumulate(rows_of, initial=0))
-    places = [given.indexed_by, [[one.task, one.part.first] for one in given.slices]]
-    size = sum(one.found.size for one in links)
+    places = [given.indexed_by, [[item.task, item.part.first] for item in given.slices]]
+    size = sum(item.found.size for item in links)
     shard = DecideByRank(
-        content_key(places, [one.key for one in found]),
+        content_key(places, [item.key for item in found]),
         tuple(links),
         tuple(KINDS),
         keep,
@@ -506,8 +506,8 @@ def _by_rank(
     (record,) = yield [shard]
     kept = record.data["index"]
     index = [
-        (record, f"index-{number:05}", one.finding.kind, bounds)
-        for number, (one, bounds) in enumerate(zip(shards, kept, strict=True))
+        (record, f"index-{number:05}", item.finding.kind, bounds)
+        for number, (item, bounds) in enumerate(zip(shards, kept, strict=True))
         if bounds
     ]
     return ExactFound(exact_by_rank.stored(record), index)
@@ -515,7 +515,7 @@ def _by_rank(
 
 def _ranges(slices: Sequence[Slice]) -> list[int]:
     """Return the numbers of the slices with which groups of 256 tasks begin, and one past the last."""
-    firsts = [one.number for before, one in zip([None, *slices], slices, strict=False) if _begins(before, one)]
+    firsts = [item.number for before, item in zip([None, *slices], slices, strict=False) if _begins(before, item)]
     return [*firsts[::_TASKS_PER_SPLIT], len(slices)]
 
 
@@ -526,11 +526,11 @@ def _begins(before: Slice | None, one: Slice) -> bool:
 def _partitions(
     kind: Kind, files: Sequence[SortedKeys], given: ExactInput, ranges: tuple[int, ...], first_free: int | None
 ) -> list[FindEqual]:
-    total = sum(one.entries for one in files) * ENTRY.itemsize
+    total = sum(item.entries for item in files) * ENTRY.itemsize
     bits = max(0, math.ceil(math.log2(max(1.0, total / _PARTITION_BYTES))))
     cap = given.settings.cap(kind) if kind != "pair" else None
     finding = Finding(kind, cap or 1)
-    identity = [[one.key, one.number, one.fixed, one.indexed, one.once] for one in files]
+    identity = [[item.key, item.number, item.fixed, item.indexed, item.once] for item in files]
     content = content_key(identity)
     size = total >> bits
     return [

@@ -112,10 +112,10 @@ class DecideByRank(Shard["Sequence[Place]"], reads=()):
         data = DecidedByRank()
         with ExitStack() as stack:
             findings = _Findings(stack)
-            removed = _Removed(self.bases[-1] if any(one.index for one in self.links) else 0)
-            for found, goes in self._decided(stack):
-                findings.add(found)
-                removed.add(self._numbers(found["row"][goes]))
+            removed = _Removed(self.bases[-1] if any(item.index for item in self.links) else 0)
+            for result, goes in self._decided(stack):
+                findings.add(result)
+                removed.add(self._numbers(result["row"][goes]))
             with out.create(DECISIONS, scratch=True) as local, local.open("wb") as file:
                 for first, stop in zip(self.ranges, self.ranges[1:], strict=False):
                     for task, table in by_task(findings.between(first << 32, stop << 32), context, self.rules):
@@ -123,19 +123,19 @@ class DecideByRank(Shard["Sequence[Place]"], reads=()):
                         file.write(written)
                         digest = hashlib.sha256(written).hexdigest()
                         data.tasks[task] = (start, len(written), digest, rows_by_rule(table, self.rules))
-        for number, one in enumerate(self.links):
-            data.index.append(self._write_index(out, f"index-{number:05}", one, removed) if one.index else [])
+        for number, item in enumerate(self.links):
+            data.index.append(self._write_index(out, f"index-{number:05}", item, removed) if item.index else [])
         return ShardResult(Ledger(), asdict(data))
 
     def _decided(self, stack: ExitStack) -> Iterator[tuple[NDArray[Any], NDArray[np.bool_]]]:
         """Yield findings, and which of them remove their row, of some rows at a time, in rank order."""
-        groups = sum(one.groups for one in self.links)
+        groups = sum(item.groups for item in self.links)
         first = _array(stack, groups, np.dtype(np.uint64)).data
         count = _array(stack, groups, np.dtype(np.uint32)).data
         keep = self.keep
         for rows, members in self._rows():
             drops, looks = self._rules_of(rows)
-            found: list[tuple[int, int, int]] = []
+            result: list[tuple[int, int, int]] = []
             goes: list[bool] = []
             for row, acts, sees, *mine in zip(
                 rows.tolist(), drops.tolist(), looks.tolist(), *members.tolist(), strict=True
@@ -144,7 +144,7 @@ class DecideByRank(Shard["Sequence[Place]"], reads=()):
                 for rule, group in enumerate(mine):
                     if group >= 0 and sees >> rule & 1 and count[group] >= keep[rule]:
                         stays = not acts >> rule & 1
-                        found.append((row, first[group], rule))
+                        result.append((row, first[group], rule))
                         goes.append(not stays)
                         if not stays:
                             break
@@ -154,16 +154,16 @@ class DecideByRank(Shard["Sequence[Place]"], reads=()):
                             if not count[group]:
                                 first[group] = row
                             count[group] += 1
-            made = np.empty(len(found), DROP)
-            if found:
-                made["row"], made["other"], made["rule"] = np.array(found, np.uint64).T
+            made = np.empty(len(result), DROP)
+            if result:
+                made["row"], made["other"], made["rule"] = np.array(result, np.uint64).T
                 made["score_i"] = made["score_r"] = np.nan
             yield made, np.array(goes, np.bool_)
 
     def _rows(self) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.int64]]]:
-        """Rows in rank order, uint64 [n], and their group of each rule, int64 [rules, n]; -1 = none."""
-        bases = np.cumsum([0, *(one.groups for one in self.links)])
-        blocks = [self._blocks(one, int(base)) for one, base in zip(self.links, bases, strict=False)]
+        """Yield rows in rank order, uint64 [n], and their group of each rule, int64 [rules, n]; -1 = none."""
+        bases = np.cumsum([0, *(item.groups for item in self.links)])
+        blocks = [self._blocks(item, int(base)) for item, base in zip(self.links, bases, strict=False)]
         for some in _merged(blocks):
             rows, at = np.unique(some["row"], return_inverse=True)
             members = np.full((len(self.rules), len(rows)), -1, np.int64)
@@ -188,7 +188,7 @@ class DecideByRank(Shard["Sequence[Place]"], reads=()):
         """Return the rules that remove these rows, and those that look at them: bits, int64 [n]."""
         slices = (rows >> np.uint64(32)).astype(np.int64) - self.first_slice
         free = slices >= self.first_free - self.first_slice
-        drops, looks = (np.array(one or (0,), np.int64)[np.maximum(slices, 0)] for one in (self.drops, self.looks))
+        drops, looks = (np.array(item or (0,), np.int64)[np.maximum(slices, 0)] for item in (self.drops, self.looks))
         return np.where(free, drops, 0), np.where(free, looks, 0)
 
     def _numbers(self, rows: NDArray[np.uint64]) -> NDArray[np.int64]:
@@ -252,7 +252,7 @@ def stored(record: ShardRecord) -> dict[str, Stored]:
 
 
 def _block_size(kind: np.dtype[Any], files: int) -> int:
-    """Bytes of whole entries that are read at once of each of some files."""
+    """Return bytes of whole entries that are read at once of each of some files."""
     return max(_LEAST_BLOCK, _HELD // files) // kind.itemsize * kind.itemsize
 
 
@@ -316,8 +316,8 @@ class _Findings:
                 rows = whole["row"][first:last]
                 low, high = np.searchsorted(rows, np.array([start, stop], np.uint64)).tolist()
                 parts.append(np.array(whole[first + low : first + high]))
-        found = np.concatenate(parts)
-        return found[np.argsort(found["row"], kind="stable")]
+        result = np.concatenate(parts)
+        return result[np.argsort(result["row"], kind="stable")]
 
 
 class _Removed:
@@ -333,5 +333,7 @@ class _Removed:
 
     def has(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Tell whether these go; -1 stays."""
-        found: NDArray[np.bool_] = (numbers >= 0) & (self._bits[numbers >> 3] >> (numbers & 7).astype(np.uint8) & 1 > 0)
-        return found
+        result: NDArray[np.bool_] = (numbers >= 0) & (
+            self._bits[numbers >> 3] >> (numbers & 7).astype(np.uint8) & 1 > 0
+        )
+        return result

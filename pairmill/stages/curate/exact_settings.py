@@ -48,14 +48,14 @@ def is_on(settings: ExactSettings, kind: Kind) -> bool:
 
 def actions(settings: ExactSettings) -> dict[str, str]:
     """Return what each rule does where the operation drops; one that is only reported owns no row and is left out."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for kind in KINDS:
         if is_on(settings, kind):
             if kind != "pair" and settings.cap(kind) is not None:
-                found[kind] = "cap"
+                result[kind] = "cap"
             elif getattr(settings, kind) == "drop":
-                found[kind] = "drop"
-    return found
+                result[kind] = "drop"
+    return result
 
 
 class _Exact(Operation[ExactSettings]):

@@ -49,14 +49,14 @@ def explain(config: ExplainConfig) -> str:
     folder = CuratedFolder.open(config.path)
     folder.refuse_other_rows(config.rows)
     task, ordinal = folder.row_id(config.row)
-    found = {name: folder.findings(name, task, ordinal) for name in folder.operations(task)}
-    removing = _removing(found)
+    result = {name: folder.findings(name, task, ordinal) for name in folder.operations(task)}
+    removing = _removing(result)
     parts = [f"{visible(row_id(task, ordinal))}: {_verdict(folder, task, removing)}\n"]
     parts += [f"{line}\n" for line in _chain(folder, removing)]
     parts += [f"{line}\n" for line in _overrides(folder, task)]
-    parts += ["\n", written(_operations(folder, found, removing))]
+    parts += ["\n", written(_operations(folder, result, removing))]
     parts += _attributes(folder, task, ordinal, removing is not None)
-    parts += _texts(folder, (task, ordinal), found, removing, config)
+    parts += _texts(folder, (task, ordinal), result, removing, config)
     return "".join(parts)
 
 
@@ -65,7 +65,7 @@ Removing: TypeAlias = "tuple[str, Mapping[str, Any]] | None"
 
 
 def _removing(found: Mapping[str, list[dict[str, Any]]]) -> Removing:
-    return next(((name, one) for name, some in found.items() for one in some if one["action"] in REMOVED), None)
+    return next(((name, item) for name, some in found.items() for item in some if item["action"] in REMOVED), None)
 
 
 def _removing_other(folder: CuratedFolder, one: Mapping[str, Any]) -> Removing:
@@ -81,13 +81,13 @@ def _verdict(folder: CuratedFolder, task: str, removing: Removing) -> str:
         return "kept: held-out rows are never removed"
     if removing is None:
         return "kept"
-    operation, one = removing
-    what, other = _removed_by(operation, one), other_of(one)
-    if not one["other_task"]:
+    operation, item = removing
+    what, other = _removed_by(operation, item), other_of(item)
+    if not item["other_task"]:
         return visible(f"{what}, since it has {other}" if other else what)
     if other.startswith(HELD_OUT):
         return visible(f"{what}; {other} is held out")
-    if _removing_other(folder, one) is not None:
+    if _removing_other(folder, item) is not None:
         return visible(f"{what}; {other} stood in its place, and was removed later")
     return visible(f"{what}; {other} is kept in its place")
 
@@ -105,9 +105,9 @@ def _chain(folder: CuratedFolder, removing: Removing) -> Iterator[str]:
     """
     seen: set[RowId] = set()
     while removing is not None and removing[1]["other_task"]:
-        one = removing[1]
-        other = one["other_task"], one["other_ordinal"]
-        removing = _removing_other(folder, one)
+        item = removing[1]
+        other = item["other_task"], item["other_ordinal"]
+        removing = _removing_other(folder, item)
         if removing is None or other in seen:
             return
         seen.add(other)
@@ -117,10 +117,10 @@ def _chain(folder: CuratedFolder, removing: Removing) -> Iterator[str]:
 
 def _overrides(folder: CuratedFolder, task: str) -> Iterator[str]:
     """Yield the override of the settings that applies to a task: the first whose prefix matches."""
-    for one in folder.manifest.data.get("settings", {}).get("overrides") or ():
-        prefix = str(one.get("prefix", ""))
+    for item in folder.manifest.data.get("settings", {}).get("overrides") or ():
+        prefix = str(item.get("prefix", ""))
         if task.removeprefix(HELD_OUT).startswith(prefix):
-            modes = {name: part.get("mode", "") for name, part in one.items() if isinstance(part, Mapping)}
+            modes = {name: part.get("mode", "") for name, part in item.items() if isinstance(part, Mapping)}
             shown = ", ".join(f"{name}: {mode}" for name, mode in modes.items())
             yield visible(f"other settings for tasks that begin with {prefix!r}: {shown}")
             return
@@ -140,7 +140,7 @@ def _operations(
     for name, some in found.items():
         mode = str(known.get(name, {}).get("mode", ""))
         nothing = "not asked: the row was removed before" if gone else "nothing found"
-        for line in [_finding(name, one, settings) for one in some] or ["off" if mode == "off" else nothing]:
+        for line in [_finding(name, item, settings) for item in some] or ["off" if mode == "off" else nothing]:
             table.add_row(Text(visible(name)), Text(visible(mode)), Text(visible(line)))
         gone = gone or (removing is not None and name == removing[0])
     return table
@@ -161,13 +161,13 @@ def _finding(operation: str, one: Mapping[str, Any], settings: Mapping[str, Any]
 def _attributes(folder: CuratedFolder, task: str, ordinal: int, removed: bool) -> list[str]:
     if removed:
         return ["\nAttributes are written beside kept rows only.\n"]
-    found = folder.attributes(task, ordinal)
-    if not found:
+    result = folder.attributes(task, ordinal)
+    if not result:
         return ["\nNo attributes.\n"]
     table = Table.grid(padding=(0, 3, 0, 2))
     table.add_column(overflow="fold")
     table.add_column(overflow="fold")
-    for name, value in found.items():
+    for name, value in result.items():
         shown = "null" if value is None else format_cell(value) if isinstance(value, float) else str(value)
         table.add_row(Text(visible(name)), Text(visible(shown)))
     return ["\nAttributes\n", written(table)]
@@ -206,9 +206,9 @@ def pair_of(
         return None
     mine = (row.instruction or "", row.response or "")
     if one is not None and one["other_task"]:
-        found = texts.get((one["other_task"], one["other_ordinal"]))
-        if found is not None:
-            return _pair(this, other_of(one), mine, (found.instruction or "", found.response or ""))
+        result = texts.get((one["other_task"], one["other_ordinal"]))
+        if result is not None:
+            return _pair(this, other_of(one), mine, (result.instruction or "", result.response or ""))
     elif one is not None and one["benchmark"]:
         item = folder.item(one["benchmark"], one["item"])
         if item is not None:

@@ -45,15 +45,15 @@ class _Filter(Operation[FilterSettings]):
         return own.mode == "off" or not own.rules
 
     def bounds(self, own: FilterSettings) -> Iterator[tuple[str, Rule]]:
-        yield from ((one.attribute, one.rule()) for one in own.rules)
+        yield from ((item.attribute, item.rule()) for item in own.rules)
 
     def find(self, own: FilterSettings, task: Task, learned: Learned) -> Iterator[TaskFindings]:
         files = learned.attributes(task)
         rules: dict[str, list[tuple[Rule, Column]]] = {"drop": [], "report": []}
-        for one in own.rules:
-            mode, (operation, _, name) = one.mode or own.mode, one.attribute.partition(".")
+        for item in own.rules:
+            mode, (operation, _, name) = item.mode or own.mode, item.attribute.partition(".")
             if mode != "off" and operation in files:
-                rules[mode].append((one.rule(), Column(files[operation], name)))
+                rules[mode].append((item.rule(), Column(files[operation], name)))
         every = (*rules["drop"], *rules["report"])
         if every:
             actions = {rule.name: "drop" for rule, _ in rules["drop"] or every}

@@ -69,14 +69,14 @@ class CuratedFolder:
     @cached_property
     def _beside(self) -> dict[tuple[str, str, str], File]:
         """Files of attributes and decisions, by kind, operation and task."""
-        found = {}
+        result = {}
         for file in self.manifest.files:
             path = file.path.removeprefix(HELD_OUT)
             if not file.task and path.startswith(("attributes/", "decisions/")):
                 kind, operation, name = path.split("/", 2)
                 before = file.path[: len(file.path) - len(path)]
-                found[kind, operation, before + name.removesuffix(".parquet")] = file
-        return found
+                result[kind, operation, before + name.removesuffix(".parquet")] = file
+        return result
 
     def operations(self, task: str | None = None) -> list[str]:
         """Return the operations that were on, in order; with a task, also those with decisions about its rows."""
@@ -125,12 +125,12 @@ class CuratedFolder:
 
     def _removed(self, task: str) -> list[int]:
         """Ordinals of the rows that a decision removed, in order."""
-        found: set[int] = set()
+        result: set[int] = set()
         for operation in self.operations(task):
             for batch in self._decisions(operation, task, ["ordinal", "action"]):
                 columns = zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
-                found.update(ordinal for ordinal, action in columns if action in REMOVED)
-        return sorted(found)
+                result.update(ordinal for ordinal, action in columns if action in REMOVED)
+        return sorted(result)
 
     def _kept(self, task: str) -> NDArray[np.int64]:
         """Ordinals of the kept rows, in order: all but those that a decision removed.
@@ -141,11 +141,11 @@ class CuratedFolder:
 
     def findings(self, operation: str, task: str, ordinal: int) -> list[dict[str, Any]]:
         """Return what an operation decided about a row, by the names of ``pairmill.formats.decisions.SCHEMA``."""
-        found = []
+        result = []
         for batch in self._decisions(operation, task):
             at = np.flatnonzero(np.asarray(batch.column(batch.schema.get_field_index("ordinal"))) == ordinal)
-            found += [batch.slice(int(index), 1).to_pylist()[0] for index in at]
-        return found
+            result += [batch.slice(int(index), 1).to_pylist()[0] for index in at]
+        return result
 
     def decisions(self, operation: str, rule: str) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Decisions by a rule, with their task, in batches."""
@@ -153,7 +153,7 @@ class CuratedFolder:
             if kind == "decisions" and name == operation:
                 for batch in self._decisions(operation, task):
                     rules = batch.column(batch.schema.get_field_index("rule")).to_pylist()
-                    at = [index for index, one in enumerate(rules) if one == rule]
+                    at = [index for index, item in enumerate(rules) if item == rule]
                     if at:
                         yield task, batch.take(pa.array(at))
 
@@ -170,7 +170,7 @@ class CuratedFolder:
         place = int(np.searchsorted(kept, ordinal))
         if place == len(kept) or kept[place] != ordinal:
             return {}
-        found: dict[str, Any] = {}
+        result: dict[str, Any] = {}
         operations = sorted(name for kind, name, of in self._beside if kind == "attributes" and of == task)
         for operation in operations:
             file = self._beside["attributes", operation, task]
@@ -180,10 +180,10 @@ class CuratedFolder:
                 for batch in rows.parquet_batches(uri, parquet, None):
                     if start <= place < start + len(batch):
                         values = batch.slice(place - start, 1).to_pylist()[0]
-                        found |= {f"{operation}.{name}": value for name, value in values.items()}
+                        result |= {f"{operation}.{name}": value for name, value in values.items()}
                         break
                     start += len(batch)
-        return found
+        return result
 
     def texts(self, wanted: Iterable[RowId], given: Sequence[str]) -> dict[RowId, Row]:
         """Return the rows with these ids, as many as can be found.
@@ -201,28 +201,28 @@ class CuratedFolder:
         by_task: dict[str, list[int]] = {}
         for task, ordinal in wanted:
             by_task.setdefault(task, []).append(ordinal)
-        found: dict[RowId, Row] = {}
+        result: dict[RowId, Row] = {}
         for task, ordinals in sorted(by_task.items()):
             if task not in self.tasks:  # of an index, whose rows are elsewhere
                 continue
             if given:
                 some = some_rows.read(_find(self.tasks[task].path, given), ordinals)
-                found |= {(task, ordinal): row for ordinal, row in some.items()}
+                result |= {(task, ordinal): row for ordinal, row in some.items()}
                 continue
             kept = self._kept(task)
             places = {int(np.searchsorted(kept, ordinal)): ordinal for ordinal in ordinals}
-            places = {place: one for place, one in places.items() if place < len(kept) and kept[place] == one}
+            places = {place: item for place, item in places.items() if place < len(kept) and kept[place] == item}
             file = self.tasks[task]
             some = some_rows.read(self._uri(file), places, _content(file))
-            found |= {(task, places[place]): row for place, row in some.items()}
-            found |= {(task, one): self._sampled[task, one] for one in ordinals if (task, one) in self._sampled}
-        return found
+            result |= {(task, places[place]): row for place, row in some.items()}
+            result |= {(task, item): self._sampled[task, item] for item in ordinals if (task, item) in self._sampled}
+        return result
 
     def refuse_other_rows(self, given: Sequence[str]) -> None:
         """Raise InputError if ``rows=`` names a finished folder that this one was not made of."""
         fingerprints = {ref.fingerprint for ref in self.manifest.inputs}
-        for one in given:
-            uri = storage.normalise(one, "rows")
+        for item in given:
+            uri = storage.normalise(item, "rows")
             other = None if storage.store_for(uri).exists(uri) else manifests.read(uri)
             if other is not None and other.fingerprint not in fingerprints:
                 raise InputError(
@@ -235,21 +235,21 @@ class CuratedFolder:
 
     @cached_property
     def _sampled(self) -> dict[RowId, Row]:
-        found: dict[RowId, Row] = {}
+        result: dict[RowId, Row] = {}
         for name in ("samples", "closest"):
             for some in self.manifest.data.get(name, {}).values():
-                for one in some:
-                    found[one["task"], one["ordinal"]] = _row(one, "")
-                    if one.get("other_task"):
-                        found[one["other_task"], one["other_ordinal"]] = _row(one, "other_")
-        return found
+                for item in some:
+                    result[item["task"], item["ordinal"]] = _row(item, "")
+                    if item.get("other_task"):
+                        result[item["other_task"], item["other_ordinal"]] = _row(item, "other_")
+        return result
 
     def item(self, benchmark: str, item: str) -> tuple[str, str] | None:
         """Question and answer of an item, if a sample in the manifest has them."""
         for some in self.manifest.data.get("samples", {}).values():
-            for one in some:
-                if (one.get("benchmark"), one.get("item")) == (benchmark, item):
-                    return one.get("other_instruction") or "", one.get("other_response") or ""
+            for each in some:
+                if (each.get("benchmark"), each.get("item")) == (benchmark, item):
+                    return each.get("other_instruction") or "", each.get("other_response") or ""
         return None
 
     def _uri(self, file: File) -> str:
@@ -266,8 +266,8 @@ def _content(file: File) -> Content:
 
 def _find(path: str, given: Sequence[str]) -> str:
     """Return the URI of a file with this path below one of the folders that were given."""
-    for one in given:
-        top = storage.normalise(one, "rows")
+    for item in given:
+        top = storage.normalise(item, "rows")
         store = storage.store_for(top)
         if store.exists(top):
             if storage.name_of(top) == path:

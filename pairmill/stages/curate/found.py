@@ -79,12 +79,12 @@ class DroppedRows:
         return cls(content_key(which, first, count), stored, tuple(which), first, count)
 
     def rows(self) -> NDArray[np.uint32]:
-        """Their numbers in the slice, ascending."""
+        """Return their numbers in the slice, ascending."""
         table = self.decisions.read()
         wanted = np.isin(np.array(table["rule"].to_pylist(), object), list(self.rules))
         ordinals = np.unique(table["ordinal"].to_numpy()[wanted].astype(np.int64)) - self.first
-        found: NDArray[np.uint32] = ordinals[(ordinals >= 0) & (ordinals < self.count)].astype(np.uint32)
-        return found
+        result: NDArray[np.uint32] = ordinals[(ordinals >= 0) & (ordinals < self.count)].astype(np.uint32)
+        return result
 
 
 @dataclass(frozen=True)
@@ -119,11 +119,11 @@ class SplitShard(Shard["Sequence[Place]"], reads=()):
     rules: tuple[str, ...]
 
     def run(self, context: Sequence[Place], out: Writer) -> ShardResult:
-        found = np.concatenate([np.empty(0, DROP), *(_read(*part) for part in self.parts)])
+        result = np.concatenate([np.empty(0, DROP), *(_read(*part) for part in self.parts)])
         # By row, then by rule: the first rule of a row is the first that is asked.
-        found = found[np.lexsort((found["rule"], found["row"]))]
+        result = result[np.lexsort((result["rule"], result["row"]))]
         data = Split()
-        for task, table in by_task(found, context, self.rules):
+        for task, table in by_task(result, context, self.rules):
             written = arrow_of(table)
             path = f"{len(data.tasks):05}"
             with out.create(path, scratch=True) as local:
@@ -154,15 +154,15 @@ def arrow_of(table: pa.Table) -> bytes:
 
 
 def rows_by_rule(table: pa.Table, rules: Sequence[str]) -> dict[str, str]:
-    """Of each rule that finds some rows, a digest of which these are."""
+    """Return, for each rule that finds some rows, a digest of which these are."""
     names, codes = decisions.names_of(table["rule"])
     ordinals = table["ordinal"].to_numpy()
-    found = {}
+    result = {}
     for rule in rules:
         mine = ordinals[codes == names.index(rule)] if rule in names else ordinals[:0]
         if len(mine):
-            found[rule] = hashlib.sha256(np.unique(mine).tobytes()).hexdigest()
-    return found
+            result[rule] = hashlib.sha256(np.unique(mine).tobytes()).hexdigest()
+    return result
 
 
 def stored(records: Sequence[ShardRecord]) -> dict[str, Stored]:
@@ -207,5 +207,5 @@ def _named(ids: NDArray[np.uint64], places: Sequence[Place]) -> tuple[NDArray[np
 def _read(uri: str, start: int, stop: int) -> NDArray[Any]:
     with storage.store_for(uri).open(uri) as file:
         file.seek(start * DROP.itemsize)
-        found: NDArray[Any] = np.frombuffer(file.read((stop - start) * DROP.itemsize), DROP)
-    return found
+        result: NDArray[Any] = np.frombuffer(file.read((stop - start) * DROP.itemsize), DROP)
+    return result

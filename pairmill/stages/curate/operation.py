@@ -120,12 +120,12 @@ class Learned:
 
     def attributes(self, task: Task) -> dict[str, tuple[ShardFile | InputFile, ...]]:
         """Return the files of a task's attributes by operation: those made, else the input's."""
-        found: dict[str, tuple[ShardFile | InputFile, ...]] = {name: (file,) for name, file in task.beside.items()}
+        result: dict[str, tuple[ShardFile | InputFile, ...]] = {name: (file,) for name, file in task.beside.items()}
         for name in self.scores:
             records = self.records(name, task)
             if records and all(has_file(record, ATTRIBUTES) for record in records):
-                found[name] = tuple(record.file(ATTRIBUTES) for record in records)
-        return found
+                result[name] = tuple(record.file(ATTRIBUTES) for record in records)
+        return result
 
 
 def has_file(record: ShardRecord, path: str) -> bool:

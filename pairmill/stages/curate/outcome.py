@@ -50,7 +50,7 @@ def data_of(
             }
             for name, count in sorted(items.items())
         },
-        "histograms": {name: one.shown(bounds.get(name, [None, None])) for name, one in sorted(histograms.items())},
+        "histograms": {name: item.shown(bounds.get(name, [None, None])) for name, item in sorted(histograms.items())},
         "samples": tally.samples,
         "closest": tally.closest,
         "costs": dict(costs),
@@ -59,15 +59,15 @@ def data_of(
 
 def by_source(sources: Iterable[tuple[str, Decided]]) -> dict[str, dict[str, Any]]:
     """Return what became of the rows of each source, given its tasks."""
-    found: dict[str, dict[str, Any]] = {}
+    result: dict[str, dict[str, Any]] = {}
     for source, decided in sources:
-        one = found.setdefault(source, {"rows": 0, "kept": 0, "would_go": 0, "dropped": {}})
-        one["rows"] += decided.rows
-        one["kept"] += decided.kept
-        one["would_go"] += decided.would_go
+        item = result.setdefault(source, {"rows": 0, "kept": 0, "would_go": 0, "dropped": {}})
+        item["rows"] += decided.rows
+        item["kept"] += decided.kept
+        item["would_go"] += decided.would_go
         for reason, count in decided.dropped.items():
-            one["dropped"][reason] = one["dropped"].get(reason, 0) + count
-    return dict(sorted(found.items()))
+            item["dropped"][reason] = item["dropped"].get(reason, 0) + count
+    return dict(sorted(result.items()))
 
 
 def _operations(settings: Settings, tally: Tally) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def _operations(settings: Settings, tally: Tally) -> dict[str, Any]:
         for operation in operations.OPERATIONS
         for name, part in operation.parts(settings.own(operation))
     ]
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for operation, name, mode in parts:
         mine = tally.rules.get(name, {})
         sources: dict[str, dict[str, int]] = {}
@@ -91,11 +91,11 @@ def _operations(settings: Settings, tally: Tally) -> dict[str, Any]:
                 sources.setdefault(source, {})[rule] = sum(actions.values())
         counts = {rule: _summed(some.values()) for rule, some in sorted(mine.items())}
         owned, reported = (
-            {rule: sum(some.values()) for rule, some in sorted(one.get(name, {}).items())}
-            for one in (tally.owned, tally.reported)
+            {rule: sum(some.values()) for rule, some in sorted(item.get(name, {}).items())}
+            for item in (tally.owned, tally.reported)
         )
         modes = {rule: ", ".join(some) for rule, some in sorted(tally.modes.get(name, {}).items())}
-        found[name] = {
+        result[name] = {
             "mode": mode,
             "modes": modes,
             "rules": counts,
@@ -103,36 +103,36 @@ def _operations(settings: Settings, tally: Tally) -> dict[str, Any]:
             "would_go": {} if operation.changes else _would_go(counts, owned, reported),
             "by_source": dict(sorted(sources.items())),
         }
-    return found
+    return result
 
 
 def _would_go(
     counts: Mapping[str, Mapping[str, int]], owned: Mapping[str, int], reported: Mapping[str, int]
 ) -> dict[str, int]:
-    """Rows that mode drop of each rule would remove, by rule."""
-    found = {}
+    """Return rows that mode drop of each rule would remove, by rule."""
+    result = {}
     for rule, actions in counts.items():
         gone = actions.get("drop", 0) + actions.get("cap", 0)
-        found[rule] = owned.get(rule, 0) - gone + reported.get(rule, 0)
-    return {rule: count for rule, count in found.items() if count > 0}
+        result[rule] = owned.get(rule, 0) - gone + reported.get(rule, 0)
+    return {rule: count for rule, count in result.items() if count > 0}
 
 
 def _summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     total: dict[str, int] = {}
-    for one in counts:
-        for name, count in one.items():
+    for item in counts:
+        for name, count in item.items():
             total[name] = total.get(name, 0) + count
     return dict(sorted(total.items()))
 
 
 def _bounds(settings: Settings) -> dict[str, list[float | None]]:
     """Return the bounds of attributes, by ``<operation>.<column>``: those of tasks that no override changes."""
-    found: dict[str, list[float | None]] = {}
+    result: dict[str, list[float | None]] = {}
     rules = [bound for operation in operations.OPERATIONS for bound in operation.bounds(settings.own(operation))]
     for name, rule in rules:
-        known = found.setdefault(name, [None, None])
-        found[name] = [own if own is not None else new for own, new in zip(known, rule.bounds, strict=True)]
-    return found
+        known = result.setdefault(name, [None, None])
+        result[name] = [own if own is not None else new for own, new in zip(known, rule.bounds, strict=True)]
+    return result
 
 
 def costs_of(
@@ -173,7 +173,7 @@ def _counted(name: str, records: Iterable[ShardRecord]) -> dict[str, int]:
 
 
 def scratch(records: Iterable[ShardRecord]) -> int:
-    """Bytes of files that only later rounds read."""
+    """Return bytes of files that only later rounds read."""
     return sum(file.size for record in records for file in record.files if file.path in record.scratch)
 
 

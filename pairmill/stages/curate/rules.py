@@ -52,7 +52,7 @@ class Rule:
         if self.values is not None:
             allowed = set(self.values)
             at = column.dictionary_encode()
-            wrong = np.array([one is not None and one not in allowed for one in at.dictionary.to_pylist()], np.bool_)
+            wrong = np.array([item is not None and item not in allowed for item in at.dictionary.to_pylist()], np.bool_)
             codes = at.indices.fill_null(-1).to_numpy(zero_copy_only=False)
             if len(wrong):
                 broken |= np.where(codes >= 0, wrong[codes], False)

@@ -104,20 +104,20 @@ class Settings(FileSettings, _ReadByRounds):
     def variant_of(self, task: str) -> int:
         """Return the number of the variant that a task has: 0, or 1 and on for overrides."""
         task = task.removeprefix("holdout/")
-        return next((at for at, one in enumerate(self.overrides, 1) if task.startswith(one.prefix)), 0)
+        return next((at for at, item in enumerate(self.overrides, 1) if task.startswith(item.prefix)), 0)
 
     @cached_property
     def variants(self) -> list[Settings]:
         """List the settings without overrides, and those with each of them applied."""
         every: Any = self
         plain = replace(every, overrides=[])
-        return [plain, *(replace(plain, **one.changes) for one in self.overrides)]
+        return [plain, *(replace(plain, **item.changes) for item in self.overrides)]
 
     def to_manifest(self) -> dict[str, Any]:
         """Return all settings, JSON-like: of places only the last part, because a place is not content."""
-        found: dict[str, Any] = to_json(self)
-        found["overrides"] = [{"prefix": one.prefix, **to_json(one.changes)} for one in self.overrides]
-        return {name: _without_places(value) for name, value in found.items()}
+        result: dict[str, Any] = to_json(self)
+        result["overrides"] = [{"prefix": item.prefix, **to_json(item.changes)} for item in self.overrides]
+        return {name: _without_places(value) for name, value in result.items()}
 
     def __reduce__(self) -> Any:
         return _restore, ({item.name: getattr(self, item.name) for item in fields(self)},)
@@ -149,16 +149,16 @@ def _override(part: Part, plain: Settings) -> Override:
     prefix = entries.pop("prefix").as_type(str)
     changes: dict[str, Any] = {}
     known = {operation.name: operation for operation in operations.OPERATIONS}
-    for key, one in entries.items():
+    for key, item in entries.items():
         operation = known.get(key)
         if operation is None:
             raise UsageError(
                 f"unknown key {key!r}",
-                where=one.where,
+                where=item.where,
                 expected=f"prefix, {', '.join(known)}",
                 hint=did_you_mean(key, known),
             )
-        changes[key] = operation.override(plain.own(operation), one)
+        changes[key] = operation.override(plain.own(operation), item)
     return Override(prefix, changes)
 
 
@@ -168,7 +168,7 @@ _PLACES: Final = ("uri", "model", "tokenizer")
 def _without_places(value: Any) -> Any:
     if isinstance(value, dict):
         return {
-            key: storage.name_of(one) if key in _PLACES and isinstance(one, str) and one else _without_places(one)
-            for key, one in value.items()
+            key: storage.name_of(item) if key in _PLACES and isinstance(item, str) and item else _without_places(item)
+            for key, item in value.items()
         }
-    return [_without_places(one) for one in value] if isinstance(value, list) else value
+    return [_without_places(item) for item in value] if isinstance(value, list) else value

@@ -43,16 +43,16 @@ def show(config: ShowConfig) -> str:
     folder.refuse_other_rows(config.rows)
     operation, rule = _rule_of(folder, config.rule)
     total, drawn = _draw(folder, operation, rule, config.n)
-    wanted = {(task, one["ordinal"]) for task, one in drawn}
-    wanted |= {(one["other_task"], one["other_ordinal"]) for _, one in drawn if one["other_task"]}
+    wanted = {(task, item["ordinal"]) for task, item in drawn}
+    wanted |= {(item["other_task"], item["other_ordinal"]) for _, item in drawn if item["other_task"]}
     texts = folder.texts(wanted, config.rows)
     meaning = describe_rule(operation, rule)
     head = f"{operation}: {rule}" + (f", {meaning}" if meaning else "")
     parts = [visible(f"{head}. {len(drawn):,} of {total:,} findings") + "\n"]
-    for number, (task, one) in enumerate(drawn, start=1):
-        this = task, one["ordinal"]
-        parts.append(visible(f"\n{number}. {row_id(*this)} · {describe_finding(operation, one)}") + "\n")
-        parts.append(show_pair(pair_of(folder, this, one, texts), other_of(one)))
+    for number, (task, item) in enumerate(drawn, start=1):
+        this = task, item["ordinal"]
+        parts.append(visible(f"\n{number}. {row_id(*this)} · {describe_finding(operation, item)}") + "\n")
+        parts.append(show_pair(pair_of(folder, this, item, texts), other_of(item)))
     return "".join(parts)
 
 
@@ -60,12 +60,12 @@ def _rule_of(folder: CuratedFolder, given: str) -> tuple[str, str]:
     """Return the operation and the rule that a name means, with or without the operation before it."""
     known: Mapping[str, Mapping[str, Any]] = folder.manifest.data.get("operations", {})
     rules = [(name, rule) for name in folder.operations() for rule in known.get(name, {}).get("rules", {})]
-    found = [(name, rule) for name, rule in rules if given in (rule, f"{name}.{rule}")]
-    if len(found) == 1:
-        return found[0]
+    result = [(name, rule) for name, rule in rules if given in (rule, f"{name}.{rule}")]
+    if len(result) == 1:
+        return result[0]
     names = [f"{name}.{rule}" for name, rule in rules]
-    if found:
-        meant = ", ".join(f"{name}.{rule}" for name, rule in found)
+    if result:
+        meant = ", ".join(f"{name}.{rule}" for name, rule in result)
         raise UsageError("several operations have this rule", where="rule", got=repr(given), expected=f"one of {meant}")
     shown = ", ".join(names) or "none: no rule found a row"
     near = did_you_mean(given, [*names, *(rule for _, rule in rules)])

@@ -77,13 +77,13 @@ def read(given: str, keying: Keying) -> StoredIndex:
             expected=", ".join([*(f"{name}: {value}" for name, value in wanted.items()), *keying.kinds]),
             hint="use its exact.form, same_condition_only and modes of exact, or make it again",
         )
-    found = [
+    result = [
         (kind, SortedKeys(storage.join(uri, *path.split("/")), tuple(bounds), 0, True, True, files[path].sha256))
         for kind, path, bounds in raw["files"]
         if kind in keying.kinds
     ]
     near = storage.join(uri, *NEAR.split("/"))
-    return StoredIndex(manifest.fingerprint, [Place(*one) for one in raw["places"]], found, near)
+    return StoredIndex(manifest.fingerprint, [Place(*item) for item in raw["places"]], result, near)
 
 
 def write(out: Writer, keying: Keying, places: Sequence[Place], exact: ExactFound, near: NearFound) -> None:
@@ -91,7 +91,7 @@ def write(out: Writer, keying: Keying, places: Sequence[Place], exact: ExactFoun
     files: list[tuple[str, str, list[int]]] = []
     for number, (record, path, kind, bounds) in enumerate(exact.index_files):
         target = f"index/exact/{kind}-{number:05}"
-        file = next(one for one in record.files if one.path == path)
+        file = next(item for item in record.files if item.path == path)
         out.link(record.folder, file, path=target)
         files.append((kind, target, bounds))
     if near.index is not None:
@@ -100,8 +100,8 @@ def write(out: Writer, keying: Keying, places: Sequence[Place], exact: ExactFoun
         "format": FORMAT,
         "keys": {"light": keying.light, "conditions": keying.conditions, "unicode": _native.curate_unicode()},
         "kinds": list(keying.kinds),
-        "entry": [list(one) for one in INDEXED.descr],
-        "places": [[one.task, one.first] for one in places],
+        "entry": [list(item) for item in INDEXED.descr],
+        "places": [[item.task, item.first] for item in places],
         "files": files,
     }
     out.write(NAME, json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode())

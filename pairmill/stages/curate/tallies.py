@@ -195,7 +195,8 @@ def drawn(task: str, rule: str, ordinals: NDArray[np.uint64]) -> NDArray[np.uint
 
 
 def _margin(table: pa.Table, mine: NDArray[np.int64], rule: Rule | None) -> NDArray[np.float64] | None:
-    """How far each finding is from its bound: of an attribute its distance, else the smaller score; None without."""
+    """Return how far each finding is from its bound: of an attribute its distance, else the smaller score; None
+    without."""
     some = table.take(pa.array(mine))
     scores = np.stack([some[name].to_numpy().astype(np.float64) for name in ("score_i", "score_r")])
     if np.isnan(scores).all():
@@ -211,6 +212,6 @@ def _margin(table: pa.Table, mine: NDArray[np.int64], rule: Rule | None) -> NDAr
 def joined(tallies: Iterable[Tally]) -> Tally:
     """Return those of several groups of tasks."""
     total = Tally()
-    for one in tallies:
-        total.join(one)
+    for item in tallies:
+        total.join(item)
     return total

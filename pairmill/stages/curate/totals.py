@@ -44,11 +44,11 @@ class AddUp(Shard[object], reads=()):
 
     def run(self, context: object, out: Writer) -> ShardResult:
         total = tallies.joined(Tally.load(_read(file)) for file in self.tallies)
-        found: dict[str, Histogram] = {}
+        result: dict[str, Histogram] = {}
         for name, file in self.scored:
             some = histograms.of_json(json.loads(_read(file)))
-            histograms.join(found, {f"{name}.{column}": one for column, one in some.items()})
-        raw = {"tally": total.raw(), "histograms": histograms.to_json(found)}
+            histograms.join(result, {f"{name}.{column}": item for column, item in some.items()})
+        raw = {"tally": total.raw(), "histograms": histograms.to_json(result)}
         with out.create(TOTALS, scratch=True) as local:
             local.write_text(json.dumps(raw, separators=(",", ":"), ensure_ascii=False), encoding="utf-8")
         return ShardResult(Ledger())
@@ -79,19 +79,19 @@ class Summarise(Shard[object], reads=()):
     def run(self, context: object, out: Writer) -> ShardResult:
         raws = [json.loads(_read(file)) for file in self.totals]
         total = tallies.joined(Tally(**raw["tally"]) for raw in raws)
-        found: dict[str, Histogram] = {}
+        result: dict[str, Histogram] = {}
         for raw in raws:
-            histograms.join(found, histograms.of_json(raw["histograms"]))
-        samples = {key: [one for _, one in some[:_SHOWN_OF_RULE]] for key, some in total.samples.items()}
-        closest = {key: [one for _, one in some[:_SHOWN_OF_RULE]] for key, some in total.closest.items()}
-        every = [(key, one) for some in (samples, closest) for key in some for one in some[key]]
-        self._put_texts([one for key, one in every if key.partition(".")[0] not in self.private])
-        for key, one in every:
+            histograms.join(result, histograms.of_json(raw["histograms"]))
+        samples = {key: [item for _, item in some[:_SHOWN_OF_RULE]] for key, some in total.samples.items()}
+        closest = {key: [item for _, item in some[:_SHOWN_OF_RULE]] for key, some in total.closest.items()}
+        every = [(key, item) for some in (samples, closest) for key in some for item in some[key]]
+        self._put_texts([item for key, item in every if key.partition(".")[0] not in self.private])
+        for key, item in every:
             if key.partition(".")[0] in self.private:
-                one |= dict.fromkeys(("instruction", "response", "other_instruction", "other_response"), "")
+                item |= dict.fromkeys(("instruction", "response", "other_instruction", "other_response"), "")
         summary = {
             "tally": {**total.raw(), "samples": samples, "closest": closest},
-            "histograms": histograms.to_json(found),
+            "histograms": histograms.to_json(result),
         }
         with out.create(SUMMARY, scratch=True) as local:
             local.write_text(json.dumps(summary, separators=(",", ":"), ensure_ascii=False), encoding="utf-8")
@@ -100,21 +100,21 @@ class Summarise(Shard[object], reads=()):
     def _put_texts(self, samples: Sequence[dict[str, Any]]) -> None:
         """Put the texts of both rows into samples; a row of an index has none."""
         wanted: dict[str, set[int]] = {}
-        for one in samples:
-            wanted.setdefault(one["task"], set()).add(one["ordinal"])
-            if one["other_task"] in self.files:
-                wanted.setdefault(one["other_task"], set()).add(one["other_ordinal"])
+        for item in samples:
+            wanted.setdefault(item["task"], set()).add(item["ordinal"])
+            if item["other_task"] in self.files:
+                wanted.setdefault(item["other_task"], set()).add(item["other_ordinal"])
         texts: dict[tuple[str, int], tuple[str, str]] = {}
         for task, ordinals in sorted(wanted.items()):
             file = self.files[task]
             content = Content(file.sha256, file.stamp, file.promised)
             for ordinal, row in some_rows.read(file.uri, ordinals, content, self.longest).items():
                 texts[task, ordinal] = self._shown(row.instruction or ""), self._shown(row.response or "")
-        items = self._items({(one["benchmark"], one["item"]) for one in samples if one["benchmark"]})
-        for one in samples:
-            one["instruction"], one["response"] = texts[one["task"], one["ordinal"]]
-            other = texts.get((one["other_task"], one["other_ordinal"]), ("", ""))
-            one["other_instruction"], one["other_response"] = items.get((one["benchmark"], one["item"]), other)
+        items = self._items({(item["benchmark"], item["item"]) for item in samples if item["benchmark"]})
+        for item in samples:
+            item["instruction"], item["response"] = texts[item["task"], item["ordinal"]]
+            other = texts.get((item["other_task"], item["other_ordinal"]), ("", ""))
+            item["other_instruction"], item["other_response"] = items.get((item["benchmark"], item["item"]), other)
 
     def _shown(self, text: str) -> str:
         # The cut comes last: half of an address would not be found.
@@ -127,11 +127,11 @@ class Summarise(Shard[object], reads=()):
         """Question and answers of items of benchmarks."""
         names = {benchmark for benchmark, _ in wanted}
         return {
-            (one.name, item.name): (item.question[:_SHOWN], "\n".join(item.answers)[:_SHOWN])
-            for one in self.leaks.found
-            if one.name in names
-            for item in one.items()
-            if (one.name, item.name) in wanted
+            (each.name, item.name): (item.question[:_SHOWN], "\n".join(item.answers)[:_SHOWN])
+            for each in self.leaks.found
+            if each.name in names
+            for item in each.items()
+            if (each.name, item.name) in wanted
         }
 
 

@@ -77,20 +77,20 @@ def train(config: TrainConfig) -> str:
     """
     output = storage.normalise(config.output, "output")
     examples = [*_drawn(config, True), *_drawn(config, False)]
-    held = np.array([_row_share(one, config.seed, "held_back") < config.held_back for one in examples], np.bool_)
-    positive = np.array([one.positive for one in examples], np.bool_)
+    held = np.array([_row_share(item, config.seed, "held_back") < config.held_back for item in examples], np.bool_)
+    positive = np.array([item.positive for item in examples], np.bool_)
     for name, wanted in (("positives", True), ("negatives", False)):
         if not (~held & (positive == wanted)).any():
             raise InputError("no row is left to train on", where=name, hint="give more rows, or a smaller held_back=")
-    columns = [pa.array(texts, pa.large_string()) for texts in zip(*(one.texts for one in examples), strict=True)]
+    columns = [pa.array(texts, pa.large_string()) for texts in zip(*(item.texts for item in examples), strict=True)]
     chosen = [column.filter(pa.array(~held)) for column in columns]
     counts = _native.curate_bucket_counts(chosen, config.ngrams, config.buckets)
     log.event(f"train_classifier: {int((~held).sum()):,} rows, {len(counts[1]):,} features")
     weights, bias = _native.curate_logit_train(*counts, positive[~held], config.buckets)
     logit = Logit(weights.astype(np.float32), np.float32(bias), config.ngrams)
     measured = np.flatnonzero(held)
-    found = logit.probabilities([column.take(pa.array(measured)) for column in columns])
-    report = _report(config, logit, chosen, [examples[at] for at in measured.tolist()], found, int((~held).sum()))
+    result = logit.probabilities([column.take(pa.array(measured)) for column in columns])
+    report = _report(config, logit, chosen, [examples[at] for at in measured.tolist()], result, int((~held).sum()))
     store = storage.store_for(output)
     name = output.removesuffix(_END)
     store.write(f"{name}.html", report.html().encode())
@@ -147,7 +147,7 @@ def _report(
     found: NDArray[np.float64],
     trained: int,
 ) -> Report:
-    positive = np.array([one.positive for one in held], np.bool_)
+    positive = np.array([item.positive for item in held], np.bool_)
     right = (found >= 0.5) == positive
     accuracy = Percent.of(int(right.sum()), len(held))
     area = auc(found, positive)
@@ -189,11 +189,11 @@ def _by_source(
     held: Sequence[Example], found: NDArray[np.float64], right: NDArray[np.bool_]
 ) -> list[tuple[str, int, int, Percent, str]]:
     places: dict[str, list[int]] = defaultdict(list)
-    for at, one in enumerate(held):
-        places[source_of(one.task)].append(at)
+    for at, item in enumerate(held):
+        places[source_of(item.task)].append(at)
     table = []
     for source, rows_of in sorted(places.items()):
-        ups = sum(held[one].positive for one in rows_of)
+        ups = sum(held[item].positive for item in rows_of)
         mean = math.fsum(found[rows_of].tolist()) / len(rows_of)
         table.append(
             (source, ups, len(rows_of) - ups, Percent.of(int(right[rows_of].sum()), len(rows_of)), f"{mean:.3f}")

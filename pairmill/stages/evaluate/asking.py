@@ -125,28 +125,28 @@ class Ask(Shard[object], reads=()):
         lines: list[dict[str, Any]] = []
         # What a task of the harness asks is all of one kind, and of one length.
         for (likely, most), some in groupby(every, key=lambda one: (one.ending is not None, one.max_tokens)):
-            found = list(some)
-            lines += self._likelihoods(found, ledger) if likely else self._texts(found, most, ledger)
+            result = list(some)
+            lines += self._likelihoods(result, ledger) if likely else self._texts(result, most, ledger)
         out.write(TEXTS, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode())
         return ShardResult(ledger)
 
     def _texts(self, some: Sequence[Question], most: int, ledger: Ledger) -> Iterator[dict[str, Any]]:
         most = min(most or self.generation.max_tokens, self.generation.max_tokens)
-        made = self.model.answers([_asked(one) for one in some], replace(self.generation, max_tokens=most))
-        for one, texts in zip(some, made, strict=True):
+        made = self.model.answers([_asked(item) for item in some], replace(self.generation, max_tokens=most))
+        for item, texts in zip(some, made, strict=True):
             if any(text.too_long for text in texts):
                 ledger.note(TOO_LONG)
             known = [text.tokens for text in texts if text.tokens >= 0]
             ledger.measures["generated_tokens"] = ledger.measures.get("generated_tokens", 0) + sum(known)
-            until = (*one.until, *self.generation.stop)
-            yield {"digest": one.digest, "texts": [asdict(_cut(text, until)) for text in texts]}
+            until = (*item.until, *self.generation.stop)
+            yield {"digest": item.digest, "texts": [asdict(_cut(text, until)) for text in texts]}
 
     def _likelihoods(self, some: Sequence[Question], ledger: Ledger) -> Iterator[dict[str, Any]]:
-        made = self.model.likelihoods([_asked(one) for one in some], [one.ending or "" for one in some])
-        for one, found in zip(some, made, strict=True):
-            if found.log is None:
+        made = self.model.likelihoods([_asked(item) for item in some], [item.ending or "" for item in some])
+        for item, result in zip(some, made, strict=True):
+            if result.log is None:
                 ledger.note(TOO_LONG)
-            yield {"digest": one.digest, "likelihood": asdict(found)}
+            yield {"digest": item.digest, "likelihood": asdict(result)}
 
 
 def _asked(one: Question) -> Asked:

@@ -21,8 +21,8 @@ def cautions(table: Mapping[str, Any], parts: Mapping[str, Ledger]) -> Iterator[
         table: by benchmark, its figures (``pairmill.stages.evaluate.scored.ScoredBenchmark`` as a mapping).
         parts: by benchmark, its ledger.
     """
-    for name, one in table.items():
-        figures = one["all"]
+    for name, item in table.items():
+        figures = item["all"]
         if (figures["invalid"] or 0) >= _EMPTY:
             lenient = figures["also"].get(LENIENT)
             also = "" if lenient is None else f"; read leniently, {share(lenient)} are right"

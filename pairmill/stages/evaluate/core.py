@@ -75,16 +75,16 @@ class Evaluate(Stage[EvaluateConfig, EvaluatePlan]):
                 benchmarks.named(name)
         for name in config.asked:  # before anything is looked for on the Hub
             harness_tasks.check() if harness_tasks.is_task(name) else benchmarks.named(name).check()
-        found = given.found(config.asked, config.places, config.root, settings)
+        result = given.found(config.asked, config.places, config.root, settings)
         model = open_model(config.model, settings, config.tokenizer)
-        asked = [(one, _generation(one.name, settings, model)) for one in found]
+        asked = [(item, _generation(item.name, settings, model)) for item in result]
         held_out = _held_out(config, model) if config.held_out else None
         training = None
         if config.training:
             from pairmill.stages.evaluate.overlap import training_rows
 
             training = training_rows(config.training, verify=config.verify)
-        refs = [InputRef("model", model.digest[:16]), *(one.ref for one, _ in asked)]
+        refs = [InputRef("model", model.digest[:16]), *(item.ref for item, _ in asked)]
         refs += [InputRef("held_out", held_out.content[:16])] if held_out is not None else []
         refs += [InputRef("training", ref.fingerprint) for ref in training.refs] if training is not None else []
         return EvaluatePlan(
@@ -102,13 +102,13 @@ class Evaluate(Stage[EvaluateConfig, EvaluatePlan]):
         self, config: EvaluateConfig, plan: EvaluatePlan
     ) -> Generator[Sequence[Shard[Any]], list[ShardRecord], None]:
         settings = config.settings
-        first = [_write_prompts(one, settings, generation) for one, generation in plan.asked]
+        first = [_write_prompts(item, settings, generation) for item, generation in plan.asked]
         prompts = yield first
         pieces = [
             list(ask_all(plan.model, generation, record))
             for (_, generation), record in zip(plan.asked, prompts, strict=True)
         ]
-        texts: list[Shard[Any]] = [one for some in pieces for one in some]
+        texts: list[Shard[Any]] = [item for some in pieces for item in some]
         beside: list[Shard[Any]] = [] if plan.held_out is None else [plan.held_out]
         overlap = None
         ours = [record for record in prompts if not harness_tasks.is_task(record.name)]
@@ -124,8 +124,8 @@ class Evaluate(Stage[EvaluateConfig, EvaluatePlan]):
         at = 0
         for shard, some, record in zip(first, pieces, prompts, strict=True):
             asked = record.file(QUESTIONS)
-            answers = tuple(one.file(TEXTS) for one in made[at : at + len(some)])
-            size = sum(one.size for one in some)
+            answers = tuple(item.file(TEXTS) for item in made[at : at + len(some)])
+            size = sum(item.size for item in some)
             if isinstance(shard, WriteRequests):
                 shards.append(ScoreAnswers(shard, asked, answers, name=record.name, size=size))
             else:
@@ -137,28 +137,28 @@ class Evaluate(Stage[EvaluateConfig, EvaluatePlan]):
 
     def ledger(self, plan: EvaluatePlan, rounds: Rounds) -> Ledger:
         first, *later = (Ledger.sum(record.ledger for record in records) for records in rounds)
-        for one in later:
-            first = first.then(one)
+        for item in later:
+            first = first.then(item)
         return first
 
     def parts(self, plan: EvaluatePlan, rounds: Rounds) -> dict[str, Ledger]:
         """Return those of benchmarks, with what was noted of their texts and verdicts."""
-        found = {}
+        result = {}
         for prompts, scores in zip(rounds[0], rounds[-1], strict=True):
-            texts = [one.ledger for one in rounds[1] if one.name.rpartition(" ")[0] == prompts.name]
-            found[prompts.name] = prompts.ledger.then(Ledger.sum(texts)).then(scores.ledger)
-        return found
+            texts = [item.ledger for item in rounds[1] if item.name.rpartition(" ")[0] == prompts.name]
+            result[prompts.name] = prompts.ledger.then(Ledger.sum(texts)).then(scores.ledger)
+        return result
 
     def finish(self, config: EvaluateConfig, plan: EvaluatePlan, rounds: Rounds, out: Writer) -> dict[str, Any]:
         super().finish(config, plan, rounds, out)
         table = {}
-        for (one, generation), record in zip(plan.asked, rounds[-1], strict=True):
+        for (item, generation), record in zip(plan.asked, rounds[-1], strict=True):
             # A path is not content: the same questions give the same result on any machine.
-            place = one.place if one.revision else storage.name_of(one.place)
-            data = {"place": place, "revision": one.revision, "digest": one.digest[:16]}
-            if harness_tasks.is_task(one.name):
-                data |= {"place": one.revision, "revision": ""}
-            table[one.name] = {**asdict(record.read(ScoredBenchmark)), "data": data, "generation": asdict(generation)}
+            place = item.place if item.revision else storage.name_of(item.place)
+            data = {"place": place, "revision": item.revision, "digest": item.digest[:16]}
+            if harness_tasks.is_task(item.name):
+                data |= {"place": item.revision, "revision": ""}
+            table[item.name] = {**asdict(record.read(ScoredBenchmark)), "data": data, "generation": asdict(generation)}
         held_out = None
         if plan.held_out is not None:
             record = next(record for record in rounds[1] if record.name == plan.held_out.name)
@@ -174,20 +174,20 @@ class Evaluate(Stage[EvaluateConfig, EvaluatePlan]):
         return results
 
     def metrics(self, manifest: Manifest) -> dict[str, float]:
-        found: dict[str, float] = {}
+        results: dict[str, float] = {}
         result = EvaluateResult.from_manifest(manifest)
-        for name, one in result.benchmarks.items():
-            figures = one["all"]
-            found[name] = round(figures["figure"], 6)
+        for name, item in result.benchmarks.items():
+            figures = item["all"]
+            results[name] = round(figures["figure"], 6)
             if LENIENT in figures["also"]:
-                found |= {f"{name}_{way}": round(figures["also"][way], 6) for way in (STRICT, LENIENT)}
-            found[f"{name}_invalid"] = round(figures["invalid"], 6)
+                results |= {f"{name}_{way}": round(figures["also"][way], 6) for way in (STRICT, LENIENT)}
+            results[f"{name}_invalid"] = round(figures["invalid"], 6)
         if result.held_out is not None:
             whole = result.held_out["table"]["all"]
             for name in ("loss", "bits_per_byte"):
                 if whole[name] is not None:
-                    found[f"held_out_{name}"] = round(whole[name], 6)
-        return found
+                    results[f"held_out_{name}"] = round(whole[name], 6)
+        return results
 
     def report(self, manifest: Manifest) -> Report:
         from pairmill.stages.evaluate.report.page import report_of

@@ -54,7 +54,7 @@ class WriteRequests(Shard[object], reads=()):
             if kind == "loglikelihood_rolling":
                 hint = "measure perplexity on held-out rows: held_out="
                 raise UsageError("a task without questions", where=name, got=kind, hint=hint)
-            asked.extend(self.question(one) for one in requests)
+            asked.extend(self.question(item) for item in requests)
             return [("" if kind == "generate_until" else (0.0, False)) for _ in requests]
 
         _evaluate(self, record, predict_only=True)
@@ -81,15 +81,15 @@ class ScoreAnswers(Shard[object], reads=()):
 
         def replay(kind: str, requests: Sequence[Instance]) -> list[Any]:
             nonlocal seen
-            found = []
-            for one in requests:
-                line = known.get(self.requests.question(one).digest)
+            result = []
+            for item in requests:
+                line = known.get(self.requests.question(item).digest)
                 if line is None:
                     hint = "its data changed since they were asked for: give the task a revision, or another root="
                     raise InputError("the harness asks other questions than before", where=name, hint=hint)
-                found.append(_answer(line, kind))
-            seen += len(found)
-            return found
+                result.append(_answer(line, kind))
+            seen += len(result)
+            return result
 
         results = _evaluate(self.requests, replay)
         if seen != stored:
@@ -104,8 +104,8 @@ class ScoreAnswers(Shard[object], reads=()):
                     ledger.note("invalid")
         own = {
             f"{task} {metric}": value
-            for task, found in sorted(results["results"].items())
-            for metric, value in sorted(found.items())
+            for task, result in sorted(results["results"].items())
+            for metric, value in sorted(result.items())
             if isinstance(value, int | float) and not isinstance(value, bool)
         }
         return ShardResult(ledger, asdict(ScoredBenchmark(totals.figures(scored), None, 0, own)))
@@ -137,24 +137,24 @@ def _answer(line: dict[str, Any], kind: str) -> Any:
 
 def _rows(name: str, samples: dict[str, list[dict[str, Any]]]) -> Iterator[tuple[dict[str, Any], Verdict]]:
     """Yield a row a question. The first filter's first figure of 0 to 1 is the verdict; the others are beside it."""
-    for task, found in sorted(samples.items()):
+    for task, result in sorted(samples.items()):
         by_doc: dict[int, list[dict[str, Any]]] = {}
-        for one in found:
-            by_doc.setdefault(one["doc_id"], []).append(one)
+        for item in result:
+            by_doc.setdefault(item["doc_id"], []).append(item)
         for number, ones in sorted(by_doc.items()):
             extra: dict[str, float] = {}
-            for one in ones:
-                for metric in one["metrics"]:
-                    value = one[metric]
+            for item in ones:
+                for metric in item["metrics"]:
+                    value = item[metric]
                     if isinstance(value, int | float) and 0 <= value <= 1:
-                        extra[metric if one["filter"] == "none" else f"{metric} {one['filter']}"] = float(value)
+                        extra[metric if item["filter"] == "none" else f"{metric} {item['filter']}"] = float(value)
             if not extra:
                 expected = "a metric that gives a question 0 to 1, as acc or exact_match"
                 got = ", ".join(ones[0]["metrics"])
                 raise InputError("the task scores no question alone", where=name, got=got, expected=expected)
             first = ones[0]
             extracted = first["filtered_resps"]
-            invalid = any(_INVALID in str(one) for one in extracted)
+            invalid = any(_INVALID in str(item) for item in extracted)
             verdict = Verdict(str(extracted)[:1000], next(iter(extra.values())), invalid, extra)
             row = {
                 "benchmark": name,
@@ -208,7 +208,7 @@ def _evaluate(work: WriteRequests, answer: Any, *, predict_only: bool = False) -
     try:
         # It prints progress; stdout is for results.
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            found = lm_eval.simple_evaluate(
+            result = lm_eval.simple_evaluate(
                 Answers(),
                 tasks=[task],
                 num_fewshot=work.shots,
@@ -228,5 +228,5 @@ def _evaluate(work: WriteRequests, answer: Any, *, predict_only: bool = False) -
             got=f"{type(error).__name__}: {' '.join(str(error).split())[:300]}",
             hint="lm-eval ls tasks lists the tasks; those of your own need set=harness.tasks=<folder>",
         ) from error
-    made: dict[str, Any] = found
+    made: dict[str, Any] = result
     return made

@@ -181,7 +181,10 @@ def _kept_file(folder: SampledFolder) -> Path:
 
 
 def _kept_digest(folder: SampledFolder) -> str:
-    """Of the bytes that tokenize kept; empty if the folder has none. A run's own digests do not need them."""
+    """Return the digest of the bytes that tokenize kept; empty if the folder has none.
+
+    A run's own digests do not need them.
+    """
     path = _kept_file(folder)
     if not path.exists():
         return ""
@@ -190,7 +193,7 @@ def _kept_digest(folder: SampledFolder) -> str:
 
 
 def _kept(folder: SampledFolder) -> NDArray[np.int64]:
-    """Bytes of each row's response, int64 [rows]; UNKNOWN_BYTES where they were not kept.
+    """Return bytes of each row's response, int64 [rows]; UNKNOWN_BYTES where they were not kept.
 
     Raises:
         InputError: the file is damaged.
@@ -198,16 +201,16 @@ def _kept(folder: SampledFolder) -> NDArray[np.int64]:
     path, count = _kept_file(folder), folder.epochs[0].rows
     if not path.exists():
         return np.full(count, UNKNOWN_BYTES, np.int64)
-    found = map_array(path)
-    if len(found) != count or found.dtype.kind not in "ui":
+    result = map_array(path)
+    if len(result) != count or result.dtype.kind not in "ui":
         raise InputError(
             "not the bytes of these rows",
             where=str(path),
-            got=f"{found.dtype} [{len(found)}]",
+            got=f"{result.dtype} [{len(result)}]",
             expected=f"integers [{count}]",
             hint="sample again",
         )
-    return found.astype(np.int64)
+    return result.astype(np.int64)
 
 
 def _alike(folder: SampledFolder, info: dict[str, Any]) -> dict[str, Any]:

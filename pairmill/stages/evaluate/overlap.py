@@ -59,10 +59,10 @@ class BuildIndex(Shard[object], reads=()):
 
 
 def _items(uri: str) -> Iterable[Item]:
-    """Names are numbers in the benchmark: two questions may have the same text."""
-    for number, one in enumerate(questions(uri)):
-        answers = [str(one.gold)] if isinstance(one.gold, str | int) else []
-        yield Item(str(number), one.text, [text for text in answers if text.strip()])
+    """Yield names are numbers in the benchmark: two questions may have the same text."""
+    for number, item in enumerate(questions(uri)):
+        answers = [str(item.gold)] if isinstance(item.gold, str | int) else []
+        yield Item(str(number), item.text, [text for text in answers if text.strip()])
 
 
 def scoring(found: Inputs, index: ShardRecord) -> list[Shard[Any]]:
@@ -85,13 +85,13 @@ class Overlap:
     @classmethod
     def from_records(cls, records: Sequence[ShardRecord]) -> Overlap:
         """Take the findings of the shards of ``scoring``."""
-        return cls(tuple(one.file(file.path) for one in records for file in one.files if file.path == FINDINGS))
+        return cls(tuple(item.file(file.path) for item in records for file in item.files if file.path == FINDINGS))
 
     def seen(self, benchmark: str) -> frozenset[str]:
         """Numbers of the questions of a benchmark that a training row repeats."""
-        found: set[str] = set()
+        result: set[str] = set()
         for file in self.files:
             table = pa.ipc.open_file(io.BytesIO(storage.store_for(file.uri).read(file.uri))).read_all()
             columns = (table[name].to_pylist() for name in ("benchmark", "item", "rule"))
-            found |= {item for name, item, rule in zip(*columns, strict=True) if name == benchmark and rule in SEEN}
-        return frozenset(found)
+            result |= {item for name, item, rule in zip(*columns, strict=True) if name == benchmark and rule in SEEN}
+        return frozenset(result)

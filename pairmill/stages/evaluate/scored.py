@@ -64,7 +64,7 @@ class Score(Shard[object], reads=()):
             for number, (question, text) in enumerate(zip(questions(self.prompts.uri), written, strict=True)):
                 if question.digest != text["digest"]:
                     raise InternalError("the texts are of other questions", where=self.benchmark, got=question.id)
-                outputs = [one["text"] for one in text["texts"]]
+                outputs = [item["text"] for item in text["texts"]]
                 verdict = benchmark.score(question, outputs)
                 said = {
                     "benchmark": question.benchmark,
@@ -73,8 +73,8 @@ class Score(Shard[object], reads=()):
                     "prompt_digest": question.digest,
                     "gold": question.gold,
                     "output": outputs[0] if len(outputs) == 1 else outputs,
-                    "tokens": [one["tokens"] for one in text["texts"]],
-                    "stopped": all(one["stopped"] for one in text["texts"]),
+                    "tokens": [item["tokens"] for item in text["texts"]],
+                    "stopped": all(item["stopped"] for item in text["texts"]),
                     "extracted": verdict.extracted,
                     "correct": verdict.correct,
                     "invalid": verdict.invalid,
@@ -89,10 +89,10 @@ class Score(Shard[object], reads=()):
                 if str(number) in seen:
                     ledger.note("seen")
         ledger.rows_in = ledger.rows_kept = ledger.rows_out = len(verdicts)
-        scored = list(zip(asked, [_counted(one, self.profile) for one in verdicts], strict=True))
+        scored = list(zip(asked, [_counted(item, self.profile) for item in verdicts], strict=True))
         apart = None
         if self.overlap is not None:
-            apart = benchmark.total([one for at, one in enumerate(scored) if str(at) not in seen])
+            apart = benchmark.total([item for at, item in enumerate(scored) if str(at) not in seen])
         reference = (
             benchmark.total(zip(asked, verdicts, strict=True), self.profile) if self.profile != "pairmill" else None
         )

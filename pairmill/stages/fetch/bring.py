@@ -65,9 +65,9 @@ class FetchFiles(Shard[FetchConfig], reads=()):
     source: str
 
     def run(self, context: FetchConfig, out: Writer) -> ShardResult:
-        found = Brought(self.source, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **self.bring(context, out))
-        ledger = Ledger(measures={"files": len(out.files), "raw_bytes": sum(one.size for one in out.files)})
-        said = {name: value for name, value in asdict(found).items() if value or name == "sha256"}
+        result = Brought(self.source, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **self.bring(context, out))
+        ledger = Ledger(measures={"files": len(out.files), "raw_bytes": sum(item.size for item in out.files)})
+        said = {name: value for name, value in asdict(result).items() if value or name == "sha256"}
         return ShardResult(ledger, said)
 
     @abstractmethod

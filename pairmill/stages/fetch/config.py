@@ -124,10 +124,10 @@ class FetchConfig(RunConfig):
             UsageError: an address is not valid, or a place is given twice.
         """
         given = {"rows": self.rows, "tokenizer": [self.tokenizer], "tokenized": [self.tokenized]}
-        found: dict[str, list[tuple[str, Address | None]]] = {}
+        result: dict[str, list[tuple[str, Address | None]]] = {}
         for name, places in given.items():
             for place in filter(None, places):
-                if place in [other for other, _ in found.get(name, [])]:
+                if place in [other for other, _ in result.get(name, [])]:
                     raise UsageError("given twice", where=name, got=place, expected="each place once")
                 address = parse(place, name, KINDS[name])
                 if address is None and storage.scheme(place) not in {"file", *storage.OBJECT_STORES}:
@@ -136,11 +136,11 @@ class FetchConfig(RunConfig):
                         where=name,
                         got=place,
                         expected=" or ".join(
-                            ["a folder", *(f"{one}://…" for one in storage.OBJECT_STORES), *_forms(name)]
+                            ["a folder", *(f"{item}://…" for item in storage.OBJECT_STORES), *_forms(name)]
                         ),
                     )
-                found.setdefault(name, []).append((place, address))
-        return found
+                result.setdefault(name, []).append((place, address))
+        return result
 
     def look_at_settings(self) -> None:
         """Raise UsageError if the file of a later stage is named by a URI and is not there, or not YAML.

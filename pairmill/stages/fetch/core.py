@@ -114,8 +114,8 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
             return self._found[option]
         uris = [uri for name, uri, _ in self._given if name == option]
         distant = {uri for _, uri, later in self._given if later}
-        found = [one for uri in uris for one in (places(option, uri, check=False) if uri in distant else [uri])]
-        self._found[option] = ",".join(map(list_item, found)) if option == "rows" else "".join(found)
+        result = [item for uri in uris for item in (places(option, uri, check=False) if uri in distant else [uri])]
+        self._found[option] = ",".join(map(list_item, result)) if option == "rows" else "".join(result)
         return self._found[option]
 
     def plan(self, config: FetchConfig) -> FetchPlan:
@@ -125,20 +125,20 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
         there = raw.folders(given) if given else set()
         sources = chosen(config.sources, there if given else None, f"raw={given}", given) if config.sources else []
         asked = config.addresses()
-        distant = [GivenData(name, one, config.template) for name, items in asked.items() for _, one in items if one]
+        distant = [GivenData(name, each, config.template) for name, items in asked.items() for _, each in items if each]
         _refuse_manual(sources, there, "all" in config.sources)
         have = [source for source in sources if source.name in there or isinstance(source.origin, Given)]
         missing = [source for source in sources if source not in have]
-        movable = {"all", *(source.name for source in missing), *(one.option for one in distant)}
+        movable = {"all", *(source.name for source in missing), *(each.option for each in distant)}
         unknown = [name for name in config.update if name not in movable]
         if unknown:
             known = {source.name for source in have}
             what = "is taken from raw=, not from a lock" if unknown[0] in known else "not one of sources="
             raise UsageError(what, where="update", got=unknown[0])
-        found = [self._plan_given(source, given if source.name in there else "", config) for source in have]
+        result = [self._plan_given(source, given if source.name in there else "", config) for source in have]
         if missing or distant:
-            found += self._plan_locked([*missing, *distant], config)
-        planned = {one.source.name: one for one, _ in found}
+            result += self._plan_locked([*missing, *distant], config)
+        planned = {each.source.name: each for each, _ in result}
         self._given, self._found = [], {}
         for name, items in asked.items():
             for item, address in items:
@@ -151,36 +151,36 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
                 else:
                     uris = places(name, storage.normalise(item, name), config.template)
                     self._given += [(name, uri, False) for uri in uris]
-        for one, _ in found if config.verify else ():
-            if one.pin is None and one.given is None:
-                one.finished(config.root, verify=True)
+        for each, _ in result if config.verify else ():
+            if each.pin is None and each.given is None:
+                each.finished(config.root, verify=True)
         order = [*sources, *distant]
-        found.sort(key=lambda pair: order.index(pair[0].source))
+        result.sort(key=lambda pair: order.index(pair[0].source))
         plan = FetchPlan(
             inputs=[],
             build_context=lambda: config,
             options={"sources": sorted(source.name for source in sources)},  # a YAML file's path is a place
-            shards=[shard for _, shards in found for shard in shards],
+            shards=[shard for _, shards in result for shard in shards],
             sources=[],
             config=config,
             passed_on=[[name, uri] for name, uri, later in self._given if not later],
         )
-        return plan.described([one for one, _ in found])
+        return plan.described([each for each, _ in result])
 
     def rounds(
         self, config: FetchConfig, plan: FetchPlan
     ) -> Generator[Sequence[Shard[FetchConfig]], list[ShardRecord], FetchPlan]:
         records = yield plan.shards
-        digests = {one.source: one.sha256 for one in (record.read(Brought) for record in records)}
+        digests = {item.source: item.sha256 for item in (record.read(Brought) for record in records)}
         return plan.described(
             [
-                one if one.revision or one.given is not None else replace(one, revision=digests[one.source.name])
-                for one in plan.sources
+                item if item.revision or item.given is not None else replace(item, revision=digests[item.source.name])
+                for item in plan.sources
             ]
         )
 
     def is_intact(self, config: FetchConfig, plan: FetchPlan, folder: str) -> bool:
-        gone = [one.source.name for one in plan.sources if one.given is None and one.finished(config.root) is None]
+        gone = [item.source.name for item in plan.sources if item.given is None and item.finished(config.root) is None]
         if gone:
             event(f"fetch: raw data of {', '.join(gone)} is missing or changed; fetching it again")
         # Equal files at two places are the same data; stages that run next read them where this run was given them.
@@ -238,10 +238,10 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
             name=f"{source.name} {archives[0]}",
             size=folder.sizes[archives[0]],
         )
-        one = PlannedSource(source, content_key(sha256, patterns)[:16], revision=sha256)
+        item = PlannedSource(source, content_key(sha256, patterns)[:16], revision=sha256)
         if limit:
-            one = PlannedSource(source, content_key(sha256, patterns, limit)[:16], revision=sha256, limit=limit)
-        return one, [shard]
+            item = PlannedSource(source, content_key(sha256, patterns, limit)[:16], revision=sha256, limit=limit)
+        return item, [shard]
 
     def _plan_extract(
         self, source: Source, folder: RawFolder, limit: int, config: FetchConfig
@@ -258,17 +258,17 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
         known = [[path, place.content] for path, place in places.items()]
         revision = content_key(folder.about.get("revision", ""), known)
         identity = content_key(revision, *of_extract(source, limit))[:16]
-        one = PlannedSource(source, identity, revision=revision, limit=limit, known=folder.about)
-        if one.finished(config.root, verify=config.verify) is not None:
-            return one, []
+        item = PlannedSource(source, identity, revision=revision, limit=limit, known=folder.about)
+        if item.finished(config.root, verify=config.verify) is not None:
+            return item, []
         size = max(sum(folder.sizes.values()), 1)
-        return one, [first_records(source, folder.card(), places, limit, folder.listed(), size)]
+        return item, [first_records(source, folder.card(), places, limit, folder.listed(), size)]
 
     def _plan_locked(
         self, sources: Sequence[Source], config: FetchConfig
     ) -> list[tuple[PlannedSource, list[FetchFiles]]]:
         uri = lock_of(config)
-        found = []
+        result = []
         with lock.held(uri):
             pins = lock.read(uri)
             new: dict[str, Pin] = {}
@@ -290,27 +290,27 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
                     new[name] = pin
                 limit = 0 if isinstance(source, GivenData) else least(config.limit, source.limit)
                 identity = content_key(pin.origin, pin.revision, *declared(source))[:16]
-                one = PlannedSource(source, identity, pin, pin.revision if pin.of_commit else pin.sha256)
+                item = PlannedSource(source, identity, pin, pin.revision if pin.of_commit else pin.sha256)
                 if limit:
                     revision = pin.revision if pin.of_commit else content_key(pin.origin, pin.revision)
                     identity = content_key(identity, *of_extract(source, limit))[:16]
-                    one = PlannedSource(source, identity, pin, revision, limit=limit)
-                there = bool(one.revision) and one.finished(config.root, verify=config.verify) is not None
-                found.append((one, [] if there else list(shards_of(source, pin, limit))))
+                    item = PlannedSource(source, identity, pin, revision, limit=limit)
+                there = bool(item.revision) and item.finished(config.root, verify=config.verify) is not None
+                result.append((item, [] if there else list(shards_of(source, pin, limit))))
             # Before the first byte is fetched: a run that is killed goes on with the same revisions.
             if new:
                 lock.write(uri, new)
                 event(f"fetch: {uri} now holds the revisions of {', '.join(new)}")
-        return found
+        return result
 
     def parts(self, plan: FetchPlan, rounds: Rounds) -> dict[str, Ledger]:
         """By source, including files that existed already."""
-        found = {}
-        for one in plan.sources:
-            files = one.files(plan.config.root, rounds[0])
+        result = {}
+        for item in plan.sources:
+            files = item.files(plan.config.root, rounds[0])
             measures = {"files": len(files), "raw_bytes": sum(file.size for file in files)}
-            found[one.source.name] = Ledger(measures=measures)
-        return found
+            result[item.source.name] = Ledger(measures=measures)
+        return result
 
     def ledger(self, plan: FetchPlan, rounds: Rounds) -> Ledger:
         return Ledger.sum(self.parts(plan, rounds).values())
@@ -320,15 +320,15 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
         if where := _places(plan):
             _write_places(out.folder, where)
         index, given = {}, {}
-        for one in plan.sources:
-            if isinstance(one.source, GivenData):
-                given[one.source.name] = publish_given(one, config.root, self.version, rounds[0])
+        for item in plan.sources:
+            if isinstance(item.source, GivenData):
+                given[item.source.name] = publish_given(item, config.root, self.version, rounds[0])
             else:
-                index[one.source.name] = publish(one, config.root, self.version, rounds[0], out)
+                index[item.source.name] = publish(item, config.root, self.version, rounds[0], out)
         seen = {
-            one.source.name: one
-            for one in plan.sources
-            if one.pin and not one.pin.of_commit and not one.pin.sha256 and not one.limit
+            item.source.name: item
+            for item in plan.sources
+            if item.pin and not item.pin.of_commit and not item.pin.sha256 and not item.limit
         }
         if seen:
             lock_digests(lock_of(config), seen)
@@ -342,7 +342,7 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
     def metrics(self, manifest: Manifest) -> dict[str, float]:
         sources = manifest.data["sources"].values()
         every = [*sources, *manifest.data.get("given", {}).values()]
-        sums = {what: sum(one[what] for one in every) for what in ("files", "bytes")}
+        sums = {what: sum(item[what] for item in every) for what in ("files", "bytes")}
         return {"sources": len(sources), **sums}
 
     def report(self, manifest: Manifest) -> Report:
@@ -351,7 +351,7 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
 
 def _places(plan: FetchPlan) -> dict[str, str]:
     """Return where given files are, by source."""
-    return {one.source.name: one.given.uri for one in plan.sources if one.given is not None}
+    return {item.source.name: item.given.uri for item in plan.sources if item.given is not None}
 
 
 def _write_places(folder: str, where: dict[str, str]) -> None:
@@ -392,17 +392,17 @@ def lock_of(config: FetchConfig) -> str:
 
 
 def _refuse_manual(sources: Sequence[Source], there: set[str], every: bool) -> None:
-    missing = [one for one in sources if isinstance(one.origin, Manual) and one.name not in there]
+    missing = [item for item in sources if isinstance(item.origin, Manual) and item.name not in there]
     if not missing:
         return
     lines = []
-    for one in missing:
-        assert isinstance(one.origin, Manual)
-        lines.append(f"\n  {one.name}: {one.origin.command}\n    ({one.origin.page})")
-    others = ",".join(one.name for one in sources if one not in missing)
+    for item in missing:
+        assert isinstance(item.origin, Manual)
+        lines.append(f"\n  {item.name}: {item.origin.command}\n    ({item.origin.page})")
+    others = ",".join(item.name for item in sources if item not in missing)
     leave = f"sources={others}" if every and others else "sources= without it"
     raise InputError(
         "has to be downloaded by hand" if len(missing) == 1 else f"{len(missing)} have to be downloaded by hand",
-        where=", ".join(one.name for one in missing),
+        where=", ".join(item.name for item in missing),
         hint=f"put it into <folder>/<source>/ and give raw=<folder>, or go on with {leave}:" + "".join(lines),
     )

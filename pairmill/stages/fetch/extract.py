@@ -184,7 +184,7 @@ def _tables(batches: Iterator[Any], most: int) -> Iterator[Any]:
     while most > 0 and (batch := next(batches, None)) is not None:
         held.append(batch.slice(0, most))
         most -= len(held[-1])
-        if sum(one.nbytes for one in held) >= BATCH_BYTES:
+        if sum(item.nbytes for item in held) >= BATCH_BYTES:
             yield pa.Table.from_batches(held)
             held = []
     if held:

@@ -71,30 +71,30 @@ class GivenData(Source):
         return storage.join(top, *self.address.path.split("/")) if self.address.path else top
 
     def chosen(self, paths: Sequence[str]) -> list[str]:
-        """Of the repository's files those that are fetched.
+        """Return the files of the repository that are fetched.
 
         Raises:
             InputError: there is nothing of what the option takes.
         """
         path = self.address.path
         below = f"{path}/" if path else ""
-        inside = [one for one in paths if one.startswith(below)]
-        names = {one.removeprefix(below) for one in inside}
+        inside = [item for item in paths if item.startswith(below)]
+        names = {item.removeprefix(below) for item in inside}
         if MANIFEST in names:
-            return [one for one in inside if not one.removeprefix(below).startswith(".")]
+            return [item for item in inside if not item.removeprefix(below).startswith(".")]
         if self.option == "tokenizer":
-            found = [one for one in (path, f"{below}{NAME}") if one in paths]
+            result = [item for item in (path, f"{below}{NAME}") if item in paths]
             expected = NAME
         elif self.option == "tokenized":
             arrays = tuple(f"/{array}.npy" for array in (*ARRAYS, BYTES))
-            found = [one for one in inside if one.endswith(arrays)] if INFO in names else []
-            found += [one for one in inside if found and one.rsplit("/", 1)[-1] in {INFO, NAME}]
+            result = [item for item in inside if item.endswith(arrays)] if INFO in names else []
+            result += [item for item in inside if result and item.rsplit("/", 1)[-1] in {INFO, NAME}]
             expected = f"{INFO}, and a folder of five arrays for each data set"
         else:
-            found = [below + one for one in given.row_files(names)[1]]
-            found += [path] if path in paths and path.endswith(_ENDINGS) else []
+            result = [below + item for item in given.row_files(names)[1]]
+            result += [path] if path in paths and path.endswith(_ENDINGS) else []
             expected = f"files {' or '.join(f'*{ending}' for ending in _ENDINGS)}"
-        if not found:
+        if not result:
             lines = (
                 f"\n  name: my_rows\n  hub: {self.address.name}\n  condition: direct\n  instruction: …\n  response: …"
             )
@@ -107,7 +107,7 @@ class GivenData(Source):
                 if self.option == "rows" and inside
                 else "check what is after @ and /",
             )
-        return sorted(found)
+        return sorted(result)
 
     def check(self, local: str, path: str) -> None:
         """Raise InputError if a fetched file is not what the option takes."""
@@ -131,11 +131,11 @@ def places(option: str, uri: str, template: str = "", *, check: bool = True) -> 
     """
     if option == "tokenizer":
         if check:
-            found = given.tokenizer_at(uri, template=template)
-            event(f"fetch: {option}={uri}: {found.size:,} bytes", level=logging.INFO)
+            result = given.tokenizer_at(uri, template=template)
+            event(f"fetch: {option}={uri}: {result.size:,} bytes", level=logging.INFO)
         return (uri,)
-    found = given.rows_at(uri, check=check) if option == "rows" else given.tokenized_at(uri, option)
+    result = given.rows_at(uri, check=check) if option == "rows" else given.tokenized_at(uri, option)
     what = "files" if option == "rows" else "data sets"
-    counted = "" if found.rows is None else f", {found.rows:,} rows"
-    event(f"fetch: {option}={uri}: {found.files:,} {what}, {found.size:,} bytes{counted}", level=logging.INFO)
-    return found.uris
+    counted = "" if result.rows is None else f", {result.rows:,} rows"
+    event(f"fetch: {option}={uri}: {result.files:,} {what}, {result.size:,} bytes{counted}", level=logging.INFO)
+    return result.uris

@@ -86,11 +86,11 @@ def _groups(origin: HubRows, commit: str, split: str, repository: hub.Repository
     waiting: list[pa.Table] = []
     try:
         # Streamed: the library's cache of prepared data sets is never asked, which can serve another folder's rows.
-        found = datasets.load_dataset(origin.repo, name=name, split=split, revision=commit, streaming=True)
-        found = found.take(limit) if limit else found
-        for table in found.with_format("arrow").iter(batch_size=_BATCH_ROWS):
+        result = datasets.load_dataset(origin.repo, name=name, split=split, revision=commit, streaming=True)
+        result = result.take(limit) if limit else result
+        for table in result.with_format("arrow").iter(batch_size=_BATCH_ROWS):
             waiting.append(table)
-            if sum(one.nbytes for one in waiting) >= _GROUP_BYTES:
+            if sum(item.nbytes for item in waiting) >= _GROUP_BYTES:
                 yield pa.concat_tables(waiting, promote_options="permissive")
                 waiting = []
     except (httpx.TransportError, HfHubHTTPError) as error:

@@ -81,9 +81,9 @@ def lock_digests(uri: str, seen: Mapping[str, PlannedSource]) -> None:
     with lock.held(uri):
         pins = lock.read(uri)
         new = {
-            name: Pin(one.pin.origin, one.pin.revision, one.revision)
-            for name, one in seen.items()
-            if one.pin is not None and pins.get(name) == one.pin  # else another run has moved it
+            name: Pin(item.pin.origin, item.pin.revision, item.revision)
+            for name, item in seen.items()
+            if item.pin is not None and pins.get(name) == item.pin  # else another run has moved it
         }
         if new:
             lock.write(uri, new)
@@ -94,21 +94,21 @@ def lock_tokenizer(uri: str, sources: Sequence[PlannedSource], root: str) -> Non
 
     A forge makes its archive anew, so the archive has no digest that can be locked.
     """
-    for one in sources:
-        if not isinstance(one.source, GivenData) or not isinstance(one.source.origin, Git) or one.pin is None:
+    for item in sources:
+        if not isinstance(item.source, GivenData) or not isinstance(item.source.origin, Git) or item.pin is None:
             continue
-        found = one.finished(root)
-        digests = [file.sha256 for file in found.files] if found else []
-        if one.pin.sha256 and digests != [one.pin.sha256]:
+        result = item.finished(root)
+        digests = [file.sha256 for file in result.files] if result else []
+        if item.pin.sha256 and digests != [item.pin.sha256]:
             raise InputError(
                 "the file is not the one that the lock names",
-                where=one.source.name,
+                where=item.source.name,
                 got=f"sha256 {', '.join(digests)}",
-                expected=f"sha256 {one.pin.sha256}",
+                expected=f"sha256 {item.pin.sha256}",
                 hint="update=tokenizer locks what is published now",
             )
-        if not one.pin.sha256 and len(digests) == 1:
+        if not item.pin.sha256 and len(digests) == 1:
             with lock.held(uri):
-                name = one.source.address.locked
-                if lock.read(uri).get(name) == one.pin:
-                    lock.write(uri, {name: replace(one.pin, sha256=digests[0])})
+                name = item.source.address.locked
+                if lock.read(uri).get(name) == item.pin:
+                    lock.write(uri, {name: replace(item.pin, sha256=digests[0])})

@@ -14,11 +14,11 @@ def report_of(manifest: Manifest) -> Report:
     # A manifest that was read again has its keys sorted; its report has to be the same.
     sources: dict[str, dict[str, Any]] = dict(sorted(manifest.data["sources"].items()))
     given: dict[str, dict[str, Any]] = dict(sorted(manifest.data.get("given", {}).items()))
-    count, size = (sum(one[what] for one in [*sources.values(), *given.values()]) for what in ("files", "bytes"))
+    count, size = (sum(item[what] for item in [*sources.values(), *given.values()]) for what in ("files", "bytes"))
     passed_on: list[list[str]] = manifest.data.get("passed_on", [])
-    unlocked = any(one["revision"] == "as given" for one in sources.values())
+    unlocked = any(item["revision"] == "as given" for item in sources.values())
     look_at = []
-    parts = [f"{name} ({one['extract']})" for name, one in sources.items() if "extract" in one]
+    parts = [f"{name} ({item['extract']})" for name, item in sources.items() if "extract" in item]
     if parts:
         look_at.append(f"Not the published files, but extracts of them: {describe_names(parts)}.")
     return Report(
@@ -29,18 +29,18 @@ def report_of(manifest: Manifest) -> Report:
                 "Sources",
                 ("Source", "Origin", "Revision", "Files", "Bytes", "Licence"),
                 [
-                    (name, one["origin"], one["revision"], one["files"], one["bytes"], one["licence"])
-                    for name, one in sources.items()
+                    (name, item["origin"], item["revision"], item["files"], item["bytes"], item["licence"])
+                    for name, item in sources.items()
                 ],
                 "Files that were given, not fetched, have no known revision." if unlocked else "",
             ),
             *_finished(given, passed_on),
             Bars(
                 "Bytes by source",
-                sorted(((name, one["bytes"]) for name, one in sources.items()), key=lambda bar: -bar[1]),
+                sorted(((name, item["bytes"]) for name, item in sources.items()), key=lambda bar: -bar[1]),
                 "bytes",
             ),
-            Table("To cite", ("Source", "Citation"), [(name, one["citation"]) for name, one in sources.items()]),
+            Table("To cite", ("Source", "Citation"), [(name, item["citation"]) for name, item in sources.items()]),
         ],
         verdict=_verdict(len(sources), len(given), len(passed_on), f"{count:,} files, {size:,} bytes"),
         look_at=look_at,
@@ -52,7 +52,7 @@ def _finished(given: dict[str, dict[str, Any]], passed_on: list[list[str]]) -> l
     if not given and not passed_on:
         return []
     columns = ("revision", "files", "bytes", "licence")
-    rows = [(name, *(one[column] for column in columns)) for name, one in given.items()]
+    rows = [(name, *(item[column] for column in columns)) for name, item in given.items()]
     rows += [(f"{option}={uri}", "as it is", "–", "–", "") for option, uri in passed_on]
     return [Table("Finished data", ("Given as", "Revision", "Files", "Bytes", "Licence"), rows)]
 

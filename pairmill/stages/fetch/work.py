@@ -53,22 +53,22 @@ def _of_hub(source: Source, origin: Hub, pin: Pin, limit: int) -> Sequence[Fetch
     given = source if isinstance(source, GivenData) else None
     repository = given.repository if given else data_set(origin.repo, source.name)
     files = hub.files(repository, pin.revision)
-    found = tuple(given.chosen(sorted(files))) if given else matching(origin.files, sorted(files))
-    if not found:
+    result = tuple(given.chosen(sorted(files))) if given else matching(origin.files, sorted(files))
+    if not result:
         raise InputError(
             f"no file of {source.name} at this revision",
             where=f"{origin.repo} {pin.revision}",
             got=", ".join(sorted(files)[:5]),
             expected=", ".join(origin.files),
         )
-    wanted = {path: files[path] for path in (*found, CARD) if path in files}
+    wanted = {path: files[path] for path in (*result, CARD) if path in files}
     if limit:
         places = {
             path: Place(path, source.name, repo=repository, commit=pin.revision, file=file)
             for path, file in wanted.items()
         }
         return [first_records(source, _card_of(places), places, limit)]
-    check = given is not None and not any(path.endswith(MANIFEST) for path in found)
+    check = given is not None and not any(path.endswith(MANIFEST) for path in result)
     return [
         HubFile(
             source.name,

@@ -26,7 +26,7 @@ class ExportConfig:
 
 
 def export(config: ExportConfig) -> str:
-    """The rules, or nothing if they were written to a file.
+    """Return the rules, or nothing if they were written to a file.
 
     Raises:
         UsageError: the mixture has buckets, or several phases of which none is named, or was made with other rules.

@@ -55,7 +55,7 @@ class PreviewConfig:
 
 
 def preview(config: PreviewConfig) -> str:
-    """The table.
+    """Return the table.
 
     Raises:
         UsageError: options or settings are wrong, or the caps do not allow the budget.
@@ -72,15 +72,15 @@ def preview(config: PreviewConfig) -> str:
         context_size=config.context_size,
         min_resp_length=config.min_resp_length,
     )
-    found = open_inputs(options, settings)
+    result = open_inputs(options, settings)
     earlier = load_mixture(config.compare, "compare") if config.compare else None
     counted, ledger = [], Ledger()
-    for one in found.tasks:
-        made, of_task = count(one, found.counting, found.codes(one))
+    for item in result.tasks:
+        made, of_task = count(item, result.counting, result.codes(item))
         counted += made
         ledger.add(of_task)
-    sources = sources_of(found.grouping, counted, ledger.dropped)
-    mixture = mixture_of(settings, options, sources, found.inputs, found.where)
+    sources = sources_of(result.grouping, counted, ledger.dropped)
+    mixture = mixture_of(settings, options, sources, result.inputs, result.where)
     rows = [asdict(row) for row in table_of(mixture, earlier)]
     return _printed(mixture, rows, settings, compared=earlier is not None)
 
@@ -117,15 +117,15 @@ def _number(name: str, text: str) -> float:
 
 
 def _weights(items: Sequence[str]) -> dict[str, float]:
-    found: dict[str, float] = {}
+    result: dict[str, float] = {}
     for item in items:
         name, equals, value = item.rpartition("=")
         if not equals or not name:
             raise UsageError("not a weight", where="weights", got=repr(item), expected="source=number")
-        if name in found:
+        if name in result:
             raise UsageError("given twice", where=f"weights.{name}", got=value, expected="one weight")
-        found[name] = _number(f"weights.{name}", value)
-    return found
+        result[name] = _number(f"weights.{name}", value)
+    return result
 
 
 def _printed(mixture: Mixture, rows: Sequence[Mapping[str, Any]], settings: MixSettings, *, compared: bool) -> str:
@@ -137,7 +137,7 @@ def _printed(mixture: Mixture, rows: Sequence[Mapping[str, Any]], settings: MixS
         first, end = phase.epochs if phase is not None else (0, mixture.epochs)
         method = said_method(
             settings.method if phase is None else some[0]["method"],
-            [asdict(one) for one in (mixture.phases if phase is None else [phase])],
+            [asdict(item) for item in (mixture.phases if phase is None else [phase])],
         )
         tokens = sum(row["tokens"] for row in some)
         lines.append(f"{name or 'all'}: {method}, {tokens:,.0f} response tokens, {said_epochs(first, end)}")

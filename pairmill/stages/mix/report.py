@@ -22,7 +22,7 @@ _PARTS = 4
 
 
 def report_of(manifest: Manifest) -> Report:
-    """The report of a finished folder of mix, from its manifest alone."""
+    """Return the report of a finished folder of mix, from its manifest alone."""
     result = MixResult.from_manifest(manifest)
     rows = result.table
     whole = [row for row in rows if not row["phase"]]
@@ -60,7 +60,7 @@ def report_of(manifest: Manifest) -> Report:
 
 
 def said_method(method: str, phases: Sequence[Mapping[str, Any]]) -> str:
-    """The method, with the exponents of phases that have one."""
+    """Return the method, with the exponents of phases that have one."""
     exponents = {phase["name"]: f"{phase['exponent']:g}" for phase in phases if phase["exponent"] is not None}
     if not exponents:
         return method
@@ -71,12 +71,12 @@ def said_method(method: str, phases: Sequence[Mapping[str, Any]]) -> str:
 
 
 def said_epochs(first: int, end: int) -> str:
-    """The numbers of the epochs from ``first`` to before ``end``."""
+    """Return the numbers of the epochs from ``first`` to before ``end``."""
     return f"epochs {first} to {end - 1}" if end - first > 1 else f"epoch {first}"
 
 
 def header(compared: bool) -> list[str]:
-    """The head of the table of sources."""
+    """Return the head of the table of sources."""
     before = ["Before", "Change, pp"] if compared else []
     return [
         *("Source", "Share", "As it comes", *before, "Response tokens", "Passes", "Cap", "Row seen"),
@@ -85,7 +85,7 @@ def header(compared: bool) -> list[str]:
 
 
 def cells(rows: Sequence[Mapping[str, Any]], *, compared: bool) -> list[list[Cell]]:
-    """The lines of the table of sources."""
+    """Return the lines of the table of sources."""
     made: list[list[Cell]] = []
     for row in rows:
         before: list[Cell] = []
@@ -113,12 +113,12 @@ def cells(rows: Sequence[Mapping[str, Any]], *, compared: bool) -> list[list[Cel
 
 
 def percent(share: float) -> str:
-    """A share, with the two decimals in which plans are compared."""
+    """Return a share, with the two decimals in which plans are compared."""
     return f"{100 * share:.2f}%" if share >= 0.00005 or not share else "<0.01%"
 
 
 def _seen(passes: float) -> str:
-    """How often a row of a source is seen."""
+    """Return how often a row of a source is seen."""
     if not passes:
         return "never"
     low = int(passes + 1e-9)
@@ -132,7 +132,7 @@ def _largest(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def _shares(rows: Sequence[Mapping[str, Any]], *, compared: bool) -> tuple[list[str], list[tuple[str, list[float]]]]:
-    """Names of the bars of a source, and their lengths in per cent."""
+    """Return names of the bars of a source, and their lengths in per cent."""
     parts = {"share": "here", "natural": "as it comes", **({"earlier": "in the plan before"} if compared else {})}
     bars = [(row["source"], [round(100 * (row[part] or 0.0), 2) for part in parts]) for row in _largest(rows)]
     return list(parts.values()), bars
@@ -146,7 +146,7 @@ def _phases(result: MixResult, rows: Sequence[Mapping[str, Any]]) -> list[Block]
     for phase in result.phases:
         shown = [100 * share[phase["name"], name] for name in names]
         rest = [max(0.0, 100 - sum(shown))] if len(whole) > _PARTS else []
-        bars.append((phase["name"], [round(one, 2) for one in [*shown, *rest]]))
+        bars.append((phase["name"], [round(item, 2) for item in [*shown, *rest]]))
     parts = [*names, *(["all others"] if len(whole) > _PARTS else [])]
     blocks: list[Block] = [Stacked("Shares by phase", parts, bars, "%")]
     for phase in result.phases:
@@ -164,7 +164,7 @@ def _method_of(rows: Sequence[Mapping[str, Any]], phase: Mapping[str, Any]) -> s
 
 def _tasks(tasks: Mapping[str, Sequence[Any]]) -> Table:
     order = sorted(tasks.items(), key=lambda item: (-item[1][2], item[0]))
-    return Table("All tasks", ("Task", "Source", "Rows", "Response tokens"), [(name, *one) for name, one in order])
+    return Table("All tasks", ("Task", "Source", "Rows", "Response tokens"), [(name, *each) for name, each in order])
 
 
 def _note(result: MixResult) -> str:

@@ -50,7 +50,7 @@ class RecordedRules(Rules):
 
 
 def drawn_again(config: SampleConfig, draft: type[Draft]) -> Draft:
-    """What ``again=<plan>@<seed>`` asks for.
+    """Return what ``again=<plan>@<seed>`` asks for.
 
     Raises:
         UsageError: it is not a plan and a seed.
@@ -82,8 +82,8 @@ def drawn_again(config: SampleConfig, draft: type[Draft]) -> Draft:
         )
     mixed = None
     if "mixture" in refs:
-        found = _mixture(root, refs["mixture"])
-        mixed = replace(found, plan=replace(found.plan, seed=config.seed))
+        result = _mixture(root, refs["mixture"])
+        mixed = replace(result, plan=replace(result.plan, seed=config.seed))
     return draft(config, folder, rules, _tokenizer(folder, rules), mixed)
 
 
@@ -95,7 +95,7 @@ def _tokenizer(folder: tokens.Folder, rules: Rules) -> bytes:
 
 
 def _mixture(root: str, digest: str) -> OpenMixture:
-    """The mixture of a project that has this digest."""
+    """Return the mixture of a project that has this digest."""
     from pairmill.stages.sample.mixed import OpenMixture
 
     top = storage.join(root, _MIX)
@@ -104,9 +104,9 @@ def _mixture(root: str, digest: str) -> OpenMixture:
     for name in names[-_MOST:]:
         folder = storage.join(top, name)
         if store.exists(storage.join(folder, manifests.MANIFEST)):
-            found = OpenMixture.open(folder)
-            if found.digest == digest:
-                return found
+            result = OpenMixture.open(folder)
+            if result.digest == digest:
+                return result
     raise InputError(
         "the mixture of the plan is not in its project",
         where=top,

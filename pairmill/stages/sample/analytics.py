@@ -55,17 +55,17 @@ def total(tasks: Mapping[str, Stats]) -> Stats:
 
 
 def by_category(tasks: Mapping[str, Stats]) -> dict[str, Stats]:
-    found: dict[str, Stats] = {}
+    result: dict[str, Stats] = {}
     for name, stats in tasks.items():
-        found[category(name)] = found.get(category(name), Stats()) + stats
-    return found
+        result[category(name)] = result.get(category(name), Stats()) + stats
+    return result
 
 
 def _sum_by_category(ledgers: Mapping[str, Ledger]) -> dict[str, Ledger]:
-    found: dict[str, Ledger] = {}
+    result: dict[str, Ledger] = {}
     for name, ledger in ledgers.items():
-        found.setdefault(category(name), Ledger()).add(ledger)
-    return found
+        result.setdefault(category(name), Ledger()).add(ledger)
+    return result
 
 
 def markdown(

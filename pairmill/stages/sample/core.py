@@ -75,7 +75,7 @@ class Sample(Stage[SampleConfig, StagePlan["Draft"]]):
 
     def parts(self, plan: StagePlan[Draft], rounds: Rounds) -> dict[str, Ledger]:
         """Return the ledgers of the data sets."""
-        return {name: Ledger(**one) for name, one in rounds[0][0].data["ledgers"].items()}
+        return {name: Ledger(**item) for name, item in rounds[0][0].data["ledgers"].items()}
 
     def finish(self, config: SampleConfig, plan: StagePlan[Draft], rounds: Rounds, out: Writer) -> dict[str, Any]:
         super().finish(config, plan, rounds, out)
@@ -102,7 +102,7 @@ class DrawPlan(Shard["Draft"], reads=()):
             manifest = context.written.manifest
         else:  # digests of a plan come from the tokens, never from arrays that are there already
             manifest = sample.make(None, threads(config))[0]
-        ledgers = {name: asdict(one) for name, one in manifest.shards.items()}
+        ledgers = {name: asdict(item) for name, item in manifest.shards.items()}
         files = [asdict(file) for file in manifest.files]
         return ShardResult(manifest.ledger, {**manifest.data, "sample": files, "ledgers": ledgers})
 
@@ -208,7 +208,7 @@ class Draft:
             return rows_of(task.name, rule, index, self.config, cutter, numbered=numbered)
 
     def _manifest(self, plan: SamplePlan, sampled: list[SampledRows]) -> Manifest:
-        ledgers = {one.name: one.ledger for one in sampled}
+        ledgers = {item.name: item.ledger for item in sampled}
         ledger = Ledger.sum(ledgers.values())
         options = byte_options(self.config)
         if not ledger.rows_in:
@@ -227,7 +227,7 @@ class Draft:
         if not ledger.rows_out and self.config.profile == "pairmill":
             # The reference makes empty files.
             raise self._nothing_left(ledger, sampled)
-        stats = {one.name: one.stats for one in sampled}
+        stats = {item.name: item.stats for item in sampled}
         whole = analytics.total(stats)
         ledger.measures = {
             "epochs": self.config.epochs,
@@ -238,16 +238,16 @@ class Draft:
             **{name: ledger.measures[name] for name in SPLIT if name in ledger.measures},
         }
         realised = self._realised(sampled)
-        names, mixed = [one.name for one in sampled], self.mixed is not None
+        names, mixed = [item.name for item in sampled], self.mixed is not None
         result = SampleResult(
             layout=self.layout,
             analytics=analytics.markdown(stats, ledgers, self.config.profile, self.config.context_size, realised),
-            stats={name: asdict(one) for name, one in stats.items()},
-            lengths=np.sum([one.lengths for one in sampled], axis=0).tolist(),
-            cuts=np.sum([one.cuts for one in sampled], axis=0).tolist(),
+            stats={name: asdict(item) for name, item in stats.items()},
+            lengths=np.sum([item.lengths for item in sampled], axis=0).tolist(),
+            cuts=np.sum([item.cuts for item in sampled], axis=0).tolist(),
             sources=[asdict(dataset) for dataset in plan.datasets],
-            rules={one.name: asdict(one.rule) for one in sampled},
-            prefixes={one.name: self.rules.prefix_of(one.name) for one in sampled},
+            rules={item.name: asdict(item.rule) for item in sampled},
+            prefixes={item.name: self.rules.prefix_of(item.name) for item in sampled},
             idle_rules=[] if self.config.held_out else self.rules.idle(names, long_rows=mixed),
             # As text: the trainer gets its keys in the order in which the file has them.
             tokenizer_info=json.dumps(self.folder.info, ensure_ascii=False),
@@ -270,22 +270,22 @@ class Draft:
     def _tasks_of_sources(self) -> dict[str, list[str]]:
         """Return the tasks of each source of the mixture, for the page over the line; a bucket is not a task."""
         assert self.mixed is not None
-        found: dict[str, list[str]] = {}
+        result: dict[str, list[str]] = {}
         for (task, bucket), name in sorted(self.mixed.plan.source_of.items(), key=lambda item: item[0][0]):
             if bucket is None:
-                found.setdefault(name, []).append(task)
-        return found
+                result.setdefault(name, []).append(task)
+        return result
 
     def _realised(self, sampled: list[SampledRows]) -> Realised | None:
         if self.mixed is None:
             return None
         from pairmill.mixture.realised import Realised
 
-        drawn = {key: tokens for one in sampled for key, tokens in one.drawn.items()}
+        drawn = {key: tokens for item in sampled for key, tokens in item.drawn.items()}
         return Realised.of(self.mixed.plan, drawn)
 
     def _nothing_left(self, ledger: Ledger, sampled: list[SampledRows]) -> InputError:
-        least = min(one.least_context for one in sampled)
+        least = min(each.least_context for each in sampled)
         if least == NEVER:
             hint = f"no response has min_resp_length={self.config.min_resp_length} tokens: lower it"
         elif least > self.config.context_size:

@@ -124,15 +124,15 @@ def draw_plan(
         taken, epochs = _one_stream(datasets, config, workers)
     else:
         taken, epochs = _own_streams(datasets, config, workers, wants)
-    planned = [PlannedDataset(one.name, one.length, len(one)) for one in taken]
+    planned = [PlannedDataset(item.name, item.length, len(item)) for item in taken]
     # Columns are freed as they are joined: two copies would be most of the memory that planning takes.
-    columns = {name: np.concatenate([one.columns.pop(name) for one in taken]) for name in INDEX}
-    if any(BYTES in one.columns for one in taken):
+    columns = {name: np.concatenate([item.columns.pop(name) for item in taken]) for name in INDEX}
+    if any(BYTES in item.columns for item in taken):
         # A data set without them has token files of others, say.
         unknown = np.array([UNKNOWN_BYTES], np.int32)
-        given = [one.columns.pop(BYTES, None) for one in taken]
+        given = [item.columns.pop(BYTES, None) for item in taken]
         parts = [
-            unknown.repeat(one.rows) if values is None else values for one, values in zip(planned, given, strict=True)
+            unknown.repeat(item.rows) if values is None else values for item, values in zip(planned, given, strict=True)
         ]
         columns[BYTES] = np.concatenate(parts)
     return SamplePlan(planned, columns, epochs), taken
@@ -172,16 +172,16 @@ def _wanted(rows: DatasetRows, config: SampleConfig, wants: Sequence[WantedRows]
     coverage = np.zeros(len(rows), np.uint32)
     epochs: list[list[Rows]] = [[] for _ in range(config.epochs)]
     drawn = {}
-    for one in wants:
-        walk = Walk(rows, Stream(config.seed, one.stream), one.members, coverage)
-        taken = [walk.take(count) for count in one.rows]
+    for item in wants:
+        walk = Walk(rows, Stream(config.seed, item.stream), item.members, coverage)
+        taken = [walk.take(count) for count in item.rows]
         for epoch, part in zip(epochs, taken, strict=True):
             epoch.append(part)
-        drawn[one.key] = [int(rows.columns["resp_len"][part].sum(dtype=np.int64)) for part in taken]
+        drawn[item.key] = [int(rows.columns["resp_len"][part].sum(dtype=np.int64)) for part in taken]
     place = ranks(coverage)
-    found = sampled(rows, coverage)
-    found.drawn = drawn
-    return found, [place[_joined(epoch)] for epoch in epochs]
+    result = sampled(rows, coverage)
+    result.drawn = drawn
+    return result, [place[_joined(epoch)] for epoch in epochs]
 
 
 def _one_stream(
@@ -223,6 +223,6 @@ def _joined(parts: list[Rows]) -> Rows:
 def _watched(datasets: Iterable[T], total: int, rows: Callable[[T], DatasetRows]) -> Iterator[T]:
     """Yield the data sets as they come, with a progress bar."""
     with log.progress("plan", total) as progress:
-        for one in datasets:
-            progress.advance(1, rows(one).ledger.rows_in, 0)
-            yield one
+        for item in datasets:
+            progress.advance(1, rows(item).ledger.rows_in, 0)
+            yield item

@@ -72,11 +72,11 @@ class OpenMixture:
         manifest = manifests.read(folder)
         if manifest is not None and file:
             digest = hashlib.sha256(storage.store_for(uri).read(uri)).hexdigest()
-            listed = {one.path: one.sha256 for one in manifest.files}
+            listed = {item.path: item.sha256 for item in manifest.files}
             manifest = manifest if listed.get(storage.name_of(uri)) == digest else None
-        found = cls(plan, folder, manifest)
+        result = cls(plan, folder, manifest)
         capacity.check(plan, f"mixture={uri}")
-        return found
+        return result
 
     @cached_property
     def digest(self) -> str:
@@ -93,7 +93,8 @@ class OpenMixture:
         return {task for task, bucket in self.plan.tasks if bucket is not None}
 
     def is_bucketed(self, task: str) -> bool:
-        """Whether a task of the folder is drawn by buckets; a task with no row in a bucket is not in the plan."""
+        """Return whether a task of the folder is drawn by buckets; a task with no row in a bucket is not in the
+        plan."""
         return task in self.bucketed or task not in self.of_task
 
     def _has_buckets(self, task: str) -> bool:
@@ -106,14 +107,14 @@ class OpenMixture:
     @cached_property
     def of_task(self) -> Mapping[str, list[Key]]:
         """The keys of each task, in the order of their buckets."""
-        found: dict[str, list[Key]] = {}
+        result: dict[str, list[Key]] = {}
         for task, bucket in sorted(self.plan.tasks, key=lambda key: (key[0], -1 if key[1] is None else key[1])):
-            found.setdefault(task, []).append((task, bucket))
-        return found
+            result.setdefault(task, []).append((task, bucket))
+        return result
 
     @cached_property
     def _digests(self) -> Mapping[str, str]:
-        return {} if self.manifest is None else {one.path: one.sha256 for one in self.manifest.files}
+        return {} if self.manifest is None else {item.path: item.sha256 for item in self.manifest.files}
 
     @cached_property
     def _wants(self) -> Mapping[Key, list[int]]:
@@ -198,13 +199,13 @@ class OpenMixture:
                 expected=", ".join(str(bucket) for _, bucket in keys) or "none",
                 hint=_AGAIN,
             )
-        found = []
+        result = []
         for key in keys:
             members = np.flatnonzero(codes == key[1]).astype(np.uint32)
             self._require_same_rows(key, len(members), rows.columns["resp_len"][members])
             stream = f"task\0{rows.name}\0{self.plan.buckets[key[1] or 0]}"
-            found.append(WantedRows(key, stream, members, self._wants[key]))
-        return found
+            result.append(WantedRows(key, stream, members, self._wants[key]))
+        return result
 
     def _require_same_rows(self, key: Key, rows: int, lengths: NDArray[np.int64]) -> None:
         planned, tokens_there = self.plan.tasks[key], int(lengths.sum(dtype=np.int64))
@@ -236,8 +237,8 @@ class OpenMixture:
                 hint=_AGAIN,
             )
         assert rows.origins is not None
-        found: NDArray[np.uint16] = codes[rows.origins]
-        return found
+        result: NDArray[np.uint16] = codes[rows.origins]
+        return result
 
     def _read(self, path: str) -> bytes:
         uri = storage.join(self.folder, *path.split("/"))

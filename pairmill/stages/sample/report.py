@@ -132,7 +132,8 @@ def report_of(manifest: Manifest) -> Report:
 
 
 def _lost(manifest: Manifest) -> list[str]:
-    """The tasks of which no row is sampled although that was not asked for, each with its rows and why they are not."""
+    """Return the tasks of which no row is sampled although that was not asked for, each with its rows and why they are
+    not."""
     result = SampleResult.from_manifest(manifest)
     rules, stats = result.rules, result.stats
 
@@ -142,9 +143,9 @@ def _lost(manifest: Manifest) -> list[str]:
         return 0 in (rules[name][limit] for limit in ("max_per_file", "repeat", "max_response_tokens_per_file"))
 
     return [
-        f"{name} ({describe_rows(one, 'sampled')})"
-        for name, one in manifest.shards.items()
-        if one.rows_in and not one.rows_kept and not is_asked_for(name)
+        f"{name} ({describe_rows(item, 'sampled')})"
+        for name, item in manifest.shards.items()
+        if item.rows_in and not item.rows_kept and not is_asked_for(name)
     ]
 
 
@@ -198,7 +199,7 @@ def _coverage(title: str, stats: dict[str, Stats]) -> Stacked:
     return Stacked(
         title,
         ("rows sampled", "rows not sampled"),
-        [(name, (one.unique_rows, one.rows - one.unique_rows)) for name, one in stats.items()],
+        [(name, (item.unique_rows, item.rows - item.unique_rows)) for name, item in stats.items()],
         "rows",
     )
 
@@ -210,14 +211,14 @@ def _table(title: str, what: str, stats: dict[str, Stats]) -> Table:
         [
             (
                 name,
-                one.rows,
-                one.unique_rows,
-                Percent.of(one.unique_rows, one.rows),
-                one.cov_rows,
-                round(one.cov_rows / max(1, one.rows), 2),
-                one.cov_toks,
-                Percent.of(one.cov_rtoks, one.cov_toks),
+                item.rows,
+                item.unique_rows,
+                Percent.of(item.unique_rows, item.rows),
+                item.cov_rows,
+                round(item.cov_rows / max(1, item.rows), 2),
+                item.cov_toks,
+                Percent.of(item.cov_rtoks, item.cov_toks),
             )
-            for name, one in stats.items()
+            for name, item in stats.items()
         ],
     )

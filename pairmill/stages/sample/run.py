@@ -134,7 +134,7 @@ def outcome(made: Made, seconds: float = 0.0, root: str = "", *, planned: bool =
 
 
 def _printed(made: Made, *, planned: bool) -> str:
-    """The analytics; of many tasks without the lines of each, unless they are to be the reference's."""
+    """Return the analytics; of many tasks without the lines of each, unless they are to be the reference's."""
     manifest, count = made.manifest, len(made.manifest.shards)
     result = SampleResult.from_manifest(manifest)
     if count <= MOST_TASKS or manifest.options["profile"] == "data_io":
@@ -161,7 +161,7 @@ def _realised(manifest: Manifest) -> Realised | None:
 
 
 def _report(manifest: Manifest, root: str) -> Report:
-    """The report of the plan; where the line that it ends is at hand, with that in front of it."""
+    """Return the report of the plan; where the line that it ends is at hand, with that in front of it."""
     from pairmill.lineage.page import section_of
     from pairmill.lineage.steps import find
     from pairmill.stages.sample.report import report_of

@@ -71,14 +71,14 @@ class SearchConfig(MixtureConfig):
     @cached_property
     def settings(self) -> SearchSettings:
         """What the file and ``set`` say; read once."""
-        found = SearchSettings.load(self.search_config, self.set)
-        return dataclasses.replace(found, runs=self.runs) if self.runs else found
+        result = SearchSettings.load(self.search_config, self.set)
+        return dataclasses.replace(result, runs=self.runs) if self.runs else result
 
     @cached_property
     def trainings(self) -> TrainSettings | None:
         """The settings of the proxies, once those of their evaluations are checked too; None = they are not known."""
         if not self.train_config:
             return None
-        found = TrainSettings.load(self.train_config, self.train_set, by="train_set")
-        before.check(found, self.evaluate_config, self.evaluate_set)
-        return found
+        result = TrainSettings.load(self.train_config, self.train_set, by="train_set")
+        before.check(result, self.evaluate_config, self.evaluate_set)
+        return result

@@ -130,7 +130,7 @@ class Search(Stage[SearchConfig, SearchPlan]):
         proxies = optimum = None
         if config.evaluated:
             proxies = ProxyResults.open(config.sampled, config.evaluated)
-            refs += [InputRef("evaluated", one.fingerprint) for one in proxies.evaluated]
+            refs += [InputRef("evaluated", item.fingerprint) for item in proxies.evaluated]
         if config.measured:
             optimum = Evaluated.open(config.measured, "measured")
             refs.append(InputRef("measured", optimum.fingerprint))
@@ -160,7 +160,7 @@ class Search(Stage[SearchConfig, SearchPlan]):
                 for record in records
                 for file in record.files
             }
-            known = [identity(one.dump(), _of(digests, one)) for one in drawn.mixtures]
+            known = [identity(item.dump(), _of(digests, item)) for item in drawn.mixtures]
             losses = plan.proxies.measured(known, np.stack(drawn.points), config.settings.objective)
             fitted = findings.find(losses, drawn.space, config.settings.objective.closeness)
         return replace(plan, drawn=drawn, fitted=fitted, losses=losses, build_context=lambda: plan.context)
@@ -194,12 +194,12 @@ class Search(Stage[SearchConfig, SearchPlan]):
             epochs=config.epochs,
             sources=[
                 {
-                    "name": one.name,
-                    "tokens": one.tokens,
-                    "cap": one.limit / one.tokens if np.isfinite(one.limit) else None,
-                    "digest": one.digest,
+                    "name": item.name,
+                    "tokens": item.tokens,
+                    "cap": item.limit / item.tokens if np.isfinite(item.limit) else None,
+                    "digest": item.digest,
                 }
-                for one in space.sources
+                for item in space.sources
             ],
             axes=[
                 {"name": axis.name, "parts": dict(axis.parts), "natural": natural, "limit": limit}
@@ -226,14 +226,16 @@ class Search(Stage[SearchConfig, SearchPlan]):
 
     def metrics(self, manifest: Manifest) -> dict[str, float]:
         result = SearchResult.from_manifest(manifest)
-        found: dict[str, float] = {"runs": len(result.runs), "axes": len(result.axes)}
+        collected: dict[str, float] = {"runs": len(result.runs), "axes": len(result.axes)}
         if result.fit:
             agreement = result.fit["objective"]["agreement"]
-            found |= {name: round(agreement[name], 6) for name in ("pearson", "error") if agreement[name] is not None}
-            found["predicted"] = round(result.optimum["objective"], 6)
+            collected |= {
+                name: round(agreement[name], 6) for name in ("pearson", "error") if agreement[name] is not None
+            }
+            collected["predicted"] = round(result.optimum["objective"], 6)
         if result.measured:
-            found["measured"] = round(results.objective(result.measured, result.fit["weights"]), 6)
-        return found
+            collected["measured"] = round(results.objective(result.measured, result.fit["weights"]), 6)
+        return collected
 
     def report(self, manifest: Manifest) -> Report:
         from pairmill.stages.search.report import report_of
@@ -251,7 +253,7 @@ def _said(settings: MixSettings) -> dict[str, Any]:
 
 def _every_row(tokenized: str, to_count: CountingPlan) -> DrawnRows:
     uri = storage.normalise(tokenized, "tokenized_path")
-    names = [one.task.name for one in to_count.tasks]
+    names = [item.task.name for item in to_count.tasks]
     return DrawnRows.of_tokenized(uri, "tokenized_path", to_count.inputs.tokenized, dict.fromkeys(names, 1))
 
 
@@ -321,9 +323,9 @@ def _one_pass(counts: Mapping[str, int], limits: Mapping[str, float]) -> float:
 
 
 def _identities(to_count: CountingPlan, counted: Counted) -> dict[str, str]:
-    """Of each source, what its rows and counts follow from."""
+    """Return, for each source, what its rows and counts follow from."""
     options = asdict(to_count.counting.options)
-    of_task = {one.task.name: one.identify() for one in to_count.tasks}
+    of_task = {item.task.name: item.identify() for item in to_count.tasks}
     return {
         source.name: content_key(
             "search source",
@@ -383,7 +385,7 @@ def _optimum_said(fitted: Findings, drawn: Drawn) -> dict[str, Any]:
     slope = fitted.slope(point)
     return {
         "shares": shares,
-        "passes": {one.name: shares[one.name] * drawn.budget / one.tokens for one in drawn.space.sources},
+        "passes": {item.name: shares[item.name] * drawn.budget / item.tokens for item in drawn.space.sources},
         "at_limit": [
             axis.name
             for axis, share, limit in zip(drawn.space.axes, point.tolist(), drawn.space.limits, strict=True)

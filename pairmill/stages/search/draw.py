@@ -59,7 +59,8 @@ class _Numbers:
         return math.sqrt(-2 * math.log(self.uniform())) * math.cos(2 * math.pi * self.uniform())
 
     def log_gamma(self, shape: float) -> float:
-        """The logarithm of a gamma variate (Marsaglia and Tsang 2000): that of a small shape would be 0 itself."""
+        """Return the logarithm of a gamma variate (Marsaglia and Tsang 2000): that of a small shape would be 0
+        itself."""
         if shape < 1:
             return self.log_gamma(shape + 1) + math.log(self.uniform()) / shape
         d = shape - 1 / 3
@@ -72,7 +73,7 @@ class _Numbers:
 
 
 def mixtures(draw: Draw, natural: Sequence[float], limits: Sequence[float], count: int) -> list[Floats]:
-    """The first is the natural mixture, as far as the limits allow; each float64 [axes], adding up to 1.
+    """Return the first is the natural mixture, as far as the limits allow; each float64 [axes], adding up to 1.
 
     Args:
         draw: how.
@@ -81,25 +82,25 @@ def mixtures(draw: Draw, natural: Sequence[float], limits: Sequence[float], coun
         count: of mixtures.
     """
     axes = len(natural)
-    found = [limited(np.asarray(natural, np.float64), limits)]
-    seen = {found[0].tobytes()}
+    result = [limited(np.asarray(natural, np.float64), limits)]
+    seen = {result[0].tobytes()}
     known = _KNOWN * np.eye(2 * axes)
     for number in range(1, count):
-        told = _features(found[-1][None, :])
+        told = _features(result[-1][None, :])
         known = known + told.T @ told
         candidates = [_candidate(draw, number, part, natural, limits) for part in range(_CANDIDATES)]
         # A mixture twice is one run. With few sources under tight caps there may be no other.
-        candidates = [one for one in candidates if one.tobytes() not in seen] or candidates
+        candidates = [item for item in candidates if item.tobytes() not in seen] or candidates
         table = _features(np.stack(candidates))
         # The candidate whose loss the ones before it say least about: the next point of a D-optimal design.
         unknown = np.sum(table @ np.linalg.inv(known) * table, axis=1)
-        found.append(candidates[int(np.argmax(unknown.round(9)))])
-        seen.add(found[-1].tobytes())
-    return found
+        result.append(candidates[int(np.argmax(unknown.round(9)))])
+        seen.add(result[-1].tobytes())
+    return result
 
 
 def _features(points: Floats) -> Floats:
-    """What a loss may depend on: shares, and their roots, since the first rows of a source change most.
+    """Return what a loss may depend on: shares, and their roots, since the first rows of a source change most.
 
     Of those that were compared these led nearest to the optimum: docs/decisions/0045-search.md.
     """
@@ -112,7 +113,7 @@ def _candidate(draw: Draw, number: int, part: int, natural: Sequence[float], lim
     strength = low * (high / low) ** numbers.uniform()
     centre = np.asarray(natural, np.float64) ** draw.flatten
     centre = centre / centre.sum()
-    logs = np.array([numbers.log_gamma(strength * float(one)) for one in centre])
+    logs = np.array([numbers.log_gamma(strength * float(item)) for item in centre])
     shares = np.exp(logs - logs.max())
     shares = shares / shares.sum()
     shares[shares < draw.least] = 0.0

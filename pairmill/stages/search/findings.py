@@ -63,15 +63,15 @@ class Findings:
     optimum: Optimum
 
     def objective(self, values: Mapping[str, Any]) -> Any:
-        """The weighted mean of values by target."""
+        """Return the weighted mean of values by target."""
         return sum(weight * values[name] for name, weight in self.weights.items())
 
     def predicted(self, point: Floats) -> dict[str, float]:
-        """What each target loses at a mixture, by its law."""
-        return {name: float(one.at(point)) for name, one in self.laws.items()}
+        """Return what each target loses at a mixture, by its law."""
+        return {name: float(item.at(point)) for name, item in self.laws.items()}
 
     def slope(self, point: Floats) -> Floats:
-        """How the objective changes with each share, float64 [axes]."""
+        """Return how the objective changes with each share, float64 [axes]."""
         made: Floats = np.sum(
             [weight * self.laws[name].gradient(point) for name, weight in self.weights.items()], axis=0
         )
@@ -87,22 +87,23 @@ def find(measured: Measured, space: Space, closeness: float) -> Findings:
     counted = [(weight, laws[name]) for name, weight in measured.weights.items()]
 
     def at(point: Floats) -> float:
-        value = sum(weight * float(one.at(point)) for weight, one in counted)
+        value = sum(weight * float(item.at(point)) for weight, item in counted)
         return value + closeness * distance(point, natural) if closeness else value
 
     def gradient(point: Floats) -> Floats:
-        slope: Floats = np.sum([weight * one.gradient(point) for weight, one in counted], axis=0)
+        slope: Floats = np.sum([weight * item.gradient(point) for weight, item in counted], axis=0)
         return slope + closeness * distance_gradient(point, natural) if closeness else slope
 
     # From the best run that was measured: a flat law then ends where something is known.
     best = int(np.argmin(sum(weight * measured.losses[name] for name, weight in measured.weights.items())))
-    found = minimise(Objective(at, gradient), points[best], np.asarray(space.limits))
-    point = rounded(found.shares, space.limits)
-    return Findings(laws, left_out, measured.weights, Optimum(point, max(found.gap / abs(found.value), GAP)))
+    result = minimise(Objective(at, gradient), points[best], np.asarray(space.limits))
+    point = rounded(result.shares, space.limits)
+    return Findings(laws, left_out, measured.weights, Optimum(point, max(result.gap / abs(result.value), GAP)))
 
 
 def sensitivities(slope: Floats, point: Floats) -> Floats:
-    """How the objective changes if a share grows by 0.01 at the cost of all others in proportion, float64 [axes]."""
+    """Return how the objective changes if a share grows by 0.01 at the cost of all others in proportion, float64
+    [axes]."""
     made: Floats = np.empty(len(point))
     for axis, share in enumerate(point.tolist()):
         rest = 1.0 - share
@@ -112,7 +113,8 @@ def sensitivities(slope: Floats, point: Floats) -> Floats:
 
 
 def agreement(truth: Floats, said: Floats) -> dict[str, float | None]:
-    """How well predictions agree with the truth: correlation, rank correlation, root mean square of the errors."""
+    """Return how well predictions agree with the truth: correlation, rank correlation, root mean square of the
+    errors."""
     return {
         "pearson": _correlation(truth, said),
         "spearman": _correlation(_ranks(truth), _ranks(said)),
@@ -135,7 +137,7 @@ def _ranks(values: Floats) -> Floats:
 
 
 def targets(names: Sequence[str], weights: Mapping[str, float]) -> dict[str, float]:
-    """The weights of the targets that count, adding up to 1; without any all count the same."""
+    """Return the weights of the targets that count, adding up to 1; without any all count the same."""
     counting = {name: weights[name] for name in names if weights.get(name)} if weights else dict.fromkeys(names, 1.0)
     whole = sum(counting.values())
     return {name: weight / whole for name, weight in counting.items()}

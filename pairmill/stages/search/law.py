@@ -50,17 +50,17 @@ class Law:
     slopes: Floats
 
     def at(self, shares: Floats) -> Any:
-        """The loss of a mixture float64 [axes], or of many float64 [mixtures, axes]."""
+        """Return the loss of a mixture float64 [axes], or of many float64 [mixtures, axes]."""
         return self.floor + np.exp(shares @ self.slopes)
 
     def gradient(self, shares: Floats) -> Floats:
-        """The slope of the loss in each share, float64 [axes]."""
+        """Return the slope of the loss in each share, float64 [axes]."""
         made: Floats = np.exp(shares @ self.slopes) * self.slopes
         return made
 
 
 def least_runs(axes: int) -> int:
-    """The fewest runs that a law of this many axes can be fitted to with one run left out."""
+    """Return the fewest runs that a law of this many axes can be fitted to with one run left out."""
     return axes + 2
 
 
@@ -78,17 +78,17 @@ def fit(shares: Floats, losses: Floats) -> Law:
 
 
 def left_out(shares: Floats, losses: Floats) -> Floats:
-    """What the law of all other runs says of each run, float64 [runs]: everything is fitted anew without it."""
+    """Return what the law of all other runs says of each run, float64 [runs]: everything is fitted anew without it."""
     runs, axes = shares.shape
     used = ~np.eye(runs, dtype=np.bool_)
     # As many at once as a few MB hold.
     some = max(1, _AT_ONCE // (len(_RIDGES) * (len(_FLOORS) + 1) * runs * (axes + 1)))
-    found = [one for start in range(0, runs, some) for one in _fits(shares, losses, used[start : start + some])]
-    return np.array([one.at(point) for one, point in zip(found, shares, strict=True)])
+    result = [item for start in range(0, runs, some) for item in _fits(shares, losses, used[start : start + some])]
+    return np.array([item.at(point) for item, point in zip(result, shares, strict=True)])
 
 
 def _fits(shares: Floats, losses: Floats, used: Bools) -> list[Law]:
-    """A law for each set of runs, bool [sets, runs]."""
+    """Return a law for each set of runs, bool [sets, runs]."""
     tried = [_tried(losses[some]) for some in used]
     pairs = [(floor, ridge, some) for some, floors in enumerate(tried) for floor in floors for ridge in _RIDGES]
     if not pairs:
@@ -108,7 +108,7 @@ def _fits(shares: Floats, losses: Floats, used: Bools) -> list[Law]:
 
 
 def _tried(losses: Floats) -> list[float]:
-    """The floors to try; none if nothing depends on the mixture."""
+    """Return the floors to try; none if nothing depends on the mixture."""
     lowest, spread = float(losses.min()), float(losses.max() - losses.min())
     if spread <= 1e-12 * abs(float(losses.mean())):
         return []
@@ -118,7 +118,7 @@ def _tried(losses: Floats) -> list[float]:
 
 
 def _level(losses: Floats, axes: int) -> Law:
-    """The law of a loss that is the same for every mixture: the logarithm below would have no slope to find."""
+    """Return the law of a loss that is the same for every mixture: the logarithm below would have no slope to find."""
     level = float(losses.mean())
     return Law(0.0, np.full(axes, np.log(level) if level > 0 else _NOTHING))
 
@@ -146,8 +146,8 @@ def _fitted(shares: Floats, losses: Floats, floors: Floats, ridges: Floats, used
         weights = counts * np.square(now) / size
         wanted = level if step == 0 else logs + np.clip((above - now) / now, -_FAR, _FAR)
         inverse = np.linalg.inv((design.T[None, :, :] * weights[:, None, :]) @ design + penalty)
-        found = np.matmul(inverse, (weights * wanted @ design)[:, :, None])[:, :, 0]
-        before, logs = logs, np.clip(found @ design.T, lowest, top)
+        result = np.matmul(inverse, (weights * wanted @ design)[:, :, None])[:, :, 0]
+        before, logs = logs, np.clip(result @ design.T, lowest, top)
         residuals = above - np.exp(logs)
         counts = _huber(residuals, axes, used)
         if np.abs(logs - before).max() < _CLOSE:
@@ -155,12 +155,12 @@ def _fitted(shares: Floats, losses: Floats, floors: Floats, ridges: Floats, used
     leverage = np.sum(np.matmul(design, inverse) * design, axis=2) * weights
     left = residuals / np.maximum(1 - leverage, 1e-3)
     errors = np.sum(counts * np.square(left), axis=1) / count[:, 0]
-    slopes: Floats = found[:, 1:] + found[:, :1]
+    slopes: Floats = result[:, 1:] + result[:, :1]
     return slopes, errors
 
 
 def _huber(residuals: Floats, axes: int, used: Bools) -> Floats:
-    """How much each run counts: 1, less if it is far from the law, and 0 if it is not used."""
+    """Return how much each run counts: 1, less if it is far from the law, and 0 if it is not used."""
     count = used.sum(axis=1, keepdims=True)
     ordered = np.sort(np.where(used, np.abs(residuals), np.inf), axis=1)
     middle = np.take_along_axis(ordered, (count - 1) // 2, axis=1) + np.take_along_axis(ordered, count // 2, axis=1)

@@ -49,7 +49,8 @@ def refuse_short(
         return
     name, wanted = ("steps", asked.steps) if asked.steps else ("tokens", asked.tokens)
     mean = {
-        one.task.name: one.task.array().length / max(1, ledgers[one.task.name].rows_in) - 1 for one in to_count.tasks
+        item.task.name: item.task.array().length / max(1, ledgers[item.task.name].rows_in) - 1
+        for item in to_count.tasks
     }
     least, doubtful = wanted, list[int]()
     for number, mixture in enumerate(mixtures):

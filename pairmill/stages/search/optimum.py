@@ -47,7 +47,7 @@ class Objective:
 
 
 def minimise(objective: Objective, start: Floats, limits: Floats) -> Optimum:
-    """The minimum over shares from 0 to their limits that add up to 1.
+    """Return the minimum over shares from 0 to their limits that add up to 1.
 
     Spectral projected gradient (Birgin, Martínez and Raydan 2000); the gap is that of Frank and Wolfe.
 
@@ -86,7 +86,7 @@ def minimise(objective: Objective, start: Floats, limits: Floats) -> Optimum:
 
 
 def gap(slope: Floats, shares: Floats, limits: Floats) -> float:
-    """The most that a convex function with this slope can fall from these shares."""
+    """Return the most that a convex function with this slope can fall from these shares."""
     order = np.argsort(slope, kind="stable")
     room = np.minimum(limits, 1.0)[order]
     before = np.concatenate([[0.0], np.cumsum(room)[:-1]])
@@ -95,7 +95,7 @@ def gap(slope: Floats, shares: Floats, limits: Floats) -> float:
 
 
 def project(point: Floats, limits: Floats) -> Floats:
-    """The nearest shares from 0 to their limits that add up to 1."""
+    """Return the nearest shares from 0 to their limits that add up to 1."""
     # The sum falls piecewise linearly as the point is lowered, with a kink where a share meets 0 or its limit.
     kinks = np.unique(np.concatenate([point, point - limits]))
     sums = np.clip(point[None, :] - kinks[:, None], 0.0, limits[None, :]).sum(axis=1)
@@ -111,12 +111,12 @@ def project(point: Floats, limits: Floats) -> Floats:
 
 
 def distance(shares: Floats, natural: Floats) -> float:
-    """How far shares are from the natural ones: Kullback and Leibler's divergence, in nats."""
+    """Return how far shares are from the natural ones: Kullback and Leibler's divergence, in nats."""
     held = np.maximum(shares, _LEAST)
     return float(np.sum(shares * np.log(held / np.maximum(natural, _LEAST))))
 
 
 def distance_gradient(shares: Floats, natural: Floats) -> Floats:
-    """Its slope in each share."""
+    """Return its slope in each share."""
     made: Floats = np.log(np.maximum(shares, _LEAST) / np.maximum(natural, _LEAST)) + 1.0
     return made

@@ -22,7 +22,7 @@ _START: Final = "as it comes"
 
 
 def report_of(manifest: Manifest) -> Report:
-    """The report of a finished folder of search, from its manifest alone."""
+    """Return the report of a finished folder of search, from its manifest alone."""
     result = SearchResult.from_manifest(manifest)
     figures: dict[str, Cell] = {
         "Sources": len(result.sources),
@@ -69,20 +69,20 @@ def _correlation(value: float | None) -> str:
 
 
 def _sources(result: SearchResult) -> Table:
-    whole = sum(one["tokens"] for one in result.sources)
+    whole = sum(item["tokens"] for item in result.sources)
     start, optimum = result.runs[0], result.optimum
     head = ["Source", "As it comes", *(["Before"] if result.earlier else [])]
     head += ["Found", "Change, pp", "Passes"] if optimum else []
     rows: list[list[Cell]] = []
-    for one in result.sources:
-        name = one["name"]
-        row: list[Cell] = [name, _percent(one["tokens"] / whole)]
+    for item in result.sources:
+        name = item["name"]
+        row: list[Cell] = [name, _percent(item["tokens"] / whole)]
         if result.earlier:
             row.append(_percent(start[name]))
         if optimum:
             share = optimum["shares"][name]
             row += [_percent(share), f"{100 * (share - start[name]):+.2f}", f"{optimum['passes'][name]:.4g}"]
-        rows.append([*row, "none" if one["cap"] is None else f"{one['cap']:g}", one["tokens"]])
+        rows.append([*row, "none" if item["cap"] is None else f"{item['cap']:g}", item["tokens"]])
     note = (
         "Shares are of response tokens. Passes are those of the whole budget; the cap is of mix_config, or max_epochs."
     )
@@ -105,22 +105,22 @@ def _passes(optimum: Mapping[str, Any]) -> list[tuple[str, float]]:
 
 
 def _losses(result: SearchResult) -> Table:
-    """What was predicted of the optimum beside what was measured."""
+    """Return what was predicted of the optimum beside what was measured."""
     fit, optimum, measured = result.fit, result.optimum, result.measured
     head = ["Held-out source", f"{_start(result)}, measured".capitalize(), "Found, predicted", "± (left out)"]
     head += ["Found, measured", "Measured − predicted", "Gain"] if measured else []
     rows: list[list[Cell]] = []
     lines = [
-        (name, one, optimum["predicted"][name], (measured or {}).get(name)) for name, one in fit["targets"].items()
+        (name, item, optimum["predicted"][name], (measured or {}).get(name)) for name, item in fit["targets"].items()
     ]
     lines.append(
         ("all, the objective", fit["objective"], optimum["objective"], _measured(result) if measured else None)
     )
-    for name, one, said, found in lines:
-        start = one["measured"][0]
-        row: list[Cell] = [name, f"{start:.4f}", f"{said:.4f}", f"{one['agreement']['error']:.4f}"]
-        if found is not None:
-            row += [f"{found:.4f}", f"{found - said:+.4f}", f"{start - found:+.4f}"]
+    for name, item, said, results in lines:
+        start = item["measured"][0]
+        row: list[Cell] = [name, f"{start:.4f}", f"{said:.4f}", f"{item['agreement']['error']:.4f}"]
+        if results is not None:
+            row += [f"{results:.4f}", f"{results - said:+.4f}", f"{start - results:+.4f}"]
         rows.append(row)
     counted = describe_names(_weights(fit))
     note = f"In {_UNITS[result.measure]}, of proxies. The objective is the weighted mean of {counted}."
@@ -139,22 +139,22 @@ def _measured(result: SearchResult) -> float:
 
 
 def _points(result: SearchResult) -> list[tuple[str, list[tuple[str, float, float]]]]:
-    one = result.fit["objective"]
-    pairs = zip(one["measured"], one["left_out"], strict=True)
+    item = result.fit["objective"]
+    pairs = zip(item["measured"], item["left_out"], strict=True)
     runs = [(f"run {number}", measured, left_out) for number, (measured, left_out) in enumerate(pairs)]
     if not result.measured:
         return [("proxies", runs)]
-    found = ("the mixture found", _measured(result), result.optimum["objective"])
-    return [("proxies", runs), ("the mixture found", [found])]
+    results = ("the mixture found", _measured(result), result.optimum["objective"])
+    return [("proxies", runs), ("the mixture found", [results])]
 
 
 def _fit(result: SearchResult) -> Table:
     fit = result.fit
     rows: list[list[Cell]] = []
-    lines = [(name, one, fit["weights"].get(name, 0.0)) for name, one in fit["targets"].items()]
-    for name, one, weight in [*lines, ("all, the objective", fit["objective"], 1.0)]:
-        low, high = min(one["measured"]), max(one["measured"])
-        agreement = one["agreement"]
+    lines = [(name, item, fit["weights"].get(name, 0.0)) for name, item in fit["targets"].items()]
+    for name, item, weight in [*lines, ("all, the objective", fit["objective"], 1.0)]:
+        low, high = min(item["measured"]), max(item["measured"])
+        agreement = item["agreement"]
         rows.append(
             [
                 name,
@@ -164,7 +164,7 @@ def _fit(result: SearchResult) -> Table:
                 f"{agreement['error']:.4f}",
                 f"{low:.4f}",
                 f"{high:.4f}",
-                f"{one['floor']:.3g}" if "floor" in one else "–",
+                f"{item['floor']:.3g}" if "floor" in item else "–",
             ]
         )
     note = (
@@ -192,17 +192,17 @@ def _sensitivity(result: SearchResult) -> Table:
 
 
 def _share(result: SearchResult, axis: str) -> float:
-    parts = next(one["parts"] for one in result.axes if one["name"] == axis)
+    parts = next(item["parts"] for item in result.axes if item["name"] == axis)
     return float(sum(result.optimum["shares"][name] for name in parts))
 
 
 def _slopes(result: SearchResult) -> Section:
-    """What each source does to each target: slopes about their mean, which alone has no meaning."""
+    """Return what each source does to each target: slopes about their mean, which alone has no meaning."""
     names = [axis["name"] for axis in result.axes]
     rows: list[list[Cell]] = []
-    for name, one in result.fit["targets"].items():
-        middle = sum(one["slopes"]) / len(names)
-        rows.append([name, *(f"{slope - middle:+.3f}" for slope in one["slopes"])])
+    for name, item in result.fit["targets"].items():
+        middle = sum(item["slopes"]) / len(names)
+        rows.append([name, *(f"{slope - middle:+.3f}" for slope in item["slopes"])])
     note = "Of the law floor + exp(shares · slopes), about their mean. The lower, the more the source helps."
     return Section("What helps what", [Table("Slopes", ("Held-out source", *names), rows, note)], "slopes of the laws")
 
@@ -216,8 +216,8 @@ def _runs(result: SearchResult) -> Table:
     for number, run in enumerate(result.runs):
         row: list[Cell] = [number]
         if fit:
-            one = fit["objective"]
-            row += [f"{one['measured'][number]:.4f}", f"{one['left_out'][number]:.4f}"]
+            item = fit["objective"]
+            row += [f"{item['measured'][number]:.4f}", f"{item['left_out'][number]:.4f}"]
         rows.append([*row, *(_percent(run[name]) for name in names)])
     note = f"Run 0 is the mixture {_start(result)}."
     if len(whole) > _SHOWN:
@@ -231,20 +231,20 @@ def _verdict(result: SearchResult) -> str:
     said = optimum["objective"]
     unit = _UNITS[result.measure]
     if result.measured:
-        found = _measured(result)
+        results = _measured(result)
         return (
-            f"The mixture found loses {found:.4f} {unit} (predicted {said:.4f}), the one {_start(result)} {start:.4f}: "
-            f"a gain of {100 * (start - found) / start:.2f}%."
+            f"The mixture found loses {results:.4f} {unit} (predicted {said:.4f}), the one {_start(result)} "
+            f"{start:.4f}: a gain of {100 * (start - results) / start:.2f}%."
         )
     return f"The mixture found is predicted to lose {said:.4f} {unit}, the one {_start(result)} loses {start:.4f}."
 
 
 def _look_at(result: SearchResult) -> Sequence[str]:
     fit, optimum = result.fit, result.optimum
-    one = fit["objective"]
-    start, error = one["measured"][0], one["agreement"]["error"]
+    item = fit["objective"]
+    start, error = item["measured"][0], item["agreement"]["error"]
     said = _kept(result)
-    pearson = one["agreement"]["pearson"]
+    pearson = item["agreement"]["pearson"]
     if pearson is None or pearson < _WEAK:
         said.append(
             f"The law agrees poorly with runs that it leaves out ({_correlation(pearson)}): train more, or longer."
@@ -253,11 +253,13 @@ def _look_at(result: SearchResult) -> Sequence[str]:
     if predicted < 2 * error:
         said.append(f"The predicted gain of {predicted:.4f} is less than twice the error of the law, {error:.4f}.")
     if result.measured:
-        found = _measured(result)
-        best = min(range(len(one["measured"])), key=one["measured"].__getitem__)
-        if found > one["measured"][best]:
-            said.append(f"Run {best} lost less than the mixture found: {one['measured'][best]:.4f}, not {found:.4f}.")
-        if abs(found - optimum["objective"]) > 3 * error:
+        results = _measured(result)
+        best = min(range(len(item["measured"])), key=item["measured"].__getitem__)
+        if results > item["measured"][best]:
+            said.append(
+                f"Run {best} lost less than the mixture found: {item['measured'][best]:.4f}, not {results:.4f}."
+            )
+        if abs(results - optimum["objective"]) > 3 * error:
             said.append("The mixture found was measured more than three errors away from its prediction.")
     often = [f"{name} ({value:.3g} times)" for name, value in _passes(optimum) if value > _OFTEN]
     if often:

@@ -51,31 +51,31 @@ class Evaluated:
             raise InputError(
                 "no held-out loss", where=f"{option}={uri}", expected="evaluate with held_out=", hint="evaluate again"
             )
-        table = {name: one for name, one in held_out["table"].items() if name != _ALL}
+        table = {name: item for name, item in held_out["table"].items() if name != _ALL}
         return cls(uri, manifest.fingerprint, table)
 
     @property
     def rows(self) -> dict[str, tuple[int, int, int]]:
         """Rows, tokens and bytes of each source: the same for all that were evaluated on the same rows."""
-        return {name: (one["rows"], one["tokens"], one["bytes"]) for name, one in sorted(self.table.items())}
+        return {name: (item["rows"], item["tokens"], item["bytes"]) for name, item in sorted(self.table.items())}
 
     def losses(self, measure: str) -> dict[str, float]:
-        """The losses by source.
+        """Return the losses by source.
 
         Raises:
             InputError: one was not measured.
         """
-        found = {}
-        for name, one in self.table.items():
-            if one[measure] is None:
+        result = {}
+        for name, item in self.table.items():
+            if item[measure] is None:
                 raise InputError(
                     f"no {measure} of {name!r}",
                     where=self.uri,
-                    got="responses without bytes" if one["tokens"] else "no response token",
+                    got="responses without bytes" if item["tokens"] else "no response token",
                     hint="set=objective.measure=loss, or leave the source out of the held-out rows",
                 )
-            found[name] = float(one[measure])
-        return found
+            result[name] = float(item[measure])
+        return result
 
 
 @dataclass(frozen=True)
@@ -105,12 +105,12 @@ class ProxyResults:
                 raise InputError("a plan without a mixture", where=f"sampled={uri}", expected="sample with mixture=")
             mixtures.append(refs[0])
         opened = [Evaluated.open(given, "evaluated") for given in evaluated]
-        for one in opened[1:]:
-            _same_rows(opened[0], one, "evaluated")
+        for item in opened[1:]:
+            _same_rows(opened[0], item, "evaluated")
         return cls(mixtures, opened)
 
     def measured(self, known: Sequence[str], points: Floats, objective: Objective) -> Measured:
-        """What the law is fitted to.
+        """Return what the law is fitted to.
 
         Args:
             known: the identity of the mixture of each run.
@@ -136,18 +136,18 @@ class ProxyResults:
         taken = [self.evaluated[at[mixture]] for mixture in known]
         names = sorted(taken[0].table)
         refuse_unknown_targets(objective, names)
-        found = [one.losses(objective.measure) for one in taken]
-        losses = {name: np.array([one[name] for one in found]) for name in names}
+        result = [item.losses(objective.measure) for item in taken]
+        losses = {name: np.array([item[name] for item in result]) for name in names}
         return Measured(points, losses, targets(names, objective.weights))
 
     def beside(self, optimum: Evaluated, measure: str) -> dict[str, float]:
-        """What the optimum lost, checked to be of the same rows."""
+        """Return what the optimum lost, checked to be of the same rows."""
         _same_rows(self.evaluated[0], optimum, "measured")
         return optimum.losses(measure)
 
 
 def objective(losses: Mapping[str, float], weights: Mapping[str, float]) -> float:
-    """The weighted mean."""
+    """Return the weighted mean."""
     return sum(weight * losses[name] for name, weight in weights.items())
 
 
@@ -222,7 +222,7 @@ def earlier(given: str) -> tuple[str, SearchResult]:
 
 
 def kept(before: SearchResult, sources: Sequence[Source], again: Sequence[str]) -> dict[str, float]:
-    """The earlier shares of the sources that are as they were, without those that are to be searched again.
+    """Return the earlier shares of the sources that are as they were, without those that are to be searched again.
 
     Raises:
         UsageError: ``again`` names an unknown source.
@@ -237,7 +237,7 @@ def kept(before: SearchResult, sources: Sequence[Source], again: Sequence[str]) 
                 hint=did_you_mean(name, names),
             )
     digests = {source["name"]: source["digest"] for source in before.sources}
-    same = [one.name for one in sources if digests.get(one.name) == one.digest and one.name not in again]
+    same = [item.name for item in sources if digests.get(item.name) == item.digest and item.name not in again]
     return {name: float(before.optimum["shares"][name]) for name in same}
 
 

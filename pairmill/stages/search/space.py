@@ -122,11 +122,11 @@ class Space:
 
     def expand(self, point: Floats) -> dict[str, float]:
         """Return the share of each source, of the shares of the axes."""
-        found = dict.fromkeys((source.name for source in self.sources), 0.0)
+        result = dict.fromkeys((source.name for source in self.sources), 0.0)
         for axis, share in zip(self.axes, point.tolist(), strict=True):
             for name, part in axis.parts.items():
-                found[name] = share * part
-        return found
+                result[name] = share * part
+        return result
 
 
 def _axes(sources: Sequence[Source], kept: Mapping[str, float]) -> list[Axis]:

@@ -99,13 +99,13 @@ class TokenizeConfig(ReplaceableConfig, any_of=("rows", "tokens", "tokenized")):
         """
         if self.conditions == [NONE]:
             return {}
-        found: dict[str, str] = {}
+        result: dict[str, str] = {}
         for item in self.conditions:
             tag, separator, token = item.partition("=")
             if not separator:
                 raise UsageError("not a condition", where="conditions", got=repr(item), expected="tag=token")
-            found[tag] = token
-        return found
+            result[tag] = token
+        return result
 
     def with_conditions(self, tokens: Mapping[str, str]) -> TokenizeConfig:
         """Add further tags and their tokens; return the same object if there is none, or if tags get no token.

@@ -22,8 +22,10 @@ def refuse_written(sources: Mapping[str, WrittenTexts], tokenizer: bytes, uri: s
         uri: of the tokenizer.
     """
     known = _added_tokens(tokenizer) if sources else []
-    found = {name: [one for one in known if any(one in text for text in said.texts)] for name, said in sources.items()}
-    wrong = [f"{', '.join(tokens[:_SHOWN])} of {name}" for name, tokens in found.items() if tokens]
+    result = {
+        name: [item for item in known if any(item in text for text in said.texts)] for name, said in sources.items()
+    }
+    wrong = [f"{', '.join(tokens[:_SHOWN])} of {name}" for name, tokens in result.items() if tokens]
     if wrong:
         raise InputError(
             "a chat template wrote tokens of the tokenizer, which are plain text within a row",
@@ -39,7 +41,7 @@ def _added_tokens(tokenizer: bytes) -> list[str]:
     """Return the added tokens that control a text: the special ones, and others that are not just a word or sign."""
     try:
         listed = json.loads(tokenizer)["added_tokens"]
-        tokens = [(str(one["content"]), bool(one.get("special"))) for one in listed]
+        tokens = [(str(item["content"]), bool(item.get("special"))) for item in listed]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return []
     return [text for text, special in tokens if text.strip() and (special or _is_mark(text.strip()))]

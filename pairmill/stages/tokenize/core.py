@@ -67,28 +67,28 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
         uri = locate(config.tokenizer, config.root)
         data = read(uri)
         digest = hashlib.sha256(data).hexdigest()
-        found = row_files.discover(config.rows, "rows", verify=config.verify, held_out=True)
-        own = found.conditions
+        result = row_files.discover(config.rows, "rows", verify=config.verify, held_out=True)
+        own = result.conditions
         if own and config.conditions == [NONE]:
             said = (
                 f"tokenize: tags get no token, {', '.join(own)} neither; name all tags with conditions=, if they should"
             )
             event(said, level=logging.WARNING)
-        control_tokens.refuse_written(found.written, data, uri)
+        control_tokens.refuse_written(result.written, data, uri)
         given, config = config, config.with_conditions({name: tag.token for name, tag in own.items()})
         windows = config.window_options()
         other = token_inputs.discover(config.tokens, verify=config.verify)
-        refs = [*found.refs, *other.refs, InputRef("tokenizer", digest[:16])]
+        refs = [*result.refs, *other.refs, InputRef("tokenizer", digest[:16])]
         if config.profile == "data_io":
             # The reference copies the path it was given into tokenizer_info.json, so here the path changes bytes.
             refs.append(InputRef("tokenizer_path", content_key(config.tokenizer)[:16]))
         taken = token_inputs.shards_of(other, digest, SLICING, config)
-        _refuse_one_name(found.files, other.files)
+        _refuse_one_name(result.files, other.files)
         return TokenizePlan(
             inputs=refs,
-            rows_expected=found.rows,
+            rows_expected=result.rows,
             build_context=lambda: Vocabulary.from_tokenizer(config, uri, data, own),
-            shards={**{file.task: list(_shards(file, digest, config)) for file in found.files}, **taken},
+            shards={**{file.task: list(_shards(file, digest, config)) for file in result.files}, **taken},
             options={**windows, **({"conditions": config.conditions} if config is not given else {})},
             config=config,
         )

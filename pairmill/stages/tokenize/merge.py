@@ -30,13 +30,13 @@ class MergeArrays(Shard[object], reads=()):
         measures = [piece.ledger.measures for piece in self.pieces]
         # A sample gives several rows. Held-out rows are kept, and no later stage counts them.
         rows = sum(piece.ledger.rows_out or piece.ledger.rows_kept for piece in self.pieces)
-        lengths = dict.fromkeys(tokens.DTYPES, rows) | {"tokens": sum(one["tokens"] for one in measures)}
+        lengths = dict.fromkeys(tokens.DTYPES, rows) | {"tokens": sum(item["tokens"] for item in measures)}
         dtypes = dict(tokens.DTYPES)
         if all(any(file.path == f"{tokens.BYTES}.npy" for file in piece.files) for piece in self.pieces):
             lengths[tokens.BYTES], dtypes[tokens.BYTES] = rows, tokens.BYTES_DTYPE
         windows = {}
-        if all("window_tokens" in one for one in measures):
-            windows = {"window_tokens": sum(one["window_tokens"] for one in measures)}
+        if all("window_tokens" in item for item in measures):
+            windows = {"window_tokens": sum(item["window_tokens"] for item in measures)}
             lengths[window_files.NAME], dtypes[window_files.NAME] = windows["window_tokens"], window_files.DTYPE
         for name, length in lengths.items():
             digests: list[str] = []

@@ -15,19 +15,19 @@ def report_of(manifest: Manifest) -> Report:
     density = f", {per_byte:.4f} per byte of text" if sums["text_bytes"] else ""
     task_of = {name: task for task, names in manifest.data.get("pieces", {}).items() for name in names}
     by_task: dict[str, Ledger] = {}
-    for name, one in manifest.shards.items():
-        by_task.setdefault(task_of.get(name, name), Ledger()).add(one)
+    for name, each in manifest.shards.items():
+        by_task.setdefault(task_of.get(name, name), Ledger()).add(each)
     tasks = [
         (
             name,
-            one.rows_in,
-            one.measures["tokens"],
-            one.measures["response_tokens"],
-            one.measures["text_bytes"] / max(1, one.measures["tokens"]),
+            each.rows_in,
+            each.measures["tokens"],
+            each.measures["response_tokens"],
+            each.measures["text_bytes"] / max(1, each.measures["tokens"]),
         )
-        for name, one in sorted(by_task.items(), key=lambda item: (-item[1].measures["tokens"], item[0]))
+        for name, each in sorted(by_task.items(), key=lambda item: (-item[1].measures["tokens"], item[0]))
     ]
-    empty = [name for name, one in sorted(by_task.items()) if not one.rows_in]
+    empty = [name for name, each in sorted(by_task.items()) if not each.rows_in]
     look_at = []
     if measures.get("dropped_bytes"):
         look_at.append(f"{measures['dropped_bytes']:,} bytes of text have no symbol in the vocabulary: left out.")

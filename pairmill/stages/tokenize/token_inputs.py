@@ -54,7 +54,7 @@ class TakeTokens(Shard[Vocabulary], reads=READ):
     index: FileSlice | None = None
 
     def random_access(self) -> Mapping[str, Content]:
-        return {one.uri: one.content for one in (self.part, self.index) if one is not None}
+        return {item.uri: item.content for item in (self.part, self.index) if item is not None}
 
     def run(self, context: Vocabulary, out: Writer) -> ShardResult:
         head = np.array([context.boq, context.eoq], np.uint32)
@@ -214,14 +214,14 @@ def discover(given: Sequence[str], *, verify: bool) -> inputs.Inputs:
         InputError: as :func:`pairmill.engine.inputs.discover`, or a file without its partner.
     """
     uris: dict[str, None] = {}
-    for one in given:
-        stem = one.removesuffix(_BIN).removesuffix(_IDX)
+    for item in given:
+        stem = item.removesuffix(_BIN).removesuffix(_IDX)
         uri = storage.normalise(stem, "tokens")
         pair = [f"{stem}{end}" for end in (_BIN, _IDX) if storage.store_for(uri).exists(f"{uri}{end}")]
-        uris.update(dict.fromkeys(pair or [one]))
-    found = inputs.discover(list(uris), token_files.EXTENSIONS, "tokens", verify=verify)
-    known = {file.uri for file in found.files}
-    for file in found.files:
+        uris.update(dict.fromkeys(pair or [item]))
+    result = inputs.discover(list(uris), token_files.EXTENSIONS, "tokens", verify=verify)
+    known = {file.uri for file in result.files}
+    for file in result.files:
         if file.kind != "parquet" and _partner(file.uri) not in known:
             raise InputError(
                 f"a .{file.kind} file without its partner",
@@ -231,7 +231,7 @@ def discover(given: Sequence[str], *, verify: bool) -> inputs.Inputs:
                 if file.kind == "bin"
                 else "copy the .bin file too",
             )
-    return found
+    return result
 
 
 def _partner(uri: str) -> str:

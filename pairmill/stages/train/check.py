@@ -116,27 +116,27 @@ def check(config: CheckConfig) -> str:
     Raises:
         PairmillError: the gravest of what is wrong; the table is printed before.
     """
-    found = CheckTable()
+    result = CheckTable()
     ranks, size = None, config.processes or 1
     if find_spec("torch"):
-        ranks, size = found.look("Processes", lambda: _met(config, found)), launch.count(config)
+        ranks, size = result.look("Processes", lambda: _met(config, result)), launch.count(config)
     else:
-        found.say("Processes", f"{size}; torch is not installed, so nothing is tried")
-    planned = _plan(config, found, size)
-    right = not found.errors
+        result.say("Processes", f"{size}; torch is not installed, so nothing is tried")
+    planned = _plan(config, result, size)
+    right = not result.errors
     if ranks is not None:
         # All have an answer to each question, also those that found something.
-        found.look("Processes", lambda: ranks.agree("the data", planned[0].digest if planned else None))
-        right = found.look("Processes", lambda: ranks.any(bool(found.errors))) == (False,)
+        result.look("Processes", lambda: ranks.agree("the data", planned[0].digest if planned else None))
+        right = result.look("Processes", lambda: ranks.any(bool(result.errors))) == (False,)
     if planned and right:
-        _cost(config, found, *planned, ranks, size)
+        _cost(config, result, *planned, ranks, size)
     if ranks is not None:
-        found.look("Processes", ranks.close)
-    text = "" if launch.rank() else table(found.lines)
-    if found.errors:
+        result.look("Processes", ranks.close)
+    text = "" if launch.rank() else table(result.lines)
+    if result.errors:
         sys.stdout.write(text)
         sys.stdout.flush()
-        raise max(found.errors, key=lambda error: error.exit_code)
+        raise max(result.errors, key=lambda error: error.exit_code)
     return text
 
 
@@ -253,10 +253,10 @@ def flops_per_token(settings: TrainSettings, vocab_size: int, shape: Shape, step
     points = np.unique(np.linspace(1, steps, min(steps, _POINTS)).astype(int)).tolist()
     calls = [count_differentiated(settings.model, step, steps) for step in points]
     each = {
-        one: cost.flops(settings.model, vocab_size, shape.starts, shape.prefixes, shape.labels, one)
-        for one in set(calls)
+        item: cost.flops(settings.model, vocab_size, shape.starts, shape.prefixes, shape.labels, item)
+        for item in set(calls)
     }
-    return sum(each[one] for one in calls) / len(calls) / shape.starts[-1]
+    return sum(each[item] for item in calls) / len(calls) / shape.starts[-1]
 
 
 def _cost(
@@ -332,14 +332,14 @@ def _measure(config: CheckConfig, inputs: Inputs, length: Planned, ranks: Ranks 
 
 
 def _device(config: CheckConfig, ranks: Ranks | None) -> tuple[str, int]:
-    """Its name, and bytes of its memory; 0 = not known, as of a GPU that is not here."""
+    """Return its name, and bytes of its memory; 0 = not known, as of a GPU that is not here."""
     if config.gpu:
         return config.gpu, 0
     if ranks is not None and ranks.device.type == "cuda":
         import torch
 
-        found = torch.cuda.get_device_properties(ranks.device)
-        return str(found.name), int(found.total_memory)
+        result = torch.cuda.get_device_properties(ranks.device)
+        return str(result.name), int(result.total_memory)
     with suppress(ValueError, OSError):
         return CPU, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return CPU, 0
@@ -347,18 +347,18 @@ def _device(config: CheckConfig, ranks: Ranks | None) -> tuple[str, int]:
 
 def _room(config: CheckConfig, weights: int) -> str:
     """Say what checkpoints take, compared with what is free if the project is on this machine."""
-    options, one = config.settings.checkpoints, _PER_WEIGHT * weights
+    options, item = config.settings.checkpoints, _PER_WEIGHT * weights
     # The new one is complete before the oldest goes; final weights and their average come on top.
-    need = one * (options.keep + 1) + one // 2
+    need = item * (options.keep + 1) + item // 2
     often = [f"{options.every_steps:,} steps"] if options.every_steps else []
     often += [f"{options.every_minutes:g} minutes"] if options.every_minutes else []
     when = f"every {' or '.join(often)}" if often else "at the end"
-    said = f"{_bytes(one)} each, {when}; {_bytes(need)} for {options.keep}"
+    said = f"{_bytes(item)} each, {when}; {_bytes(need)} for {options.keep}"
     uri = storage.normalise(config.root, "root") if config.root else ""
     if not uri or storage.scheme(uri) != "file":
         return said
     path = Path(storage.local_path(uri))
-    folder = next(one for one in (path, *path.parents) if one.exists())
+    folder = next(item for item in (path, *path.parents) if item.exists())
     free = shutil.disk_usage(folder).free
     if free < need:
         raise StorageError(

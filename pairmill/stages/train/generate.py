@@ -134,7 +134,7 @@ def _answers(
     weights, reason = run.choose_weights(config.weights)
     event(f"generate: {weights} weights ({reason})", weights=weights)
     device = choose_device(config.device)
-    found = engine.generate(
+    result = engine.generate(
         run.net(weights).to(device, getattr(torch, config.precision)),
         ids,
         engine.Limits(prompts.stop, config.max_tokens, context),
@@ -145,7 +145,7 @@ def _answers(
     )
     made = {}
     with progress("generate", len(ids), "answers") if config.prompts else nullcontext() as bar:
-        for answer in found:
+        for answer in result:
             made[answer.index] = answer
             if bar is not None:
                 bar.advance(1, 0, 0)

@@ -43,8 +43,8 @@ def answer_prompts(
 
     prompts = Prompts(tokenizer.decode(), info)
     ids = _encode(settings, prompts)
-    found = engine.generate(net, ids, engine.Limits(prompts.stop, settings.new_tokens, net.positions), causal=causal)
-    texts = {answer.index: prompts.text(answer.ids) for answer in found}
+    result = engine.generate(net, ids, engine.Limits(prompts.stop, settings.new_tokens, net.positions), causal=causal)
+    texts = {answer.index: prompts.text(answer.ids) for answer in result}
     return [Sample(prompt, texts[at], settings.condition) for at, prompt in enumerate(settings.prompts)]
 
 

@@ -61,16 +61,16 @@ class Start:
         uri = storage.normalise(given, OPTION)
         if storage.store_for(uri).exists(storage.join(uri, NAME)):
             return _find_finished(uri, take)
-        found = TrainedCheckpoint.find(uri)
-        if found is None:
+        result = TrainedCheckpoint.find(uri)
+        if result is None:
             raise InputError(
                 "neither a finished run nor a checkpoint",
                 where=f"{OPTION}={uri}",
                 expected="the folder that train printed, or a folder of checkpoints",
             )
-        if take == "ema" and found.trained.ema is None:
+        if take == "ema" and result.trained.ema is None:
             raise _no_average(uri)
-        return cls(found.uri, take, found.digest, found.trained, found.step)
+        return cls(result.uri, take, result.digest, result.trained, result.step)
 
     def check(self, mine: ModelSettings, vocab_size: int, tokenizer: bytes | None) -> None:
         """Raise UsageError if a net has other tensors, InputError if its data have other tokens.

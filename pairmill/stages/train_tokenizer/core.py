@@ -57,13 +57,13 @@ class TrainTokenizer(Stage[TrainTokenizerConfig, TrainingPlan]):
 
     def plan(self, config: TrainTokenizerConfig) -> TrainingPlan:
         rules = Rules.load(config.prefix_config_path, config.profile, "prefix_config_path")
-        found = row_files.discover(config.rows, "rows", verify=config.verify)
-        own = sorted(tag.token for tag in found.conditions.values())
+        result = row_files.discover(config.rows, "rows", verify=config.verify)
+        own = sorted(tag.token for tag in result.conditions.values())
         asked = config.with_tokens(own)
-        rules.warn_of_idle(file.task for file in found.files)
+        rules.warn_of_idle(file.task for file in result.files)
         shards = []
         limits = []
-        for file in found.files:
+        for file in result.files:
             cap = rules.match(file.task)[0].max_per_file
             limit = None if cap is None else max(0, cap) * config.limit_mul_factor
             sample = None if limit is None else Sample(limit, config.seed, file.task)
@@ -75,8 +75,8 @@ class TrainTokenizer(Stage[TrainTokenizerConfig, TrainingPlan]):
                 shards.append(CountWords(part, one_in, sample, name=name, size=size))
             limits.append([file.task, limit])
         return TrainingPlan(
-            inputs=[*found.refs, InputRef("limits", content_key(limits)[:16])],
-            rows_expected=found.rows,
+            inputs=[*result.refs, InputRef("limits", content_key(limits)[:16])],
+            rows_expected=result.rows,
             # Which characters of the longest tokens can be printed is Python's to say.
             says={"unicode": unicodedata.unidata_version},
             options={"special_tokens": asked.special_tokens} if asked is not config else {},
@@ -97,12 +97,12 @@ class TrainTokenizer(Stage[TrainTokenizerConfig, TrainingPlan]):
 
     def _merges(self, name: str, counted: list[ShardRecord]) -> Iterator[MergeRuns]:
         """More runs than can be merged at once are merged in groups first."""
-        found = [(record, path) for record in counted for path in runs.paths(record, name)]
-        if len(found) <= _FAN_IN:
+        result = [(record, path) for record in counted for path in runs.paths(record, name)]
+        if len(result) <= _FAN_IN:
             return
-        size = max(_FAN_IN, math.isqrt(len(found)))
-        for start in range(0, len(found), size):
-            group = found[start : start + size]
+        size = max(_FAN_IN, math.isqrt(len(result)))
+        for start in range(0, len(result), size):
+            group = result[start : start + size]
             files = tuple(record.file(path) for record, path in group)
             yield MergeRuns(f"{name}-00000.parquet", files, name=f"{name} {start // size:05}", size=len(group))
 

@@ -114,7 +114,8 @@ class MergeRuns(Shard[object], reads=()):
 
 
 def held_out(start: int, count: int, every: int) -> NDArray[np.bool_]:
-    """Which rows of a batch are held out, bool [count]: one in ``every``, spread evenly, by their index in the file."""
+    """Return which rows of a batch are held out, bool [count]: one in ``every``, spread evenly, by their index in the
+    file."""
     numbers = np.arange(start + 1, start + 1 + count, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     held: NDArray[np.bool_] = (numbers >> np.uint64(32)) % np.uint64(every) == 0
     return held

@@ -160,5 +160,5 @@ def longest(tokens: Iterable[str], special: Iterable[str]) -> list[tuple[str, in
     from tokenizers import decoders
 
     decoder, left_out = decoders.ByteLevel(), set(special)
-    found = heapq.nlargest(_LONGEST, (token for token in tokens if token not in left_out), key=len)
-    return [(repr(decoder.decode([token])), len(token)) for token in found]
+    result = heapq.nlargest(_LONGEST, (token for token in tokens if token not in left_out), key=len)
+    return [(repr(decoder.decode([token])), len(token)) for token in result]

@@ -83,7 +83,7 @@ def _source(task: str) -> str:
 
 
 def _tested(sums: Iterable[tuple[str, Mapping[str, int]]]) -> dict[str, float]:
-    """Bytes a token, by name, of those of which anything was held out."""
+    """Return bytes a token, by name, of those of which anything was held out."""
     return {
         name: some["held_out_bytes"] / some["held_out_tokens"] for name, some in sums if some.get("held_out_tokens")
     }

@@ -108,7 +108,7 @@ class Optimizer:
             weight = parameter.detach()
             names = dict.fromkeys((*rule.name_state(weight, settings), *(("param_ema",) if ema is not None else ())))
             self.state[name] = {
-                one: weight.clone() if one in _FROM_WEIGHTS else torch.zeros_like(weight) for one in names
+                item: weight.clone() if item in _FROM_WEIGHTS else torch.zeros_like(weight) for item in names
             }
         self.averages = all("param_ema" in state for state in self.state.values())
 
@@ -126,12 +126,12 @@ class Optimizer:
             parameters = [self.parameters[name] for name in names]
             part = Part(
                 parameters=parameters,
-                weights=[local(one) for one in parameters],
-                gradients=[local(one.grad) for one in parameters if one.grad is not None],
+                weights=[local(item) for item in parameters],
+                gradients=[local(item.grad) for item in parameters if item.grad is not None],
                 state=[self.state[name] for name in names],
                 counts=[self.steps[name] for name in names],
                 sums=[self._sums[name] for name in names],
-                decays=[self._settings.decay == "all" or one.ndim >= 2 for one in parameters],
+                decays=[self._settings.decay == "all" or item.ndim >= 2 for item in parameters],
                 lr=lr,
                 settings=self._settings,
             )
@@ -180,12 +180,12 @@ def clip(parameters: Iterable[Tensor], most: float) -> Tensor:
     Returns:
         The norm before, float32 of no dimension: over all ranks where parameters are sharded. All ranks call it.
     """
-    gradients = [one.grad for one in parameters if one.grad is not None]
+    gradients = [item.grad for item in parameters if item.grad is not None]
     if not gradients:
         return torch.zeros(())
-    rows = [local(one) for one in gradients]
+    rows = [local(item) for item in gradients]
     norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(rows)))
-    sharded = next((one for one in gradients if one is not local(one)), None)
+    sharded = next((item for item in gradients if item is not local(item)), None)
     if sharded is not None:
         # Then every gradient is, and a row is on one rank alone.
         squares = norm.square()

@@ -80,7 +80,7 @@ def _charts(result: CompareResult) -> Iterator[Block]:
     for name in names:
         runs = [run for run in result.runs if run["plan"] == name]
         curves = _together([run["curve"] for run in runs])
-        (end,) = (one for one in result.frontier if one["plan"] == name)
+        (end,) = (item for item in result.frontier if item["plan"] == name)
         # Held-out loss on the way is that of other rows than the verdict's, where these are some of all sources.
         spots.append(Spot(name, end["flops"], end["loss"], (end["low"], end["high"])))
         points = [(tokens, mean) for tokens, mean, _, _ in curves]
@@ -99,27 +99,27 @@ def _charts(result: CompareResult) -> Iterator[Block]:
         yield Pareto("The same, all runs and all the way", ways, _FLOPS, "nats")
     for benchmark in result.frontier[0]["benchmarks"]:
         scores = [
-            Spot(one["plan"], one["flops"], one["benchmarks"][benchmark])
-            for one in result.frontier
-            if one["plan"] in names
+            Spot(item["plan"], item["flops"], item["benchmarks"][benchmark])
+            for item in result.frontier
+            if item["plan"] in names
         ]
         yield Pareto(f"Compute against {benchmark}", scores, _FLOPS, "score", lower_is_better=False)
 
 
 def _together(curves: Sequence[Sequence[Mapping[str, Any]]]) -> list[tuple[float, float, float, float]]:
-    """Tokens, mean, least and greatest loss of the runs of a plan, at the evaluations that all have."""
-    found = []
+    """Return tokens, mean, least and greatest loss of the runs of a plan, at the evaluations that all have."""
+    result = []
     for points in zip(*curves, strict=False):
         losses = [point["loss"] for point in points]
         tokens = math.fsum(point["tokens"] for point in points) / len(points)
-        found.append((tokens, math.fsum(losses) / len(losses), min(losses), max(losses)))
-    return found
+        result.append((tokens, math.fsum(losses) / len(losses), min(losses), max(losses)))
+    return result
 
 
 def _pair(pair: Mapping[str, Any], result: CompareResult) -> Iterator[Block]:
     title = f"{pair['change']} less {pair['base']}"
     losses = {"all that is judged": pair["all"], **pair["by_source"]}
-    losses |= {f"{name} (not judged)": one for name, one in pair["apart"].items()}
+    losses |= {f"{name} (not judged)": item for name, item in pair["apart"].items()}
     axis = f"{result.unit}; left of 0 is better; all but the first uncorrected"
     yield Intervals(f"{title}: held-out loss", _rows(losses), axis)
     if pair["benchmarks"]:
@@ -127,10 +127,10 @@ def _pair(pair: Mapping[str, Any], result: CompareResult) -> Iterator[Block]:
         yield Intervals(f"{title}: scores", _rows(pair["benchmarks"]), axis)
     rows: list[tuple[Cell, ...]] = []
     for kind, some in (("loss", losses), ("score", pair["benchmarks"])):
-        for name, one in some.items():
-            spread = one["spread"] if one["spread"] is not None else "–"
-            needed = one["seeds_needed"] or "–"
-            figures = (f"{one['mean']:+.4f}", interval(one), chance(one), corrected(one))
+        for name, item in some.items():
+            spread = item["spread"] if item["spread"] is not None else "–"
+            needed = item["seeds_needed"] or "–"
+            figures = (f"{item['mean']:+.4f}", interval(item), chance(item), corrected(item))
             rows.append((name, kind, *figures, spread, needed))
     note = (
         "Means over seeds of differences between runs of one seed. Only the first row is judged: its interval and p "
@@ -143,7 +143,7 @@ def _pair(pair: Mapping[str, Any], result: CompareResult) -> Iterator[Block]:
 
 
 def _rows(found: Mapping[str, Mapping[str, Any]]) -> list[Difference]:
-    return [Difference(name, one["mean"], one["low"], one["high"]) for name, one in found.items()]
+    return [Difference(name, item["mean"], item["low"], item["high"]) for name, item in found.items()]
 
 
 def _runs(result: CompareResult) -> Block:
@@ -177,7 +177,7 @@ def _change(change: Mapping[str, Any]) -> Iterator[Block]:
         yield Table(title, ("Of", change["base"], change["change"]), options)
     rows: list[tuple[Cell, ...]] = []
     for row in change["sources"]:
-        shares = [Percent(one["response_share"] if one else 0.0) for one in (row["base"], row["change"])]
+        shares = [Percent(item["response_share"] if item else 0.0) for item in (row["base"], row["change"])]
         numbers = [moved(row, name) for name in ("rows", "tokens", "response_tokens")]
         rows.append((row["source"], *numbers, f"{shares[0]} → {shares[1]}"))
     header = ("Source", "Rows drawn", "Tokens", "Response tokens", "Share of responses")

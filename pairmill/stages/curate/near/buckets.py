@@ -65,8 +65,8 @@ class Buckets(Shard[object], reads=()):
 
     def _keys(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
         """Return the keys, and the rank of the row of each."""
-        found, owner = self.keys.rows(self.partition, KEY_OF_LONGEST if self.longest_response else KEY)
+        result, owner = self.keys.rows(self.partition, KEY_OF_LONGEST if self.longest_response else KEY)
         numbers: NDArray[Any] = np.array(self.bases, np.uint64)[owner]
-        numbers += found["at"]
-        tokens = found["tokens"] if self.longest_response else None
-        return np.ascontiguousarray(found["key"]), ranks.ranks(numbers, tokens, self.fixed)
+        numbers += result["at"]
+        tokens = result["tokens"] if self.longest_response else None
+        return np.ascontiguousarray(result["key"]), ranks.ranks(numbers, tokens, self.fixed)

@@ -202,19 +202,19 @@ def _members(marked: Marked, edge: NDArray[Any]) -> tuple[NDArray[np.int64], NDA
 
 
 def _blocks(pairs: tuple[Range, ...]) -> Iterator[NDArray[Any]]:
-    for one in pairs:
-        for data in one.blocks(_EDGES * EDGE.itemsize):
+    for item in pairs:
+        for data in item.blocks(_EDGES * EDGE.itemsize):
             yield np.frombuffer(data, EDGE)
 
 
 def _chosen(table: Range, places: NDArray[np.int64]) -> NDArray[Any]:
     """Return the ROWs at these places of a slice's table."""
-    found = np.empty(len(places), ROW)
+    result = np.empty(len(places), ROW)
     width = ROW.itemsize
     for start in range(0, table.size // width, _ROWS):
         first, stop = np.searchsorted(places, (start, start + _ROWS))
         if first < stop:
             size = min(_ROWS * width, table.size - start * width)
             block = Range(table.uri, table.start + start * width, size).array(ROW)
-            found[first:stop] = block[places[first:stop] - start]
-    return found
+            result[first:stop] = block[places[first:stop] - start]
+    return result

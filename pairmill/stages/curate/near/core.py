@@ -75,18 +75,18 @@ def rounds(given: NearInput) -> Generator[list[Shard[Any]], list[ShardRecord], N
     count = partitions(given, old)
     signed, sources = yield from _signed(given, old, settings, count)
     # Rows are numbered in the order of the sources.
-    bases = tuple(accumulate((one.rows for one in sources), initial=0))
-    fixed = bases[next((place for place, one in enumerate(sources) if not one.fixed), len(sources))]
-    inputs = content_key(settings, count, [[one.key, one.rows] for one in sources])
+    bases = tuple(accumulate((item.rows for item in sources), initial=0))
+    fixed = bases[next((place for place, item in enumerate(sources) if not item.fixed), len(sources))]
+    inputs = content_key(settings, count, [[item.key, item.rows] for item in sources])
     keys = Runs(
         count,
-        tuple(Run(one.keys_uri, start, place) for place, one in enumerate(sources) for start in one.runs),
+        tuple(Run(item.keys_uri, start, place) for place, item in enumerate(sources) for start in item.runs),
     )
     costs = {
-        "rows": sum(one.rows for one in sources if not one.fixed),
+        "rows": sum(item.rows for item in sources if not item.fixed),
         "fixed_rows": fixed,
-        "keys": sum(one.keys for one in sources),
-        "sketch_bytes": sum(one.sketches.size for one in sources),
+        "keys": sum(item.keys for item in sources),
+        "sketch_bytes": sum(item.sketches.size for item in sources),
     }
 
     # Sliced once: of each partition its own copy would take 8 bytes for each slice and partition.
@@ -107,27 +107,27 @@ def rounds(given: NearInput) -> Generator[list[Shard[Any]], list[ShardRecord], N
         for number in range(count if fixed < bases[-1] else 0)
     ]
     pairs = [record.read(Paired) for record in paired]
-    costs["candidates"] = sum(one.edges for one in pairs)
-    costs["family_entries"] = sum(one.families for one in pairs)
+    costs["candidates"] = sum(item.edges for item in pairs)
+    costs["family_entries"] = sum(item.families for item in pairs)
 
     edges, families = (
         tuple(
-            Range(record.uri(path), 0, getattr(one, name) * EDGE.itemsize)
-            for record, one in zip(paired, pairs, strict=True)
+            Range(record.uri(path), 0, getattr(item, name) * EDGE.itemsize)
+            for record, item in zip(paired, pairs, strict=True)
         )
         for path, name in ((buckets.EDGES, "edges"), (buckets.FAMILIES, "families"))
     )
     group_size = min(_MOST_GROUP, max(_GROUP, costs["sketch_bytes"] // _MANY))
-    tables = tuple(one.table for one in sources)
-    size = sum(one.size for one in (*edges, *families))
+    tables = tuple(item.table for item in sources)
+    size = sum(item.size for item in (*edges, *families))
     looked = content_key(inputs, fixed, given.settings.refine, given.settings.max_similar)
     join = Join(looked, edges, families, tables, bases, group_size, name="near components", size=size)
     joined = yield [join] if costs["candidates"] else []
     gathered, resolved = yield from _decided(given, sources, joined, bases, fixed)
     results = [record.read(Resolved) for record in resolved]
     for name in ("removed", "verifications", "unverified", "edges"):
-        costs[name] = sum(getattr(one, name) for one in results)
-    costs["compared_rows"] = sum(one.rows for one in results)
+        costs[name] = sum(getattr(item, name) for item in results)
+    costs["compared_rows"] = sum(item.rows for item in results)
 
     split = yield [
         Split(
@@ -135,7 +135,7 @@ def rounds(given: NearInput) -> Generator[list[Shard[Any]], list[ShardRecord], N
             number=number,
             parts=tuple(part for _, part in some),
             name=f"near split {number:05}",
-            size=sum(found.size for _, (found, _) in some),
+            size=sum(result.size for _, (result, _) in some),
         )
         for number, some in _found(resolved, results)
     ]
@@ -149,9 +149,9 @@ def rounds(given: NearInput) -> Generator[list[Shard[Any]], list[ShardRecord], N
 def partitions(given: NearInput, old: Sequence[tuple[str, Sequence[Indexed]]] = ()) -> int:
     """Return how many partitions the keys are in: a power of two, so that one row more rarely changes it."""
     settings = given.settings
-    rows = sum(one.rows for one in given.slices)
-    keys = rows * (settings.bands + 1) + sum(one.part.size for one in given.slices) // _BYTES_OF_KEY
-    keys += sum(one.keys for _, slices in old for one in slices)
+    rows = sum(item.rows for item in given.slices)
+    keys = rows * (settings.bands + 1) + sum(item.part.size for item in given.slices) // _BYTES_OF_KEY
+    keys += sum(item.keys for _, slices in old for item in slices)
     few = min(_power_of_two(-(-keys // _KEYS)), _MANY)
     return max(few, _power_of_two(-(-keys // _MOST_KEYS)))
 
@@ -175,25 +175,26 @@ def _signed(
     """Round 1: the signed rows, those of indexes first."""
     longest = given.longest_response
     signing = replace(given.settings, mode=_UNUSED.mode, refine=_UNUSED.refine, max_similar=_UNUSED.max_similar)
-    indexed = [one.source(folder) for folder, slices in old for one in slices]
-    others = [one for one in indexed if one.partitions != count or longest]
+    indexed = [item.source(folder) for folder, slices in old for item in slices]
+    others = [item for item in indexed if item.partitions != count or longest]
     deal: list[Shard[Any]] = [
-        Deal(one, count, longest, name=f"near index {place:06}", size=12 * one.keys) for place, one in enumerate(others)
+        Deal(item, count, longest, name=f"near index {place:06}", size=12 * item.keys)
+        for place, item in enumerate(others)
     ]
     sign_: list[Shard[Any]] = [
-        Sign(one, signing, count, given.same_condition_only, longest, name=f"near {_name(one)}", size=one.part.size)
-        for one in given.slices
+        Sign(item, signing, count, given.same_condition_only, longest, name=f"near {_name(item)}", size=item.part.size)
+        for item in given.slices
     ]
     records = yield [*deal, *sign_]
     dealt = iter(records[: len(deal)])
     sources = []
-    for one in indexed:
-        if one.partitions != count or longest:
+    for item in indexed:
+        if item.partitions != count or longest:
             record = next(dealt)
             runs = tuple(record.data["runs"])
             uri = record.uri(KEYS)
-            one = replace(one, partitions=count, longest=longest, runs=runs, keys_uri=uri)
-        sources.append(one)
+            item = replace(item, partitions=count, longest=longest, runs=runs, keys_uri=uri)
+        sources.append(item)
     for part, record in zip(given.slices, records[len(deal) :], strict=True):
         made = record.read(Signed)
         sources.append(
@@ -228,7 +229,7 @@ def _decided(
         yield []
         return [], []
     (join,) = joined
-    found = join.read(Grouped)
+    result = join.read(Grouped)
     width = MEMBER.itemsize
     gathered = yield [
         Gather(
@@ -238,15 +239,15 @@ def _decided(
             rows=sources[place].table,
             sketches=sources[place].sketches,
             base=bases[place],
-            groups=found.groups,
+            groups=result.groups,
             name=f"near gather {place:06}",
             size=sources[place].sketches.size,
         )
-        for place, first, count, digest in found.slices
+        for place, first, count, digest in result.slices
     ]
-    owners = [place for place, *_ in found.slices]
+    owners = [place for place, *_ in result.slices]
     sketches = Runs(
-        found.groups,
+        result.groups,
         tuple(
             Run(record.uri(SKETCHES), start, place)
             for place, record in zip(owners, gathered, strict=True)
@@ -254,14 +255,14 @@ def _decided(
         ),
     )
     edges, families = (
-        Runs(found.groups, tuple(Run(join.uri(path), start) for start in starts))
-        for path, starts in ((components.EDGES, found.edges), (components.FAMILIES, found.families))
+        Runs(result.groups, tuple(Run(join.uri(path), start) for start in starts))
+        for path, starts in ((components.EDGES, result.edges), (components.FAMILIES, result.families))
     )
     ranges = _ranges(sources)
     # A task may have another name than in an earlier run, with the same bytes.
     named = [[sources[place].task, sources[place].first] for place in owners]
     inputs = content_key(join.key, ranges, [record.key for record in gathered], named)
-    tasks, firsts = tuple(one.task for one in sources), tuple(one.first for one in sources)
+    tasks, firsts = tuple(item.task for item in sources), tuple(item.first for item in sources)
     resolved = yield [
         Resolve(
             inputs=inputs,
@@ -278,7 +279,7 @@ def _decided(
             name=f"near resolve {group:05}",
             size=size,
         )
-        for group, size in enumerate(found.sizes)
+        for group, size in enumerate(result.sizes)
     ]
     return gathered, resolved
 
@@ -302,8 +303,8 @@ def _found(
             start, stop = result.bounds[number : number + 2]
             if start < stop:
                 width = DECISION.itemsize
-                found = Range(record.uri(DECISIONS), start * width, (stop - start) * width)
-                some.append((record, (found, names)))
+                collected = Range(record.uri(DECISIONS), start * width, (stop - start) * width)
+                some.append((record, (collected, names)))
         if some:
             yield number, some
 
@@ -315,8 +316,8 @@ def _by_source(sources: Sequence[Source], split: Sequence[ShardRecord]) -> list[
         sizes = {file.path: file.size for file in record.files}
         tasks = Range(record.uri(TASKS), 0, sizes[TASKS])
         for place, first, count, digest in record.read(BySlice).slices:
-            found = Range(record.uri(DECISIONS), first * DECISION.itemsize, count * DECISION.itemsize)
-            parts[place].append((digest, Decided(found, tasks, sources[place].first)))
+            result = Range(record.uri(DECISIONS), first * DECISION.itemsize, count * DECISION.itemsize)
+            parts[place].append((digest, Decided(result, tasks, sources[place].first)))
     return parts
 
 
@@ -334,7 +335,7 @@ def _retained(
         Retain(
             source=sources[place],
             decisions=tuple(digest for digest, _ in decided[place]),
-            decided=tuple(one.found for _, one in decided[place]),
+            decided=tuple(item.found for _, item in decided[place]),
             name=f"near index of {_name(given.slices[place - before])}",
             size=sources[place].sketches.size,
         )
@@ -346,7 +347,7 @@ def _retained(
     for place, record in zip(wanted, records, strict=True):
         (file,) = record.files
         made, source = record.read(Retained), sources[place]
-        one = Indexed(
+        item = Indexed(
             task=source.task,
             first=source.first,
             path=f"{file.sha256[:32]}.bin",
@@ -358,7 +359,7 @@ def _retained(
             partitions=source.partitions,
             runs=made.runs,
         )
-        new.append((record, one))
+        new.append((record, item))
     return NewIndex(settings, tuple((folder, tuple(slices)) for folder, slices in old), tuple(new))
 
 
@@ -366,13 +367,13 @@ def _tasks(
     slices: Sequence[NearSlice], sources: Sequence[Source], decided: Sequence[Sequence[tuple[str, Decided]]]
 ) -> dict[str, Decisions]:
     """Return where the decisions on each task of this run are."""
-    parts: dict[str, list[tuple[str, Decided]]] = {one.task: [] for one in slices}
-    for one, found in zip(slices, decided[len(sources) - len(slices) :], strict=True):
-        parts[one.task] += found
+    parts: dict[str, list[tuple[str, Decided]]] = {item.task: [] for item in slices}
+    for item, result in zip(slices, decided[len(sources) - len(slices) :], strict=True):
+        parts[item.task] += result
     return {
         task: DecidedTask(
-            content_key("near decisions", [[digest, part.first] for digest, part in found]),
-            tuple(part for _, part in found),
+            content_key("near decisions", [[digest, part.first] for digest, part in result]),
+            tuple(part for _, part in result),
         )
-        for task, found in parts.items()
+        for task, result in parts.items()
     }

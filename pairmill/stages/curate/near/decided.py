@@ -53,34 +53,34 @@ class DecidedTask:
         names: dict[str, int] = {}
         blocks = []
         firsts = []
-        ranges = [one for part in self.parts for one in (part.found, part.tasks)]
+        ranges = [item for part in self.parts for item in (part.found, part.tasks)]
         data = list(read_all(ranges))
         for part, raw, tasks in zip(self.parts, data[::2], data[1::2], strict=True):
-            found = np.frombuffer(raw, DECISION).copy()
+            result = np.frombuffer(raw, DECISION).copy()
             places = np.array([names.setdefault(task, len(names)) for task in json.loads(tasks)], np.uint32)
-            found["other_task"] = places[found["other_task"]]
-            blocks.append(found)
-            firsts.append(np.full(len(found), part.first, np.int64))
-        found, ordinal = np.concatenate(blocks), np.concatenate(firsts)
-        ordinal += found["row"]
+            result["other_task"] = places[result["other_task"]]
+            blocks.append(result)
+            firsts.append(np.full(len(result), part.first, np.int64))
+        result, ordinal = np.concatenate(blocks), np.concatenate(firsts)
+        ordinal += result["row"]
         # The files name tasks of other rows too, in the order of the slices, which depend on how files are cut.
-        used = sorted(list(names)[place] for place in np.unique(found["other_task"]).tolist())
+        used = sorted(list(names)[place] for place in np.unique(result["other_task"]).tolist())
         by_name = np.zeros(len(names), np.uint32)
         by_name[[names[name] for name in used]] = np.arange(len(used))
-        order = np.lexsort((found["other_ordinal"], by_name[found["other_task"]], found["rule"], ordinal))
-        found, ordinal = found[order], ordinal[order]
-        contained = found["rule"] == rules.index("contained")
+        order = np.lexsort((result["other_ordinal"], by_name[result["other_task"]], result["rule"], ordinal))
+        result, ordinal = result[order], ordinal[order]
+        contained = result["rule"] == rules.index("contained")
         return decisions.table_of(
             {
                 "ordinal": pa.array(ordinal.astype(np.uint32)),
-                "rule": _named(found["rule"], rules),
+                "rule": _named(result["rule"], rules),
                 "action": _named(contained, ["drop", "report"]),
-                "other_task": _named(by_name[found["other_task"]], used),
-                "other_ordinal": pa.array(np.ascontiguousarray(found["other_ordinal"])),
-                "score_i": pa.array(np.ascontiguousarray(found["score_i"])),
-                "score_r": pa.array(np.ascontiguousarray(found["score_r"])),
+                "other_task": _named(by_name[result["other_task"]], used),
+                "other_ordinal": pa.array(np.ascontiguousarray(result["other_ordinal"])),
+                "score_i": pa.array(np.ascontiguousarray(result["score_i"])),
+                "score_r": pa.array(np.ascontiguousarray(result["score_r"])),
             },
-            len(found),
+            len(result),
         )
 
 

@@ -21,7 +21,7 @@ class Dropped(Protocol):
         """The identity of the rows, by content: equal keys mean equal rows."""
 
     def rows(self) -> NDArray[np.uint32]:
-        """Their numbers in the slice, from 0, ascending."""
+        """Return their numbers in the slice, from 0, ascending."""
 
 
 @dataclass(frozen=True)

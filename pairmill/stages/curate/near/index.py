@@ -97,7 +97,7 @@ class Indexed:
     runs: list[int]
 
     def source(self, folder: str) -> Source:
-        """Its rows; ``folder`` is the URI of the index."""
+        """Return its rows; ``folder`` is the URI of the index."""
         uri, rows_end = storage.join(folder, self.path), self.rows * ROW.itemsize
         return Source(
             task=self.task,
@@ -153,7 +153,7 @@ def load(folder: str, identity: object) -> list[Indexed]:
             expected=canonical(identity).decode(),
             hint="use the settings of that run, or make the index again",
         )
-    return [Indexed(**one) for one in raw["slices"]]
+    return [Indexed(**item) for item in raw["slices"]]
 
 
 @dataclass(frozen=True)
@@ -175,19 +175,19 @@ class NewIndex:
         files: dict[str, tuple[str, File]] = {}
         listed: list[Indexed] = []
         for folder, slices in self.old:
-            for one in slices:
-                files[one.path] = (folder, File(one.path, one.size, one.sha256))
-                listed.append(one)
-        for record, one in self.new:
-            files[one.path] = (record.folder, File(RETAINED, one.size, one.sha256))
-            listed.append(one)
+            for item in slices:
+                files[item.path] = (folder, File(item.path, item.size, item.sha256))
+                listed.append(item)
+        for record, item in self.new:
+            files[item.path] = (record.folder, File(RETAINED, item.size, item.sha256))
+            listed.append(item)
         for path, (folder, file) in files.items():
             out.link(folder, file, path=f"{below}/{path}")
         content = {
             "format": FORMAT,
             "version": VERSION,
             "settings": self.identity,
-            "slices": [asdict(one) for one in listed],
+            "slices": [asdict(item) for item in listed],
         }
         out.write(f"{below}/{INDEX}", canonical(content))
 
@@ -240,8 +240,8 @@ class Retain(Shard[object], reads=()):
     def _removed(self) -> NDArray[np.uint32]:
         """Numbers in the slice of the rows that are removed."""
         contained = _native.curate_near_rules().index("contained")
-        found = np.frombuffer(b"".join(read_all(self.decided)), DECISION)
-        removed: NDArray[np.uint32] = found["row"][found["rule"] != contained]
+        result = np.frombuffer(b"".join(read_all(self.decided)), DECISION)
+        removed: NDArray[np.uint32] = result["row"][result["rule"] != contained]
         return removed
 
     def _sketches(self, file: BinaryIO, sizes: NDArray[np.int64], kept: NDArray[np.bool_]) -> None:
@@ -290,9 +290,9 @@ class Deal(Shard[object], reads=()):
         with out.create(KEYS, scratch=True) as local, local.open("wb") as file:
             runs = RunWriter(file, self.partitions)
             for _, keys in _runs(self.source):
-                found = np.zeros(len(keys), KEY_OF_LONGEST if self.longest else KEY)
-                found["key"], found["at"] = keys["key"], keys["at"]
-                runs.write(partition(keys["key"], self.partitions), found)
+                result = np.zeros(len(keys), KEY_OF_LONGEST if self.longest else KEY)
+                result["key"], result["at"] = keys["key"], keys["at"]
+                runs.write(partition(keys["key"], self.partitions), result)
         return ShardResult(Ledger(), {"runs": runs.starts})
 
 

@@ -131,14 +131,14 @@ class Ranges:
         """Return the groups of the edges that were added next; they are given again, in the same order; uint32 [n]."""
         owner = np.maximum(a, b) // self._most
         order = np.argsort(owner, kind="stable")
-        found = np.empty(len(owner), np.uint32)
+        result = np.empty(len(owner), np.uint32)
         at = 0
         for place, count in enumerate(np.bincount(owner, minlength=len(self._answers)).tolist()):
             taken = self._taken[place]
-            found[order[at : at + count]] = self._answers[place].read(_NUMBER, taken, taken + count)
+            result[order[at : at + count]] = self._answers[place].read(_NUMBER, taken, taken + count)
             self._taken[place] += count
             at += count
-        return found
+        return result
 
     def _contract(self, weight: int) -> list[_File]:
         """Write the parent of each member, itself if it has none; return the bytes of the components of each range."""
@@ -168,7 +168,7 @@ class Ranges:
         return weights
 
     def _parts(self, place: int, weight: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.int64]]:
-        """Of each member of a range its part, at the first member of a part its parent, and the bytes of its edges."""
+        """Return the part of each member of a range, a part's parent at its first member, and the bytes of edges."""
         start, stop = self._ranges[place]
         joined = Components(stop - start)
         parents = np.full(stop - start, _NONE, np.uint32)
@@ -229,9 +229,9 @@ class Ranges:
 
 def _summed(values: NDArray[np.int64], parts: NDArray[np.uint32]) -> NDArray[np.int64]:
     """Return the sum of the values of each part, at its first member."""
-    found = np.zeros(len(values), np.int64)
-    np.add.at(found, parts, values)
-    return found
+    result = np.zeros(len(values), np.int64)
+    np.add.at(result, parts, values)
+    return result
 
 
 class _File:
@@ -253,8 +253,8 @@ class _File:
     def read(self, kind: np.dtype[Any], first: int = 0, end: int | None = None) -> NDArray[Any]:
         """Entries ``[first, end)``, not to be changed; ``end`` None = all that there are."""
         at, stop = first * kind.itemsize, self.size if end is None else end * kind.itemsize
-        found = np.empty((stop - at) // kind.itemsize, kind)
-        left = found.view(np.uint8).data
+        result = np.empty((stop - at) // kind.itemsize, kind)
+        left = result.view(np.uint8).data
         with translated(str(scratch())):
             while left:
                 assert self._file is not None
@@ -262,7 +262,7 @@ class _File:
                 if not done:
                     raise OSError(errno.EIO, "a scratch file ends early")
                 left, at = left[done:], at + done
-        return found
+        return result
 
     def blocks(self, kind: np.dtype[Any]) -> Iterator[NDArray[Any]]:
         """Yield all entries, some at a time."""

@@ -22,15 +22,15 @@ def ranks(
         tokens: of their responses, uint32 [n], if more are better; None = only the number counts.
         fixed: rows of smaller numbers rank before all others.
     """
-    found = numbers.astype(np.uint64)
+    result = numbers.astype(np.uint64)
     if tokens is not None:
         preference = (_MOST_TOKENS + 1 - np.minimum(tokens, _MOST_TOKENS)).astype(np.uint64)
         preference[numbers < fixed] = 0
-        found |= preference << np.uint64(NUMBER_BITS)
-    return found
+        result |= preference << np.uint64(NUMBER_BITS)
+    return result
 
 
 def numbers(ranks: NDArray[np.uint64]) -> NDArray[np.int64]:
     """Return the numbers of rows of these ranks, int64 [n]."""
-    found: NDArray[np.int64] = (ranks & _NUMBER).astype(np.int64)
-    return found
+    result: NDArray[np.int64] = (ranks & _NUMBER).astype(np.int64)
+    return result

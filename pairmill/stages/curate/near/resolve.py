@@ -91,18 +91,18 @@ class Gather(Shard[object], reads=()):
         order = np.argsort(members["group"], kind="stable")
         # take() copies records several times as fast as an index does.
         members, rows, starts = members.take(order), rows.take(order), starts[order]
-        found = np.zeros(len(members), GATHERED)
-        found["number"] = members["at"].astype(np.uint64) + np.uint64(self.base)
+        result = np.zeros(len(members), GATHERED)
+        result["number"] = members["at"].astype(np.uint64) + np.uint64(self.base)
         for name in ("row", "size", "tokens"):
-            found[name] = rows[name]
+            result[name] = rows[name]
         present, first = np.unique(members["group"], return_index=True)
         stops = [*first[1:].tolist(), len(members)]
         sizes = np.zeros(self.groups, np.int64)
         blocks: list[NDArray[Any]] = []
-        chosen = segments(data, starts, found["size"])
-        ends = np.concatenate([[0], np.cumsum(found["size"], dtype=np.int64)])
+        chosen = segments(data, starts, result["size"])
+        ends = np.concatenate([[0], np.cumsum(result["size"], dtype=np.int64)])
         for group, start, stop in zip(present.tolist(), first.tolist(), stops, strict=True):
-            part, of_part = found[start:stop], chosen[ends[start] : ends[stop]]
+            part, of_part = result[start:stop], chosen[ends[start] : ends[stop]]
             blocks += [np.array([stop - start], np.uint64), part, of_part]
             sizes[group] = 8 + part.nbytes + len(of_part)
         runs.write_bytes(sizes, blocks)
@@ -210,15 +210,15 @@ class Resolve(Shard[object], reads=()):
             row, other, rule, score_i, score_r, verifications = _native.curate_near_resolve(
                 offsets, data, order, fixed, edges, native(self.settings)
             )
-        found = np.empty(len(row), DECISION)
-        found["row"], found["rule"], found["score_i"], found["score_r"] = rows["row"][row], rule, score_i, score_r
+        result = np.empty(len(row), DECISION)
+        result["row"], result["rule"], result["score_i"], result["score_r"] = rows["row"][row], rule, score_i, score_r
         places, place = np.unique(owner[other], return_inverse=True)
-        found["other_task"] = place
-        firsts = np.array([self.firsts[one] for one in places.tolist()], np.int64)
-        found["other_ordinal"] = rows["row"][other] + firsts[place]
-        found["place"] = owner[row]  # ascending, as rows are
-        _write(out, found, [self.tasks[one] for one in places.tolist()])
-        bounds = np.searchsorted(found["place"], np.array(self.ranges, np.uint32)).tolist()
+        result["other_task"] = place
+        firsts = np.array([self.firsts[item] for item in places.tolist()], np.int64)
+        result["other_ordinal"] = rows["row"][other] + firsts[place]
+        result["place"] = owner[row]  # ascending, as rows are
+        _write(out, result, [self.tasks[item] for item in places.tolist()])
+        bounds = np.searchsorted(result["place"], np.array(self.ranges, np.uint32)).tolist()
         contained = _native.curate_near_rules().index("contained")
         removed = len(np.unique(row[rule != contained]))
         made = Resolved(bounds, len(rows), removed, verifications, unverified, len(edges))
@@ -227,8 +227,8 @@ class Resolve(Shard[object], reads=()):
     @contextmanager
     def _sketches(self) -> Iterator[tuple[NDArray[Any], NDArray[np.uint32], NDArray[np.uint8]]]:
         """Yield the group's rows (GATHERED [n]) by number, the slice of each (uint32 [n]), and sketches (uint8)."""
-        found, ranges = self.gathered.ranges(self.group)
-        size = sum(one.size for one in ranges)
+        result, ranges = self.gathered.ranges(self.group)
+        size = sum(item.size for item in ranges)
         with ExitStack() as stack:
             # Not every container has room for scratch files: one is made only for what memory must not hold.
             if size > self.held:
@@ -240,7 +240,7 @@ class Resolve(Shard[object], reads=()):
             rows: list[NDArray[Any]] = []
             owners: list[NDArray[np.uint32]] = []
             at = 0
-            for run, part in zip(found, read_all(ranges), strict=True):
+            for run, part in zip(result, read_all(ranges), strict=True):
                 (count,) = np.frombuffer(part, np.uint64, 1).tolist()
                 some = np.frombuffer(part, GATHERED, count, 8)
                 sketches = np.frombuffer(part, np.uint8, offset=8 + some.nbytes)
@@ -268,7 +268,7 @@ class Resolve(Shard[object], reads=()):
         sizes = offsets[order[member] + np.uint32(1)].astype(np.int64) - starts
         before = np.concatenate([[0], np.cumsum(sizes)])[bounds[:-1]]
         cuts = [0, *(np.flatnonzero(np.diff(before // _REFINED)) + 1).tolist(), len(bounds) - 1]
-        found: list[NDArray[np.uint64]] = []
+        result: list[NDArray[np.uint64]] = []
         unverified = 0
         for first, stop in itertools.pairwise(cuts):
             some = slice(int(bounds[first]), int(bounds[stop]))
@@ -280,23 +280,23 @@ class Resolve(Shard[object], reads=()):
             )
             unverified += skipped
             pair = member[some][edges].astype(np.uint64)
-            found.append(distinct(pair[:, 0] << _HALF | pair[:, 1]))
-        return found, unverified
+            result.append(distinct(pair[:, 0] << _HALF | pair[:, 1]))
+        return result, unverified
 
 
 def _codes(pairs: Runs, group: int, rank: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return the group's pairs of ranks as ``a << 32 | b``, of their places among the group's ranks; uint64 [n]."""
-    found, _ = pairs.rows(group, EDGE)
-    low, high = (np.searchsorted(rank, found[name]).astype(np.uint64) for name in ("low", "high"))
+    result, _ = pairs.rows(group, EDGE)
+    low, high = (np.searchsorted(rank, result[name]).astype(np.uint64) for name in ("low", "high"))
     coded: NDArray[np.uint64] = low << _HALF | high
     return coded
 
 
 def _pairs(codes: NDArray[np.uint64], order: NDArray[np.uint32]) -> NDArray[np.uint32]:
     """Return the rows of coded pairs, uint32 [n, 2]."""
-    found = np.empty((len(codes), 2), np.uint32)
-    found[:, 0], found[:, 1] = order[codes >> _HALF], order[codes & _LOW]
-    return found
+    result = np.empty((len(codes), 2), np.uint32)
+    result[:, 0], result[:, 1] = order[codes >> _HALF], order[codes & _LOW]
+    return result
 
 
 def _write(out: Writer, found: NDArray[Any], tasks: list[str]) -> None:
@@ -337,26 +337,26 @@ class Split(Shard[object], reads=()):
     parts: tuple[tuple[Range, Range], ...] = field(metadata=unkeyed("places in what the groups made"))
 
     def run(self, context: object, out: Writer) -> ShardResult:
-        found, names = joined(self.parts)
-        found = found[
-            np.lexsort((found["other_ordinal"], found["other_task"], found["rule"], found["row"], found["place"]))
+        result, names = joined(self.parts)
+        result = result[
+            np.lexsort((result["other_ordinal"], result["other_task"], result["rule"], result["row"], result["place"]))
         ]
-        _write(out, found, names)
-        return ShardResult(Ledger(), asdict(BySlice(_by_slice(found, names))))
+        _write(out, result, names)
+        return ShardResult(Ledger(), asdict(BySlice(_by_slice(result, names))))
 
 
 def joined(parts: Iterable[tuple[Range, Range]]) -> tuple[NDArray[Any], list[str]]:
     """Return the DECISIONS of several files, and their TASKS in the order of names."""
-    ranges = [one for part in parts for one in part]
+    ranges = [item for part in parts for item in part]
     data = list(read_all(ranges))
     listed = [json.loads(tasks) for tasks in data[1::2]]
     names = sorted({task for tasks in listed for task in tasks})
     place = {name: at for at, name in enumerate(names)}
     blocks = [np.empty(0, DECISION)]
     for raw, tasks in zip(data[::2], listed, strict=True):
-        found = np.frombuffer(raw, DECISION).copy()
-        found["other_task"] = np.array([place[task] for task in tasks], np.uint32)[found["other_task"]]
-        blocks.append(found)
+        result = np.frombuffer(raw, DECISION).copy()
+        result["other_task"] = np.array([place[task] for task in tasks], np.uint32)[result["other_task"]]
+        blocks.append(result)
     return np.concatenate(blocks), names
 
 

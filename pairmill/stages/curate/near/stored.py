@@ -73,8 +73,8 @@ class Range:
 def read_all(ranges: Sequence[Range]) -> Iterator[bytes]:
     """Yield the bytes of each range, in order; of a bucket several at once."""
     if len(ranges) < 2 or storage.scheme(ranges[0].uri) == "file":
-        for one in ranges:
-            yield one.read()
+        for item in ranges:
+            yield item.read()
         return
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         # Not all at once: what is read and not yet taken is held.
@@ -165,24 +165,24 @@ class Runs:
     def ranges(self, part: int) -> tuple[list[Run], list[Range]]:
         """Return the runs that have something of a part, and where that is; one small request a run."""
         tables = read_all([Range(run.uri, run.start + _ENTRY * part, 2 * _ENTRY) for run in self.runs])
-        found, ranges = [], []
+        result, ranges = [], []
         for run, table in zip(self.runs, tables, strict=True):
             start, stop = np.frombuffer(table, np.uint64).tolist()
             if stop > start:
-                found.append(run)
+                result.append(run)
                 ranges.append(Range(run.uri, run.start + _ENTRY * (self.parts + 1) + start, stop - start))
-        return found, ranges
+        return result, ranges
 
     def rows(self, part: int, kind: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.uint32]]:
         """Return the rows of a part, and the owner of each, uint32 [n]; one request a run, and one for its table."""
-        found, ranges = self.ranges(part)
-        rows = np.empty(sum(one.size for one in ranges) // kind.itemsize, kind)
+        result, ranges = self.ranges(part)
+        rows = np.empty(sum(item.size for item in ranges) // kind.itemsize, kind)
         raw, at = rows.view(np.uint8), 0
-        for one, data in zip(ranges, read_all(ranges), strict=True):
-            raw[at : at + one.size] = np.frombuffer(data, np.uint8)
-            at += one.size
-        counts = [one.size // kind.itemsize for one in ranges]
-        return rows, np.repeat(np.array([run.owner for run in found], np.uint32), counts)
+        for item, data in zip(ranges, read_all(ranges), strict=True):
+            raw[at : at + item.size] = np.frombuffer(data, np.uint8)
+            at += item.size
+        counts = [item.size // kind.itemsize for item in ranges]
+        return rows, np.repeat(np.array([run.owner for run in result], np.uint32), counts)
 
 
 def segments(data: NDArray[np.uint8], starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.uint8]:
@@ -201,11 +201,11 @@ def distinct(values: NDArray[Any]) -> NDArray[Any]:
 
     ``np.unique`` puts integers into a hash table since NumPy 2.3. Of millions it takes several times as long.
     """
-    found = np.sort(values)
-    new = np.empty(len(found), np.bool_)
+    result = np.sort(values)
+    new = np.empty(len(result), np.bool_)
     new[:1] = True
-    np.not_equal(found[1:], found[:-1], out=new[1:])
-    return found[new]
+    np.not_equal(result[1:], result[:-1], out=new[1:])
+    return result[new]
 
 
 def partition(keys: NDArray[np.uint64], partitions: int) -> NDArray[np.uint32]:
@@ -213,5 +213,5 @@ def partition(keys: NDArray[np.uint64], partitions: int) -> NDArray[np.uint32]:
     bits = partitions.bit_length() - 1
     if not bits:
         return np.zeros(len(keys), np.uint32)
-    found: NDArray[np.uint32] = (keys >> np.uint64(64 - bits)).astype(np.uint32)
-    return found
+    result: NDArray[np.uint32] = (keys >> np.uint64(64 - bits)).astype(np.uint32)
+    return result

@@ -40,8 +40,8 @@ class Marked:
         """Return the numbers of the set in ``[start, stop)``, ascending."""
         first = start >> 3
         bits = np.unpackbits(self._words.view(np.uint8)[first : (stop + 7) >> 3], bitorder="little")
-        found: NDArray[np.int64] = np.flatnonzero(bits[start - 8 * first : stop - 8 * first]) + start
-        return found
+        result: NDArray[np.int64] = np.flatnonzero(bits[start - 8 * first : stop - 8 * first]) + start
+        return result
 
 
 class Components:

@@ -48,30 +48,30 @@ def pair_of(operation: str, found: Mapping[str, Any]) -> Pair:
 
 def samples(data: Mapping[str, Any]) -> list[Block]:
     """Return a section for each operation with samples of each of its rules."""
-    found = _by_operation(data.get("samples", {}), data)
-    rules = sum(len(one) for one in found.values())
+    result = _by_operation(data.get("samples", {}), data)
+    rules = sum(len(item) for item in result.values())
     most = max(1, min(_OF_A_RULE, _SAMPLES // max(1, rules)))
     blocks: list[Block] = []
-    for operation, one in found.items():
+    for operation, item in result.items():
         inner: list[Block] = [
             Pairs(rule, [pair_of(operation, row) for row in some[:most]], describe_rule(operation, rule))
-            for rule, some in list(one.items())[:_SAMPLES]
+            for rule, some in list(item.items())[:_SAMPLES]
         ]
         summary = f"samples of {len(inner):,} {'rule' if len(inner) == 1 else 'rules'}"
-        left_out = and_more(list(one), _SAMPLES, "rules")
+        left_out = and_more(list(item), _SAMPLES, "rules")
         blocks.append(Section(f"Samples of {operation}", inner, " ".join(filter(None, [summary, left_out]))))
     return blocks
 
 
 def closest(data: Mapping[str, Any]) -> list[Block]:
     """Return what is just above or just below each threshold."""
-    found = _by_operation(data.get("closest", {}), data)
-    thresholds = sum(len(one) for one in found.values())
+    result = _by_operation(data.get("closest", {}), data)
+    thresholds = sum(len(item) for item in result.values())
     most = max(1, min(_OF_A_THRESHOLD, _CLOSEST // max(1, thresholds)))
     blocks = [
         Pairs(f"{operation}: {name}", [pair_of(operation, row) for row in some[:most]], describe_rule(operation, name))
-        for operation, one in found.items()
-        for name, some in one.items()
+        for operation, item in result.items()
+        for name, some in item.items()
     ]
     if not blocks:
         return []
@@ -81,20 +81,20 @@ def closest(data: Mapping[str, Any]) -> list[Block]:
 
 def benchmarks(data: Mapping[str, Any]) -> list[Block]:
     """Return what was found of each benchmark, with the rows beside the items."""
-    found = sorted(data.get("benchmarks", {}).items(), key=lambda item: (-item[1].get("hit", 0), item[0]))
-    if not found:
+    result = sorted(data.get("benchmarks", {}).items(), key=lambda item: (-item[1].get("hit", 0), item[0]))
+    if not result:
         return []
     rows: list[tuple[Cell, ...]] = [
         (
             name,
-            one.get("items", 0),
-            one.get("hit", 0),
-            Percent.of(one.get("hit", 0), one.get("items", 0)),
-            one.get("rows", 0),
-            _counts(one.get("by_rule", {})),
-            _counts(one.get("by_source", {})),
+            each.get("items", 0),
+            each.get("hit", 0),
+            Percent.of(each.get("hit", 0), each.get("items", 0)),
+            each.get("rows", 0),
+            _counts(each.get("by_rule", {})),
+            _counts(each.get("by_source", {})),
         )
-        for name, one in found
+        for name, each in result
     ]
     blocks: list[Block] = [
         Table(
@@ -106,9 +106,9 @@ def benchmarks(data: Mapping[str, Any]) -> list[Block]:
     ]
     hit = _by_benchmark(data)
     most = max(1, _OF_BENCHMARKS // max(1, len(hit)))
-    for name, one in list(hit.items())[:_OF_BENCHMARKS]:
-        pairs = [pair_of("decontaminate", row) for row in one[:most]]
-        about = dict(found).get(name, {})
+    for name, each in list(hit.items())[:_OF_BENCHMARKS]:
+        pairs = [pair_of("decontaminate", row) for row in each[:most]]
+        about = dict(result).get(name, {})
         summary = f"{about.get('hit', 0):,} of {about.get('items', 0):,} items, rows: {about.get('rows', 0):,}"
         blocks.append(Section(f"Items of {name}", [Pairs("Row and item", pairs, names=("Row", "Item"))], summary))
     return blocks
@@ -116,7 +116,7 @@ def benchmarks(data: Mapping[str, Any]) -> list[Block]:
 
 def _by_benchmark(data: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
     """Group samples of leaks by benchmark, each item once; the most severe first."""
-    found: dict[str, list[Mapping[str, Any]]] = {}
+    result: dict[str, list[Mapping[str, Any]]] = {}
     seen = set()
     rules = _by_operation(data.get("samples", {}), data).get("decontaminate", {})
     order = ["question_answer", "question", "short_question", "variant"]
@@ -125,8 +125,8 @@ def _by_benchmark(data: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]
             item = (row.get("benchmark"), row.get("item"))
             if row.get("benchmark") and item not in seen:
                 seen.add(item)
-                found.setdefault(str(row["benchmark"]), []).append(row)
-    return dict(sorted(found.items()))
+                result.setdefault(str(row["benchmark"]), []).append(row)
+    return dict(sorted(result.items()))
 
 
 def _by_operation(

@@ -30,10 +30,10 @@ def histograms(data: Mapping[str, Any]) -> list[Block]:
     bounded: list[tuple[int, Block]] = []
     others: list[tuple[int, Block]] = []
     same: list[tuple[Cell, ...]] = []
-    found: Mapping[str, Mapping[str, Any]] = data.get("histograms", {})
-    operations = in_order({name.partition(".")[0] for name in found})
-    for name in sorted(found, key=lambda name: (operations.index(name.partition(".")[0]), name)):
-        one = found[name]
+    result: Mapping[str, Mapping[str, Any]] = data.get("histograms", {})
+    operations = in_order({name.partition(".")[0] for name in result})
+    for name in sorted(result, key=lambda name: (operations.index(name.partition(".")[0]), name)):
+        one = result[name]
         low, high = [*(one.get("bounds") or ()), None, None][:2]
         chart = Distribution(name, one["counts"], one["edges"], low, high, "value", "rows")
         if sum(map(bool, one["counts"])) == 1:
@@ -59,16 +59,16 @@ def histograms(data: Mapping[str, Any]) -> list[Block]:
 
 def costs(data: Mapping[str, Any]) -> list[Block]:
     """Return what each operation read, compared and wrote; then whatever else it counted."""
-    found: Mapping[str, Mapping[str, Any]] = data.get("costs", {})
-    order = in_order(found)
-    known = [key for key in _COSTS if any(key in one for one in found.values())]
-    rows: list[tuple[Cell, ...]] = [(name, *(_cell(found[name].get(key)) for key in known)) for name in order]
+    result: Mapping[str, Mapping[str, Any]] = data.get("costs", {})
+    order = in_order(result)
+    known = [key for key in _COSTS if any(key in item for item in result.values())]
+    rows: list[tuple[Cell, ...]] = [(name, *(_cell(result[name].get(key)) for key in known)) for name in order]
     note = "Scratch files are read by later rounds of the same run; they are not in this folder." if rows else ""
     blocks: list[Block] = [Table("Costs", ("Operation", *(_COSTS[key] for key in known)), rows, note)]
     further = [
-        (name, key.replace("_", " "), _cell(found[name][key]))
+        (name, key.replace("_", " "), _cell(result[name][key]))
         for name in order
-        for key in sorted(set(found[name]) - set(_COSTS))
+        for key in sorted(set(result[name]) - set(_COSTS))
     ]
     if further:
         table = Table("By operation", ("Operation", "What", "Number"), further)
@@ -89,9 +89,9 @@ def _flat(value: Any, path: str) -> Iterator[tuple[str, str]]:
     if isinstance(value, Mapping) and value:
         for key in sorted(value):
             yield from _flat(value[key], f"{path}.{key}" if path else str(key))
-    elif isinstance(value, list) and value and any(isinstance(one, Mapping | list) for one in value):
-        for index, one in enumerate(value):
-            yield from _flat(one, f"{path}[{index}]")
+    elif isinstance(value, list) and value and any(isinstance(item, Mapping | list) for item in value):
+        for index, item in enumerate(value):
+            yield from _flat(item, f"{path}[{index}]")
     elif isinstance(value, list):
         yield path, ", ".join(map(str, value)) or "none"
     else:

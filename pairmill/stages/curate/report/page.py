@@ -35,16 +35,16 @@ def report_of(manifest: Manifest) -> Report:
     data, ledger = manifest.data, manifest.ledger
     sources = dict(sorted(data.get("sources", {}).items()))
     operations = {name: data["operations"][name] for name in in_order(data.get("operations", {}))}
-    found = data.get("benchmarks", {})
+    result = data.get("benchmarks", {})
     near = _near_removals(data)
     figures: dict[str, Cell] = {
         "Rows in": ledger.rows_in,
         "Kept": ledger.rows_kept,
         "Share kept": Percent.of(ledger.rows_kept, ledger.rows_in),
         "Dropped": ledger.rows_in - ledger.rows_kept,
-        "Would go, only reported": sum(one.get("would_go", 0) for one in sources.values()),
+        "Would go, only reported": sum(item.get("would_go", 0) for item in sources.values()),
         "Rows changed": ledger.notes.get("redacted", 0),
-        "Benchmark items found": sum(one.get("hit", 0) for one in found.values()),
+        "Benchmark items found": sum(item.get("hit", 0) for item in result.values()),
         "Sources": len(sources),
         "Held-out rows": manifest.held_out,
         "Fingerprint": manifest.fingerprint,
@@ -88,22 +88,22 @@ def _near_removals(data: Mapping[str, Any]) -> dict[str, dict[str, int]]:
 
 def _count(operations: Mapping[str, Mapping[str, Any]], action: str) -> dict[str, int]:
     """Return findings of all rules with this action, by ``operation: rule``."""
-    found = {
+    result = {
         f"{name}: {rule}": actions.get(action, 0)
-        for name, one in operations.items()
-        for rule, actions in one.get("rules", {}).items()
+        for name, item in operations.items()
+        for rule, actions in item.get("rules", {}).items()
     }
-    return {name: count for name, count in found.items() if count}
+    return {name: count for name, count in result.items() if count}
 
 
 def _goes(actions: Mapping[str, int]) -> int:
-    """Rows that findings of a rule removed."""
+    """Return rows that findings of a rule removed."""
     return actions.get("drop", 0) + actions.get("cap", 0)
 
 
 def _would_go(operations: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
-    """Rows that a rule would remove which only reports, by ``operation: rule``."""
-    return {f"{name}: {rule}": count for name, one in operations.items() for rule, count in one["would_go"].items()}
+    """Return rows that a rule would remove which only reports, by ``operation: rule``."""
+    return {f"{name}: {rule}": count for name, item in operations.items() for rule, count in item["would_go"].items()}
 
 
 def _largest(counts: Mapping[str, int]) -> list[tuple[str, int]]:
@@ -131,18 +131,18 @@ def _next(operations: Mapping[str, Mapping[str, Any]], data: Mapping[str, Any], 
 def _by_operation(operations: Mapping[str, Mapping[str, Any]], rows_in: int) -> list[Block]:
     rows: list[tuple[Cell, ...]] = []
     would_go = _would_go(operations)
-    off = [name for name, one in operations.items() if one.get("mode") == "off"]
-    for name, one in operations.items():
+    off = [name for name, each in operations.items() if each.get("mode") == "off"]
+    for name, each in operations.items():
         if name in off:
             continue
-        mode = str(one.get("mode", ""))
-        rules = sorted(one.get("rules", {}).items(), key=lambda item: (-sum(item[1].values()), item[0]))
+        mode = str(each.get("mode", ""))
+        rules = sorted(each.get("rules", {}).items(), key=lambda item: (-sum(item[1].values()), item[0]))
         if not rules:
             rows.append((name, mode, "–", 0, 0, 0, ""))
         for rule, actions in rules:
-            found, gone = sum(actions.values()), _goes(actions)
+            result, gone = sum(actions.values()), _goes(actions)
             would = would_go.get(f"{name}: {rule}", 0)
-            rows.append((name, one["modes"].get(rule, mode), rule, found, gone, would, describe_rule(name, rule)))
+            rows.append((name, each["modes"].get(rule, mode), rule, result, gone, would, describe_rule(name, rule)))
     note = (
         f"Of {rows_in:,} rows. A row goes for the first rule of the first operation that drops it; would go: what mode "
         "drop of this rule would remove, each rule by itself; a later operation may still drop it. What mode redact "
@@ -162,17 +162,17 @@ def _by_operation(operations: Mapping[str, Mapping[str, Any]], rows_in: int) -> 
 def _by_source(sources: Mapping[str, Mapping[str, Any]]) -> list[Block]:
     largest = sorted(sources.items(), key=lambda item: (-item[1].get("rows", 0), item[0]))
     rows: list[tuple[Cell, ...]] = []
-    for name, one in largest[:_SOURCES]:
-        gone = one["rows"] - one["kept"]
+    for name, each in largest[:_SOURCES]:
+        gone = each["rows"] - each["kept"]
         mostly = "–"
-        for reason, count in _largest(one.get("dropped", {}))[:1]:
+        for reason, count in _largest(each.get("dropped", {}))[:1]:
             mostly = reason if count == gone else f"{reason} ({Percent.of(count, gone)})"
-        rows.append((name, one["rows"], one["kept"], Percent.of(one["kept"], one["rows"]), mostly))
+        rows.append((name, each["rows"], each["kept"], Percent.of(each["kept"], each["rows"]), mostly))
     return [
         Stacked(
             "Rows kept and dropped, by source",
             tuple(_PARTS),
-            [(name, _parts(one)) for name, one in largest[:_SOURCES]],
+            [(name, _parts(each)) for name, each in largest[:_SOURCES]],
             "rows",
         ),
         Table(
@@ -185,7 +185,7 @@ def _by_source(sources: Mapping[str, Mapping[str, Any]]) -> list[Block]:
 
 
 def _parts(source: Mapping[str, Any]) -> tuple[int, ...]:
-    """Rows of a source by the parts of the chart."""
+    """Return rows of a source by the parts of the chart."""
     dropped: Mapping[str, int] = source.get("dropped", {})
     known = [sum(dropped.get(reason, 0) for reason in reasons) for reasons in list(_PARTS.values())[1:-1]]
     return (source.get("kept", 0), *known, sum(dropped.values()) - sum(known))
@@ -195,10 +195,10 @@ def _sources_and_rules(
     operations: Mapping[str, Mapping[str, Any]], sources: Mapping[str, Mapping[str, Any]]
 ) -> list[Block]:
     blocks: list[Block] = []
-    for name, one in operations.items():
+    for name, item in operations.items():
         rows = [
             (source, rule, count, Percent.of(count, sources.get(source, {}).get("rows", 0)))
-            for source, rules in one.get("by_source", {}).items()
+            for source, rules in item.get("by_source", {}).items()
             for rule, count in rules.items()
             if count
         ]
@@ -217,16 +217,16 @@ def _look_at(
 ) -> list[str]:
     data, rows_in = manifest.data, manifest.ledger.rows_in
     lines = []
-    nothing = [name for name, one in sources.items() if one["rows"] and not one["kept"]]
-    few = [name for name, one in sources.items() if 0 < one["kept"] < _FEW * one["rows"]]
+    nothing = [name for name, item in sources.items() if item["rows"] and not item["kept"]]
+    few = [name for name, item in sources.items() if 0 < item["kept"] < _FEW * item["rows"]]
     if nothing:
         lines.append(f"Nothing is kept of {describe_names(nothing)}.")
     if few:
         lines.append(f"Less than half is kept of {describe_names(few)}.")
     swallowed = [
         f"{source} by {other} ({Percent.of(count, sources[source]['rows'])})"
-        for source, found in near.items()
-        for other, count in found.items()
+        for source, result in near.items()
+        for other, count in result.items()
         if source != other and source in sources and count > _FEW * sources[source]["rows"]
     ]
     if swallowed:
@@ -245,13 +245,13 @@ def _look_at(
 
 
 def _leaks(data: Mapping[str, Any], operations: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    hit = {name: one for name, one in sorted(data.get("benchmarks", {}).items()) if one.get("hit")}
+    hit = {name: item for name, item in sorted(data.get("benchmarks", {}).items()) if item.get("hit")}
     if not hit:
         return []
-    names = describe_names([f"{name} ({one['hit']:,} of {one['items']:,} items)" for name, one in hit.items()])
-    one = operations.get("decontaminate", {})
-    gone = sum(_goes(actions) for actions in one.get("rules", {}).values())
-    stay = sum(one.get("owned", {}).values()) - gone
+    names = describe_names([f"{name} ({item['hit']:,} of {item['items']:,} items)" for name, item in hit.items()])
+    item = operations.get("decontaminate", {})
+    gone = sum(_goes(actions) for actions in item.get("rules", {}).values())
+    stay = sum(item.get("owned", {}).values()) - gone
     dropped = f"rows dropped: {gone:,}" if gone or not stay else ""
     kept = f"rows only reported: {stay:,}; decontaminate: {{mode: drop}} removes them" if stay else ""
     return [f"Benchmarks leak into the rows: {names}; {', '.join(filter(None, [dropped, kept]))}."]

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def removed_by_reason(data: Mapping[str, Any]) -> dict[str, int]:
-    """Rows of all sources that were dropped, by ledger reason.
+    """Return rows of all sources that were dropped, by ledger reason.
 
     Args:
         data: of the manifest of a curated folder.

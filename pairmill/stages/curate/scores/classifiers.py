@@ -119,7 +119,7 @@ class ClassifierSettings(Checked):
 
     def rules(self) -> list[Rule]:
         """Return the bounds as rules of columns."""
-        return [Rule(self._column(one.label), self._column(one.label), one.min, one.max) for one in self.rules_]
+        return [Rule(self._column(item.label), self._column(item.label), item.min, item.max) for item in self.rules_]
 
 
 @dataclass(frozen=True)
@@ -135,8 +135,8 @@ class Classifier(Scorer):
         return self.settings.name
 
     def identity(self) -> list[Any]:
-        one = self.settings
-        return [_VERSION, one.kind, one.field, one.labels, one.lowercase, self.model.identity]
+        item = self.settings
+        return [_VERSION, item.kind, item.field, item.labels, item.lowercase, self.model.identity]
 
     def types(self) -> dict[str, str]:
         return {**dict.fromkeys(self.settings.columns, "number"), self.name: "text"}
@@ -144,9 +144,9 @@ class Classifier(Scorer):
     def scored(self, probabilities: NDArray[np.floating[Any]]) -> Scored:
         """Return the attributes of rows, of probabilities [rows, labels]."""
         # Rounded to float32, which the library of another processor gives too; fastText returns 1.00001.
-        found = np.clip(probabilities.astype(np.float32), 0, 1).astype(np.float64)
-        best = [self.settings.labels[at] for at in found.argmax(axis=1).tolist()]
-        columns = [pa.array(np.ascontiguousarray(found[:, at])) for at in range(found.shape[1])]
+        result = np.clip(probabilities.astype(np.float32), 0, 1).astype(np.float64)
+        best = [self.settings.labels[at] for at in result.argmax(axis=1).tolist()]
+        columns = [pa.array(np.ascontiguousarray(result[:, at])) for at in range(result.shape[1])]
         counts = {f"{self.name} {label}": best.count(label) for label in self.settings.labels}
         return Scored([*columns, pa.array(best, pa.string())], counts=counts)
 
@@ -194,11 +194,11 @@ class FastTextScorer(Classifier):
                 )
 
             def score(batch: rows.Batch) -> Scored:
-                found = np.zeros((len(batch), len(labels)))
+                result = np.zeros((len(batch), len(labels)))
                 for row, text in enumerate(self.texts(batch)):
                     given = dict(model.predict(one_line(text), -1))
-                    found[row] = [given.get(label, 0.0) for label in labels]
-                return self.scored(found)
+                    result[row] = [given.get(label, 0.0) for label in labels]
+                return self.scored(result)
 
             yield score
 
@@ -213,9 +213,9 @@ class OnnxScorer(Classifier):
     tokenizer: Model
 
     def identity(self) -> list[Any]:
-        one = self.settings
+        item = self.settings
         library = importlib.metadata.version("onnxruntime")
-        options = [sorted(one.inputs.items()), one.activation, one.max_tokens, library]
+        options = [sorted(item.inputs.items()), item.activation, item.max_tokens, library]
         return [*super().identity(), options, self.tokenizer.identity]
 
     @contextmanager
@@ -226,25 +226,25 @@ class OnnxScorer(Classifier):
             inputs = self._inputs(session)
 
             def score(batch: rows.Batch) -> Scored:
-                found = [self._row(session, inputs, tokenizer.encode(text)) for text in self.texts(batch)]
-                return self.scored(np.array(found, np.float64).reshape(len(found), len(self.settings.labels)))
+                result = [self._row(session, inputs, tokenizer.encode(text)) for text in self.texts(batch)]
+                return self.scored(np.array(result, np.float64).reshape(len(result), len(self.settings.labels)))
 
             yield score
 
     def _inputs(self, session: Any) -> list[tuple[str, str, type[np.generic]]]:
-        """Of each input of the model its name, what it gets, and its type."""
+        """Return the name of each input of the model, what it gets, and its type."""
         wanted = {**_USUAL_INPUTS, **self.settings.inputs}
         inputs = []
-        for one in session.get_inputs():
-            if one.name not in wanted or one.type not in _DTYPES:
+        for item in session.get_inputs():
+            if item.name not in wanted or item.type not in _DTYPES:
                 raise InputError(
                     "an input of the model is not known",
                     where=self.model.where,
-                    got=f"{one.name} of type {one.type}",
+                    got=f"{item.name} of type {item.type}",
                     expected=f"{', '.join(wanted)}, of type int64 or int32",
                     hint=f"set classifiers.{self.name}.inputs",
                 )
-            inputs.append((one.name, wanted[one.name], _DTYPES[one.type]))
+            inputs.append((item.name, wanted[item.name], _DTYPES[item.type]))
         return inputs
 
     def _row(self, session: Any, inputs: Sequence[tuple[str, str, type[np.generic]]], encoding: Any) -> Any:
@@ -311,14 +311,14 @@ class _Classifiers(ScoredOperation[ClassifierSettings]):
         return []
 
     def override(self, own: list[ClassifierSettings], part: Part) -> list[ClassifierSettings]:
-        return [dataclasses.replace(one, mode=part.as_type(Mode)) for one in own]
+        return [dataclasses.replace(item, mode=part.as_type(Mode)) for item in own]
 
     def parts(self, own: list[ClassifierSettings]) -> list[tuple[str, ClassifierSettings]]:
-        return [(one.name, one) for one in own]
+        return [(item.name, item) for item in own]
 
     def scorers(self, variants: Sequence[list[ClassifierSettings]], root: str) -> list[Scorer]:
-        wanted = {one.name for variant in variants for one in variant if one.mode != "off"}
-        return [scorer for one in variants[0] if one.name in wanted for scorer in one.scorers(root)]
+        wanted = {item.name for variant in variants for item in variant if item.mode != "off"}
+        return [scorer for item in variants[0] if item.name in wanted for scorer in item.scorers(root)]
 
 
 CLASSIFIERS: Final = _Classifiers(

@@ -25,8 +25,8 @@ class FastText:
 
     def predict(self, text: str, count: int) -> list[tuple[str, float]]:
         """Return the ``count`` most probable labels of a line of text, all with -1, and probabilities in [0, 1]."""
-        labels, found = self._model.predict(text, k=count, threshold=0.0)
-        bounded = np.clip(np.array(found, np.float32), 0, 1).tolist()
+        labels, result = self._model.predict(text, k=count, threshold=0.0)
+        bounded = np.clip(np.array(result, np.float32), 0, 1).tolist()
         return list(zip((label.removeprefix(_PREFIX) for label in labels), bounded, strict=True))
 
 

@@ -169,7 +169,7 @@ class HeuristicsSettings(Checked):
 
     def rules(self) -> list[Rule]:
         """Return all rules in the order in which they are asked."""
-        made = {rule.name: rule for one in (*PROFILES[self.profile], *self.rules_) for rule in one.rules()}
+        made = {rule.name: rule for item in (*PROFILES[self.profile], *self.rules_) for rule in item.rules()}
         return list(made.values())
 
     def scorers(self, root: str, variants: Sequence[HeuristicsSettings] = ()) -> list[Scorer]:
@@ -179,7 +179,7 @@ class HeuristicsSettings(Checked):
             root: unused; there are no files.
             variants: the settings of overrides, whose rules may ask for further metrics.
         """
-        asked = [rule for one in (self, *variants) if one.mode != "off" for rule in one.rules()]
+        asked = [rule for item in (self, *variants) if item.mode != "off" for rule in item.rules()]
         needed = {name for rule in asked for name in (rule.attribute, rule.when[0] if rule.when else rule.attribute)}
         if self.metrics == "all":
             needed |= {*(f"{prefix}{name}" for prefix in ("i_", "r_") for name in METRICS), *PAIR, *_ALWAYS_JOINED}
@@ -206,7 +206,7 @@ class HeuristicsScorer(Scorer):
         yield self._score
 
     def _score(self, batch: rows.Batch) -> Scored:
-        found: dict[str, pa.Array] = {}
+        result: dict[str, pa.Array] = {}
         instruction, response = (column.fill_null("") for column in (batch.instruction, batch.response))
         for prefix, texts in (("i_", instruction), ("r_", response), ("j_", None)):
             wanted = [name[2:] for name in self.columns if name.startswith(prefix)]
@@ -215,14 +215,14 @@ class HeuristicsScorer(Scorer):
             measured = texts if texts is not None else joined(instruction, response)
             values = _native.curate_metrics(measured, wanted)
             empty = _is_empty(measured)
-            found |= {f"{prefix}{name}": pa.array(values[name], mask=empty) for name in wanted}
+            result |= {f"{prefix}{name}": pa.array(values[name], mask=empty) for name in wanted}
         if any(name in PAIR for name in self.columns):
             pairs = _native.curate_pair_metrics(instruction, response)
             empty = _is_empty(instruction) | _is_empty(response)
             for name, column in pairs.items():
                 numbers = column.astype(np.int64) if column.dtype == np.bool_ else column
-                found[f"p_{name}"] = pa.array(numbers, mask=empty)
-        return Scored([found[name] for name in self.columns])
+                result[f"p_{name}"] = pa.array(numbers, mask=empty)
+        return Scored([result[name] for name in self.columns])
 
 
 def joined(instruction: pa.Array, response: pa.Array) -> pa.Array:

@@ -74,13 +74,13 @@ class LanguageScorer(Scorer):
 
             def score(batch: rows.Batch) -> Scored:
                 names: list[str] = []
-                found: list[float | None] = []
+                result: list[float | None] = []
                 for text in chosen_texts(batch.instruction.to_pylist(), batch.response.to_pylist()):
                     ((label, p),) = model.predict(text, 1) if text is not None else [(UNDETERMINED, None)]
                     names.append(label)
-                    found.append(p)
+                    result.append(p)
                 counts = {f"language {name}": names.count(name) for name in sorted(set(names))}
-                return Scored([pa.array(names, pa.string()), pa.array(found, pa.float64())], counts=counts)
+                return Scored([pa.array(names, pa.string()), pa.array(result, pa.float64())], counts=counts)
 
             yield score
 

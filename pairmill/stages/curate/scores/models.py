@@ -66,13 +66,13 @@ class Model:
                 "the model is missing", where=f"{option}={uri}", expected="a file or a folder", hint="check the path"
             )
         digests = store.digested([_below(uri, path) for path in paths])
-        files = [ModelFile(path, one.sha256, one.size, one.stamp) for path, one in zip(paths, digests, strict=True)]
+        files = [ModelFile(path, item.sha256, item.size, item.stamp) for path, item in zip(paths, digests, strict=True)]
         return cls(uri, option, tuple(files))
 
     @property
     def identity(self) -> list[list[str]]:
         """What a key says of it: paths and digests."""
-        return [[one.path, one.sha256] for one in self.files]
+        return [[item.path, item.sha256] for item in self.files]
 
     @property
     def where(self) -> str:
@@ -109,8 +109,8 @@ class Model:
     def require_unchanged(self) -> None:
         """Raise Changed if a model that is used in place is not what was digested in the plan."""
         if storage.scheme(self.uri) == "file":
-            for one in self.files:
-                require_unchanged(_below(self.uri, one.path), Content(one.sha256, one.stamp))
+            for item in self.files:
+                require_unchanged(_below(self.uri, item.path), Content(item.sha256, item.stamp))
 
     @contextmanager
     def used(self, *names: str) -> Iterator[Path]:
@@ -128,10 +128,10 @@ class Model:
         if self.files[0].path == "":
             return local
         for name in names:
-            if any(one.path == name for one in self.files):
+            if any(item.path == name for item in self.files):
                 return local / name
-        found = ", ".join(one.path for one in self.files[:_SHOWN])
-        raise InputError("the folder has no model", where=self.where, got=found, expected=" or ".join(names))
+        result = ", ".join(item.path for item in self.files[:_SHOWN])
+        raise InputError("the folder has no model", where=self.where, got=result, expected=" or ".join(names))
 
     def _fetch(self, file: ModelFile, folder: Path, target: Path) -> None:
         uri = _below(self.uri, file.path)

@@ -62,7 +62,7 @@ class PerplexitySettings(Checked):
         return [PerplexityScorer(model, pieces, self.normalise == "ccnet", tuple(self.fields))]
 
     def rules(self) -> list[Rule]:
-        """One for each field; a null (a text without words) breaks none."""
+        """Return one for each field; a null (a text without words) breaks none."""
         names = [_column(name) for name in self.fields]
         return [Rule(name, name, max=self.max) for name in names]
 
@@ -101,8 +101,8 @@ class PerplexityScorer(Scorer):
             def score(batch: rows.Batch) -> Scored:
                 return Scored(
                     [
-                        pa.array([perplexity_of(text) for text in texts_of(batch, one)], pa.float64())
-                        for one in self.fields
+                        pa.array([perplexity_of(text) for text in texts_of(batch, item)], pa.float64())
+                        for item in self.fields
                     ]
                 )
 

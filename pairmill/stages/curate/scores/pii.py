@@ -66,8 +66,8 @@ class PiiScorer(Scorer):
         spans: dict[tuple[int, int], list[str]] = {}
         counts: Counter[str] = Counter()
         for name in _FIELDS:
-            found = _native.curate_pii(getattr(batch, name).fill_null(""))
-            for row, start, stop, kind in zip(*(column.tolist() for column in found), strict=True):
+            result = _native.curate_pii(getattr(batch, name).fill_null(""))
+            for row, start, stop, kind in zip(*(column.tolist() for column in result), strict=True):
                 spans.setdefault((row, kind), []).append(f"{name} {start} {stop}")
                 counts[KINDS[kind]] += 1
         if not spans:
@@ -78,7 +78,7 @@ class PiiScorer(Scorer):
                 "ordinal": [row for row, _ in found_at],
                 "rule": [KINDS[kind] for _, kind in found_at],
                 "action": ["report"] * len(found_at),
-                "detail": [", ".join(spans[one]) for one in found_at],
+                "detail": [", ".join(spans[item]) for item in found_at],
             },
             len(found_at),
         )

@@ -49,9 +49,9 @@ class ExportedModel(Model):
 
         model, tokenizer, layout = _loaded(self.folder, self.net)
         context = min(generation.max_context, int(model.config.max_position_embeddings))
-        found = []
-        for one in asked:
-            ids = _ids(tokenizer, layout, one, self.net)
+        result = []
+        for item in asked:
+            ids = _ids(tokenizer, layout, item, self.net)
             room = min(generation.max_tokens, context - len(ids))
             texts = []
             for sample in range(generation.samples):
@@ -59,26 +59,26 @@ class ExportedModel(Model):
                     texts.append(Text("", 0, stopped=False, too_long=True))
                     continue
                 if generation.temperature:
-                    digest = content_key(generation.seed, one.digest, sample)
+                    digest = content_key(generation.seed, item.digest, sample)
                     torch.manual_seed(int(digest[:15], 16))
                 texts.append(_written(model, tokenizer, layout, ids, room, generation))
-            found.append(texts)
-        return found
+            result.append(texts)
+        return result
 
     def likelihoods(self, asked: Sequence[Asked], endings: Sequence[str]) -> list[Likelihood]:
         import torch
 
         model, tokenizer, layout = _loaded(self.folder, self.net)
-        found = []
-        for one, ending in zip(asked, endings, strict=True):
-            ids = _ids(tokenizer, layout, one, self.net)
+        result = []
+        for item, ending in zip(asked, endings, strict=True):
+            ids = _ids(tokenizer, layout, item, self.net)
             text = ending.strip() if layout["end"] else ending
             rest = tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
             if len(ids) + len(rest) - 1 > int(model.config.max_position_embeddings):
-                found.append(Likelihood(None, greedy=False))
+                result.append(Likelihood(None, greedy=False))
                 continue
             if not rest:
-                found.append(Likelihood(0.0, greedy=True))
+                result.append(Likelihood(0.0, greedy=True))
                 continue
             given = torch.tensor([[*ids, *rest[:-1]]], device=model.device)
             inputs = {"input_ids": given, "attention_mask": torch.ones_like(given)}
@@ -88,8 +88,8 @@ class ExportedModel(Model):
                 logits = model(**inputs).logits[0, len(ids) - 1 :].float().cpu()
             wanted = torch.tensor(rest)
             log = logits.double().log_softmax(-1).gather(1, wanted[:, None]).sum()
-            found.append(Likelihood(float(log), bool((logits.argmax(-1) == wanted).all())))
-        return found
+            result.append(Likelihood(float(log), bool((logits.argmax(-1) == wanted).all())))
+        return result
 
 
 def _written(model: Any, tokenizer: Any, layout: Any, ids: list[int], room: int, generation: Generation) -> Text:

@@ -113,8 +113,8 @@ def model_names(content: bytes) -> list[str]:
     """Return the models that an answer lists. Raises Again if it is not JSON."""
     answer = parsed(content)
     entries = answer.get("data") if isinstance(answer, dict) else None
-    found = [one.get("id") for one in entries if isinstance(one, dict)] if isinstance(entries, list) else []
-    names = [name for name in found if isinstance(name, str) and len(name) <= _LONGEST_NAME]
+    result = [item.get("id") for item in entries if isinstance(item, dict)] if isinstance(entries, list) else []
+    names = [name for name in result if isinstance(name, str) and len(name) <= _LONGEST_NAME]
     return [_SURROGATE.sub("\ufffd", name) for name in names]
 
 
@@ -148,13 +148,15 @@ class Refusal:
         fields = answer if isinstance(answer, dict) else {}
         error = fields.get("error", fields)
         fields = error if isinstance(error, dict) else fields
-        words = next((one for one in (error, fields.get("message"), fields.get("detail")) if isinstance(one, str)), "")
+        words = next(
+            (item for item in (error, fields.get("message"), fields.get("detail")) if isinstance(item, str)), ""
+        )
         words = _SURROGATE.sub("\ufffd", words) or shown(content)
         context, prompt = _CONTEXT.search(words), _PROMPT.search(words)
         if context is None and not any(fields.get(name) == code for name in ("code", "type") for code in _CODES):
             return cls(status, words[: 2 * SHOWN])
         figures = [fields.get("n_ctx", _figure(context)), fields.get("n_prompt_tokens", _figure(prompt))]
-        limit, count = (one if type(one) is int else None for one in figures)
+        limit, count = (item if type(item) is int else None for item in figures)
         bound = prompt is not None and "at least" in prompt[0]
         return cls(status, words[: 2 * SHOWN], True, limit, count, bound)
 

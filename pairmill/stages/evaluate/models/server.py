@@ -64,15 +64,15 @@ class ServedModel(Model):
             raise UsageError("the URL has a name, a password or a query", where="model", got="it", expected=expected)
         name = server.model
         if not name:
-            found = _Client(url, server).models()
-            if len(found) != 1:
+            result = _Client(url, server).models()
+            if len(result) != 1:
                 raise InputError(
-                    "the server has several models" if found else "the server has no model",
+                    "the server has several models" if result else "the server has no model",
                     where=f"{url}/models",
-                    got=", ".join(found[:10]),
-                    expected="set=server.model=<one of them>" if found else "a model",
+                    got=", ".join(result[:10]),
+                    expected="set=server.model=<one of them>" if result else "a model",
                 )
-            name = found[0]
+            name = result[0]
         made = Server(**{**vars(server), "model": name})
         return cls(content_key("evaluate server", _VERSION, name, server.revision), given, url, made)
 
@@ -84,7 +84,7 @@ class ServedModel(Model):
         client = _Client(self.url, self.server)
         client.check()
         # One request for each text: its seed follows from the question, and a lost answer is asked for alone.
-        todo = [(one, sample) for one in asked for sample in range(generation.samples)]
+        todo = [(each, sample) for each in asked for sample in range(generation.samples)]
         stop = threading.Event()
         failed: list[BaseException] = []
 
@@ -124,7 +124,7 @@ class _Client:
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
 
     def models(self) -> list[str]:
-        """Names of its models; none if it does not say them."""
+        """Return names of its models; none if it does not say them."""
         answer = self._request("GET", "/models", None)
         if isinstance(answer, Refusal):
             raise answer.error(f"{self._url}/models")
@@ -133,15 +133,15 @@ class _Client:
     def check(self) -> None:
         """Raise InputError if the server says its models, and this one is not among them."""
         try:
-            found = self.models()
+            result = self.models()
         except InputError as error:
             if "404" in error.got or "405" in error.got:  # it does not say them
                 return
             raise
         name = self._server.model
-        if found and name not in found:
-            hint = did_you_mean(name, found[:_LISTED], "set=server.model= names one of them")
-            expected = ", ".join(found[:10])
+        if result and name not in result:
+            hint = did_you_mean(name, result[:_LISTED], "set=server.model= names one of them")
+            expected = ", ".join(result[:10])
             raise InputError(
                 "the server has no such model", where=f"{self._url}/models", got=name, expected=expected, hint=hint
             )

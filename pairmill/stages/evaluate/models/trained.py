@@ -75,7 +75,7 @@ class TrainedModel(Model):
         uri = storage.normalise(held_out, "held_out")
         roots.append(storage.parent_of(storage.parent_of(uri)))
         where = f"model={self.where}"
-        training = [DrawnRows.recorded(one, where, roots) for one in run.samples]
+        training = [DrawnRows.recorded(item, where, roots) for item in run.samples]
         manifest = manifests.read(uri)
         if held is not None and manifest is not None and manifest.fingerprint in run.samples:
             training.append(replace(held, where=where))
@@ -86,10 +86,10 @@ class TrainedModel(Model):
         from pairmill.nets.generate import engine
 
         run, prompts, net = loaded(self)
-        ids = [_ids(prompts, one, self.net) for one in asked for _ in range(generation.samples)]
+        ids = [_ids(prompts, item, self.net) for item in asked for _ in range(generation.samples)]
         limits = engine.Limits(prompts.stop, generation.max_tokens, min(generation.max_context, self.positions))
         made: dict[int, Text] = {}
-        for one in engine.generate(
+        for item in engine.generate(
             net,
             ids,
             limits,
@@ -98,7 +98,7 @@ class TrainedModel(Model):
             temperature=generation.temperature,
             seed=generation.seed,
         ):
-            made[one.index] = Text(prompts.text(one.ids), len(one.ids), one.stopped, too_long=not one.ids)
+            made[item.index] = Text(prompts.text(item.ids), len(item.ids), item.stopped, too_long=not item.ids)
         many = generation.samples
         return [[made[index * many + sample] for sample in range(many)] for index in range(len(asked))]
 
@@ -106,14 +106,14 @@ class TrainedModel(Model):
         needs.require("evaluate", "torch", "safetensors")
         run, prompts, net = loaded(self)
         causal = run.trained.net.causal
-        found = []
-        for one, ending in zip(asked, endings, strict=True):
-            ids, rest = _ids(prompts, one, self.net), prompts.answer_ids(ending)
+        result = []
+        for item, ending in zip(asked, endings, strict=True):
+            ids, rest = _ids(prompts, item, self.net), prompts.answer_ids(ending)
             if len(ids) + len(rest) - 1 > self.positions:
-                found.append(Likelihood(None, greedy=False))
+                result.append(Likelihood(None, greedy=False))
             else:
-                found.append(_likelihood(net, ids, rest, causal=causal))
-        return found
+                result.append(_likelihood(net, ids, rest, causal=causal))
+        return result
 
 
 def _likelihood(net: Any, ids: Sequence[int], rest: Sequence[int], *, causal: bool) -> Likelihood:
@@ -163,7 +163,7 @@ def _ids(prompts: Prompts, asked: Asked, net: Net) -> list[int]:
 
 
 def _digest_of(run: Run, weights: Literal["ema", "current"]) -> str:
-    """Of the weights, and of what is needed to use them; not of how long it took to train them."""
+    """Return the digest of the weights and what is needed to use them; not of how long their training took."""
     if run.checkpoint is not None:
         named = [hashlib.sha256(run.tokenizer.encode()).hexdigest()] if run.tokenizer_option else []
         return content_key(run.checkpoint.digest, weights, *named)
@@ -175,7 +175,7 @@ def _digest_of(run: Run, weights: Literal["ema", "current"]) -> str:
         files = [known.get(name, "") for name in names]
     else:
         uris = [storage.join(run.uri, name) for name in names]
-        files = [one.sha256 for one in storage.store_for(run.uri).digested(uris)]
+        files = [item.sha256 for item in storage.store_for(run.uri).digested(uris)]
     # That of the run may have been put there later, or be named by an option.
     files.append(hashlib.sha256(run.tokenizer.encode()).hexdigest())
     return content_key(trained.model, trained.vocab_size, trained.positions, trained.tokenizer_info, files)

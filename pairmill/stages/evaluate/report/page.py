@@ -20,7 +20,7 @@ _NOTE = (
 
 
 def report_of(manifest: Manifest) -> Report:
-    """The report of a finished folder of evaluate."""
+    """Return the report of a finished folder of evaluate."""
     result = EvaluateResult.from_manifest(manifest)
     table, model = result.benchmarks, result.model
     figures: dict[str, Cell] = {"Model": model["kind"]}
@@ -28,11 +28,11 @@ def report_of(manifest: Manifest) -> Report:
     figures |= {"Profile": result.profile, "Questions": manifest.ledger.rows_out, "Fingerprint": manifest.fingerprint}
     sections: list[Block] = []
     if table:
-        apart = {name: one["unseen"] for name, one in table.items() if one["unseen"] is not None}
-        seen = sum(one["seen"] for one in table.values())
+        apart = {name: item["unseen"] for name, item in table.items() if item["unseen"] is not None}
+        seen = sum(item["seen"] for item in table.values())
         none = " No training row repeats a question." if apart and not seen else ""
-        sections += [_benchmarks("Benchmarks", {name: one["all"] for name, one in table.items()}, _NOTE + none)]
-        shown = [(name, round(100 * one["all"]["figure"], 1)) for name, one in table.items()]
+        sections += [_benchmarks("Benchmarks", {name: item["all"] for name, item in table.items()}, _NOTE + none)]
+        shown = [(name, round(100 * item["all"]["figure"], 1)) for name, item in table.items()]
         sections += [Bars("Figure of each benchmark", shown, "%", tabled=False, most=100)]
         if seen:
             note = f"Without the {seen:,} questions that a training row repeats."
@@ -40,9 +40,9 @@ def report_of(manifest: Manifest) -> Report:
     if result.held_out is not None:
         sections.append(_held_out(result.held_out))
     groups = [
-        Table(name, ("Group", "Questions", "Figure"), [(g, v["n"], Percent(v["figure"])) for g, v in found.items()])
-        for name, one in table.items()
-        if len(found := one["all"]["groups"]) > 1
+        Table(name, ("Group", "Questions", "Figure"), [(g, v["n"], Percent(v["figure"])) for g, v in results.items()])
+        for name, item in table.items()
+        if len(results := item["all"]["groups"]) > 1
     ]
     if groups:
         sections.append(Section("Groups", groups, f"{len(groups)} benchmark{'s' * (len(groups) > 1)}"))
@@ -52,30 +52,30 @@ def report_of(manifest: Manifest) -> Report:
 
 
 def _benchmarks(title: str, table: Mapping[str, Any], note: str) -> Table:
-    names = sorted({name for one in table.values() for name in one["also"]})
+    names = sorted({name for item in table.values() for name in item["also"]})
     first = [name for name in (STRICT, LENIENT) if LENIENT in names]
     last = [name for name in names if name not in first]
     rows: list[list[Cell]] = []
-    for name, one in table.items():
-        beside, also = ([_further(one["also"].get(extra)) for extra in some] for some in (first, last))
-        interval = f"{share(one['low'])} – {share(one['high'])}"
-        cells: list[Cell] = [name, one["n"], share(one["figure"]), *beside, interval]
-        rows.append([*cells, share(one["macro"]), share(one["invalid"]), *also])
+    for name, item in table.items():
+        beside, also = ([_further(item["also"].get(extra)) for extra in some] for some in (first, last))
+        interval = f"{share(item['low'])} – {share(item['high'])}"
+        cells: list[Cell] = [name, item["n"], share(item["figure"]), *beside, interval]
+        rows.append([*cells, share(item["macro"]), share(item["invalid"]), *also])
     head = ["Benchmark", "Questions", "Figure", *map(str.capitalize, first), "95% interval", "Macro", "Invalid"]
     return Table(title, [*head, *(name.replace("_", " ") for name in last)], rows, note)
 
 
 def _further(value: float | None) -> Cell:
-    """A mean: of scores from 0 to 1, or of counts."""
+    """Return a mean: of scores from 0 to 1, or of counts."""
     return share(value) if value is None or value <= 1 else f"{value:.3g}"
 
 
 def _held_out(held_out: Mapping[str, Any]) -> Table:
     rows: list[list[Cell]] = []
     # A manifest keeps no order of keys.
-    for name, one in sorted(held_out["table"].items(), key=lambda item: (item[0] != "all", item[0])):
-        figures = [_figure(one[key]) for key in ("loss", "loss_error", "bits_per_byte", "bits_per_byte_error")]
-        rows.append(["all sources" if name == "all" else name, one["rows"], one["tokens"], one["bytes"], *figures])
+    for name, each in sorted(held_out["table"].items(), key=lambda item: (item[0] != "all", item[0])):
+        figures = [_figure(each[key]) for key in ("loss", "loss_error", "bits_per_byte", "bits_per_byte_error")]
+        rows.append(["all sources" if name == "all" else name, each["rows"], each["tokens"], each["bytes"], *figures])
     note = (
         "Loss in nats a response token; ± is the standard error over rows. Bits per byte compare runs with other "
         f"tokenizers. Bytes: {_bytes(held_out)}."
@@ -85,7 +85,7 @@ def _held_out(held_out: Mapping[str, Any]) -> Table:
 
 
 def _bytes(held_out: Mapping[str, Any]) -> str:
-    """Where the bytes of the rows come from."""
+    """Return where the bytes of the rows come from."""
     kept = held_out["kept_bytes"]
     counted = held_out["table"]["all"]["rows"] - kept
     said = [f"those of the texts, which tokenize kept, for {kept:,} rows"] if kept else []
@@ -102,8 +102,8 @@ def _figure(value: float | None) -> Cell:
 
 def _asked(table: Mapping[str, Any], kind: str) -> Table:
     rows: list[list[Cell]] = []
-    for name, one in table.items():
-        data, how = one["data"], one["generation"]
+    for name, item in table.items():
+        data, how = item["data"], item["generation"]
         place = f"{data['place']}@{data['revision'][:12]}" if data["revision"] else data["place"]
         condition = how["condition"] or "none"
         temperature, ends = f"{how['temperature']:g}", " ".join(map(repr, how["stop"])) or "–"
@@ -113,7 +113,7 @@ def _asked(table: Mapping[str, Any], kind: str) -> Table:
 
 
 def _verdict(result: EvaluateResult) -> str:
-    said = [f"{name} {_score(one['all'])} of {one['all']['n']:,}" for name, one in result.benchmarks.items()]
+    said = [f"{name} {_score(item['all'])} of {item['all']['n']:,}" for name, item in result.benchmarks.items()]
     if result.held_out is not None:
         whole = result.held_out["table"]["all"]
         said.append(f"held-out loss {_figure(whole['loss'])} over {whole['rows']:,} rows")
@@ -121,14 +121,14 @@ def _verdict(result: EvaluateResult) -> str:
 
 
 def _score(figures: Mapping[str, Any]) -> str:
-    """The figure; where answers are read in two ways, both."""
+    """Return the figure; where answers are read in two ways, both."""
     ways = [f"{share(figures['also'][name])} {name}" for name in (STRICT, LENIENT) if LENIENT in figures["also"]]
     return f"{', '.join(ways)}," if ways else share(figures["figure"])
 
 
 def _look_at(manifest: Manifest, table: Mapping[str, Any]) -> list[str]:
-    found = list(cautions(table, manifest.shards))
-    for name, one in table.items():
-        if one["seen"]:
-            found.append(f"{name}: {one['seen']:,} questions are in the training rows; see the figure without them.")
-    return found
+    result = list(cautions(table, manifest.shards))
+    for name, item in table.items():
+        if item["seen"]:
+            result.append(f"{name}: {item['seen']:,} questions are in the training rows; see the figure without them.")
+    return result

@@ -97,7 +97,7 @@ class PlannedSample:
         if result.mixture:
             # Keys in one order, which a manifest does not keep.
             phases = result.mixture["phases"]
-            more["phases"] = [{"name": one["name"], "epochs": one["epochs"]} for one in phases]
+            more["phases"] = [{"name": item["name"], "epochs": item["epochs"]} for item in phases]
         about = metadata(
             info,
             options["context_size"],
@@ -119,13 +119,13 @@ class PlannedSample:
         return sum(-(-size // _PAGE) * _PAGE for size in [*sizes, len(self.manifest.dump()), 1, 1])
 
     def _refuse_other_files(self, made: list[File], planned: list[File]) -> None:
-        wrong = [(one, other) for one, other in zip(made, planned, strict=True) if one != other]
+        wrong = [(item, other) for item, other in zip(made, planned, strict=True) if item != other]
         if wrong:
-            one, other = wrong[0]
+            item, other = wrong[0]
             raise InputError(
                 f"{len(wrong)} of {len(made)} files differ from the plan",
                 where=f"{self.home}: {other.path}",
-                got=f"{one.size:,} bytes, sha256 {one.sha256[:16]}…",
+                got=f"{item.size:,} bytes, sha256 {item.sha256[:16]}…",
                 expected=f"{other.size:,} bytes, sha256 {other.sha256[:16]}…",
                 hint="no file was kept; the tokens changed since the plan was made, or were read incorrectly: "
                 "check them, or make a new plan",
@@ -134,9 +134,9 @@ class PlannedSample:
 
 def _of_unchanged_tokens(datasets: list[tokens.Dataset], make: Callable[[], SampleFiles]) -> SampleFiles:
     """Make files that no plan has digests of. Raise Changed if the tokens differ from their manifest."""
-    uris = {storage.join(one.uri, "tokens.npy"): one.contents.get("tokens", UNKNOWN) for one in datasets}
+    uris = {storage.join(item.uri, "tokens.npy"): item.contents.get("tokens", UNKNOWN) for item in datasets}
     # In a bucket each read is pinned by its ETag.
-    local: dict[str, Content] = {uri: one for uri, one in uris.items() if storage.scheme(uri) == "file"}
+    local: dict[str, Content] = {uri: item for uri, item in uris.items() if storage.scheme(uri) == "file"}
     for error in broken({uri: content for uri, content in local.items() if content.promised}).values():
         raise error
     made = make()
@@ -212,8 +212,8 @@ def _datasets(config: NodeConfig, plan: Manifest, root: str, digested: bool) -> 
     tokenized = next(ref.fingerprint for ref in plan.inputs if ref.role == "tokenized")
     given = storage.normalise(config.tokenized_path, "tokenized_path") if config.tokenized_path else ""
     folder = given or storage.join(root, _TOKENIZE, tokenized)
-    found = manifests.read(folder)
-    if found is None and not given:
+    result = manifests.read(folder)
+    if result is None and not given:
         raise InputError(
             "the tokenized folder of the plan is missing",
             where=folder,
@@ -223,7 +223,7 @@ def _datasets(config: NodeConfig, plan: Manifest, root: str, digested: bool) -> 
     opened = None
     if digested:
         opened = tokens.open_folder(folder, "tokenized_path", tolerate_strays=True, held_out=held_out)
-    known = opened or found
+    known = opened or result
     if known is not None and known.fingerprint != tokenized:
         raise InputError(
             "the plan was made from another folder",

@@ -95,11 +95,11 @@ class Node:
             UsageError: pairmill did not write what is there.
             StorageError: it belongs to another user.
         """
-        found = owned.lstat(parent.handle, self.target.name) if parent is not None else None
-        if parent is None or found is None:
+        result = owned.lstat(parent.handle, self.target.name) if parent is not None else None
+        if parent is None or result is None:
             yield None
             return
-        if not stat.S_ISDIR(found.st_mode):
+        if not stat.S_ISDIR(result.st_mode):
             raise self._not_ours()
         with ExitStack() as stack:
             with owned.errors_at(str(self.target)):
@@ -109,7 +109,7 @@ class Node:
                 except FileNotFoundError:  # another run is replacing it
                     names = []
                 except PermissionError:
-                    self._refuse_foreign(found.st_uid)
+                    self._refuse_foreign(result.st_uid)
                     raise
             if not names or (MANIFEST not in names and not owned.is_at(parent.handle, self.target.name, handle)):
                 yield None  # an empty folder is nobody's; or another run has just replaced it
@@ -363,7 +363,7 @@ class Node:
 
     def outdated(self, keep: int) -> list[Path]:
         """Return our samples in the node's folder without this one and the ``keep`` that were current last."""
-        found: list[tuple[int, str]] = []
+        result: list[tuple[int, str]] = []
         with self._parent() as parent:
             if parent is None or not self.shared:
                 return []
@@ -372,14 +372,14 @@ class Node:
                     continue
                 # OSError: another run may remove it at any moment.
                 with suppress(OSError), owned.closing(owned.open_folder(parent.handle, name)) as handle:
-                    one = os.fstat(handle)
+                    item = os.fstat(handle)
                     if _fingerprint_of(handle) != name:
                         continue
-                    if one.st_uid == os.geteuid():
-                        found.append((one.st_mtime_ns, name))
+                    if item.st_uid == os.geteuid():
+                        result.append((item.st_mtime_ns, name))
                     else:
-                        _log_left_alone(self.target.with_name(name), one)
-        return [self.target.with_name(name) for _, name in sorted(found, reverse=True)[keep:]]
+                        _log_left_alone(self.target.with_name(name), item)
+        return [self.target.with_name(name) for _, name in sorted(result, reverse=True)[keep:]]
 
     def retire(self, samples: list[Path]) -> None:
         """Remove samples that nobody holds."""
@@ -415,8 +415,8 @@ class Node:
                     where=str(self.target),
                     hint="run one after the other, or with a higher keep=",
                 ) from error
-            found = owned.lstat(parent.handle, PLAN)
-            if found is not None and owned.trusted(found.st_uid) and owned.read(parent.handle, PLAN) == line:
+            result = owned.lstat(parent.handle, PLAN)
+            if result is not None and owned.trusted(result.st_uid) and owned.read(parent.handle, PLAN) == line:
                 return
             try:
                 parent.write(PLAN, line)
@@ -434,8 +434,8 @@ class Node:
 
 def _facts(folder: int) -> dict[str, Any]:
     with suppress(ValueError):
-        found = json.loads(owned.read(folder, FACTS) or b"{}")
-        return found if isinstance(found, dict) else {}
+        result = json.loads(owned.read(folder, FACTS) or b"{}")
+        return result if isinstance(result, dict) else {}
     return {}
 
 
@@ -450,7 +450,7 @@ def _fingerprint_of(folder: int) -> str | None:
     except (ValueError, TypeError, KeyError):
         # Truncated: ours if the arrays are beside it, and then made again.
         beside = [owned.lstat(folder, name) for name in ("tokens.npy", "metadata.json")]
-        return "" if all(found is not None and stat.S_ISREG(found.st_mode) for found in beside) else None
+        return "" if all(result is not None and stat.S_ISREG(result.st_mode) for result in beside) else None
 
 
 def _is_our_sample(folder: int) -> bool:
@@ -476,33 +476,33 @@ def _open_lock(parent: OpenFolder, name: str) -> int | None:
     """Open a lock file, made if it is absent; None, and a warning, if the name is not a file of ours."""
     try:
         handle = os.open(name, owned.FILE | os.O_RDWR | os.O_CREAT, 0o600, dir_fd=parent.handle)
-        found: os.stat_result | None = os.fstat(handle)
+        result: os.stat_result | None = os.fstat(handle)
     except OSError:
-        handle, found = -1, owned.lstat(parent.handle, name)
-        if found is None or (stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()):
+        handle, result = -1, owned.lstat(parent.handle, name)
+        if result is None or (stat.S_ISREG(result.st_mode) and result.st_uid == os.geteuid()):
             raise
-    assert found is not None
+    assert result is not None
     # A second name (a hard link) would be another file of ours, which must not be overwritten.
-    if handle >= 0 and stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_nlink <= 1:
+    if handle >= 0 and stat.S_ISREG(result.st_mode) and result.st_uid == os.geteuid() and result.st_nlink <= 1:
         return handle
     if handle >= 0:
         os.close(handle)
-    _log_left_alone(parent.path / name, found)
+    _log_left_alone(parent.path / name, result)
     return None
 
 
 def _swept(parent: OpenFolder, name: str) -> bool:
     """Remove a leftover that is ours and that nobody holds. Return whether it was removed."""
-    found = owned.lstat(parent.handle, name)
-    if found is None:
+    result = owned.lstat(parent.handle, name)
+    if result is None:
         return False
     kind = stat.S_ISDIR if name.endswith("partial") else stat.S_ISREG
-    if found.st_uid != os.geteuid() or not kind(found.st_mode):
-        _log_left_alone(parent.path / name, found)
+    if result.st_uid != os.geteuid() or not kind(result.st_mode):
+        _log_left_alone(parent.path / name, result)
         return False
     with owned.closing(os.open(name, owned.FILE | os.O_RDONLY, dir_fd=parent.handle)) as handle:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not os.path.samestat(found, os.fstat(handle)) or not owned.is_at(parent.handle, name, handle):
+        if not os.path.samestat(result, os.fstat(handle)) or not owned.is_at(parent.handle, name, handle):
             return False
         if kind is stat.S_ISDIR:
             owned.remove(parent.handle, name, handle)

@@ -69,7 +69,7 @@ class ArrayLayout:
         self._plan = plan
         self._compact = layout == "compact"
         self.dtype = token_dtype(vocab_size, layout)
-        rows, lengths = ([getattr(one, name) for one in plan.datasets] for name in ("rows", "length"))
+        rows, lengths = ([getattr(item, name) for item in plan.datasets] for name in ("rows", "length"))
         if self._compact:
             inst_len, resp_len = plan.rows["inst_len"], plan.rows["resp_len"]
             ends = np.add(inst_len, resp_len, dtype=np.int64)
@@ -101,12 +101,12 @@ class ArrayLayout:
         for first in range(0, len(order), _ROWS):
             places = order[first : first + _ROWS].astype(np.intp)
             start = self._start.take(places)
-            found = {name: rows[name].take(places) for name in ("inst_len", "resp_len", BYTES) if name in rows}
+            result = {name: rows[name].take(places) for name in ("inst_len", "resp_len", BYTES) if name in rows}
             if self._compact:
-                found |= {"inst_start": start, "resp_start": start + found["inst_len"]}
+                result |= {"inst_start": start, "resp_start": start + result["inst_len"]}
             else:
-                found |= {part: start + rows[part].take(places) for part in ("inst_start", "resp_start")}
-            yield {name: found[name].astype(dtype, copy=False) for name, dtype in self.dtypes.items()}
+                result |= {part: start + rows[part].take(places) for part in ("inst_start", "resp_start")}
+            yield {name: result[name].astype(dtype, copy=False) for name, dtype in self.dtypes.items()}
 
     def chunks(self, max_gap: int) -> Iterator[TokenSpans]:
         """Yield the tokens in order, in chunks that read about ``CHUNK_TOKENS`` tokens with gaps of ``max_gap``."""

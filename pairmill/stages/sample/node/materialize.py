@@ -189,19 +189,19 @@ class _Readers:
         return max((storage.store_for(uri).seek_cost for uri in uris.values()), default=0) // 4
 
     def _array(self, number: int) -> tokens.Array:
-        found = self._arrays.get(number)
-        if found is None:
-            found = self._arrays[number] = self._datasets[number].array()
+        result = self._arrays.get(number)
+        if result is None:
+            result = self._arrays[number] = self._datasets[number].array()
             planned = self._plan.datasets[number].length
-            if found.length != planned:
+            if result.length != planned:
                 raise InputError(
                     "the number of tokens differs from the plan",
-                    where=found.uri,
-                    got=str(found.length),
+                    where=result.uri,
+                    got=str(result.length),
                     expected=str(planned),
                     hint="make a new plan of the tokens that are there now",
                 )
-        return found
+        return result
 
     def fill(self, spans: TokenSpans, max_gap: int, out: NDArray[Any]) -> int:
         """Put the tokens of the spans into ``out``. Return the number of bytes read."""

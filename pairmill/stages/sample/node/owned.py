@@ -123,8 +123,8 @@ def closing(handle: int) -> Iterator[int]:
 
 def is_at(parent: int, name: str, handle: int) -> bool:
     """Return whether a name in an open folder is (still) the file or folder that ``handle`` has open."""
-    found = lstat(parent, name)
-    return found is not None and os.path.samestat(found, os.fstat(handle))
+    result = lstat(parent, name)
+    return result is not None and os.path.samestat(result, os.fstat(handle))
 
 
 def open_path(path: Path, *, make: bool = False) -> int:
@@ -145,14 +145,14 @@ def open_path(path: Path, *, make: bool = False) -> int:
     try:
         while left:
             name = left.pop()
-            found = lstat(handle, name)
-            if found is None and make:
+            result = lstat(handle, name)
+            if result is None and make:
                 with suppress(FileExistsError):
                     os.mkdir(name, dir_fd=handle)
-            elif found is not None and stat.S_ISLNK(found.st_mode):
+            elif result is not None and stat.S_ISLNK(result.st_mode):
                 links += 1
                 target = Path(os.readlink(name, dir_fd=handle))
-                _refuse_planted(handle, found, place / name, target)
+                _refuse_planted(handle, result, place / name, target)
                 if links > _MAX_LINKS:
                     raise StorageError("too many links", where=str(path), expected="a folder")
                 left += [part for part in reversed(target.parts) if part != "/"]
@@ -205,12 +205,12 @@ def make_partial(parent: OpenFolder, name: str) -> OpenFolder:
         os.mkdir(hidden, 0o700, dir_fd=parent.handle)
         handle = open_folder(parent.handle, hidden)
         try:
-            found = os.fstat(handle)
-            if found.st_uid != os.geteuid() or found.st_mode & 0o077 or os.listdir(handle):
+            result = os.fstat(handle)
+            if result.st_uid != os.geteuid() or result.st_mode & 0o077 or os.listdir(handle):
                 raise StorageError(
                     "another process replaced the folder that was just made",
                     where=str(parent.path / hidden),
-                    got=f"a folder of {user(found.st_uid)}, mode {found.st_mode & 0o7777:o}",
+                    got=f"a folder of {user(result.st_uid)}, mode {result.st_mode & 0o7777:o}",
                     hint="choose a folder that only you can write to",
                 )
             fcntl.flock(handle, fcntl.LOCK_EX)
@@ -226,8 +226,8 @@ def make_partial(parent: OpenFolder, name: str) -> OpenFolder:
 def remove(parent: int, name: str, handle: int) -> None:
     """Remove an open folder. Its content goes by descriptor, so a link that takes its name leads nowhere."""
     for entry in os.listdir(handle):
-        found = lstat(handle, entry)
-        if found is not None and stat.S_ISDIR(found.st_mode):
+        result = lstat(handle, entry)
+        if result is not None and stat.S_ISDIR(result.st_mode):
             shutil.rmtree(entry, ignore_errors=True, dir_fd=handle)
         else:
             with suppress(OSError):
@@ -264,20 +264,20 @@ class State(NamedTuple):
 
 def state(folder: int, skip: str) -> State:
     """Return the state of an open folder without the file ``skip`` (a path below it)."""
-    found: list[tuple[object, ...]] = []
+    result: list[tuple[object, ...]] = []
     sizes: dict[str, int] = {}
     shared = _shared(os.fstat(folder), ".")
     for place, folders, files, handle in os.fwalk(".", dir_fd=folder):
         for name in sorted([*folders, *files]):
             path = os.path.normpath(os.path.join(place, name))
-            one = lstat(handle, name)
-            if one is None:
+            item = lstat(handle, name)
+            if item is None:
                 continue
-            shared = shared or _shared(one, path)
-            if not stat.S_ISDIR(one.st_mode) and path != skip:
-                sizes[path] = one.st_size
-                found.append((path, one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns))
-    digest = hashlib.sha256(json.dumps(sorted(found)).encode(errors="surrogateescape")).hexdigest()
+            shared = shared or _shared(item, path)
+            if not stat.S_ISDIR(item.st_mode) and path != skip:
+                sizes[path] = item.st_size
+                result.append((path, item.st_ino, item.st_size, item.st_mtime_ns, item.st_ctime_ns))
+    digest = hashlib.sha256(json.dumps(sorted(result)).encode(errors="surrogateescape")).hexdigest()
     boot = boot_id()
     return State(f"{boot} {digest}" if boot else "", shared, sizes)
 
@@ -302,8 +302,8 @@ def of_other_digest(folder: int, files: Sequence[File], workers: int) -> list[st
         return ""
 
     with ThreadPoolExecutor(workers) as pool:
-        found = pool.map(digest, files)
-        return [file.path for file, one in zip(files, found, strict=True) if one != file.sha256]
+        result = pool.map(digest, files)
+        return [file.path for file, item in zip(files, result, strict=True) if item != file.sha256]
 
 
 def boot_id() -> str:

@@ -86,5 +86,5 @@ class SamplePlan:
         names = [*columns, *(f"epoch_{number}" for number in range(epochs))]
         with ThreadPoolExecutor(workers) as pool:
             arrays = list(pool.map(column, names))
-        datasets = [PlannedDataset(**one) for one in SampleResult.from_manifest(manifest).sources]
+        datasets = [PlannedDataset(**item) for item in SampleResult.from_manifest(manifest).sources]
         return cls(datasets, dict(zip(columns, arrays, strict=False)), arrays[len(columns) :])

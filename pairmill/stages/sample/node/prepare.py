@@ -44,12 +44,12 @@ def prepare(config: PrepareConfig) -> str:
         with owned.closing(owned.open_path(path.parent)) as parent:
             if owned.lstat(parent, path.name) is None:
                 os.mkdir(path.name, 0o700, dir_fd=parent)
-            found = owned.lstat(parent, path.name)
-            if found is not None and stat.S_ISLNK(found.st_mode):
+            result = owned.lstat(parent, path.name)
+            if result is not None and stat.S_ISLNK(result.st_mode):
                 raise StorageError(
                     "is a symbolic link",
                     where=f"path={path}",
-                    got=f"a link of {owned.user(found.st_uid)}",
+                    got=f"a link of {owned.user(result.st_uid)}",
                     expected="a folder",
                     hint="remove it, and start the pod again",
                 )
@@ -64,13 +64,13 @@ def prepare(config: PrepareConfig) -> str:
 
 def _refuse_mounted(path: Path, handle: int) -> None:
     real = os.readlink(f"/proc/self/fd/{handle}")
-    found = [mount for mount in mounts() if mount.point == real]
+    result = [mount for mount in mounts() if mount.point == real]
     # An administrator may mount a whole tmpfs there. Part of another file system is a bind mount, like the kubelet's.
-    if found and not (found[-1].root == "/" and found[-1].kind == "tmpfs"):
+    if result and not (result[-1].root == "/" and result[-1].kind == "tmpfs"):
         raise StorageError(
             "is a mount itself, so a link on the node would go unnoticed",
             where=f"path={path}",
-            got=f"a mount of {found[-1].root} of a file system of type {found[-1].kind}",
+            got=f"a mount of {result[-1].root} of a file system of type {result[-1].kind}",
             expected=f"a mount of the folder above, {path.parent}",
             hint="mount it as manifests/base/sampler-daemonset/daemonset.yaml does",
         )

@@ -99,8 +99,8 @@ def metrics(state: State, path: str) -> str:
 
 def _facts(folder: Path) -> dict[str, float]:
     try:
-        found: dict[str, float] = json.loads((folder / FACTS).read_text())
-        return found
+        result: dict[str, float] = json.loads((folder / FACTS).read_text())
+        return result
     except (OSError, ValueError):
         return {}
 

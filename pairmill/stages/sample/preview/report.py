@@ -38,8 +38,8 @@ def report_of(
             "Slots and tokens by epoch",
             ("used", "padding", "left over, in no batch"),
             [
-                (f"epoch_{number}", (one.inputs, preview.slots(one) - one.inputs, one.inputs_left))
-                for number, one in enumerate(preview.epochs)
+                (f"epoch_{number}", (item.inputs, preview.slots(item) - item.inputs, item.inputs_left))
+                for number, item in enumerate(preview.epochs)
             ],
             "tokens",
         ),
@@ -49,7 +49,7 @@ def report_of(
         sections += [
             Bars(
                 "Attention work of the busiest rank, by balance",
-                [(_named(name, config), Percent(one.overall[_WORK] - 1)) for name, one in preview.imbalance.items()],
+                [(_named(name, config), Percent(item.overall[_WORK] - 1)) for name, item in preview.imbalance.items()],
                 "above the mean",
                 tabled=False,
             ),
@@ -68,8 +68,8 @@ def report_of(
             "Longest rows",
             ("Epoch", "Row", "Instruction tokens", "Response tokens", "Inputs", "Of a rank's slots"),
             [
-                (one.epoch, one.row, one.inst_len, one.resp_len, one.inputs, Percent.of(one.inputs, world.slots))
-                for one in preview.longest
+                (item.epoch, item.row, item.inst_len, item.resp_len, item.inputs, Percent.of(item.inputs, world.slots))
+                for item in preview.longest
             ],
             "A row that several epochs have is listed once, where it comes first. Inputs are all tokens but the last.",
         ),
@@ -174,7 +174,7 @@ def _named(name: str, config: InspectConfig) -> str:
 
 
 def _epochs(preview: TrainingPreview, config: InspectConfig) -> list[Block]:
-    named = [(f"epoch_{number}", one) for number, one in enumerate(preview.epochs)]
+    named = [(f"epoch_{number}", item) for number, item in enumerate(preview.epochs)]
     if len(named) > 1:
         named.append(("all", preview.total))
     crossing = "A batch that runs into the next epoch counts where it begins. " if config.tail == "carry" else ""
@@ -185,14 +185,14 @@ def _epochs(preview: TrainingPreview, config: InspectConfig) -> list[Block]:
             [
                 (
                     name,
-                    one.batches,
-                    one.rows,
-                    one.inputs,
-                    preview.slots(one) - one.inputs,
-                    Percent.of(one.inputs, preview.slots(one)),
-                    Percent.of(one.targets, preview.slots(one)),
+                    item.batches,
+                    item.rows,
+                    item.inputs,
+                    preview.slots(item) - item.inputs,
+                    Percent.of(item.inputs, preview.slots(item)),
+                    Percent.of(item.targets, preview.slots(item)),
                 )
-                for name, one in named
+                for name, item in named
             ],
             f"{crossing}A row has one input fewer than it has tokens: its last is only predicted.",
         ),
@@ -202,13 +202,13 @@ def _epochs(preview: TrainingPreview, config: InspectConfig) -> list[Block]:
             [
                 (
                     name,
-                    one.rows_left,
-                    Percent.of(one.rows_left, one.rows + one.rows_left),
-                    one.inputs_left,
-                    Percent.of(one.inputs_left, one.inputs + one.inputs_left),
-                    one.rows_skipped,
+                    item.rows_left,
+                    Percent.of(item.rows_left, item.rows + item.rows_left),
+                    item.inputs_left,
+                    Percent.of(item.inputs_left, item.inputs + item.inputs_left),
+                    item.rows_skipped,
                 )
-                for name, one in named
+                for name, item in named
             ],
             "Skipped rows are in neither share.",
         ),
@@ -222,10 +222,10 @@ def _balances(preview: TrainingPreview, config: InspectConfig) -> Table:
         [
             (
                 _named(name, config),
-                *(round(one.overall[cost], 3) for cost in COSTS),
-                round(one.worst[_WORK], 3),
+                *(round(item.overall[cost], 3) for cost in COSTS),
+                round(item.worst[_WORK], 3),
             )
-            for name, one in preview.imbalance.items()
+            for name, item in preview.imbalance.items()
         ],
         "What the busiest rank has, in means over the ranks: 1 is even. At every batch the others wait for it. "
         "The global batches are the same.",
@@ -237,7 +237,7 @@ def _ranks(preview: TrainingPreview) -> Table:
     return Table(
         "A rank's batch",
         ("", "Least", "Median", "Most"),
-        [(name, *(one.at(share) for share in (0, 0.5, 1))) for name, one in spreads.items()],
+        [(name, *(item.at(share) for share in (0, 0.5, 1))) for name, item in spreads.items()],
         f"Over all batches and ranks; a rank has {preview.world.slots:,} slots.",
     )
 
@@ -252,5 +252,5 @@ def _by_share(shares: NDArray[np.float64]) -> list[tuple[str, int]]:
     digits = max(0, -math.floor(math.log10(step) + 1e-9) - 2)
     numbers = np.bincount(np.searchsorted(edges, shares + 1e-12, side="right"), minlength=count + 1).tolist()
     labels = [f"< {edges[0]:.{digits}%}", *(f"≥ {edge:.{digits}%}" for edge in edges)]
-    found = list(zip(labels, numbers, strict=True))
-    return found if numbers[0] else found[1:]
+    result = list(zip(labels, numbers, strict=True))
+    return result if numbers[0] else result[1:]

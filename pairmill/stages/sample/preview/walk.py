@@ -156,7 +156,7 @@ def preview(plan: RowPlan, world: World) -> TrainingPreview:
     surveys = folder.survey(world.slots)
     lengths, longest = _scan(folder)
     balances = [plan.balance, *(name for name in get_args(Balance) if name != plan.balance)]
-    found = TrainingPreview(
+    result = TrainingPreview(
         world=world,
         epochs=[EpochPreview() for _ in folder.epochs],
         rows=sum(survey.rows for survey in surveys),
@@ -170,10 +170,10 @@ def preview(plan: RowPlan, world: World) -> TrainingPreview:
         imbalance={name: RankImbalance() for name in balances},
         failed={},
     )
-    walk = _Walk(plan, found)
+    walk = _Walk(plan, result)
     with log.progress("inspect", len(folder.epochs), "epochs") as progress:
         walk.to_the_end(progress)
-    for number, (epoch, survey, one) in enumerate(zip(folder.epochs, surveys, found.epochs, strict=True)):
+    for number, (epoch, survey, item) in enumerate(zip(folder.epochs, surveys, result.epochs, strict=True)):
         # Not from what the walk reports at an epoch's end: a batch that continues into the next epoch repeats rows.
         left = epoch.index.window(
             walk.next_rows[number],
@@ -182,9 +182,9 @@ def preview(plan: RowPlan, world: World) -> TrainingPreview:
             skip_long=plan.skip_long,
             skip_one_token=plan.skip_one_token,
         )
-        one.rows_left, one.inputs_left = len(left), int(_inputs(left).sum())
-        one.rows_skipped = survey.rows - len(left) - walk.delivered[number]
-    return found
+        item.rows_left, item.inputs_left = len(left), int(_inputs(left).sum())
+        item.rows_skipped = survey.rows - len(left) - walk.delivered[number]
+    return result
 
 
 class _Walk:
@@ -208,22 +208,22 @@ class _Walk:
                 logged, rows = ended, 0
 
     def _take(self, drawn: Draw) -> None:
-        found, window = self._found, drawn.detail.window[: drawn.rows]
-        epoch = found.epochs[drawn.epoch]
+        result, window = self._found, drawn.detail.window[: drawn.rows]
+        epoch = result.epochs[drawn.epoch]
         epoch.batches += 1
         epoch.rows += drawn.rows
         epoch.inputs += drawn.tokens
         epoch.targets += int(window[:, 4].sum())
-        found.used.append(drawn.tokens)
+        result.used.append(drawn.tokens)
         firsts = [first for first in drawn.detail.firsts.tolist() if first < drawn.rows]
         for number, (first, end) in enumerate(zip(firsts, [*firsts[1:], drawn.rows], strict=True), drawn.epoch):
             if end > first:
                 self.delivered[number] += end - first
                 self.next_rows[number] = int(window[end - 1, 0]) + 1
         costs = _costs_by_rank(drawn)
-        found.imbalance[self._plan.balance].add(costs)
-        found.rank_inputs.add(costs[0])
-        found.rank_rows.add(np.diff(drawn.detail.ends.astype(np.int64)))
+        result.imbalance[self._plan.balance].add(costs)
+        result.rank_inputs.add(costs[0])
+        result.rank_rows.add(np.diff(drawn.detail.ends.astype(np.int64)))
 
     def _compare(self, position: Position) -> None:
         """Draw the same batch with the other balances."""
@@ -284,12 +284,12 @@ def _longest(
     """Return the longest of known rows and a window, by the place of their texts; of equal ones the earlier."""
     floor = min((row.inputs for row in known.values()), default=0) if len(known) == _LONGEST else 0
     places = np.flatnonzero(inputs > floor)
-    found: dict[tuple[int, ...], LongRow] = {}
+    result: dict[tuple[int, ...], LongRow] = {}
     for place in places[np.argsort(-inputs[places], kind="stable")].tolist():
         row, *texts = window[place].tolist()
         if tuple(texts) not in known:
-            found.setdefault(tuple(texts), LongRow(epoch, row, texts[1], texts[3]))
-        if len(found) == _LONGEST:
+            result.setdefault(tuple(texts), LongRow(epoch, row, texts[1], texts[3]))
+        if len(result) == _LONGEST:
             break
-    merged = sorted([*known.items(), *found.items()], key=lambda item: -item[1].inputs)
+    merged = sorted([*known.items(), *result.items()], key=lambda item: -item[1].inputs)
     return dict(merged[:_LONGEST])

@@ -135,5 +135,7 @@ class Feed:
         of = part.rows[:, 0] if self._inputs.rows is None else self._inputs.rows.find(part.rows)
         size = len(of) // self._divided
         for low in (number * size for number in range(self._divided)):
-            divided = {name: one[low : low + size] for name, one in part.items()} if self._divided > 1 else part.arrays
+            divided = (
+                {name: item[low : low + size] for name, item in part.items()} if self._divided > 1 else part.arrays
+            )
             yield make_microbatch(divided, part.scalars, of[low : low + size], self._device)

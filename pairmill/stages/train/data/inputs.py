@@ -115,15 +115,15 @@ def _refuse_unread(data: DataSettings, kind: str) -> None:
 
 
 def _named(items: Sequence[str], option: str) -> dict[str, str]:
-    """Paths by name; a path without a name has the name "" if it is the only one, else that of the folder."""
-    found: dict[str, str] = {}
+    """Return paths by name; a path without a name has the name "" if it is the only one, else that of the folder."""
+    result: dict[str, str] = {}
     for item in items:
         match = re.fullmatch(r"([\w. -]+)=(.+)", item)
         name, path = (match[1], match[2]) if match else ("" if len(items) == 1 else _title(item), item)
-        if name in found:
+        if name in result:
             raise UsageError("names must be distinct", where=option, got=name, hint=f"write {option}=name=path,…")
-        found[name] = path
-    return found
+        result[name] = path
+    return result
 
 
 def _title(path: str) -> str:
@@ -139,7 +139,7 @@ def _rows(options: DataOptions, settings: TrainSettings) -> Inputs:
     # The name is part of the plan's digest; of a single folder it is what the loader calls it.
     folders = {name or "data": path for name, path in given.items()}
     only = next(iter(folders)) if len(folders) == 1 else ""
-    phases = [dataclasses.replace(one.as_phase(), source=one.source or only) for one in data.phases]
+    phases = [dataclasses.replace(item.as_phase(), source=item.source or only) for item in data.phases]
     plan = RowPlan(
         folders,
         phases=phases or None,
@@ -219,8 +219,8 @@ def _other_kind(given: str, expected: str) -> UsageError:
 
 def _windows(options: DataOptions, settings: TrainSettings) -> Inputs:
     given = _named(options.windows, "windows")
-    sources = [one for name, path in given.items() for one in _sources(name, path, settings.data)]
-    names = [one.name for one in sources]
+    sources = [item for name, path in given.items() for item in _sources(name, path, settings.data)]
+    names = [item.name for item in sources]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise UsageError("two folders have a source of this name", where="windows", got=twice, hint="write name=path")
@@ -229,8 +229,8 @@ def _windows(options: DataOptions, settings: TrainSettings) -> Inputs:
         if _is_sampled(options.held_out):
             raise _other_kind(options.held_out, "a folder of flat token files, as windows= is one")
         apart = _sources("", options.held_out, settings.data)
-        check_same_tokenizer([(f"{one.name}", one.tokenizer) for one in (sources[0], *apart)], "held_out")
-        if {one.digest for one in sources} & {one.digest for one in apart}:
+        check_same_tokenizer([(f"{item.name}", item.tokenizer) for item in (sources[0], *apart)], "held_out")
+        if {item.digest for item in sources} & {item.digest for item in apart}:
             expected = "other files, such as holdout/windows of the tokenized folder"
             raise UsageError(
                 "the windows to evaluate on are those to train on",
@@ -282,13 +282,13 @@ def _of_windows(
     if data.held_out_share:
         if apart:
             raise UsageError("held out twice", where="data.held_out_share", got="held_out= too", expected="one of them")
-        pairs = [_split(one, data.held_out_share) for one in sources]
+        pairs = [_split(item, data.held_out_share) for item in sources]
         sources, apart = [kept for kept, _ in pairs], [held for _, held in pairs]
     plan = MixturePlan(
         sources,
         weights=data.weights or None,
         temperature=data.temperature,
-        phases=[one.as_phase() for one in data.phases] or None,
+        phases=[item.as_phase() for item in data.phases] or None,
         seed=settings.training.seed,
     )
     held = HeldOutWindows(apart, across=settings.quirk("evaluation_across_documents")) if apart else None
@@ -359,7 +359,7 @@ def _hub(options: DataOptions, settings: TrainSettings) -> Inputs:
         buffer=hub.buffer,
         text_field=hub.text_field,
     )
-    phases = [one.as_phase() for one in data.phases] or None
+    phases = [item.as_phase() for item in data.phases] or None
     plan = StreamPlan(stream, name=name, packed=data.documents, phases=phases)
     held = HeldOutWindows(apart, across=settings.quirk("evaluation_across_documents")) if apart else None
     return Inputs(
@@ -392,8 +392,8 @@ def _tokenizer(options: DataOptions, said: Tokenizer | None, place: str, vocab_s
         uri = place
     else:
         return None
-    found = tokenizer_file.read(uri)
-    digest, ids = hashlib.sha256(found).hexdigest()[:16], tokenizer_file.ids(found, uri)
+    result = tokenizer_file.read(uri)
+    digest, ids = hashlib.sha256(result).hexdigest()[:16], tokenizer_file.ids(result, uri)
     if said is not None and said.digest and said.digest != digest:
         raise InputError(
             "not the tokenizer of the data, so one id means two texts",
@@ -410,7 +410,7 @@ def _tokenizer(options: DataOptions, said: Tokenizer | None, place: str, vocab_s
             expected=f"at most {vocab_size:,}",
             hint="give the tokenizer.json of the tokenized folder",
         )
-    return found
+    return result
 
 
 def _of_project(root: str, sampled: Path) -> str:

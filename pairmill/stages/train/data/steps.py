@@ -135,11 +135,11 @@ def planned(inputs: Inputs, settings: TrainSettings, ranks: int) -> Planned:
 
 def scheduled_steps(inputs: Inputs, settings: TrainSettings, ranks: int) -> int:
     """Count the steps that the learning rate is scheduled for: T; with HRM-Text's defect, its estimate of it."""
-    found, asked = total_steps(inputs, settings, ranks), settings.training
+    result, asked = total_steps(inputs, settings, ranks), settings.training
     if settings.quirk("steps_by_floor") and isinstance(inputs.plan, RowPlan) and not (asked.steps or asked.tokens):
         epochs = epochs_of(inputs, settings)
-        return sum(one.metadata.total_steps(epochs, settings.batch.tokens) for one in inputs.plan.folders)
-    return found
+        return sum(item.metadata.total_steps(epochs, settings.batch.tokens) for item in inputs.plan.folders)
+    return result
 
 
 def _of_windows(inputs: Inputs, settings: TrainSettings, plan: WindowPlan, here: World, epochs: int) -> Planned:

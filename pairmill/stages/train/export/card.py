@@ -160,7 +160,7 @@ def _data(trained: Trained, origin: Provenance, inputs: Mapping[str, str]) -> st
     elif trained.data.get("sources"):
         lines += [_table(("source",), [(name,) for name in trained.data["sources"]]), ""]
     if origin.sources:
-        sources = [(name, one.licence, one.revision, one.origin) for name, one in sorted(origin.sources.items())]
+        sources = [(name, each.licence, each.revision, each.origin) for name, each in sorted(origin.sources.items())]
         lines += [_table(("made of", "licence", "revision", "published at"), sources), ""]
     else:
         lines += ["The manifests of the data were not found, so licences are not stated here.", ""]

@@ -68,7 +68,7 @@ def export(config: ExportConfig) -> str:
     prompts = Prompts(run.tokenizer, run.trained.tokenizer_info, where=run.uri)
     tokens = _special_tokens(run, prompts)
     said = convert.config_of(
-        model, run.trained.vocab_size, run.trained.positions, {f"{name}_id": one[1] for name, one in tokens.items()}
+        model, run.trained.vocab_size, run.trained.positions, {f"{name}_id": item[1] for name, item in tokens.items()}
     )
     said["dtype"] = config.dtype
     with _whole(output) as folder:

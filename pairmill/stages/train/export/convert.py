@@ -66,7 +66,7 @@ def _differences(model: ModelSettings) -> list[str]:
     """In what the stacks differ that the class in transformers has once for both."""
     first, *others = stacks(model).values()
     names = [item.name for item in fields(StackShape) if item.name not in {"init", "init_std"}]
-    return [name for name in names if any(getattr(first, name) != getattr(one, name) for one in others)]
+    return [name for name in names if any(getattr(first, name) != getattr(each, name) for each in others)]
 
 
 def config_of(model: ModelSettings, vocab_size: int, positions: int, ids: Mapping[str, int | None]) -> dict[str, Any]:
@@ -139,10 +139,10 @@ def tensors_of(model: ModelSettings, tensors: Mapping[str, Tensor]) -> dict[str,
     }
     for module, prefix in model.kind.exported.items():
         of_stack = {name: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-        made |= {f"model.{module}.layers.{name.removeprefix(prefix)}": one.clone() for name, one in of_stack.items()}
+        made |= {f"model.{module}.layers.{name.removeprefix(prefix)}": item.clone() for name, item in of_stack.items()}
     if "L_module" not in model.kind.exported:  # nothing calls it, but its weights are expected
         unused = {name: tensor for name, tensor in made.items() if ".H_module." in name}
-        made |= {name.replace(".H_module.", ".L_module."): torch.zeros_like(one) for name, one in unused.items()}
+        made |= {name.replace(".H_module.", ".L_module."): torch.zeros_like(item) for name, item in unused.items()}
     return made
 
 

@@ -61,8 +61,8 @@ def trace(root: str, fingerprints: Iterable[str]) -> Provenance:
                 for total, more in ((made.rows, by_source(step.rows)), (made.tokens, by_source(step.tokens))):
                     total.update({name: total.get(name, 0) + count for name, count in more.items()})
             if step.stage == "clean":
-                for name, one in CleanResult.from_manifest(step.manifest).sources.items():
-                    about = one["about"]
+                for name, item in CleanResult.from_manifest(step.manifest).sources.items():
+                    about = item["about"]
                     said = about.get("licence") or NOT_STATED, about.get("revision", ""), about.get("origin", "")
                     made.sources[name] = Origin(*said)
     return made

@@ -129,15 +129,15 @@ def _losses(result: TrainResult) -> list[Block]:
         "heldout_loss": "held out",
         "heldout_ema_loss": "held out, averaged",
     }
-    marks = [one["step"] for one in result.events if one["event"] == "rolled_back"]
+    marks = [item["step"] for item in result.events if item["event"] == "rolled_back"]
     series = [_series(result, key, name, band=key == "loss") for key, name in names.items()]
     half = result.last.get("step", 0) / 2
-    late = [_after(one, half) for one in series]
+    late = [_after(item, half) for item in series]
     blocks: list[Block] = [Lines("Loss", series, unit="nats a label", marks=marks)]
-    if sum(len(one.points) for one in late) > 3:
+    if sum(len(item.points) for item in late) > 3:
         blocks.append(Lines("Loss, second half", late, unit="nats a label", marks=marks, tabled=False))
     said = ["The loss is the mean cross entropy of the labels of a step."]
-    said += [_BAND] if any(one.band for one in series) else []
+    said += [_BAND] if any(item.band for item in series) else []
     said += ["A dashed line is where weights went back to an earlier checkpoint."] if marks else []
     return [*blocks, _Note(" ".join(said))]
 
@@ -154,7 +154,7 @@ def _weights(result: TrainResult) -> list[Block]:
     beta = result.ema_beta
     note = f"Of {last['heldout_labels']:,} labels of held-out rows, at the end. Lower: {better}."
     note += f" The moving average has β = {beta:.6g}." if beta else ""
-    shown = [(name, f"{loss:.4f}", f"{found:.3f}") for name, loss, found in rows]
+    shown = [(name, f"{loss:.4f}", f"{results:.3f}") for name, loss, results in rows]
     return [Table("Averaged weights against the current ones", ("Weights", "Loss", "Perplexity"), shown, note)]
 
 
@@ -170,24 +170,26 @@ def _by_source(result: TrainResult) -> list[Block]:
         for kind, title in (("loss", "Loss by source"), ("heldout_loss", "Held-out loss by source")):
             series = [_series(result, f"{kind}/{name}", name) for name in some]
             blocks.append(Lines(f"{title}{number}", series, unit="nats a label", tabled=False))
-    tokens = sum(one.get("tokens", 0) for one in sources.values())
-    planned = any("planned" in one for one in sources.values())
+    tokens = sum(item.get("tokens", 0) for item in sources.values())
+    planned = any("planned" in item for item in sources.values())
     header = ["Source", "Tokens", "Share", *(["Planned"] if planned else []), "Labels", "Loss, first", "Loss, end"]
     header += ["Held-out loss", "Held out, averaged", "Held-out perplexity"]
     rows: list[list[Cell]] = []
-    for name, one in sources.items():
-        share: list[Cell] = [int(one.get("tokens", 0)), Percent.of(one.get("tokens", 0), tokens)]
-        share += ([Percent(one["planned"]) if "planned" in one else _DASH]) if planned else []
-        losses = [_loss(one.get(key)) for key in ("first_loss", "loss", "heldout_loss", "heldout_ema_loss")]
-        shown = f"{perplexity(one['heldout_loss']):.2f}" if "heldout_loss" in one else _DASH
-        rows.append([name, *share, int(one.get("labels", 0)), *losses, shown])
+    for name, item in sources.items():
+        share: list[Cell] = [int(item.get("tokens", 0)), Percent.of(item.get("tokens", 0), tokens)]
+        share += ([Percent(item["planned"]) if "planned" in item else _DASH]) if planned else []
+        losses = [_loss(item.get(key)) for key in ("first_loss", "loss", "heldout_loss", "heldout_ema_loss")]
+        shown = f"{perplexity(item['heldout_loss']):.2f}" if "heldout_loss" in item else _DASH
+        rows.append([name, *share, int(item.get("labels", 0)), *losses, shown])
     note = "Tokens that were trained on, all epochs together; losses at the end are means over the last steps."
     return [*blocks, Table("Sources", header, rows, note)]
 
 
 def _course(result: TrainResult) -> list[Block]:
     """Show what is watched beside the loss; what did not vary says so in one point less."""
-    used = [Series(one.name, [(x, 100 * y) for x, y in one.points]) for one in [_series(result, "slots_used", "used")]]
+    used = [
+        Series(item.name, [(x, 100 * y) for x, y in item.points]) for item in [_series(result, "slots_used", "used")]
+    ]
     b = _series(result, "b", "b")
     return [
         Lines("Learning rate", [_series(result, "lr", "rate")], zero=True),
@@ -210,10 +212,10 @@ def _course(result: TrainResult) -> list[Block]:
 
 def _happened(result: TrainResult) -> list[Block]:
     rows = []
-    for one in result.events:
-        says = {name: value for name, value in one.items() if name not in {"step", "event"}}
+    for item in result.events:
+        says = {name: value for name, value in item.items() if name not in {"step", "event"}}
         said = ", ".join(f"{name.replace('_', ' ')}: {_text(value)}" for name, value in says.items())
-        rows.append((one["step"], one["event"].replace("_", " "), said or _DASH))
+        rows.append((item["step"], item["event"].replace("_", " "), said or _DASH))
     counts = result.event_counts
     skipped, back = counts.get("skipped", 0), counts.get("rolled_back", 0)
     note = f"Skipped updates: {skipped:,}. Returns to an earlier checkpoint: {back:,}."
@@ -235,14 +237,14 @@ def _absent(result: TrainResult) -> list[Block]:
 
 
 def _samples(result: TrainResult) -> list[Block]:
-    found = result.samples
-    if not found:
+    results = result.samples
+    if not results:
         return []
     rows = [
-        {"condition": one["condition"] or "none", "prompt": one["prompt"], "written": one["text"]}
-        for one in found["texts"]
+        {"condition": item["condition"] or "none", "prompt": item["prompt"], "written": item["text"]}
+        for item in results["texts"]
     ]
-    return [Samples(f"What the net writes after step {found['step']:,}", rows, "condition")]
+    return [Samples(f"What the net writes after step {results['step']:,}", rows, "condition")]
 
 
 def _provenance(manifest: Manifest) -> Block:
@@ -250,7 +252,7 @@ def _provenance(manifest: Manifest) -> Block:
     rows = [
         ("plan", result.plan or _DASH),
         *((name, _text(value)) for name, value in result.data.items()),
-        *((f"input: {one.role}", one.fingerprint) for one in manifest.inputs),
+        *((f"input: {item.role}", item.fingerprint) for item in manifest.inputs),
     ]
     return Table("Data", ("What", "Which"), rows, "A run goes on only with the same plan.")
 
@@ -307,7 +309,7 @@ def _series(result: TrainResult, key: str, name: str, *, band: bool = False) -> 
     points: Sequence[Sequence[float]] = result.curves.get(key, [])
     varies = band and any(low != high for _, _, low, high in points)
     return Series(
-        name, [(point[0], point[1]) for point in points], [(one[2], one[3]) for one in points] if varies else ()
+        name, [(point[0], point[1]) for point in points], [(item[2], item[3]) for item in points] if varies else ()
     )
 
 

@@ -83,14 +83,14 @@ class _Curve:
         self._buckets: dict[int, list[float]] = {}
 
     def add(self, step: int, value: float) -> None:
-        found = self._buckets.get((step - 1) // self._width)
-        if found is None:
+        result = self._buckets.get((step - 1) // self._width)
+        if result is None:
             self._buckets[(step - 1) // self._width] = [step, value, value, value, 1]
         else:
-            found[0] = step
-            found[1] += value
-            found[2], found[3] = min(found[2], value), max(found[3], value)
-            found[4] += 1
+            result[0] = step
+            result[1] += value
+            result[2], result[3] = min(result[2], value), max(result[3], value)
+            result[4] += 1
 
     def points(self) -> list[list[float]]:
         """Return the last step, mean, least and greatest value of each bucket."""
@@ -146,7 +146,7 @@ def data_of(metrics: Path, facts: Facts) -> dict[str, Any]:
         "by_source": dict(list(sources.items())[:_SOURCES]),
         "curves": {name: curves[name].points() for name in sorted(drawn)},
         "event_counts": counts,
-        "events": [one for one in events if one["event"] not in {"begun", "finished"}][:_EVENTS],
+        "events": [item for item in events if item["event"] not in {"begun", "finished"}][:_EVENTS],
         "samples": {"step": samples["step"], "texts": samples["samples"][:_SAMPLES]} if samples else {},
     }
 
@@ -155,18 +155,18 @@ def _sources(
     last: Mapping[str, float], first: Mapping[str, float], end: Mapping[str, float], facts: Facts
 ) -> dict[str, dict[str, float]]:
     """Collect by source: tokens, labels, and losses where there are any; those with the most tokens first."""
-    found: dict[str, dict[str, float]] = {name: {} for name in facts.sources}
+    result: dict[str, dict[str, float]] = {name: {} for name in facts.sources}
     for key, value in last.items():
         kind, _, name = key.partition("/")
         if name:
-            found.setdefault(name, {})[kind] = value
-    for name, one in found.items():
+            result.setdefault(name, {})[kind] = value
+    for name, each in result.items():
         if f"loss/{name}" in first:
-            one["first_loss"] = first[f"loss/{name}"]
-            one["loss"] = end.get(f"loss/{name}", last[f"loss/{name}"])
+            each["first_loss"] = first[f"loss/{name}"]
+            each["loss"] = end.get(f"loss/{name}", last[f"loss/{name}"])
         if name in facts.sources:
-            one["planned"] = facts.sources[name]
-    return dict(sorted(found.items(), key=lambda item: (-item[1].get("tokens", 0), item[0])))
+            each["planned"] = facts.sources[name]
+    return dict(sorted(result.items(), key=lambda item: (-item[1].get("tokens", 0), item[0])))
 
 
 class _Speed:
@@ -198,7 +198,7 @@ class _Speed:
 def metrics_of(result: TrainResult) -> dict[str, float]:
     """Return the numbers that Kubeflow compares between runs (pairmill/engine/metrics.py says what each is)."""
     last, end, speed = result.last, result.end, result.speed
-    found = {
+    results = {
         **end,
         **({"perplexity": perplexity(end["loss"])} if "loss" in end else {}),
         **{name: last.get(name) for name in _KUBEFLOW},
@@ -206,7 +206,7 @@ def metrics_of(result: TrainResult) -> dict[str, float]:
         "steps": last.get("step"),
         "parameters": result.parameters,
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in results.items() if value is not None}
 
 
 _KUBEFLOW: Final = (

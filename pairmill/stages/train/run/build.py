@@ -36,20 +36,20 @@ def find_checkpoint(job: Job, ranks: Ranks, checkpoints: Checkpoints) -> Checkpo
     Raises:
         InputError: it is of another run, or ``resume_from`` has none.
     """
-    found = checkpoints.newest()
-    if found is None and job.resume_from:
-        found = _checkpoints_elsewhere(job.resume_from, ranks).newest()
-        if found is None:
+    result = checkpoints.newest()
+    if result is None and job.resume_from:
+        result = _checkpoints_elsewhere(job.resume_from, ranks).newest()
+        if result is None:
             raise InputError("no complete checkpoint", where=f"resume_from={job.resume_from}", hint="leave it out")
-    if found is not None and found.says.get("run") != job.key:
+    if result is not None and result.says.get("run") != job.key:
         raise InputError(
             "a checkpoint of another run",
-            where=found.folder,
-            got=_describe_differences(found.says.get("identity", {}), job.identify(ranks.size)),
+            where=result.folder,
+            got=_describe_differences(result.says.get("identity", {}), job.identify(ranks.size)),
             expected="the same data, settings and first weights",
             hint="weights_from= takes its weights and begins a new run",
         )
-    return found
+    return result
 
 
 def build_state(job: Job, ranks: Ranks, resumed: Checkpoint | None) -> RunState:
@@ -120,6 +120,6 @@ def _checkpoints_elsewhere(given: str, ranks: Ranks) -> Checkpoints:
 
 def _describe_differences(theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> str:
     """Say what is different, by name."""
-    found = differences(mine, theirs)
-    shown = [f"{name.removeprefix('settings.')} {there} (here {here})" for name, (there, here) in found.items()]
+    result = differences(mine, theirs)
+    shown = [f"{name.removeprefix('settings.')} {there} (here {here})" for name, (there, here) in result.items()]
     return ", ".join(shown[:5]) or "another version of the trainer"

@@ -200,9 +200,9 @@ class Checkpoints:
     def _prune(self, step: int) -> None:
         """Delete what the run at this step needs no more. A failure is only a warning: nothing is lost by it."""
         try:
-            complete = [one for one in self._steps() if one <= step and read_record(self._uri(one))[0] is not None]
-            for one in sorted(set(self._steps()) - set(complete[-self._keep :])):
-                self._delete(one)
+            complete = [item for item in self._steps() if item <= step and read_record(self._uri(item))[0] is not None]
+            for item in sorted(set(self._steps()) - set(complete[-self._keep :])):
+                self._delete(item)
         except PairmillError as error:
             log.event(f"train: older checkpoints are not deleted: {error}", level=logging.WARNING)
 

@@ -48,10 +48,10 @@ def load_optimizer(start: Start, net: Net, optimizer: Optimizer, ranks: Ranks) -
 
 def _find(start: Start, checkpoints: Checkpoints) -> Checkpoint:
     assert start.step is not None
-    found = checkpoints.newest(before=start.step + 1)
-    if found is None or found.step != start.step:
+    result = checkpoints.newest(before=start.step + 1)
+    if result is None or result.step != start.step:
         raise InputError("a checkpoint is damaged", where=f"{OPTION}={start.uri}", hint="take an earlier one")
-    return found
+    return result
 
 
 def _read(uri: str, tensors: Mapping[str, Tensor]) -> None:

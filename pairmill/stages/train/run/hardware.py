@@ -35,8 +35,8 @@ def precision(asked: str, device: torch.device) -> torch.dtype:
     """Choose the type of activations: auto is bfloat16 on a GPU, float32 on a CPU."""
     if asked == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
-    found: torch.dtype = getattr(torch, asked)
-    return found
+    result: torch.dtype = getattr(torch, asked)
+    return result
 
 
 def devices(ranks: Ranks) -> str:
@@ -47,8 +47,8 @@ def devices(ranks: Ranks) -> str:
 
 def peak(ranks: Ranks) -> float:
     """Return FLOP/s of all devices together; 0 = not known."""
-    found = cost.peak(torch.cuda.get_device_name(ranks.device)) if ranks.device.type == "cuda" else None
-    return (found or 0.0) * ranks.size
+    result = cost.peak(torch.cuda.get_device_name(ranks.device)) if ranks.device.type == "cuda" else None
+    return (result or 0.0) * ranks.size
 
 
 def memory_gb(device: torch.device) -> float:
@@ -56,5 +56,5 @@ def memory_gb(device: torch.device) -> float:
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device)) / 1e9
     # Of Linux in KiB, of macOS in bytes.
-    found = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    return found / 1e9
+    result = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return result / 1e9

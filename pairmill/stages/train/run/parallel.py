@@ -66,13 +66,13 @@ class Ranks:
         if self.size == 1:
             return [value]
         self._met += 1
-        found = [json.loads(data) for data in self.exchange(self._store, str(self._met), what, [what, value])]
-        for rank, (theirs, _) in enumerate(found):
+        result = [json.loads(data) for data in self.exchange(self._store, str(self._met), what, [what, value])]
+        for rank, (theirs, _) in enumerate(result):
             if theirs != what:
                 raise InternalError(
                     "ranks do different things", where=self.name(rank), got=repr(theirs), expected=repr(what)
                 )
-        return [value for _, value in found]
+        return [value for _, value in result]
 
     def exchange(self, store: Any, key: str, what: str, value: object) -> list[bytes]:
         """Do what ``gather`` does, by keys of the caller's own; a thread has a store of its own (``store``)."""
@@ -80,7 +80,7 @@ class Ranks:
         try:
             store.set(keys[self.rank], json.dumps(value))
             store.wait(keys, timedelta(seconds=self.limit_s))
-            return [bytes(store.get(one)) for one in keys]
+            return [bytes(store.get(item)) for item in keys]
         except RuntimeError as error:
             raise self._absent(store, keys, what) from error
 
@@ -91,7 +91,7 @@ class Ranks:
     def agree(self, what: str, value: object) -> None:
         """Raise InputError that names the ranks whose JSON-like value differs from rank 0's. All ranks call it."""
         values = self.gather(what, value)
-        others = [rank for rank, one in enumerate(values) if one != values[0]]
+        others = [rank for rank, item in enumerate(values) if item != values[0]]
         if others:
             raise InputError(
                 f"ranks do not agree on {what}",
@@ -194,7 +194,7 @@ class Ranks:
 def _short(value: object, other: object) -> str:
     """Shorten a value for a message; of dicts, what differs."""
     if isinstance(value, dict) and isinstance(other, dict):
-        value = {key: one for key, one in value.items() if key not in other or one != other[key]}
+        value = {key: item for key, item in value.items() if key not in other or item != other[key]}
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 300 else text[:300] + "…"
 
@@ -274,7 +274,7 @@ def shard(net: nn.Module, ranks: Ranks, precision: torch.dtype) -> nn.Module:
             unit.set_force_sum_reduction_for_comms(True)
         net.set_manual_backward_finalization(True)
         _gathered(net, stays=True)
-    if any(one.is_meta for one in (*net.parameters(), *net.buffers())):
+    if any(item.is_meta for item in (*net.parameters(), *net.buffers())):
         return net.to_empty(device=ranks.device)
     return net.to(ranks.device)
 

@@ -74,4 +74,4 @@ def _text(sample: Mapping[str, str]) -> str:
     """Indented, so that Markdown shows the texts as they are."""
     condition = f" ({sample['condition']})" if sample["condition"] else ""
     parts = ((f"prompt{condition}", sample["prompt"]), ("text", sample["text"]))
-    return "\n\n".join(f"{name}:\n\n" + "\n".join(f"    {one}" for one in text.split("\n")) for name, text in parts)
+    return "\n\n".join(f"{name}:\n\n" + "\n".join(f"    {item}" for item in text.split("\n")) for name, text in parts)

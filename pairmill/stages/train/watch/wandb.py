@@ -34,9 +34,9 @@ class Wandb:
 
     def _begin(self, project: str, name: str, folder: Path, settings: Mapping[str, Any]) -> None:
         self._module = importlib.import_module("wandb")
-        found = self._module.setup().settings
+        result = self._module.setup().settings
         # Without a key it would ask a terminal for one, and wait.
-        if not found.api_key and found.mode != "offline":
+        if not result.api_key and result.mode != "offline":
             _warn("WANDB_API_KEY is not set")
             return
         self._run = self._module.init(
@@ -62,7 +62,7 @@ class Wandb:
 
     def _table(self, line: Line) -> Any:
         columns = ["condition", "prompt", "text"]
-        return self._module.Table(columns=columns, data=[[one[name] for name in columns] for one in line["samples"]])
+        return self._module.Table(columns=columns, data=[[item[name] for name in columns] for item in line["samples"]])
 
     def _send(self, step: int, values: Mapping[str, Any]) -> None:
         # Its steps only go up: it refuses others with a warning for each.

@@ -164,11 +164,11 @@ class Watcher:
             averaged: with their moving average; None if there is none.
         """
         values: dict[str, object] = {"heldout_labels": current.labels}
-        for name, found in (("heldout", current), ("heldout_ema", averaged)):
-            if found is not None:
-                values[f"{name}_loss"] = found.loss
-                values[f"{name}_perplexity"] = perplexity(found.loss)
-                values |= {f"{name}_loss/{source}": loss for source, loss in found.by_source.items()}
+        for name, result in (("heldout", current), ("heldout_ema", averaged)):
+            if result is not None:
+                values[f"{name}_loss"] = result.loss
+                values[f"{name}_perplexity"] = perplexity(result.loss)
+                values |= {f"{name}_loss/{source}": loss for source, loss in result.by_source.items()}
         self._write("heldout", step, values)
         if self._progress is not None:
             self._progress.evaluated(current.loss)
@@ -176,7 +176,7 @@ class Watcher:
     def sample(self, step: int, samples: Sequence[Sample]) -> None:
         """Take note of texts that the model wrote."""
         if samples:
-            self._write("sample", step, {"samples": [asdict(one) for one in samples]})
+            self._write("sample", step, {"samples": [asdict(item) for item in samples]})
 
     def event(self, step: int, event: str, **says: object) -> None:
         """Take note that something happened: stopped, finished, or anything else worth a line."""
@@ -301,13 +301,13 @@ class Watcher:
                 log.event(f"train: the copy of {name} for readers is old: {error}", level=logging.WARNING, uri=uri)
 
     def _shown(self, last: Line) -> dict[str, Cell]:
-        found: dict[str, Cell] = {"Steps": f"{last['step']:,} of {self._about.steps:,}"} if "step" in last else {}
+        result: dict[str, Cell] = {"Steps": f"{last['step']:,} of {self._about.steps:,}"} if "step" in last else {}
         for name, key in _SUMMARY.items():
             if isinstance(last.get(key), int | float):
-                found[name] = f"{last[key]:.3g}" if key == "flops" else last[key]
+                result[name] = f"{last[key]:.3g}" if key == "flops" else last[key]
         if "seconds" in last:
-            found["Time"] = duration(last["seconds"])
-        return found
+            result["Time"] = duration(last["seconds"])
+        return result
 
 
 @dataclass
@@ -334,12 +334,12 @@ class _Totals:
         self.tokens += record.tokens
         self.labels += record.labels
         self.flops += record.flops
-        for name, one in record.sources.items():
+        for name, item in record.sources.items():
             labels, tokens = self.sources.get(name, [0, 0])
-            self.sources[name] = [labels + one.labels, tokens + one.tokens]
-            if math.isfinite(one.loss):
+            self.sources[name] = [labels + item.labels, tokens + item.tokens]
+            if math.isfinite(item.loss):
                 loss, counted = self.since.get(name, [0.0, 0])
-                self.since[name] = [loss + one.loss, counted + one.labels]
+                self.since[name] = [loss + item.loss, counted + item.labels]
 
 
 @dataclass

@@ -30,8 +30,8 @@ class Recovery(Callback):
         if counts.bad < _IN_A_ROW:
             return
         # The weights of the last good step led here, so a checkpoint before it is taken.
-        found = None if counts.went_back else self._checkpoints.newest(before=state.step - counts.bad)
-        if found is None:
+        result = None if counts.went_back else self._checkpoints.newest(before=state.step - counts.bad)
+        if result is None:
             why = "also after going back to a checkpoint" if counts.went_back else "and no checkpoint is older"
             loss, labels = update.result.loss
             raise Diverged(
@@ -41,16 +41,16 @@ class Recovery(Callback):
                 hint="lower optimizer.lr, set optimizer.clip, or a longer schedule.warmup_steps",
             )
         self._checkpoints.wait()
-        restore(self._checkpoints, found, state.net, state.optimizer)
-        undone = counts.trained - Counts(**found.says["counts"]).trained
+        restore(self._checkpoints, result, state.net, state.optimizer)
+        undone = counts.trained - Counts(**result.says["counts"]).trained
         counts.trained -= undone
         counts.rolled_back += undone
         counts.went_back, counts.bad = True, 0
-        says = {"to_step": found.step, "rows_undone": undone, "rows_not_finite": counts.not_finite}
+        says = {"to_step": result.step, "rows_undone": undone, "rows_not_finite": counts.not_finite}
         if self._watcher is not None:
             self._watcher.event(state.step, "rolled_back", **says)
             log.event(
                 f"train: step {state.step}: loss or gradient were not finite {_IN_A_ROW} times in a row; weights and "
-                f"optimizer go back to step {found.step}, data and schedule go on; {undone:,} rows are undone",
+                f"optimizer go back to step {result.step}, data and schedule go on; {undone:,} rows are undone",
                 **says,
             )
