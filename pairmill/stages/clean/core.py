@@ -63,7 +63,7 @@ class Clean(Stage[CleanConfig, CleanPlan]):
 
     name: ClassVar[str] = "clean"
     output_in_list: ClassVar[bool] = True
-    version: ClassVar[int] = 4
+    version: ClassVar[int] = 5
     round_count: ClassVar[int] = 2
     history: ClassVar[dict[int, str]] = {
         2: "large files are cleaned in pieces now, and put together anew",
@@ -71,6 +71,7 @@ class Clean(Stage[CleanConfig, CleanPlan]):
         "revision, when CSV was read otherwise, and when a raw file changed while it was read",
         4: "damage of records and files of shards could go unseen; what chat templates write, and what chats leave "
         "out, is recorded",
+        5: "the key of a shard follows from all that it reads",
     }
     config = CleanConfig
 

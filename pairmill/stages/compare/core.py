@@ -66,11 +66,12 @@ class Compare(Stage[CompareConfig, ComparePlan]):
     """One round of one shard."""
 
     name: ClassVar[str] = "compare"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     round_count: ClassVar[int] = 1
     history: ClassVar[dict[int, str]] = {
         2: "damage of records and files of shards could go unseen; verdicts held their level for one look and one "
         "plan only",
+        3: "the key of a shard follows from all that it reads",
     }
     counts_rows: ClassVar[bool] = False
     config = CompareConfig

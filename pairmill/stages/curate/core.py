@@ -75,13 +75,14 @@ class Curate(RowStage[CurateConfig, CuratePlan]):
     """Look at rows, compare them, decide."""
 
     name: ClassVar[str] = "curate"
-    version: ClassVar[int] = 4
+    version: ClassVar[int] = 5
     round_count: ClassVar[int] = 13
     history: ClassVar[dict[int, str]] = {
         2: "large files are written in parts, and what later rounds read has another form",
         3: "a row like a removed one is compared with the row in its place; copied 3-grams are counted once",
         4: "damage of records and files of shards could go unseen; exact by several rules removed rows for the sake "
         "of rows that went too",
+        5: "the key of a shard follows from all that it reads; attributes are written with the rows",
     }
     config = CurateConfig
 

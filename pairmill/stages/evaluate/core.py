@@ -60,11 +60,12 @@ class Evaluate(Stage[EvaluateConfig, EvaluatePlan]):
     """Prompts; texts, with the held-out loss and the index of questions; overlap; scores."""
 
     name: ClassVar[str] = "evaluate"
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     history: ClassVar[dict[int, str]] = {
         2: "AIME and DROP were not as the reference scores them; held-out bytes are those that tokenize kept",
         3: "damage of records and files of shards could go unseen; prompts of a served model counted as too long on "
         "any refusal with the word context, and GSM8K's answers in sentences as wrong without a word",
+        4: "the key of a shard follows from all that it reads; a run asks again after a change of the stage",
     }
     config = EvaluateConfig
 

@@ -40,10 +40,11 @@ class Mix(Stage[MixConfig, MixPlan]):
     """Count, plan."""
 
     name: ClassVar[str] = "mix"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     round_count: ClassVar[int] = 1
     history: ClassVar[dict[int, str]] = {
         2: "damage of records and files of shards could go unseen",
+        3: "the key of a shard follows from all that it reads",
     }
     config = MixConfig
 

@@ -94,10 +94,11 @@ class Search(Stage[SearchConfig, SearchPlan]):
     """Count; draw; and with results: fit, and find the optimum."""
 
     name: ClassVar[str] = "search"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     round_count: ClassVar[int] = 1
     history: ClassVar[dict[int, str]] = {
         2: "damage of records and files of shards could go unseen",
+        3: "the key of a shard follows from all that it reads",
     }
     config = SearchConfig
 

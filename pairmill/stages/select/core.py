@@ -71,10 +71,11 @@ class Select(RowStage[SelectConfig, SelectPlan]):
     """Fit, add up, score, choose, judge."""
 
     name: ClassVar[str] = "select"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     round_count: ClassVar[int] = 7
     history: ClassVar[dict[int, str]] = {
         2: "damage of records and files of shards could go unseen",
+        3: "the key of a shard follows from all that it reads; means and deviations are added in float64",
     }
     config = SelectConfig
     measures_lengths: ClassVar[bool] = True

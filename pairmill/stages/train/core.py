@@ -115,11 +115,12 @@ class Train(Stage[TrainConfig, TrainPlan]):
     """One round of one shard."""
 
     name: ClassVar[str] = "train"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     round_count: ClassVar[int] = 1
     history: ClassVar[dict[int, str]] = {
         2: "damage of records and files of shards could go unseen; the rows of a batch followed from the number of "
         "processes",
+        3: "the key of a shard follows from all that it reads",
     }
     config = TrainConfig
 

@@ -45,13 +45,14 @@ class TrainTokenizer(Stage[TrainTokenizerConfig, TrainingPlan]):
 
     name: ClassVar[str] = "train_tokenizer"
     folder: ClassVar[str] = "tokenizer"
-    version: ClassVar[int] = 4
+    version: ClassVar[int] = 5
     round_count: ClassVar[int] = 2
     history: ClassVar[dict[int, str]] = {
         2: "words are counted in sorted runs now",
         3: "counts of a data_io run, which takes nulls for empty texts, were used by others, and those of a row file "
         "that changed while it was read",
         4: "damage of records and files of shards could go unseen; unigram gave other bytes each time",
+        5: "the key of a shard follows from all that it reads",
     }
     config = TrainTokenizerConfig
 

@@ -26,7 +26,7 @@ from pairmill.stages.sample.node.config import OutputFormat
 if TYPE_CHECKING:
     from pairmill.engine.writer import Writer
 
-VERSION = 4
+VERSION = 5
 """Of the plans that this program carries out: that of the stage (pairmill/stages/sample/core.py)."""
 
 
