@@ -36,11 +36,12 @@ the texts of rows that stay.
 
 from pairmill.rowstage.rows import Block, Rows, Slice, Task
 from pairmill.rowstage.stage import RowConfig, RowPlan, RowStage, ShardRounds
-from pairmill.rowstage.verdicts import Findings, RemovedRows, Rewrite, Verdict, VerdictWriter
+from pairmill.rowstage.verdicts import Findings, Judged, RemovedRows, Rewrite, Verdict, VerdictWriter
 
 __all__ = [
     "Block",
     "Findings",
+    "Judged",
     "RemovedRows",
     "Rewrite",
     "RowConfig",

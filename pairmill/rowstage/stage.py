@@ -106,7 +106,7 @@ class RowStage(Stage[C, P], Generic[C, P]):
         findings = yield from self.find(config, plan)
         verdicts = by_task(plan.rows, findings)
         where, hint = self.nothing_kept(config)
-        refuse_nothing_kept(findings.verdicts, where, hint)
+        refuse_nothing_kept(findings.verdicts, config.rows, where, hint)
         beside = _Beside(self.summarise(config, plan, findings))
         written = yield from self._write(config, plan, verdicts, beside)
         joins = yield from beside.share(
@@ -212,12 +212,13 @@ def by_task(rows: Rows, findings: Findings) -> list[Sequence[Verdict]]:
     return made
 
 
-def refuse_nothing_kept(verdicts: Iterable[Verdict], where: str, hint: str) -> None:
+def refuse_nothing_kept(verdicts: Iterable[Verdict], places: Sequence[str], where: str, hint: str) -> None:
     """Raise InputError if there is no row, or none is left.
 
     Args:
         verdicts: of all slices.
-        where: the option that decides; the rows themselves are ``rows``.
+        places: of the rows.
+        where: the option that decides.
         hint: what to do if none is left.
     """
     total = Ledger()
@@ -227,7 +228,9 @@ def refuse_nothing_kept(verdicts: Iterable[Verdict], where: str, hint: str) -> N
         for reason, count in verdict.removed.reasons.items():
             total.drop(reason, count)
     if not total.rows_in:
-        raise InputError("the row files contain no row", where="rows", hint="check the stage before")
+        raise InputError(
+            "the row files contain no row", where="rows", got=", ".join(places), hint="check the stage before"
+        )
     if not total.rows_kept:
         reason, count = max(total.dropped.items(), key=lambda item: (item[1], item[0]))
         raise InputError(

@@ -114,6 +114,25 @@ class Findings:
         return cls([verdict for record in records for verdict in read_verdicts(record)])
 
 
+@dataclass(frozen=True)
+class Judged:
+    """What becomes of some consecutive rows of a slice.
+
+    Args:
+        keep: which of the rows stay; bool [rows].
+        reasons: why the others go: one for all, or one for each row that goes.
+        evidence: columns of ``decisions.SCHEMA`` by name, such as ``score_r`` and ``detail``, with a value for each row
+            that goes. They and the reasons are written below ``decisions/``; a column ``rule`` is written in place of
+            the reasons, which the ledger counts.
+        attributes: by the name of their folder below ``attributes/``; each has a line for each row.
+    """
+
+    keep: NDArray[np.bool_]
+    reasons: str | Sequence[str]
+    evidence: Mapping[str, Sequence[Any] | NDArray[Any]] = field(default_factory=dict)
+    attributes: Mapping[str, pa.Table] = field(default_factory=dict)
+
+
 @dataclass
 class _Entry:
     """A verdict as the data of a record has it."""
@@ -162,42 +181,51 @@ class VerdictWriter:
         evidence: Mapping[str, Sequence[Any] | NDArray[Any]] | None = None,
         attributes: Mapping[str, pa.Table] | None = None,
     ) -> None:
-        """Write the verdict on a slice.
+        """Write the verdict on a slice; see :class:`Judged` for the arguments."""
+        self.add_parts(piece, [Judged(keep, reasons, evidence or {}, attributes or {})])
 
-        Args:
-            piece: the slice.
-            keep: which of its rows stay; bool [rows].
-            reasons: why the others go: one for all, or one for each row that goes.
-            evidence: columns of ``decisions.SCHEMA`` by name, such as ``score_r`` and ``detail``, with a value for each
-                row that goes. They and the reasons are written below ``decisions/``; a column ``rule`` is written in
-                place of the reasons, which the ledger counts.
-            attributes: by the name of their folder below ``attributes/``; each has a line for each row of the slice.
-        """
-        gone = np.flatnonzero(~keep)
-        ordinals = (gone + piece.part.first).astype("<u4")
-        counts = {reasons: len(gone)} if isinstance(reasons, str) else dict(Counter(reasons))
-        if sum(counts.values()) != len(gone):
-            got = f"{sum(counts.values())} reasons"
-            raise InternalError("not a reason for each row that goes", where=piece.name, got=got)
-        removed, counts = (
-            (ordinals[:0], {}) if self._report else (ordinals, {name: n for name, n in counts.items() if n})
-        )
-        self._removed.write(removed.tobytes())
-        number = len(self._entries)
-        paths = {name: f"{number}-{name}.parquet" for name in attributes or {}}
-        for name, table in (attributes or {}).items():
-            if len(table) != len(keep):
-                raise InternalError(f"attributes {name} lack rows", where=piece.name, got=f"{len(table)} rows")
-            with self._out.create(paths[name], scratch=True) as local:
-                pq.write_table(table, local)
-        path = f"{number}-evidence.parquet" if len(gone) else ""
-        if path:
-            columns: dict[str, Any] = {"rule": _repeat(reasons, len(gone)), **(evidence or {}), "ordinal": ordinals}
-            columns["action"] = _repeat("report" if self._report else "drop", len(gone))
-            with self._out.create(path, scratch=True) as local:
-                decisions.write(local, decisions.table_of(columns, len(gone)))
-        digest = hashlib.sha256(removed.tobytes()).hexdigest()
-        self._entries.append(_Entry(len(keep), len(removed), digest, counts, paths, path))
+    def add_parts(self, piece: Slice, parts: Iterable[Judged]) -> None:
+        """Write the verdict on a slice whose rows are judged some at a time, in order."""
+        number, removed = len(self._entries), hashlib.sha256()
+        entry = _Entry(0, 0, "", {}, {}, "")
+        with ExitStack() as stack:
+            writers: dict[str, pq.ParquetWriter] = {}
+
+            def append(path: str, table: pa.Table, **options: Any) -> None:
+                if path not in writers:
+                    local = stack.enter_context(self._out.create(path, scratch=True))
+                    writers[path] = stack.enter_context(pq.ParquetWriter(local, table.schema, **options))
+                writers[path].write_table(table)
+
+            for part in parts:
+                first = piece.part.first + entry.rows
+                entry.rows += len(part.keep)
+                gone = np.flatnonzero(~part.keep)
+                ordinals = (gone + first).astype("<u4")
+                counts = {part.reasons: len(gone)} if isinstance(part.reasons, str) else dict(Counter(part.reasons))
+                if sum(counts.values()) != len(gone):
+                    got = f"{sum(counts.values())} reasons"
+                    raise InternalError("not a reason for each row that goes", where=piece.name, got=got)
+                if not self._report:
+                    self._removed.write(ordinals.tobytes())
+                    removed.update(ordinals.tobytes())
+                    entry.count += len(gone)
+                    for name, count in counts.items():
+                        if count:
+                            entry.reasons[name] = entry.reasons.get(name, 0) + count
+                for name, table in part.attributes.items():
+                    if len(table) != len(part.keep):
+                        raise InternalError(f"attributes {name} lack rows", where=piece.name, got=f"{len(table)} rows")
+                    entry.attributes[name] = f"{number}-{name}.parquet"
+                    append(entry.attributes[name], table)
+                if len(gone):
+                    columns = {"rule": _repeat(part.reasons, len(gone)), **part.evidence, "ordinal": ordinals}
+                    columns["action"] = _repeat("report" if self._report else "drop", len(gone))
+                    entry.evidence = f"{number}-evidence.parquet"
+                    table = decisions.table_of(columns, len(gone))
+                    append(entry.evidence, table, compression="zstd", version="2.6")
+        entry.digest = removed.hexdigest()
+        self._entries.append(entry)
 
     def data(self) -> dict[str, Any]:
         """Return the data of the shard's result."""

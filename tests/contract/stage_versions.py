@@ -132,7 +132,15 @@ class Tree:
 
     def _imported(self, name: str) -> list[str]:
         if name not in self._edges:
-            some = self._module(name).imports if name != _NATIVE else ()
+            module = self._module(name) if name != _NATIVE else None
+            some = module.imports if module else ()
+            # A registry names a module beside it, which is imported where it is needed.
+            beside = {
+                f"{place}.{word}"
+                for word in (module.named if module else ())
+                for place in (name, name.rpartition(".")[0])
+            }
+            some = (*some, *sorted(beside))
             self._edges[name] = [one for one in some if (one == _NATIVE or self._file(one)) and not self._is_apart(one)]
         return self._edges[name]
 
@@ -174,6 +182,8 @@ class _Module:
     """A module of ours."""
 
     imports: tuple[str, ...]
+    named: tuple[str, ...]
+    """First words of texts such as ``adam.ADAMW``."""
     digest: str
     version: int | None
     """What it assigns to ``version`` of its class, or to ``VERSION``."""
@@ -183,7 +193,9 @@ class _Module:
 def _module(text: str) -> _Module:
     tree = ast.parse(text)
     imports = tuple(sorted({name for name in _imports(tree) if name.split(".")[0] in _PACKAGES}))
-    return _Module(imports, _digest(_meaning(tree)), _version(tree))
+    texts = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    named = tuple(sorted({match[1] for text in texts if (match := re.fullmatch(r"([a-z_]+)\.[A-Z]\w+", text))}))
+    return _Module(imports, named, _digest(_meaning(tree)), _version(tree))
 
 
 def _version(tree: ast.Module) -> int | None:

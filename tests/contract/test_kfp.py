@@ -415,7 +415,15 @@ def test_every_declared_output_is_one_that_the_stage_provides(spec: dict[str, An
     # A cluster fails a task whose declared output is missing.
     measures = dict.fromkeys(("epochs", "tokens_sampled", "unique_tokens", "response_tokens_sampled", "bytes"), 1)
     manifest = Manifest("sample", 1, "f", {"context_size": 1}, [], Ledger(measures=measures), [])
-    manifest.data = {"analytics": "", "stats": {}, "lengths": [], "cuts": [], "rules": {}, "layout": "compact"}
+    manifest.data = {
+        "analytics": "",
+        "stats": {},
+        "lengths": [],
+        "cuts": [],
+        "rules": {},
+        "layout": "compact",
+        "sources": [],
+    }
     provided = {"sample": set(sample_outcome(Made(manifest, "x")).parameters)}
     source = ast.parse(inspect.getsource(stagecli.run))
     sharded = {

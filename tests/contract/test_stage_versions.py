@@ -148,7 +148,7 @@ def test_a_change_of_a_reader_needs_a_version_or_a_reason(edit: Edit) -> None:
         ),
         ("pairmill/sources/datasets/arb.py", "class ", "OTHER = 1\n\n\nclass ", {"source arb"}),
         ("rust/core/src/bpe/merges.rs", "fn ", "fn other() {}\nfn ", {*EVERY}),
-        ("pairmill/nets/hrm.py", "import ", "import array\nimport ", {"train", "evaluate"}),
+        ("pairmill/nets/hrm.py", "import ", "import array\nimport ", {"train", "evaluate", "compare", "search"}),
         ("pairmill/stages/train/report/page.py", "import ", "import array\nimport ", set()),
         ("rust/core/src/loader/pack.rs", "fn ", "fn other() {}\nfn ", set()),
         ("pairmill/stages/curate/near/union.py", "import ", "import array\nimport ", {"curate"}),

@@ -27,7 +27,7 @@ def run(tmp_path: Path, said: str, **options: object) -> tools.Done:
     ("said", "code", "message"),
     [
         ("near: {mode: off}\nexactt: off\n", 2, "settings.yaml line 2: unknown key 'exactt'"),
-        ("heuristics: {rules: [{metric: word, max: 3}]}\n", 2, "unknown metric; got 'word'"),
+        ("heuristics: {rules: [{metric: word, max: 3}]}\n", 2, "did you mean 'words'?"),
         ("decontaminate: {benchmarks: [{name: a, uri: /nowhere/a.jsonl, question: q}]}\n", 3, "/nowhere/a.jsonl"),
         ("decontaminate: {withheld: [theorem]}\n", 2, "theorem"),
         ("classifiers: [{name: q, kind: logit, model: /nowhere/q.npz, mode: report}]\n", 3, "/nowhere/q.npz"),

@@ -31,7 +31,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tools.raw_data(folder / "raw", size=40, seed=1)
     options: dict[str, Any] = {"vocab_size": 512, "epochs": EPOCHS, "context_size": 4097}
     places = {"raw": folder / "raw", "root": folder / "root", "output_path": folder / "shm" / "{fingerprint}"}
-    tools.ended(tools.run(tools.command("pairmill.line.run", **places, **options)))
+    tools.ended(tools.run(tools.command("run", **places, **options)))
     return folder / "shm"
 
 
@@ -94,8 +94,8 @@ def test_the_example_job_offers_both_trainers() -> None:
     (block,) = re.findall(r"\n((?:    # (?:image|command): .*\n){2})", text)
     ours = yaml.safe_load(block.replace("    # ", ""))
     assert set(ours) == {"image", "command"} <= set(shown)
-    assert ours["command"][:3] == ["torchrun", "-m", "pairmill", "train"]
-    config = cli.build(TrainConfig, cli.split(ours["command"][3:]))
+    assert ours["command"][:4] == ["torchrun", "-m", "pairmill", "train"]
+    config = cli.build(TrainConfig, cli.split(ours["command"][4:]))
     assert config.sampled == ["/dev/shm/pairmill/$(PLAN)"]
     said = (REPOSITORY / "docs/training.md").read_text()
     assert f"command: [{', '.join(shown['command'])}]" in said

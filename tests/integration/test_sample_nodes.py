@@ -277,7 +277,9 @@ def test_inspect_says_what_training_on_a_nodes_sample_is_like(world: World, tmp_
     sampled = node / (node / "PLAN").read_text().strip()
     rows = sum(len(np.load(sampled / f"epoch_{number}" / "inst_len.npy")) for number in range(2))
     assert f"- **Rows**: {rows:,}\n" in done.out
-    assert [line["message"] for line in done.lines] == ["inspect: 2/2 epochs", f"report: {page}"]
+    messages = [line["message"] for line in done.lines]
+    assert re.fullmatch(r"inspect: 2/2 epochs in \d+\.\d s", messages[0])
+    assert messages[1:] == [f"report: {page}"]
     assert "<svg" in page.read_text()
     assert tools.ended(tools.run([*command, f"path={sampled}"])).out == done.out
     refused = tools.ended(tools.run([*command, f"path={node}", "batch_tokens=4095"]), 2)

@@ -210,7 +210,7 @@ _REUSE = """
 import sys
 from pairmill.stages.tokenize.core import Tokenize
 from pairmill.interface.stagecli import main
-code = main(Tokenize())
+code = main(Tokenize(), sys.argv[1:])
 print(*sorted({"pandas", "rich", "tokenizers"} & sys.modules.keys()))
 raise SystemExit(code)
 """

@@ -14,13 +14,15 @@ from pairmill.engine.manifest import Ledger
 from pairmill.engine.stage import Shard, ShardFile, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats import attributes
-from pairmill.rowstage import Block, VerdictWriter
+from pairmill.rowstage import Block, Judged, VerdictWriter
 from pairmill.stages.select import arrays
 from pairmill.stages.select.choose import OUTSIDE
 from pairmill.stages.select.moments import Moments
 from pairmill.stages.select.rankings import GROUP, LOG_WEIGHTS, PASSES, SCORE, TOKENS, KeyRule, Scored, ScoredRows
 
 OPERATION: Final = "select"
+_ROWS: Final = 1 << 14
+"""Rows judged at once: a file of lines is one slice, however many rows it has."""
 RULES: Final = ("no_candidate", "not_best", "out_of_bounds")
 """Why a row is not chosen: it is outside the bounds of ``attributes.where``; its key is below those taken of its group;
 it was taken by its key, but is outside the bounds."""
@@ -62,21 +64,19 @@ class JudgeRows(Shard[object], reads=()):
             for piece, count in zip(self.block.slices, self.scored.read(Scored).counts, strict=True):
                 start, stop = stop, stop + count
                 rows = ScoredRows(files, start, stop)
-                codes = arrays.load_rows(self.codes.uri, start, stop)
-                passes = rows.load(PASSES)
-                candidate = np.ones(count, np.bool_) if passes is None or self.filters_last else passes
-                chosen = (codes > 0) & (codes < OUTSIDE)
-                rule = np.where(codes == OUTSIDE, 2, np.where(candidate, 1, 0))[~chosen]
-                columns = dict(self._attributes(rows, codes, candidate, names))
-                table = pa.table(columns).cast(attributes.schema_of({name: _type_of(name) for name in columns}))
-                verdicts.add(
-                    piece,
-                    chosen,
-                    self.reason,
-                    evidence={"rule": pa.array(RULES).take(pa.array(rule))},
-                    attributes={OPERATION: table},
-                )
+                verdicts.add_parts(piece, (self._judge(some, names) for some in [*rows.cut(_ROWS)] or [rows]))
         return ShardResult(Ledger(), verdicts.data())
+
+    def _judge(self, rows: ScoredRows, names: list[str]) -> Judged:
+        codes = arrays.load_rows(self.codes.uri, rows.start, rows.stop)
+        passes = rows.load(PASSES)
+        candidate = np.ones(len(rows), np.bool_) if passes is None or self.filters_last else passes
+        chosen = (codes > 0) & (codes < OUTSIDE)
+        rule = np.where(codes == OUTSIDE, 2, np.where(candidate, 1, 0))[~chosen]
+        columns = dict(self._attributes(rows, codes, candidate, names))
+        table = pa.table(columns).cast(attributes.schema_of({name: _type_of(name) for name in columns}))
+        evidence = {"rule": pa.array(RULES).take(pa.array(rule))}
+        return Judged(chosen, self.reason, evidence, {OPERATION: table})
 
     def _attributes(
         self, rows: ScoredRows, codes: NDArray[np.uint8], candidate: NDArray[np.bool_], names: list[str]

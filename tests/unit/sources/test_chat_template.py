@@ -355,7 +355,7 @@ def test_a_template_that_fails_in_a_record_alone_ends_the_run_with_the_line_to_w
 def test_jinja2_is_loaded_for_templates_alone(tmp_path: Path) -> None:
     load(tmp_path)
     path = str(tmp_path / "mine.yaml")
-    code = f"import sys; from sources import mapped; mapped.load({path!r}); print('jinja2' in sys.modules)"
+    code = f"import sys; from pairmill.sources import mapped; mapped.load({path!r}); print('jinja2' in sys.modules)"
     assert python("-c", code).stdout.strip() == "False"
 
 

@@ -23,7 +23,7 @@ def test_every_quirk_is_explained_in_the_list_of_differences() -> None:
 
 
 def test_every_quirk_is_looked_at_and_no_source_compares_profiles() -> None:
-    files = [*(REPOSITORY / "sources").rglob("*.py"), *(REPOSITORY / "components" / "clean").glob("*.py")]
+    files = [path for room in ("sources", "stages/clean") for path in (REPOSITORY / "pairmill" / room).rglob("*.py")]
     code = {path: path.read_text() for path in files if path.name != "quirks.py"}
     assert len(code) > 40
     for name in NAMES:
