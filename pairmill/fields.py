@@ -1,4 +1,4 @@
-"""Fields that say what they take: bounds, forms, lengths and what they need stand beside the field, with its help.
+"""Fields that say what they take: bounds, forms, lengths and what they need are beside the field, with its help.
 
 Options (:func:`pairmill.engine.options.option`) and settings of YAML files (:func:`setting`) are such fields. A class
 that inherits :class:`Checked` checks them when an object is made; what spans fields in another way than these is
@@ -107,7 +107,7 @@ class Checked:
     """A dataclass whose fields are checked when an object is made.
 
     Class keywords name groups of fields: ``any_of`` (one at least has a value), ``one_of`` (exactly one),
-    ``at_most_one``. A text, list or mapping that is empty is no value, nor is the number 0 where it is the default.
+    ``at_most_one``. A text, list or mapping that is empty is not a value, nor is the number 0 where it is the default.
     """
 
     _groups: ClassVar[Sequence[_Group]] = ()
@@ -171,7 +171,7 @@ def is_given(settings: Any, name: str) -> bool:
 
 
 def _items(key: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the key and value of each item, or of what is no list or mapping itself."""
+    """Yield the key and value of each item, or of a value that is neither a list nor a mapping."""
     if isinstance(value, Mapping):
         yield from ((f"{key}.{name}", single) for name, single in value.items())
     elif isinstance(value, list | tuple):

@@ -36,7 +36,7 @@ P = TypeVar("P", bound=StagePlan[Any])
 class Together:
     """A share of the work of every round, done together with the other shares.
 
-    A round begins when every shard of the one before it is done, whoever did it: shares learn of each other by the
+    A round begins when every shard of the one before it is done: shares learn of each other by the
     records that they leave. None depends on another. If the others make no progress, their shards are done here, from
     the smallest on, since each share begins with its largest. Two that do the same shard write the same bytes.
 

@@ -7,7 +7,7 @@ from string import ascii_uppercase
 
 
 def letters(count: int) -> tuple[str, ...]:
-    """Return the letters of so many choices, at most 26."""
+    """Return the letters of a number of choices, at most 26."""
     return tuple(ascii_uppercase[:count])
 
 

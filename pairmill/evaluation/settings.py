@@ -108,7 +108,7 @@ class Net(Checked):
 class HeldOutSettings(Checked):
     """Held-out loss of a run of train."""
 
-    rows: int = setting(0, help="at most so many, always the same ones; 0 = all", at_least=0)
+    rows: int = setting(0, help="how many at most, always the same ones; 0 = all", at_least=0)
     slots: int = setting(8192, help="tokens that are computed together; the loss does not follow from it", at_least=1)
 
 
@@ -140,7 +140,7 @@ Made by: pairmill evaluate settings"""
         help="a text with {prompt}, around every prompt; empty = the prompt alone",
         form=(r".*\{prompt\}.*", "a text with {prompt}"),
     )
-    limit: int = setting(0, help="at most so many questions of a benchmark, the first ones; 0 = all", at_least=0)
+    limit: int = setting(0, help="how many questions of a benchmark at most, the first ones; 0 = all", at_least=0)
     generation: Generation = setting(Generation, help="what holds unless a benchmark says otherwise")
     benchmarks: dict[str, GenerationOverrides] = setting(
         {}, help="by name, what differs from both, as gsm8k: {max_tokens: 64}"

@@ -356,7 +356,7 @@ class Part:
                 return value
             hint = did_you_mean(str(self.node.value), [str(choice) for choice in allowed])
             raise self.wrong("unknown value", expected=describe(kind), hint=hint)
-        # YAML 1.1 takes 1e-9 as text; 1.2, and whoever writes it, as a number.
+        # YAML 1.1 takes 1e-9 as text; 1.2, and people who write it, as a number.
         if kind is float and isinstance(value, str) and self.node.style is None and _EXPONENT.fullmatch(value):
             value = float(value)
         right = {

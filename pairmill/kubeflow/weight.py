@@ -5,7 +5,7 @@ given. Beyond :data:`MAX_BYTES` it compresses the nodes, and Kubeflow 2.17 does 
 as they were. So the object of a finished run is written here as the compiler, the driver and Argo write it, with texts
 of the right length, and measured. Recorded objects are within 2 % of it (docs/decisions/0049-weight-of-a-run.md).
 
-A task of a container is six nodes, of a driver and of an executor: with the stock retry of every template each stands
+A task of a container is six nodes, of a driver and of an executor: with the stock retry of every template each is there
 twice, and the executor within a DAG of its own. All six hold the pod's patch, in which component, executor input and
 environment are. An iteration of a loop is six nodes more.
 """

@@ -82,7 +82,7 @@ class HeldOut(ABC):
         """Yield the batches of a rank.
 
         Args:
-            rows: at most so many, always the same; 0 = all.
+            rows: how many at most, always the same; 0 = all.
             slots: of a batch; more if the longest row needs them.
         """
         numbers = np.sort(choose_rows(len(self), rows or len(self)))

@@ -33,7 +33,7 @@ def described(limit: int) -> str:
 
 
 def extract_path(path: str, limit: int) -> str:
-    """Return the path of the extract of a published file. The card is no extract: it is there as published."""
+    """Return the path of the extract of a published file. The card is not an extract: it is there as published."""
     folder, slash, name = path.rpartition("/")
     return path if path == CARD else f"{folder}{slash}first-{limit}-of-{name}"
 

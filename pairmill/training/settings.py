@@ -136,7 +136,7 @@ class EvaluationSettings(Checked):
     """Loss on held-out rows and examples of texts, while it trains and at the end."""
 
     every_steps: int = setting(100, help="0 = only at the end", at_least=0)
-    rows: int = setting(512, help="at most so many, the same at each evaluation; 0 = all", at_least=0)
+    rows: int = setting(512, help="how many at most, the same at each evaluation; 0 = all", at_least=0)
     prompts: list[str] = setting([], help="texts that are answered at the end, for the report")
     condition: str = setting("", help="of the prompts, such as cot")
     new_tokens: int = setting(64, help="of an answer, at most", at_least=1)
@@ -148,7 +148,7 @@ class CheckpointSettings(Checked):
 
     every_steps: int = setting(0, help="0 = not by steps", at_least=0)
     every_minutes: float = setting(10.0, help="0 = not by time", at_least=0)
-    keep: int = setting(3, help="the newest so many stay", at_least=1)
+    keep: int = setting(3, help="how many of the newest stay", at_least=1)
     asynchronous: bool = setting(True, help="written while training goes on")
     early: list[int] = setting(
         [],

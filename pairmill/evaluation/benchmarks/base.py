@@ -121,7 +121,7 @@ class Choices(Base):
     """Multiple choice by letters, one token an answer, with the first rows of a split as shots.
 
     Args:
-        num_shots: so many; fewer if the split has fewer.
+        num_shots: how many; fewer if the split has fewer.
     """
 
     num_shots: int = 0

@@ -75,7 +75,7 @@ class Need:
     Args:
         split: of the data set.
         columns: that every row has.
-        first: only so many rows; 0 = all.
+        first: how many rows; 0 = all.
         optional: the questions can be made without them.
     """
 

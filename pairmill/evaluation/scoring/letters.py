@@ -13,7 +13,7 @@ def letter(text: str, choices: Sequence[str]) -> str | None:
 
 
 def letter_within(text: str, choices: Sequence[str]) -> str | None:
-    """Return the last letter in round brackets, or else the last that stands alone; None if there is neither."""
+    """Return the last letter in round brackets, or else the last that is a word by itself; None if there is neither."""
     some = "".join(map(re.escape, choices))
     for pattern in (rf"\(([{some}])\)", rf"\b([{some}])\b"):
         result = None

@@ -252,7 +252,7 @@ def _clean(
     encoding = UTF8 if suffix_of(piece.path) == ".parquet" else source.dialect.encoding_in(piece.path)
     for place, record in source.joined(records_of(piece, source, profile), context):
         ledger.rows_in += 1
-        # The path of a file that is one record is no part of it.
+        # The path of a file that is one record is not part of it.
         if encoding != UTF8 and is_utf8(
             record["text"] if source.whole_files and type(record) is dict else record, encoding
         ):

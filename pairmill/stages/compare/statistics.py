@@ -28,7 +28,7 @@ Word = Literal["better", "worse", "not distinguishable"]
 
 
 def level_of_look(seeds: int) -> float:
-    """Return the part of :data:`LEVEL` that a look at so many seeds spends: half of what the looks before it left.
+    """Return the part of :data:`LEVEL` that a look at these seeds spends: half of what the looks before it left.
 
     A number between two looks is judged as the later one is. Fewer than four seeds have what all looks leave.
     """

@@ -46,7 +46,7 @@ def read(given: str, keying: Keying) -> StoredIndex:
     """Read the index of a finished folder.
 
     Raises:
-        InputError: it is no finished folder of curate, has no index, or one of another format or of other keys.
+        InputError: it is not a finished folder of curate, has no index, or one of another format or of other keys.
     """
     uri = storage.normalise(given, "index")
     where = f"index={uri}"

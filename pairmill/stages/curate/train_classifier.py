@@ -95,7 +95,7 @@ def train(config: TrainConfig) -> str:
     name = output.removesuffix(_END)
     store.write(f"{name}.html", report.html().encode())
     store.write(f"{name}.md", report.markdown().encode())
-    # Last: whoever sees the classifier finds its report.
+    # Last: where there is a classifier, there is its report.
     store.write(output, logit.dump())
     for line in [report.verdict, *report.look_at]:
         log.event(f"train_classifier: {line}")

@@ -144,7 +144,7 @@ def declared(source: Source) -> list[object]:
     if isinstance(source.origin, HubRows):
         # Columns of mixed types are refused if they are read, and let pass if not.
         return [asdict(source.origin), sorted({*source.fields, *source.optional})]
-    # Where given files are is no part of what they are, and which of them are read is in their revision.
+    # Where given files are is not part of what they are, and which of them are read is in their revision.
     return [] if isinstance(source.origin, Given) else [asdict(source.origin)]
 
 

@@ -153,7 +153,7 @@ class Optimizer:
             mean.copy_(kept)
 
     def numbers(self) -> dict[str, Any]:
-        """Return what belongs to the state and is no tensor, JSON-like."""
+        """Return what belongs to the state beside tensors, JSON-like."""
         return {"steps": dict(self.steps), "sums": dict(self._sums)}
 
     def set_numbers(self, numbers: Mapping[str, Any]) -> None:

@@ -55,7 +55,7 @@ def read(response: httpx.Response, seconds: float) -> bytes:
     """Return the body of an answer.
 
     Raises:
-        Again: it is not whole after so many seconds.
+        Again: it is not whole after that many seconds.
         InputError: it has more than 16 MiB.
     """
     begun, content = time.monotonic(), bytearray()

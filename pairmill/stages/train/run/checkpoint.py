@@ -74,7 +74,7 @@ class Checkpoints:
         self._ranks.saves += 1
         uri = self._uri(step)
         if self._ranks.rank == 0:
-            # A record is never overwritten. Without this one, the folder is no checkpoint until the new one is whole.
+            # A record is never overwritten: without it the folder is not a checkpoint until the new one is whole.
             storage.store_for(uri).delete(storage.join(uri, RECORD))
         kinds = {name: Kind.from_tensor(tensor) for name, tensor in tensors.items()}
         mine, firsts = self._mine(tensors)
