@@ -31,7 +31,7 @@ ALLOWED: Final = {
 """How often each word is there."""
 
 _SENTENCES: Final = {
-    "is no …": r"(?<!there )(?<!There )(?<!there\n)\bis no (?!longer|more\b)",
+    "is no …": r"(?<!there )(?<!There )(?<!there\n)(?<!There\n)\bis no (?!longer|more\b)",
     "stands": r"\bstands?\b(?! for| in\b)",
     "whoever": r"\bwhoever\b",
     "so many": r"\bso many\b",
