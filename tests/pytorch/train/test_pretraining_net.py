@@ -29,11 +29,11 @@ def test_the_net_of_five_sources_has_a_perplexity_for_each(tmp_path: Path) -> No
     run(python, "-m", "pairmill", "run", named, *places, *options)
 
     page = (ROOT / "docs/pretraining_pipeline.md").read_text(encoding="utf-8")
-    (command,) = re.findall(r"<!-- training -->\n```sh\npython (.*?)\n```", page, re.DOTALL)
+    (command,) = re.findall(r"<!-- training -->\n```sh\npairmill (.*?)\n```", page, re.DOTALL)
     short = (
         "set=training.steps=6,schedule.warmup_steps=1,training.threads=1,watch.every_steps=1,evaluation.every_steps=3"
     )
-    result = Path(run(sys.executable, *command.replace("\\\n", " ").split(), short).strip())
+    result = Path(run(sys.executable, "-m", "pairmill", *command.replace("\\\n", " ").split(), short).strip())
 
     lines = [json.loads(line) for line in (result / "metrics.jsonl").read_text().splitlines()]
     losses = [line["loss"] for line in lines if line["kind"] == "step"]
