@@ -133,7 +133,7 @@ def _memory() -> int:
 def _stage(name: str, given: list[str]) -> tuple[int, str]:
     if name in READERS:
         (argument,) = given
-        return cli.program(name, name, Nothing, [], lambda: _read(name, argument)), ""
+        return cli.program(name, Nothing, [], lambda: _read(name, argument)), ""
     config, run = _program(name)
     output = ""
 
