@@ -12,12 +12,13 @@ import hashlib
 import io
 import json
 import logging
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, Final, Self
 
 import numpy as np
 from numpy.lib import format as npy
@@ -168,12 +169,20 @@ class Array:
                 yield np.frombuffer(data, self.dtype)
 
 
+_LONGEST_HEADER: Final = 1 << 20
+_PARSING: Final = threading.Lock()
+"""Held while numpy parses a header as Python: in 3.11 two threads that parse count one depth of recursion, and fail."""
+
+
 def _header_of(file: BinaryIO, uri: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Read shape and type. Raises InputError if it is not a header."""
     try:
         version = npy.read_magic(file)
-        reader = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-        shape, _, dtype = reader(file)
+        size, reader = (2, npy.read_array_header_1_0) if version == (1, 0) else (4, npy.read_array_header_2_0)
+        length = file.read(size)
+        header = io.BytesIO(length + file.read(min(int.from_bytes(length, "little"), _LONGEST_HEADER)))
+        with _PARSING:
+            shape, _, dtype = reader(header)
     except Exception as error:  # numpy parses the header as Python, which raises SyntaxError, TokenError and more
         raise InputError("not a readable .npy file", where=uri, got=str(error)) from error
     return shape, dtype

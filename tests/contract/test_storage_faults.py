@@ -96,7 +96,7 @@ def test_a_large_object_is_whole_whatever_passes(
     proxy: FaultProxy, bucket: str, fault: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Under load an upload takes seconds, and some are sent anew from their beginning.
-    monkeypatch.setenv("PAIRMILL_STORAGE_PATIENCE", "40")
+    monkeypatch.setenv("PAIRMILL_STORAGE_PATIENCE", "160")
     store, uri = storage.store_for(bucket), storage.join(bucket, "large")
     proxy.faults = (fault,)
     with store.create(uri) as path:
