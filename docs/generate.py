@@ -31,7 +31,7 @@ from pairmill.training.settings import TrainSettings
 
 TOP = Path(__file__).parent.parent
 VERIFIED = "2026-11-26T00:00:00Z"
-"""When the components last ran on a real Kubeflow."""
+"""When the components were last compiled and run under the stand-in for Kubeflow's launcher; not on a real cluster."""
 
 
 def options_table(config: type[Any]) -> str:
