@@ -21,7 +21,7 @@ from typing import Any, Final, cast
 from pairmill.engine.manifest import canonical, content_key
 from pairmill.errors import InternalError
 
-_OURS: Final = frozenset({"pairmill"})
+_OURS: Final = "pairmill"
 _PLAIN: Final = frozenset({str, int, float, bool})
 _WHY: Final = "unkeyed"
 
@@ -89,7 +89,7 @@ def _keyed(kind: Hashable) -> tuple[str, ...]:
 
 def is_ours(module: str) -> bool:
     """Return whether a module is of this repository, where a test demands a new version of a stage that changed."""
-    return module.partition(".")[0] in _OURS
+    return module.partition(".")[0] == _OURS
 
 
 @cache
@@ -101,7 +101,7 @@ def code_digest(*modules: str) -> str:
     """
     trees: dict[str, str] = {}  # by module; names do not count, as a program's is another than a module's
     left = list(modules)
-    tops = {module.partition(".")[0] for module in modules} - _OURS
+    tops = {module.partition(".")[0] for module in modules} - {_OURS}
     own = tuple(f"{module.rpartition('.')[0]}." for module in modules if "." in module)
     while left:
         name = left.pop()

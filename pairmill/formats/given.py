@@ -31,7 +31,7 @@ _COUNTED = 64
 
 
 @dataclass(frozen=True)
-class Found:
+class GivenFiles:
     """What is at a place.
 
     Args:
@@ -57,7 +57,7 @@ def place(given: str, option: str) -> str:
     return storage.normalise(given, option)
 
 
-def rows_at(uri: str, *, check: bool = True, count: bool = False, shown: str = "") -> Found:
+def rows_at(uri: str, *, check: bool = True, count: bool = False, shown: str = "") -> GivenFiles:
     """Find the row files of a file, a folder or a published data set.
 
     Args:
@@ -80,7 +80,7 @@ def rows_at(uri: str, *, check: bool = True, count: bool = False, shown: str = "
             named = [file for file in manifest.files if file.task and file.path.endswith(_ENDINGS)]
             if not named:
                 raise _no_rows(uri, [file.path for file in manifest.files], shown)
-            return Found((uri,), len(named), sum(file.size for file in named), manifest.ledger.rows_out)
+            return GivenFiles((uri,), len(named), sum(file.size for file in named), manifest.ledger.rows_out)
         listed = {entry.path: entry.size for entry in store.list(uri)}
         tops, wanted = row_files(listed)
         if not wanted:
@@ -93,7 +93,7 @@ def rows_at(uri: str, *, check: bool = True, count: bool = False, shown: str = "
         require_all_columns(paths)
     if count and len(paths) <= _COUNTED and all(path.endswith(".parquet") for path in paths):
         counted = sum(map(rows.count, paths))
-    return Found(uris, len(paths), sum(paths.values()), counted)
+    return GivenFiles(uris, len(paths), sum(paths.values()), counted)
 
 
 def passed_on(option: str, given: Sequence[str], *, within: bool = False) -> GivenResult:
@@ -170,7 +170,7 @@ def _no_rows(uri: str, paths: Sequence[str], shown: str) -> InputError:
     )
 
 
-def tokenizer_at(given: str, shown: str = "", template: str = "") -> Found:
+def tokenizer_at(given: str, shown: str = "", template: str = "") -> GivenFiles:
     """Find a tokenizer.json: the file itself, or one in a folder.
 
     Args:
@@ -192,10 +192,10 @@ def tokenizer_at(given: str, shown: str = "", template: str = "") -> Found:
     encoder = Encoder.from_json(text, where=shown or uri)
     if template:
         require_tokens(template, lambda token: encoder.token_to_id(token) is not None, shown or uri)
-    return Found((uri,), 1, len(data))
+    return GivenFiles((uri,), 1, len(data))
 
 
-def tokenized_at(given: str, option: str) -> Found:
+def tokenized_at(given: str, option: str) -> GivenFiles:
     """Find the data sets of a tokenized folder.
 
     Raises:
@@ -213,7 +213,7 @@ def tokenized_at(given: str, option: str) -> Found:
     if not names:
         raise InputError("no data set in it", where=f"{option}={uri}", expected="folders with five arrays")
     size = sum(size for path, size in sizes.items() if path.split("/", 1)[0] in names)
-    return Found((uri,), len(names), size, None if manifest is None else manifest.ledger.rows_out)
+    return GivenFiles((uri,), len(names), size, None if manifest is None else manifest.ledger.rows_out)
 
 
 def list_of(given: Sequence[str], option: str) -> list[str]:

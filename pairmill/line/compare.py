@@ -7,7 +7,6 @@ processes of this machine (:mod:`pairmill.line.runs`). It needs torch here, and 
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,19 @@ from pairmill.fields import Checked
 from pairmill.interface import cli
 from pairmill.line import proof
 from pairmill.line.parameters import parameter
-from pairmill.line.runs import MEMORY, Ended, Given, Here, Made, MadeRun, Task, arrays, remove, train_and_evaluate
+from pairmill.line.runs import (
+    MEMORY,
+    Ended,
+    Given,
+    Here,
+    Made,
+    MadeRun,
+    Task,
+    arrays,
+    refuse_without_torch,
+    remove,
+    train_and_evaluate,
+)
 from pairmill.stages.compare.config import CompareConfig
 from pairmill.stages.evaluate.config import EvaluateConfig
 from pairmill.stages.train.config import TrainConfig
@@ -192,10 +203,8 @@ def main(given: Sequence[str]) -> int:
 
     def work() -> None:
         values = cli.build(ComparisonHere, cli.split(given))
-        missing = values.runs and importlib.util.find_spec("torch") is None
-        if missing:
-            hint = "pip install '.[train]' in a checkout of pairmill; runs=0 tells what differs without it"
-            raise UsageError("cannot train here", where="seeds", got="no torch in this environment", hint=hint)
+        if values.runs:
+            refuse_without_torch("seeds", "; runs=0 tells what differs without it")
         placed(values)
         if values.out:
             proof.refuse_existing(values.out)

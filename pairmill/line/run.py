@@ -7,17 +7,15 @@ Each task of ``table.LINE`` is a process, started as Kubeflow's launcher starts 
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pairmill.errors import UsageError
 from pairmill.interface import cli
 from pairmill.line import parameters
-from pairmill.line.runs import Ended, Here
+from pairmill.line.runs import Ended, Here, refuse_without_torch
 from pairmill.line.table import GIVEN, HELD_OUT, LINE, Task, result_without
 from pairmill.lineage import command as line
 from pairmill.stages.fetch.config import KINDS
@@ -70,19 +68,16 @@ def run(values: Mapping[str, Any], without: Collection[str], here: Here) -> list
 
 
 def main(given: Sequence[str]) -> int:
-    """Command line; returns the exit code."""
+    """Run the command; return the exit code."""
 
     def work() -> None:
         start = time.monotonic()
         options = cli.split(given)
         train = bool(options.get("train_config"))
-        if train and importlib.util.find_spec("torch") is None:
-            raise UsageError(
-                "cannot train here",
-                where="train_config",
-                got="no torch in this environment",
-                hint="pip install '.[train]' in a checkout of pairmill, or leave train_config= out and train where "
-                "torch is: pairmill train sampled=<output_path>",
+        if train:
+            refuse_without_torch(
+                "train_config",
+                ", or leave train_config= out and train where torch is: pairmill train sampled=<output_path>",
             )
         values = dataclasses.asdict(cli.build(parameters.parameters_class(train), options))
         values |= parameters.placed(values)

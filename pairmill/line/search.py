@@ -8,7 +8,6 @@ Every task has a content key: a search that is killed and started again goes on,
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import logging
 import sys
 from collections.abc import Sequence
@@ -31,6 +30,7 @@ from pairmill.line.runs import (
     MadeRun,
     Task,
     arrays,
+    refuse_without_torch,
     remove,
     train_and_evaluate,
 )
@@ -159,14 +159,14 @@ class LocalConfig(Parameters):
 
 
 @dataclass
-class Found:
+class FinishedSearch:
     """What a search on this machine found: the folder of the stage, and every task that ended."""
 
     folder: str
     ended: list[Ended]
 
 
-def run(config: LocalConfig, here: Here | None = None) -> Found:
+def run(config: LocalConfig, here: Here | None = None) -> FinishedSearch:
     """Search on this machine.
 
     Args:
@@ -196,7 +196,7 @@ def run(config: LocalConfig, here: Here | None = None) -> Found:
         result = stage(here, given, **results)
         best = one(result.outputs["optimum"])
         last = stage(here, given, **results, measured=best.made.evaluated.output)
-    return Found(last.output, here.ended)
+    return FinishedSearch(last.output, here.ended)
 
 
 def refuse_short(here: Here, given: LocalConfig, mixtures: Sequence[str], place: str) -> None:
@@ -262,13 +262,7 @@ def main(arguments: Sequence[str]) -> int:
 
     def work() -> None:
         config = cli.build(LocalConfig, cli.split(arguments))
-        if importlib.util.find_spec("torch") is None:
-            raise UsageError(
-                "cannot train here",
-                where="train_config",
-                got="no torch",
-                hint="pip install '.[train]' in a checkout of pairmill",
-            )
+        refuse_without_torch("train_config")
         result = run(config)
         reused = sum(ended.reused for ended in result.ended)
         lines = [
