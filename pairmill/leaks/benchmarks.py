@@ -22,10 +22,10 @@ from pairmill.leaks.settings import Benchmark, Decontaminate
 from pairmill.log import event
 from pairmill.net import hub
 from pairmill.net.hub import RemoteFile
-from pairmill.sources import raw as raws
-from pairmill.sources.card import CARD, CARD_BYTES, READABLE, configs_of, hub_split, suffix_of
 from pairmill.sources.datasets import SOURCES
-from pairmill.sources.patterns import matching
+from pairmill.sources.files import raw as raws
+from pairmill.sources.files.card import CARD, CARD_BYTES, READABLE, configs_of, hub_split, suffix_of
+from pairmill.sources.files.patterns import matching
 
 _OPTION = "decontaminate.benchmarks"
 _LOCKS = ("curate", "benchmarks")

@@ -9,10 +9,11 @@ from pairmill.errors import InputError, did_you_mean
 from pairmill.formats.slices import FileSlice
 from pairmill.leaks.settings import Benchmark
 from pairmill.sources.choices import choice_letter
-from pairmill.sources.expression import Expression, Failed
-from pairmill.sources.filters import printed
+from pairmill.sources.language.expression import Expression, Failed
+from pairmill.sources.language.filters import printed
+from pairmill.sources.language.paths import MISSING, Path
+from pairmill.sources.language.template import Template
 from pairmill.sources.origin import Given
-from pairmill.sources.paths import MISSING, Path
 from pairmill.sources.source import (
     Context,
     Drop,
@@ -24,7 +25,6 @@ from pairmill.sources.source import (
     parse_record,
     shown,
 )
-from pairmill.sources.template import Template
 
 _WITHOUT = "leave such records out with where:, or name another path"
 _SHOWN = 20

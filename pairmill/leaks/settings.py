@@ -8,8 +8,8 @@ from typing import Any, Final, Literal
 
 from pairmill.errors import UsageError
 from pairmill.fields import Checked, setting
-from pairmill.sources.expression import Expression
-from pairmill.sources.template import Template
+from pairmill.sources.language.expression import Expression
+from pairmill.sources.language.template import Template
 
 Mode = Literal["off", "report", "drop"]
 Verdict = Literal["question_answer", "question", "variant", "short_question"]

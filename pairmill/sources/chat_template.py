@@ -19,7 +19,7 @@ from pairmill.errors import UsageError
 if TYPE_CHECKING:
     import jinja2
 
-    from pairmill.sources.description import Description
+    from pairmill.sources.language.description import Description
 
 MAX_TEMPLATE = 128 << 10
 """Characters of a template."""

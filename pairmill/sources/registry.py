@@ -24,7 +24,7 @@ def chosen(
         items: names, YAML files, and ``all``.
         folders: what ``all`` means: the known sources among these names; None = every known one.
         where: where those names were found, for messages.
-        raw: as :func:`pairmill.sources.mapped.load` takes it.
+        raw: as :func:`pairmill.sources.language.mapped.load` takes it.
 
     Raises:
         UsageError: a name is unknown, a YAML file is not valid, or two sources have the same name.
@@ -37,7 +37,7 @@ def chosen(
                 result.setdefault(source.name, source)
             continue
         if is_file(item):
-            from pairmill.sources.mapped import load
+            from pairmill.sources.language.mapped import load
 
             source = load(item, raw)
             if source.name in result:

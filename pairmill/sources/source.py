@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from pairmill.engine.options import Profile
 from pairmill.formats.rows import Row
-from pairmill.sources.card import hub_split
-from pairmill.sources.dialect import Dialect
+from pairmill.sources.files.card import hub_split
+from pairmill.sources.files.dialect import Dialect
+from pairmill.sources.files.splits import SourceOptions, SplitOptions, files_by_split
 from pairmill.sources.names import safe_name
 from pairmill.sources.origin import Origin
 from pairmill.sources.quirks import QUIRKS, Quirks
-from pairmill.sources.splits import SourceOptions, SplitOptions, files_by_split
 
 if TYPE_CHECKING:
     from pairmill.formats.slices import FileSlice
-    from pairmill.sources.missing_paths import Watched
+    from pairmill.sources.language.missing_paths import Watched
 
 
 @dataclass(frozen=True)
@@ -282,7 +282,7 @@ class Source(ABC):
     config: ClassVar[str] = "default"
     """Configuration on the Hub."""
     options: ClassVar[type[SourceOptions]] = SourceOptions
-    """:class:`pairmill.sources.splits.SplitOptions` where not all of ``splits`` are trained on."""
+    """:class:`pairmill.sources.files.splits.SplitOptions` where not all of ``splits`` are trained on."""
     fields: ClassVar[tuple[str, ...]] = ()
     """Fields that ``parse`` reads. Of Parquet only these columns are read, and they must exist. Empty: all."""
     optional: ClassVar[tuple[str, ...]] = ()
@@ -335,7 +335,8 @@ class Source(ABC):
     def attributes_of(self, record: Any, context: Context) -> Mapping[str, Any]:
         """Return the values of ``attributes`` for all rows of a raw record; None or absent = no value. A pure function.
 
-        Values are converted as :mod:`pairmill.sources.attributes` says; one that cannot be makes the record malformed.
+        Values are converted as :mod:`pairmill.sources.language.attributes` says; one that cannot be makes the record
+        malformed.
 
         Raises:
             MalformedRecord: as in ``parse``.
@@ -367,7 +368,7 @@ class Source(ABC):
 
     def read(self, piece: FileSlice, profile: Profile) -> Iterator[Record]:
         """Return the records of a piece of a raw file, by the file's extension."""
-        from pairmill.sources.readers import read
+        from pairmill.sources.files.readers import read
 
         return read(piece, self)
 

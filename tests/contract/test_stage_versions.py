@@ -101,7 +101,7 @@ def names(tree: Tree) -> set[str]:
 
 
 def test_a_change_of_a_reader_needs_a_version_or_a_reason(edit: Edit) -> None:
-    readers = "pairmill/sources/readers.py"
+    readers = "pairmill/sources/files/readers.py"
     tree = edit(
         readers,
         "csv.reader(lines, strict=True, delimiter=between, quotechar",
@@ -109,7 +109,9 @@ def test_a_change_of_a_reader_needs_a_version_or_a_reason(edit: Edit) -> None:
     )
     # Curate reads benchmarks as fetch and clean read sources.
     stages = ("fetch", "clean", "curate", "evaluate")
-    assert tree.wrong() == [f"{name}: pairmill.sources.readers changed, and its version was not" for name in stages]
+    assert tree.wrong() == [
+        f"{name}: pairmill.sources.files.readers changed, and its version was not" for name in stages
+    ]
     assert {line.split(":")[0] for line in tree.record()} == {*stages}  # what was not raised stays wrong
     assert tree.record("curate", "curate reads no table") != []
     assert tree.record("fetch", "fetch never parses a record") != []
@@ -118,13 +120,13 @@ def test_a_change_of_a_reader_needs_a_version_or_a_reason(edit: Edit) -> None:
     version = f"version: ClassVar[int] = {Clean.version}\n"
     tree = edit(core, version, version.replace(str(Clean.version), str(Clean.version + 1)))
     assert (
-        "clean: pairmill.sources.readers, pairmill.stages.clean.core changed, and its version was raised"
+        "clean: pairmill.sources.files.readers, pairmill.stages.clean.core changed, and its version was raised"
         in tree.wrong()
     )
     assert tree.record() == []
     assert tree.known()["clean"].version == str(Clean.version + 1)
     assert tree.known()["fetch"].neutral[-1] == {
-        "modules": ["pairmill.sources.readers"],
+        "modules": ["pairmill.sources.files.readers"],
         "reason": "fetch never parses a record",
     }
     # The next change is noticed again.

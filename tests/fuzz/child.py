@@ -17,7 +17,7 @@ from pairmill import storage
 from pairmill.evaluation.settings import EvaluateSettings
 from pairmill.interface import cli, stagecli
 from pairmill.interface.cli import Outcome
-from pairmill.sources.card import configs_of, hub_split
+from pairmill.sources.files.card import configs_of, hub_split
 from pairmill.stages.clean.core import Clean
 from pairmill.stages.curate.core import Curate
 from pairmill.stages.evaluate.core import Evaluate

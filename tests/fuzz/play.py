@@ -17,7 +17,7 @@ from typing import Protocol
 
 from pairmill.engine.manifest import MANIFEST, STARTED
 from pairmill.engine.shards import RECORD
-from pairmill.sources.raw import PLACES
+from pairmill.sources.files.raw import PLACES
 from tests.fuzz.child import Ended
 from tests.fuzz.process import REFUSED, Process, Wrong
 from tests.fuzz.scene import Scene

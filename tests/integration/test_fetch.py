@@ -23,9 +23,9 @@ import pytest
 
 from pairmill import retry
 from pairmill.errors import InputError, PairmillError, StageFailure, UsageError
+from pairmill.sources.files.raw import places
 from pairmill.sources.origin import Git, Given, HubRows, Manual, Web
 from pairmill.sources.origin import Hub as HubFiles
-from pairmill.sources.raw import places
 from pairmill.stages.fetch import lock
 from pairmill.stages.fetch.lock import Pin
 from tests.support import nursery, tools

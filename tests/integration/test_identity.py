@@ -15,11 +15,11 @@ from pairmill.engine.runner import Result
 from pairmill.errors import InputError
 from pairmill.formats.rows import Row
 from pairmill.sources.datasets import SOURCES
+from pairmill.sources.files.raw import PLACES, places
+from pairmill.sources.files.splits import TrainOnly
 from pairmill.sources.origin import Hub as HubFiles
 from pairmill.sources.origin import Manual
-from pairmill.sources.raw import PLACES, places
 from pairmill.sources.source import Context, Labelled, Parsed, Source, Unit
-from pairmill.sources.splits import TrainOnly
 from pairmill.stages.clean.config import CleanConfig
 from pairmill.stages.clean.core import Clean
 from pairmill.stages.fetch.core import Fetch

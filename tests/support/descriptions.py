@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from pairmill.sources import mapped
+from pairmill.sources.language import mapped
 from pairmill.sources.source import Source
 
 Load = Callable[..., Source]

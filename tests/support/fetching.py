@@ -11,8 +11,8 @@ from pairmill.engine import runner
 from pairmill.engine.options import Profile
 from pairmill.formats.rows import Row
 from pairmill.sources.datasets import SOURCES
+from pairmill.sources.files.raw import places
 from pairmill.sources.origin import Origin
-from pairmill.sources.raw import places
 from pairmill.sources.source import Context, Malformed, Parsed, Source, Unit
 from pairmill.stages.clean.config import CleanConfig
 from pairmill.stages.clean.core import Clean

@@ -12,7 +12,7 @@ from pairmill.errors import InputError
 from pairmill.evaluation.benchmarks.question import Benchmark, Need, Row
 from pairmill.formats import jsonstream
 from pairmill.net import hub
-from pairmill.sources.card import hub_split
+from pairmill.sources.files.card import hub_split
 
 _READ: Final = (".jsonl", ".parquet")
 

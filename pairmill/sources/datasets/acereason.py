@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from pairmill.engine.options import Profile
-from pairmill.sources.card import hub_split
 from pairmill.sources.fields import answer_row, text_or_null, texts_of
+from pairmill.sources.files.card import hub_split
 from pairmill.sources.origin import HubRows
 from pairmill.sources.source import Context, Drop, Malformed, Parsed, Source, Unit
 

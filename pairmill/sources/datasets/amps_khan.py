@@ -8,9 +8,9 @@ from typing import Any
 from pairmill.engine.options import Profile
 from pairmill.formats.rows import Row
 from pairmill.formats.slices import FileSlice
-from pairmill.sources import readers
 from pairmill.sources.datasets.ampsmathematica import AMPS, AMPS_CITATION, amps_archives
 from pairmill.sources.fields import list_of_texts, text_or_null
+from pairmill.sources.files import readers
 from pairmill.sources.source import Context, Parsed, Record, Source, Unit
 
 _KHAN = re.compile(r"(?:.*/)?amps/khan/(.+)$")

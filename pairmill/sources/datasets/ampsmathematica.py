@@ -7,7 +7,7 @@ from typing import Any
 from pairmill.engine.options import Profile
 from pairmill.formats.rows import Row
 from pairmill.formats.slices import FileSlice
-from pairmill.sources import readers
+from pairmill.sources.files import readers
 from pairmill.sources.origin import Web
 from pairmill.sources.quirks import QUIRKS
 from pairmill.sources.source import Context, Drop, Labelled, Malformed, OutputFormat, Parsed, Record, Source, Unit

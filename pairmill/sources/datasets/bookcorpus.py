@@ -6,12 +6,12 @@ from typing import Any, ClassVar
 
 from pairmill.engine.options import Profile, option
 from pairmill.formats.rows import Row
-from pairmill.sources.card import hub_split
 from pairmill.sources.fields import text_of
+from pairmill.sources.files.card import hub_split
+from pairmill.sources.files.splits import SourceOptions
 from pairmill.sources.names import safe_name
 from pairmill.sources.origin import Hub
 from pairmill.sources.source import Context, Malformed, MalformedRecord, Note, Parsed, Record, Source, Unit
-from pairmill.sources.splits import SourceOptions
 
 
 @dataclass(kw_only=True)

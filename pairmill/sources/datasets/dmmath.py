@@ -7,7 +7,7 @@ from typing import Any
 from pairmill.engine.options import Profile
 from pairmill.formats.rows import Row
 from pairmill.formats.slices import FileSlice
-from pairmill.sources import readers
+from pairmill.sources.files import readers
 from pairmill.sources.names import safe_name
 from pairmill.sources.origin import Web
 from pairmill.sources.quirks import QUIRKS

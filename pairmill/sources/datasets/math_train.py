@@ -6,8 +6,8 @@ from typing import Any
 from pairmill.engine.options import Profile
 from pairmill.errors import InputError
 from pairmill.formats.rows import Row
-from pairmill.sources.card import hub_split
 from pairmill.sources.fields import boxed_answer, text_of, text_or_null
+from pairmill.sources.files.card import hub_split
 from pairmill.sources.origin import Hub
 from pairmill.sources.source import Context, Drop, Parsed, Source, Unit
 

@@ -5,10 +5,10 @@ from typing import Any
 
 from pairmill.engine.options import Profile
 from pairmill.formats.rows import Row
-from pairmill.sources.card import hub_split
 from pairmill.sources.fields import asks_for_proof, text_of
+from pairmill.sources.files.card import hub_split
+from pairmill.sources.files.patterns import matching
 from pairmill.sources.origin import Hub
-from pairmill.sources.patterns import matching
 from pairmill.sources.source import Context, Drop, Parsed, Source, Unit
 
 

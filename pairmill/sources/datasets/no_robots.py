@@ -4,9 +4,9 @@ from typing import Any
 
 from pairmill.formats.rows import Row
 from pairmill.sources.fields import list_of, text_of, text_or_null
+from pairmill.sources.files.splits import TrainOnly
 from pairmill.sources.origin import Hub
 from pairmill.sources.source import FURTHER_TURNS, Context, Drop, Note, Parsed, Source
-from pairmill.sources.splits import TrainOnly
 
 
 class NoRobots(Source):

@@ -5,9 +5,9 @@ from typing import Any
 from pairmill.formats.rows import Row
 from pairmill.sources.choices import choice_lines
 from pairmill.sources.fields import list_of_texts, text_of, texts_of
+from pairmill.sources.files.splits import TrainOnly
 from pairmill.sources.origin import Hub
 from pairmill.sources.source import Context, Malformed, Parsed, Source
-from pairmill.sources.splits import TrainOnly
 
 _TASK = "Based on the given fact, which of the following option is the correct answer to the question?"
 

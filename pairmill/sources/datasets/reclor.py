@@ -5,9 +5,9 @@ from typing import Any
 from pairmill.formats.rows import Row
 from pairmill.sources.choices import choice_lines
 from pairmill.sources.fields import letter_under, list_of_texts, texts_of
+from pairmill.sources.files.splits import TrainOnly
 from pairmill.sources.origin import Hub
 from pairmill.sources.source import Context, Parsed, Source
-from pairmill.sources.splits import TrainOnly
 
 
 class ReClor(Source):

@@ -6,9 +6,9 @@ from typing import Any
 from pairmill.engine.options import Profile
 from pairmill.formats.rows import Row
 from pairmill.formats.slices import FileSlice
-from pairmill.sources import readers
+from pairmill.sources.files import readers
+from pairmill.sources.files.patterns import matching
 from pairmill.sources.origin import Hub
-from pairmill.sources.patterns import matching
 from pairmill.sources.source import Context, Malformed, Parsed, Record, Source, Unit
 
 _CELLS = 81

@@ -5,9 +5,9 @@ from typing import Any
 
 from pairmill.formats.rows import Row
 from pairmill.sources.fields import texts_or_nulls
+from pairmill.sources.files.splits import BenchmarkOnly
 from pairmill.sources.origin import Hub
 from pairmill.sources.source import Context, Drop, Malformed, Parsed, Source
-from pairmill.sources.splits import BenchmarkOnly
 
 
 class TheoremQa(Source):

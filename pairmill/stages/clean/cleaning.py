@@ -16,11 +16,11 @@ from pairmill.engine.writer import Writer
 from pairmill.formats import attributes, limits
 from pairmill.formats.rows import Row
 from pairmill.formats.slices import FileSlice
-from pairmill.sources.attributes import size_of, values_of
-from pairmill.sources.card import suffix_of
-from pairmill.sources.dialect import UTF8
-from pairmill.sources.missing_paths import Watch
-from pairmill.sources.recode import is_utf8
+from pairmill.sources.files.card import suffix_of
+from pairmill.sources.files.dialect import UTF8
+from pairmill.sources.files.recode import is_utf8
+from pairmill.sources.language.attributes import size_of, values_of
+from pairmill.sources.language.missing_paths import Watch
 from pairmill.sources.source import (
     ANSWERS,
     WITHHELD,
@@ -68,7 +68,7 @@ class Cleaned:
         reasons: by reason: how many records, how many count against the limit, the first one with what was found, and
             how many are in each of the first hundred files.
         samples: some rows.
-        missed: see :class:`pairmill.sources.missing_paths.Watch`.
+        missed: see :class:`pairmill.sources.language.missing_paths.Watch`.
         instruction_bits: rows by the bit length of their instruction's number of characters.
         response_bits: the same of responses.
         segments: where the rows of each label are, where several shards share outputs. Pairs, because a record's keys

@@ -26,13 +26,13 @@ from pairmill.formats.results import CleanResult
 from pairmill.formats.slices import FileSlice, Slicing, grouped
 from pairmill.log import event
 from pairmill.report.model import Report
-from pairmill.sources import raw
-from pairmill.sources.extracts import described, least
+from pairmill.sources.files import raw
+from pairmill.sources.files.extracts import described, least
+from pairmill.sources.files.raw import RawFolder
+from pairmill.sources.language.tags import asked_for
 from pairmill.sources.origin import Given, HubRows
-from pairmill.sources.raw import RawFolder
 from pairmill.sources.registry import chosen, is_file
 from pairmill.sources.source import Source, Unit
-from pairmill.sources.tags import asked_for
 from pairmill.stages.clean import answers, merge, tally
 from pairmill.stages.clean.cleaning import SAMPLES, Cleaned, CleanPieces, Sources, by_source
 from pairmill.stages.clean.config import REJECT, CleanConfig, build_options

@@ -12,9 +12,9 @@ from pairmill.engine.content import Borrowed, pinned
 from pairmill.engine.options import Profile
 from pairmill.errors import InputError
 from pairmill.formats.slices import FileSlice
-from pairmill.sources.card import suffix_of
-from pairmill.sources.raw import RawFolder
-from pairmill.sources.readers import count
+from pairmill.sources.files.card import suffix_of
+from pairmill.sources.files.raw import RawFolder
+from pairmill.sources.files.readers import count
 from pairmill.sources.source import Record, Source, Unit
 
 

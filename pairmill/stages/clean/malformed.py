@@ -9,8 +9,8 @@ from typing import Any
 
 from pairmill.engine.stage import ShardRecord
 from pairmill.errors import InputError
-from pairmill.sources.dialect import fits
-from pairmill.sources.missing_paths import refuse_missed
+from pairmill.sources.files.dialect import fits
+from pairmill.sources.language.missing_paths import refuse_missed
 from pairmill.sources.quirks import QUIRKS
 from pairmill.sources.source import WITHHELD, Source
 from pairmill.stages.clean.cleaning import Cleaned, by_source

@@ -14,7 +14,7 @@ from typing import IO, BinaryIO
 
 from pairmill.errors import InputError, StorageError
 from pairmill.formats import compressed
-from pairmill.sources.patterns import matching
+from pairmill.sources.files.patterns import matching
 
 NAMES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
 
@@ -32,7 +32,7 @@ def unpack(file: BinaryIO, where: str, patterns: Sequence[str], strip: int, crea
     Args:
         file: a tar (plain, gzip, bzip2, xz) or zip archive; its first bytes tell which.
         where: for messages.
-        patterns: see :func:`pairmill.sources.card.matching`; tried on the name without the stripped folders.
+        patterns: see :func:`pairmill.sources.files.card.matching`; tried on the name without the stripped folders.
         strip: leading folders to take off every name.
         create: gives the local file for a name.
 

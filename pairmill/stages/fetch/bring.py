@@ -23,8 +23,8 @@ from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, PairmillError
 from pairmill.log import event
 from pairmill.net import drive, http, hub
-from pairmill.sources.card import CARD, CARD_BYTES
-from pairmill.sources.extracts import described, extract_path, published_path
+from pairmill.sources.files.card import CARD, CARD_BYTES
+from pairmill.sources.files.extracts import described, extract_path, published_path
 from pairmill.sources.origin import HubRows
 from pairmill.sources.source import Source
 from pairmill.stages.fetch import archive, hub_rows, scratch

@@ -22,12 +22,12 @@ from pairmill.errors import InputError, UsageError
 from pairmill.log import event
 from pairmill.net import drive, http, hub
 from pairmill.report.model import Report
-from pairmill.sources import raw
-from pairmill.sources.card import CARD
-from pairmill.sources.extracts import least
+from pairmill.sources.files import raw
+from pairmill.sources.files.card import CARD
+from pairmill.sources.files.extracts import least
+from pairmill.sources.files.patterns import matching
+from pairmill.sources.files.raw import FETCH, RawFolder
 from pairmill.sources.origin import Git, Given, Hub, HubRows, Manual, Web
-from pairmill.sources.patterns import matching
-from pairmill.sources.raw import FETCH, RawFolder
 from pairmill.sources.registry import chosen
 from pairmill.sources.source import Source
 from pairmill.stages.fetch import archive, lock, scratch

@@ -20,9 +20,9 @@ from pairmill.formats.limits import BATCH_BYTES, RECORD_BYTES
 from pairmill.formats.slices import FileSlice
 from pairmill.log import event
 from pairmill.net import drive, http, hub
-from pairmill.sources.card import COMPRESSED, suffix_of
-from pairmill.sources.dialect import UTF8, is_ascii
-from pairmill.sources.recode import Recoded
+from pairmill.sources.files.card import COMPRESSED, suffix_of
+from pairmill.sources.files.dialect import UTF8, is_ascii
+from pairmill.sources.files.recode import Recoded
 from pairmill.sources.source import Source
 
 _BUFFER = 1 << 16

@@ -10,9 +10,9 @@ from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import File, InputRef, Manifest, content_key
 from pairmill.engine.stage import ShardRecord
 from pairmill.errors import InputError
-from pairmill.sources.extracts import described
+from pairmill.sources.files.extracts import described
+from pairmill.sources.files.raw import RawFolder
 from pairmill.sources.origin import Git, Given, Hub, HubRows, Manual, Web
-from pairmill.sources.raw import RawFolder
 from pairmill.sources.source import Source
 from pairmill.stages.fetch.bring import Brought
 from pairmill.stages.fetch.given import GivenData

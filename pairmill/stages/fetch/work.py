@@ -8,10 +8,10 @@ from dataclasses import replace
 from pairmill.engine.manifest import MANIFEST
 from pairmill.errors import InputError
 from pairmill.net import hub
-from pairmill.sources.card import CARD, CARD_BYTES
-from pairmill.sources.extracts import described
+from pairmill.sources.files.card import CARD, CARD_BYTES
+from pairmill.sources.files.extracts import described
+from pairmill.sources.files.patterns import matching
 from pairmill.sources.origin import Git, Hub, HubRows, Web
-from pairmill.sources.patterns import matching
 from pairmill.sources.source import Source
 from pairmill.stages.fetch.bring import (
     Archive,

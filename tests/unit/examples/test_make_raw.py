@@ -11,7 +11,7 @@ import pytest
 from pairmill.engine import runner
 from pairmill.engine.options import Profile
 from pairmill.sources.datasets import SOURCES
-from pairmill.sources.splits import SplitOptions
+from pairmill.sources.files.splits import SplitOptions
 from pairmill.stages.clean.config import CleanConfig
 from pairmill.stages.clean.core import Clean
 from tests.support.helpers import REPOSITORY

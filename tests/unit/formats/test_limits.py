@@ -30,7 +30,7 @@ from pairmill.errors import InputError, StageFailure, StorageError, UsageError
 from pairmill.formats import jsonstream, limits, rows, token_files
 from pairmill.formats.rows import Row
 from pairmill.formats.slices import FileSlice, Slicing
-from pairmill.sources import readers
+from pairmill.sources.files import readers
 from pairmill.sources.source import Context, Parsed, Source, Unit
 from pairmill.stages.clean.config import CleanConfig
 from pairmill.stages.clean.core import Clean
@@ -44,8 +44,8 @@ MOST = 300 * MB
 
 READ = """
     import sys, types
-    from pairmill.sources import readers
-    from pairmill.sources.dialect import Dialect
+    from pairmill.sources.files import readers
+    from pairmill.sources.files.dialect import Dialect
     from pairmill.formats.slices import FileSlice
     from pairmill.formats import rows
     from pairmill.errors import InputError

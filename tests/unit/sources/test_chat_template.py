@@ -12,8 +12,9 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pairmill.engine import runner
 from pairmill.errors import InputError, StageFailure, UsageError
 from pairmill.formats.rows import Row
-from pairmill.sources import chat_template, mapped
+from pairmill.sources import chat_template
 from pairmill.sources.chat_template import MAX_HISTORY, MAX_TEMPLATE, ChatTemplate, TemplateFailed
+from pairmill.sources.language import mapped
 from pairmill.sources.source import Context, Drop, Malformed, Source, parse_record, parts_of
 from pairmill.stages.clean.config import CleanConfig
 from pairmill.stages.clean.core import Clean
@@ -355,7 +356,9 @@ def test_a_template_that_fails_in_a_record_alone_ends_the_run_with_the_line_to_w
 def test_jinja2_is_loaded_for_templates_alone(tmp_path: Path) -> None:
     load(tmp_path)
     path = str(tmp_path / "mine.yaml")
-    code = f"import sys; from pairmill.sources import mapped; mapped.load({path!r}); print('jinja2' in sys.modules)"
+    code = (
+        f"import sys; from pairmill.sources.language.mapped import load; load({path!r}); print('jinja2' in sys.modules)"
+    )
     assert python("-c", code).stdout.strip() == "False"
 
 

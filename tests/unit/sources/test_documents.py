@@ -16,9 +16,9 @@ from pairmill.engine.manifest import Manifest
 from pairmill.errors import InputError, PairmillError, StageFailure, UsageError
 from pairmill.formats.rows import Row
 from pairmill.formats.slices import FileSlice, Slicing
-from pairmill.sources import mapped
+from pairmill.sources.files.readers import whole_file
+from pairmill.sources.language import mapped
 from pairmill.sources.origin import Given, Hub
-from pairmill.sources.readers import whole_file
 from pairmill.sources.source import Context, Drop, Malformed, Source, checked, parse_record
 from pairmill.stages.clean.config import CleanConfig
 from pairmill.stages.clean.core import Clean

@@ -10,10 +10,10 @@ import pytest
 
 from pairmill.errors import InputError, UsageError
 from pairmill.sources import choices, fields
-from pairmill.sources.card import configs_of, hub_split
-from pairmill.sources.patterns import matching
+from pairmill.sources.files.card import configs_of, hub_split
+from pairmill.sources.files.patterns import matching
+from pairmill.sources.files.splits import BenchmarkOnly, SplitOptions, TrainAndValidation, TrainOnly, files_by_split
 from pairmill.sources.source import Malformed, MalformedRecord
-from pairmill.sources.splits import BenchmarkOnly, SplitOptions, TrainAndValidation, TrainOnly, files_by_split
 
 
 def outcome(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pairmill.formats.slices import FileSlice
-from pairmill.sources import mapped
+from pairmill.sources.language import mapped
 from pairmill.stages.fetch.extract import Place, extract
 
 ROWS = [{"q": f"q{number}", "a": "x\ny" if number == 1 else "é"} for number in range(9)]

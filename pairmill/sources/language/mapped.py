@@ -17,18 +17,20 @@ from pairmill.engine.options import Profile
 from pairmill.errors import InputError, UsageError, did_you_mean
 from pairmill.formats.rows import Row
 from pairmill.formats.slices import FileSlice
-from pairmill.sources.attributes import Attributes
-from pairmill.sources.card import READABLE, configs_of, hub_split, suffix_of, unnamed_split
-from pairmill.sources.chats import Chats
-from pairmill.sources.description import Description, tags_of, wrong_tag
-from pairmill.sources.dialect import described, fits
-from pairmill.sources.expression import Expression, Failed
-from pairmill.sources.filters import Filtered, printed
-from pairmill.sources.missing_paths import Watched, kind_of, names_at, nearest
+from pairmill.sources.files.card import READABLE, configs_of, hub_split, suffix_of, unnamed_split
+from pairmill.sources.files.dialect import described, fits
+from pairmill.sources.files.patterns import matching
+from pairmill.sources.files.readers import whole_file
+from pairmill.sources.language.attributes import Attributes
+from pairmill.sources.language.chats import Chats
+from pairmill.sources.language.description import Description, tags_of, wrong_tag
+from pairmill.sources.language.expression import Expression, Failed
+from pairmill.sources.language.filters import Filtered, printed
+from pairmill.sources.language.missing_paths import Watched, kind_of, names_at, nearest
+from pairmill.sources.language.paths import MISSING, First, Path, Step
+from pairmill.sources.language.tags import TAGS, own_tags
+from pairmill.sources.language.template import Template, Value, paths_of
 from pairmill.sources.origin import HubRows
-from pairmill.sources.paths import MISSING, First, Path, Step
-from pairmill.sources.patterns import matching
-from pairmill.sources.readers import whole_file
 from pairmill.sources.source import (
     FURTHER_TURNS,
     Context,
@@ -43,8 +45,6 @@ from pairmill.sources.source import (
     WrongAttribute,
     shown,
 )
-from pairmill.sources.tags import TAGS, own_tags
-from pairmill.sources.template import Template, Value, paths_of
 
 # Raised when an unchanged YAML file gives other rows than before.
 _MEANING = 2

@@ -16,13 +16,13 @@ import yaml
 
 from pairmill import storage
 from pairmill.errors import UsageError, did_you_mean
-from pairmill.sources.card import COMPRESSED, READABLE, suffix_of
 from pairmill.sources.datasets import SOURCES
+from pairmill.sources.files.card import COMPRESSED, READABLE, suffix_of
+from pairmill.sources.files.raw import is_within
+from pairmill.sources.language.tags import TAGS
+from pairmill.sources.language.template import Template
 from pairmill.sources.names import safe_name
 from pairmill.sources.origin import Given, Hub, HubRows, Origin, Web
-from pairmill.sources.raw import is_within
-from pairmill.sources.tags import TAGS
-from pairmill.sources.template import Template
 
 T = TypeVar("T")
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from pairmill.errors import UsageError, did_you_mean
 from pairmill.formats.attributes import TYPES
-from pairmill.sources.missing_paths import Watched, kind_of
-from pairmill.sources.paths import MISSING, Path
+from pairmill.sources.language.missing_paths import Watched, kind_of
+from pairmill.sources.language.paths import MISSING, Path
 from pairmill.sources.source import Context, Finding, Source, WrongAttribute, shown
 
 if TYPE_CHECKING:
-    from pairmill.sources.description import Description
+    from pairmill.sources.language.description import Description
 
 KEY = "attributes"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")

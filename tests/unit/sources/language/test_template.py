@@ -16,10 +16,10 @@ import pytest
 from pairmill.engine import runner
 from pairmill.engine.manifest import Manifest
 from pairmill.errors import InputError, UsageError
-from pairmill.sources import mapped
-from pairmill.sources.filters import FILTERS, MAX_CHARACTERS
+from pairmill.sources.language import mapped
+from pairmill.sources.language.filters import FILTERS, MAX_CHARACTERS
+from pairmill.sources.language.template import Template
 from pairmill.sources.source import MalformedRecord
-from pairmill.sources.template import Template
 from pairmill.stages.clean.config import CleanConfig
 from pairmill.stages.clean.core import Clean
 from tests.support.helpers import REPOSITORY

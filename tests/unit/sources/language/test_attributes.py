@@ -10,8 +10,8 @@ import pytest
 
 from pairmill.errors import UsageError
 from pairmill.formats.attributes import TYPES
-from pairmill.sources import mapped
-from pairmill.sources.attributes import values_of
+from pairmill.sources.language import mapped
+from pairmill.sources.language.attributes import values_of
 from pairmill.sources.source import Context, Source, WrongAttribute
 
 BASE = "name: mine\nfiles: d.jsonl\ncondition: direct\ninstruction: q\nresponse: a\n"

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 from pairmill._native import Pattern
 from pairmill.errors import UsageError
-from pairmill.sources.paths import MISSING, PATHS, Path, Step
-from pairmill.sources.patterns import found_in
+from pairmill.sources.files.patterns import found_in
+from pairmill.sources.language.paths import MISSING, PATHS, Path, Step
 
 _MAX_CHARACTERS = 2000
 _MAX_LEVELS = 40

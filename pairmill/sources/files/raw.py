@@ -18,10 +18,10 @@ from pairmill.engine import manifest as manifests
 from pairmill.engine.content import UNKNOWN, Content, whole
 from pairmill.engine.manifest import MANIFEST, STARTED, File
 from pairmill.errors import InputError, UsageError
-from pairmill.sources.card import CARD, CARD_BYTES
-from pairmill.sources.extracts import Extract, extract_path, published_path
+from pairmill.sources.files.card import CARD, CARD_BYTES
+from pairmill.sources.files.extracts import Extract, extract_path, published_path
+from pairmill.sources.files.patterns import matching
 from pairmill.sources.origin import Given
-from pairmill.sources.patterns import matching
 from pairmill.sources.source import Source
 
 FETCH = "fetch"

@@ -21,7 +21,7 @@ from pairmill.errors import InputError
 from pairmill.formats import slices as cutting
 from pairmill.formats.limits import RECORD_BYTES
 from pairmill.formats.slices import FileSlice, Slicing
-from pairmill.sources import readers
+from pairmill.sources.files import readers
 from pairmill.sources.source import Context, Malformed, Parsed, Record, Source, Unit
 
 Reader = Callable[..., Iterator[Record]]

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from pairmill.errors import InputError
-from pairmill.sources.patterns import matching
+from pairmill.sources.files.patterns import matching
 
 CARD = "README.md"
 """Name of a data set's card."""

@@ -9,7 +9,7 @@ from typing import Self
 from pairmill.engine.options import Profile, option
 from pairmill.errors import InputError, UsageError
 from pairmill.fields import Checked
-from pairmill.sources.card import hub_split
+from pairmill.sources.files.card import hub_split
 from pairmill.sources.quirks import QUIRKS
 
 NONE = "none"

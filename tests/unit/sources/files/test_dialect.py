@@ -21,8 +21,9 @@ from pairmill.errors import InputError, PairmillError, UsageError
 from pairmill.formats import slices as cutting
 from pairmill.formats.limits import RECORD_BYTES
 from pairmill.formats.slices import FileSlice, Slicing
-from pairmill.sources import json_shapes, mapped, readers
-from pairmill.sources.dialect import is_ascii
+from pairmill.sources.files import json_shapes, readers
+from pairmill.sources.files.dialect import is_ascii
+from pairmill.sources.language import mapped
 from pairmill.sources.source import Malformed, Source
 from pairmill.stages.clean.config import CleanConfig
 from pairmill.stages.clean.core import Clean

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pairmill.errors import InputError, nearest_name
-from pairmill.sources.paths import MISSING, First, Path, Step
+from pairmill.sources.language.paths import MISSING, First, Path, Step
 
 # Of a record that maps ids to values the names have no end.
 _NAMES = 64

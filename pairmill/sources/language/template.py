@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pairmill.errors import UsageError
-from pairmill.sources.filters import EACH, MAX_CHARACTERS, TOO_LONG, Filtered, printed
-from pairmill.sources.paths import MISSING, Path
+from pairmill.sources.language.filters import EACH, MAX_CHARACTERS, TOO_LONG, Filtered, printed
+from pairmill.sources.language.paths import MISSING, Path
 from pairmill.sources.source import MalformedRecord
 
 # Words, what is in braces, and brackets; a run of brackets is one token.
@@ -35,7 +35,7 @@ class Template:
     Args:
         written: as it is in the file.
         parts: words, what is read, and optional parts, in order.
-        braces: whether it has braces; it then takes more than texts (:func:`pairmill.sources.filters.printed`).
+        braces: whether it has braces; it then takes what :func:`pairmill.sources.language.filters.printed` does.
     """
 
     written: str

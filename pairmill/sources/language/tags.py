@@ -10,7 +10,7 @@ from pairmill.engine.conditions import Tag
 from pairmill.errors import UsageError
 
 if TYPE_CHECKING:
-    from pairmill.sources.description import Description
+    from pairmill.sources.language.description import Description
     from pairmill.sources.source import Source
 
 TAGS = ("direct", "cot", "noisy", "synth")

@@ -18,13 +18,13 @@ from pairmill.errors import InputError, PairmillError, StageFailure, UsageError
 from pairmill.formats.rows import Row
 from pairmill.formats.slices import FileSlice, Slicing
 from pairmill.interface.cli import build
-from pairmill.sources import mapped
-from pairmill.sources import raw as raw_files
-from pairmill.sources.description import KEYS, TAGS, Description
-from pairmill.sources.expression import FUNCTIONS
+from pairmill.sources.files import raw as raw_files
+from pairmill.sources.files.splits import SourceOptions
+from pairmill.sources.language import mapped
+from pairmill.sources.language.description import KEYS, TAGS, Description
+from pairmill.sources.language.expression import FUNCTIONS
 from pairmill.sources.origin import Given, Hub, HubRows
 from pairmill.sources.source import Context, Drop, Malformed, Source, parse_record
-from pairmill.sources.splits import SourceOptions
 from pairmill.stages.clean import core
 from pairmill.stages.clean.config import CleanConfig
 from pairmill.stages.clean.core import Clean
@@ -321,7 +321,7 @@ def test_files_of_a_hub_data_set_can_be_named(load: Load) -> None:
 
 
 def test_every_kind_of_file_of_a_hub_data_set_is_fetched(load: Load) -> None:
-    from pairmill.sources.patterns import matching
+    from pairmill.sources.files.patterns import matching
 
     origin = load().origin
     assert isinstance(origin, Hub)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pairmill.errors import InputError
 from pairmill.formats.jsonstream import Outline
-from pairmill.sources.paths import Path
+from pairmill.sources.language.paths import Path
 from pairmill.sources.source import Context, Malformed, Source, parse_record
 
 HEAD = 8 << 20

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pairmill.errors import UsageError
-from pairmill.sources.card import suffix_of
-from pairmill.sources.paths import Path
-from pairmill.sources.patterns import matching
+from pairmill.sources.files.card import suffix_of
+from pairmill.sources.files.patterns import matching
+from pairmill.sources.language.paths import Path
 
 if TYPE_CHECKING:
-    from pairmill.sources.description import Description
+    from pairmill.sources.language.description import Description
 
 UTF8 = "utf-8"
 TABLES = (".csv", ".tsv")

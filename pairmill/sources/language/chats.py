@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pairmill.errors import UsageError, did_you_mean
 from pairmill.formats.rows import Row
-from pairmill.sources.missing_paths import kind_of
-from pairmill.sources.paths import MISSING, Path
+from pairmill.sources.language.missing_paths import kind_of
+from pairmill.sources.language.paths import MISSING, Path
 from pairmill.sources.source import ANSWERS, Drop, Finding, Malformed, MalformedRecord, Note, Part, Written, shown
 
 if TYPE_CHECKING:
     from pairmill.sources.chat_template import ChatTemplate
-    from pairmill.sources.description import Description
+    from pairmill.sources.language.description import Description
 
 SYSTEM, USER, ASSISTANT, TOOL, CALL = "system", "user", "assistant", "tool", "tool_call"
 """What a role means. A tool call is a turn of the assistant that calls a tool and says nothing."""

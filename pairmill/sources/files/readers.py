@@ -21,11 +21,11 @@ from pairmill.engine.options import Profile
 from pairmill.errors import InputError, did_you_mean
 from pairmill.formats import compressed, jsonstream, limits, rows
 from pairmill.formats.slices import FileSlice
-from pairmill.sources import json_shapes
-from pairmill.sources.card import COMPRESSED, READABLE, suffix_of
-from pairmill.sources.dialect import UTF8, Dialect
+from pairmill.sources.files import json_shapes
+from pairmill.sources.files.card import COMPRESSED, READABLE, suffix_of
+from pairmill.sources.files.dialect import UTF8, Dialect
+from pairmill.sources.files.recode import Recoded
 from pairmill.sources.origin import HubRows
-from pairmill.sources.recode import Recoded
 from pairmill.sources.source import TOO_LONG, Malformed, Record, Source
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from pairmill.errors import UsageError, did_you_mean
 from pairmill.sources.choices import choice_letter, choice_lines
-from pairmill.sources.paths import MISSING, Path
+from pairmill.sources.language.paths import MISSING, Path
 from pairmill.sources.source import MalformedRecord
 
 MAX_CHARACTERS = 1 << 26

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pairmill.sources.card import CARD
+from pairmill.sources.files.card import CARD
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from pairmill.engine import runner
 from pairmill.engine.manifest import Manifest
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.rows import Row
-from pairmill.sources import chats, mapped
-from pairmill.sources.chats import MEANINGS, ROLES, Turn, plain
+from pairmill.sources.language import chats, mapped
+from pairmill.sources.language.chats import MEANINGS, ROLES, Turn, plain
 from pairmill.sources.source import ANSWERS, Context, Drop, Malformed, Note, Source, checked, parse_record, parts_of
 from pairmill.stages.clean.config import CleanConfig
 from pairmill.stages.clean.core import Clean
@@ -355,7 +355,7 @@ def test_the_page_lists_every_role_and_reason() -> None:
     }
     assert listed == ROLES
     assert set(listed.values()) == set(MEANINGS)
-    code = (REPOSITORY / "pairmill" / "sources" / "chats.py").read_text()
+    code = (REPOSITORY / "pairmill" / "sources" / "language" / "chats.py").read_text()
     reasons = set(re.findall(r'(?:Drop|Malformed|Note)\("(\w+)"', code))
     assert len(reasons) > 15
     assert {reason for reason in reasons if f"`{reason}`" not in page} == set()

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pairmill.errors import UsageError
-from pairmill.sources.expression import Expression, Failed
-from pairmill.sources.paths import MISSING, First, Path
+from pairmill.sources.language.expression import Expression, Failed
+from pairmill.sources.language.paths import MISSING, First, Path
 
 RECORD: dict[str, Any] = {
     "question": "Why is the sky blue?",

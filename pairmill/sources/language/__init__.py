@@ -1,0 +1,1 @@
+"""Sources that a YAML file describes: its keys, and the paths, templates and conditions in them."""
