@@ -154,7 +154,9 @@ def _parse(data: bytes, name: str, key: str, home: str) -> ShardRecord | None:
     raw = json.loads(data)
     files = [File(**item) for item in raw["files"]]
     folder = storage.join(home, raw["folder"]) if raw["folder"] else home
-    return ShardRecord(name, key, folder, Ledger(**raw["ledger"]), files, raw["data"], raw["scratch"])
+    return ShardRecord(
+        name, key, folder, ledger=Ledger(**raw["ledger"]), files=files, data=raw["data"], scratch=raw["scratch"]
+    )
 
 
 def _is_old(data: bytes) -> bool:

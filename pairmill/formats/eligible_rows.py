@@ -141,7 +141,16 @@ def rows_of(
         numbers = np.concatenate([np.empty(0, np.uint32), *origins])
     places, lost = (np.concatenate(parts) for parts in zip(*cut_rows, strict=True))
     count_cut(ledger, lost)
-    return DatasetRows(name, rule, columns, ledger, length, least, (places, lost), numbers)
+    return DatasetRows(
+        name=name,
+        rule=rule,
+        columns=columns,
+        ledger=ledger,
+        length=length,
+        least_context=least,
+        cut=(places, lost),
+        origins=numbers,
+    )
 
 
 def count_cut(ledger: Ledger, lost: NDArray[np.int64]) -> None:

@@ -434,7 +434,9 @@ def _read_parquet(uri: str, part: FileSlice | None, checked: bool, content: Cont
         groups = range(part.start, part.stop) if part and part.stop is not None else None
         some = range(file.metadata.num_row_groups) if groups is None else groups
         expanded = expansion_of(uri, file, some, part.expansion if part else EXPANSION)
-        batches = parquet_batches(uri, file, list(FIELDS), some, _ARROW_ROWS, _ARROW_BYTES, longest, expanded)
+        batches = parquet_batches(
+            uri, file, list(FIELDS), some, most=_ARROW_ROWS, size=_ARROW_BYTES, longest=longest, expanded=expanded
+        )
         for batch in _joined(batches, _ARROW_ROWS, _ARROW_BYTES):
             texts = [_as_text(batch.column(name)) for name in FIELDS]
             if checked:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
+from dataclasses import replace
 
 from pairmill.engine.content import UNKNOWN, Content
 from pairmill.errors import InputError
@@ -68,8 +69,10 @@ def _row_groups(part: FileSlice, wanted: list[int]) -> Iterator[tuple[FileSlice,
             at += 1
         if at > start:
             held += wanted[start:at]
-            begin = run or FileSlice(part.path, part.uri, group, group, first, 0, part.content, "", part.longest)
-            run = FileSlice(part.path, part.uri, begin.start, group + 1, begin.first, 0, part.content, "", part.longest)
+            begin = run or FileSlice(
+                part.path, part.uri, start=group, first=first, content=part.content, longest=part.longest
+            )
+            run = replace(begin, stop=group + 1)
         elif run is not None:
             yield run, held
             run, held = None, []

@@ -132,7 +132,9 @@ def read_parquet(
             values = sum(item.num_values for item in paths if item.path_in_schema.split(".", 1)[0] in columns)
             most = min(_BATCH_SAMPLES, max(1, _BATCH_BYTES * meta.num_rows // max(1, 8 * values)))
             only = range(group, group + 1)
-            for batch in rows.parquet_batches(uri, file, columns, only, most, _BATCH_BYTES, longest, expanded):
+            for batch in rows.parquet_batches(
+                uri, file, columns, groups=only, most=most, size=_BATCH_BYTES, longest=longest, expanded=expanded
+            ):
                 yield _samples(uri, start, batch)
                 start += len(batch)
 
@@ -327,11 +329,12 @@ class Index:
             size = storage.store_for(uri).size(uri)
             for first in range(start, stop, _INDEXED):
                 last = min(stop, first + _INDEXED)
-                yield from self._documents(first, last, index, tokens, uri, size, longest)
+                yield from self._documents(range(first, last), index, tokens, uri, size, longest)
 
     def _documents(
-        self, first: int, last: int, index: BinaryIO, tokens: BinaryIO, uri: str, size: int, longest: int
+        self, documents: range, index: BinaryIO, tokens: BinaryIO, uri: str, size: int, longest: int
     ) -> Iterator[Samples]:
+        first, last = documents.start, documents.stop
         bounds = self._values(index, 12 * self.sequences + 8 * first, last - first + 1, "<i8")
         ends = (first == 0 and bounds[0] != 0) or (last == self.documents and bounds[-1] != self.sequences)
         if ends or (np.diff(bounds) < 0).any() or bounds[0] < 0 or bounds[-1] > self.sequences:

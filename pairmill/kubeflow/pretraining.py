@@ -72,7 +72,15 @@ def build(
 
     def line(*values: Any) -> None:
         values_of = SimpleNamespace(**signature.bind(*values).arguments)
-        _Line(placement, image, values_of, workers, without, trainer_image, samples_path).define()
+        _Line(
+            placement=placement,
+            image=image,
+            given=values_of,
+            workers=workers,
+            without=without,
+            trainer_image=trainer_image,
+            samples_path=samples_path,
+        ).define()
 
     # kfp reads both.
     line.__signature__ = signature  # type: ignore[attr-defined]

@@ -275,7 +275,13 @@ class Loader:
             keep = self._prefetch + 2 if self._allocate is bytearray else 0
             pool = Pool(self.plan.size(self.world), keep, self._allocate)
             self._prefetcher = _Prefetcher(
-                self.plan, self.world, self.rank, pool, self._position, self._threads, self._prefetch
+                self.plan,
+                self.world,
+                self.rank,
+                pool=pool,
+                start=self._position,
+                threads=self._threads,
+                prefetch=self._prefetch,
             )
             self._end = weakref.finalize(self, self._prefetcher.close)
             self._end.atexit = False

@@ -234,7 +234,9 @@ class RowPlan(TrainingPlan):
             rows=count,
             tokens=tokens,
             ends_epoch=cursor[0] > epoch,
-            detail=_Packed(source, epoch, firsts, window, places, ends, slots),
+            detail=_Packed(
+                source=source, epoch=epoch, firsts=firsts, window=window, places=places, ends=ends, slots=slots
+            ),
         )
 
     def _dealt(self, rows: Rows, world: World) -> tuple[NDArray[np.uint32], NDArray[np.uint32], int]:

@@ -232,8 +232,8 @@ class Windows:
         starts = (indices - first) * self.seq_len
         lengths = np.minimum(self._lengths[files] - starts, self.seq_len + 1)
         try:
-            doc_ids = None if self.eos_id is None else out["doc_ids"]
-            bad = self._held.fill(files, starts, lengths, out["input_ids"], out["labels"], doc_ids, self.eos_id)
+            doc_ids, ids, labels = None if self.eos_id is None else out["doc_ids"], out["input_ids"], out["labels"]
+            bad = self._held.fill(files, starts, lengths, ids, labels, doc_ids=doc_ids, eos_id=self.eos_id)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             expected = f"{self.fields}: int64 [{len(indices)}, {self.seq_len}], C-contiguous and writeable"
             where = f"{self.name}: out"

@@ -99,13 +99,13 @@ def open_inputs(config: MixtureConfig, settings: MixSettings) -> CountingPlan:
     )
     long_rows = long_rows_key({name: rule.long_context for name, rule in matched.items()})
     return CountingPlan(
-        where,
-        folder.rows,
-        tasks,
-        grouping,
-        tuple(settings.buckets.attributes),
-        counting,
-        Inputs(folder.fingerprint, long_rows, rows),
+        where=where,
+        rows=folder.rows,
+        tasks=tasks,
+        grouping=grouping,
+        buckets=tuple(settings.buckets.attributes),
+        counting=counting,
+        inputs=Inputs(folder.fingerprint, long_rows, rows),
     )
 
 

@@ -116,7 +116,16 @@ def _left_out(left: CountedSource | None, sources: Sequence[PlannedSource]) -> l
     none."""
     methods = {source.phase: source.method for source in sources} if left is not None else {}
     return [
-        PlannedSource(LEFT, phase, method, None, 0.0, 0.0, 0.0, left.tasks if left is not None else ())
+        PlannedSource(
+            LEFT,
+            phase,
+            method,
+            cap=None,
+            tokens=0.0,
+            share=0.0,
+            epochs=0.0,
+            tasks=left.tasks if left is not None else (),
+        )
         for phase, method in methods.items()
     ]
 

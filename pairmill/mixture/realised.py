@@ -200,7 +200,15 @@ def _shares(plan: Mixture, counted: Sequence[_Counted], of: _Range) -> list[Shar
     drawn_of = {name: Drawn(tokens[name], math.fsum(variances[name])) for name in plan.names}
     return [
         Share(
-            of.phase, of.epoch, name, rows[name], tokens[name], item.predicted, item.realised, item.error, item.within
+            phase=of.phase,
+            epoch=of.epoch,
+            source=name,
+            rows=rows[name],
+            tokens=tokens[name],
+            predicted=item.predicted,
+            realised=item.realised,
+            error=item.error,
+            within=item.within,
         )
         for name, item in compare(predicted(plan, of.phase or ""), drawn_of).items()
     ]

@@ -31,7 +31,15 @@ def asked(
     condition = str(benchmark.settings.get("condition", ""))
     name = f"{benchmark.needs[0].split} {number}"
     return Question(
-        benchmark.name, name, group, prompt, condition, gold, tuple(choices), digest_of(prompt, condition), text
+        benchmark=benchmark.name,
+        id=name,
+        group=group,
+        prompt=prompt,
+        condition=condition,
+        gold=gold,
+        choices=tuple(choices),
+        digest=digest_of(prompt, condition),
+        text=text,
     )
 
 

@@ -40,10 +40,10 @@ class Question:
     id: str
     group: str
     prompt: str
-    condition: str
-    gold: Any
-    choices: tuple[str, ...]
-    digest: str
+    condition: str = ""
+    gold: Any = None
+    choices: tuple[str, ...] = ()
+    digest: str = ""
     text: str = ""
     until: tuple[str, ...] = ()
     ending: str | None = None

@@ -75,7 +75,7 @@ class _Entry:
         name, attempt = (match[1], int(match[2])) if match else (one.display_name, -1)
         pod = str(one.child_tasks[-1].pod_name or "") if one.child_tasks else ""
         start, end = one.start_time or _EPOCH, one.end_time or _EPOCH
-        return cls(start, one.display_name, one.task_id, name, attempt, one.state, end, pod)
+        return cls(start, one.display_name, one.task_id, name=name, attempt=attempt, state=one.state, end=end, pod=pod)
 
 
 def verdict(run: Any) -> Verdict | None:

@@ -113,9 +113,9 @@ class Chats:
             (_key(file.parsed("role", Path.parse)),) if "role" in file else ("role", "from"),
             (_key(file.parsed("content", Path.parse)),) if "content" in file else ("content", "value"),
             ROLES | roles,
-            file.choice("answers", ALL, LAST) or ALL,
-            template,
-            strip,
+            answers=file.choice("answers", ALL, LAST) or ALL,
+            template=template,
+            strip=strip,
         )
 
     def meaning(self) -> list[Any]:

@@ -179,26 +179,37 @@ class CleanPieces(Shard[Sources], reads=("profile",)):
                     )
                 )
                 for piece in self.pieces:
-                    _clean(source, piece, of_rows, sink, ledger, tally, watch, rejects, answers, hashed=self.hashed)
+                    _clean(
+                        source,
+                        piece,
+                        of_rows,
+                        sink,
+                        ledger,
+                        tally,
+                        watch=watch,
+                        rejects=rejects,
+                        answers=answers,
+                        hashed=self.hashed,
+                    )
         segments, of_attributes, hashes = sink.segments() if self.output else (None, None, None)
         data = Cleaned(
-            self.source,
-            self.output,
-            rejects.count,
-            rejects.refused,
-            self.rejects,
-            rejects.reasons,
-            tally.samples,
-            watch.missed(),
-            tally.instruction_bits,
-            tally.response_bits,
-            segments,
-            {self.output: ledger.rows_out} if self.output and not self.segmented else {},
-            of_attributes,
-            hashes,
-            tally.attributes.said(),
-            answers.summary(),
-            rejects.misread,
+            source=self.source,
+            output=self.output,
+            rejects=rejects.count,
+            refused=rejects.refused,
+            reject_file=self.rejects,
+            reasons=rejects.reasons,
+            samples=tally.samples,
+            missed=watch.missed(),
+            instruction_bits=tally.instruction_bits,
+            response_bits=tally.response_bits,
+            segments=segments,
+            outputs={self.output: ledger.rows_out} if self.output and not self.segmented else {},
+            attributes=of_attributes,
+            hashes=hashes,
+            said=tally.attributes.said(),
+            answers=answers.summary(),
+            misread=rejects.misread,
         )
         return ShardResult(ledger, asdict(data))
 

@@ -74,7 +74,7 @@ class Paired:
         error = spread / math.sqrt(count)
         far = quantile(1 - _level(count, plans) / 2, count - 1) * error
         p = 1.0 if mean == 0 else 2 * (1 - cumulative(abs(mean) / error, count - 1)) if error else 0.0
-        return cls(list(differences), mean, spread, mean - far, mean + far, p, plans)
+        return cls(list(differences), mean, spread, low=mean - far, high=mean + far, p=p, plans=plans)
 
     def word(self, *, lower_is_better: bool) -> Word | None:
         """Return the verdict on the change, as the only one that is compared with the base; None of one seed."""

@@ -142,12 +142,12 @@ class Curate(RowStage[CurateConfig, CuratePlan]):
         ]
         (summary,) = yield [
             Summarise(
-                tuple(record.file(totals.TOTALS) for record in summed),
-                {task.name: task.file for task in plan.rows.tasks},
-                plan.leaks,
-                any(settings.own(PII).mode != "off" for settings in plan.settings.variants),
-                tuple(operation.name for operation in operations.OPERATIONS if operation.private),
-                config.max_record_bytes,
+                totals=tuple(record.file(totals.TOTALS) for record in summed),
+                files={task.name: task.file for task in plan.rows.tasks},
+                leaks=plan.leaks,
+                redact=any(settings.own(PII).mode != "off" for settings in plan.settings.variants),
+                private=tuple(operation.name for operation in operations.OPERATIONS if operation.private),
+                longest=config.max_record_bytes,
                 name="summary",
             )
         ]
@@ -220,12 +220,12 @@ def _compare(plan: CuratePlan, looked: Looked) -> ShardRounds[NearFound]:
         return NearFound({}, {})
     settings = plan.settings
     given = NearInput(
-        settings.near,
-        slices,
-        settings.same_condition_only,
-        settings.prefer == "longest_response",
-        [plan.index.near] if plan.index is not None else [],
-        plan.write_index,
+        settings=settings.near,
+        slices=slices,
+        same_condition_only=settings.same_condition_only,
+        longest_response=settings.prefer == "longest_response",
+        index=[plan.index.near] if plan.index is not None else [],
+        write_index=plan.write_index,
     )
     return (yield from near.rounds(given))
 
@@ -378,15 +378,15 @@ def _keying(settings: Settings) -> Keying:
 def _exact_input(plan: CuratePlan, keying: Keying, records: Sequence[ShardRecord]) -> ExactInput:
     index = plan.index
     return ExactInput(
-        plan.settings.exact,
-        [plan.settings.for_task(piece.task).exact for piece in plan.rows.slices_with_held_out],
-        keying,
-        plan.rows.slices_with_held_out,
-        records,
-        index.files if index is not None else (),
-        len(index.places) if index is not None else 0,
-        index.fingerprint if index is not None else "",
-        plan.write_index,
+        settings=plan.settings.exact,
+        by_slice=[plan.settings.for_task(piece.task).exact for piece in plan.rows.slices_with_held_out],
+        keying=keying,
+        slices=plan.rows.slices_with_held_out,
+        records=records,
+        indexed=index.files if index is not None else (),
+        first_slice=len(index.places) if index is not None else 0,
+        indexed_by=index.fingerprint if index is not None else "",
+        write_index=plan.write_index,
     )
 
 

@@ -442,7 +442,17 @@ def rounds(given: ExactInput) -> Generator[list[Shard[Any]], list[ShardRecord], 
             if data.bounds[kind][-1]:
                 bounds, number = tuple(data.bounds[kind]), offset + item.number
                 copies = not by_rank and kind != "pair" and "pair" in actions(own)
-                files.append(SortedKeys(record.uri(kind), bounds, number, item.fixed, False, record.key, copies))
+                files.append(
+                    SortedKeys(
+                        uri=record.uri(kind),
+                        bounds=bounds,
+                        number=number,
+                        fixed=item.fixed,
+                        indexed=False,
+                        key=record.key,
+                        once=copies,
+                    )
+                )
         shards += _partitions(kind, files, given, ranges, offset + free if by_rank else None)
     result = yield list(shards)
     if by_rank:
@@ -489,17 +499,17 @@ def _by_rank(
     places = [given.indexed_by, [[item.task, item.part.first] for item in given.slices]]
     size = sum(item.found.size for item in links)
     shard = DecideByRank(
-        content_key(places, [item.key for item in found]),
-        tuple(links),
-        tuple(KINDS),
-        keep,
-        tuple(drops),
-        tuple(looks),
-        given.first_slice,
-        free,
-        ranges,
-        bases,
-        INDEXED,
+        content=content_key(places, [item.key for item in found]),
+        links=tuple(links),
+        rules=tuple(KINDS),
+        keep=keep,
+        drops=tuple(drops),
+        looks=tuple(looks),
+        first_slice=given.first_slice,
+        first_free=free,
+        ranges=ranges,
+        bases=bases,
+        entry=INDEXED,
         name="exact by rank",
         size=size,
     )
@@ -535,14 +545,14 @@ def _partitions(
     size = total >> bits
     return [
         FindEqual(
-            content,
-            tuple(files),
-            finding,
-            part,
-            bits,
-            ranges,
-            given.write_index,
-            first_free,
+            content=content,
+            files=tuple(files),
+            finding=finding,
+            part=part,
+            bits=bits,
+            ranges=ranges,
+            write_index=given.write_index,
+            first_free=first_free,
             name=f"{kind} {part:05}",
             size=size,
         )

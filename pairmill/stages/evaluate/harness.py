@@ -99,7 +99,7 @@ class ScoreAnswers(Shard[object], reads=()):
         with out.create(f"{FOLDER}/{name}.jsonl") as local, local.open("w", encoding="utf-8") as file:
             for row, verdict in _rows(name, results["samples"]):
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
-                scored.append((Question(name, row["id"], row["group"], "", "", None, (), ""), verdict))
+                scored.append((Question(name, row["id"], row["group"], prompt=""), verdict))
                 if verdict.invalid:
                     ledger.note("invalid")
         own = {
@@ -121,11 +121,18 @@ def _question(name: str, settings: EvaluateSettings, condition: str, one: Instan
     else:
         ending = str(more)
     prompt = settings.prompt(context)
-    said = digest_of(json.dumps([prompt, until, ending, most]), condition)
+    digest = digest_of(json.dumps([prompt, until, ending, most]), condition)
     return Question(
-        name, f"{one.task_name} {one.doc_id}", str(one.task_name), prompt, condition, None, (), said,
-        until=until, ending=ending, max_tokens=most,
-    )  # fmt: skip
+        name,
+        f"{one.task_name} {one.doc_id}",
+        str(one.task_name),
+        prompt,
+        condition,
+        digest=digest,
+        until=until,
+        ending=ending,
+        max_tokens=most,
+    )
 
 
 def _answer(line: dict[str, Any], kind: str) -> Any:

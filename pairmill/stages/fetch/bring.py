@@ -129,7 +129,7 @@ class FirstRows(FetchFiles):
         repository = data_set(repo, self.source)
         for split in self.origin.splits:
             if left:
-                left -= hub_rows.stream(self.origin, self.commit, split, repository, self.fields, create, left)
+                left -= hub_rows.stream(self.origin, self.commit, split, repository, self.fields, create, limit=left)
         names = [published_path(file.path, self.limit) for file in out.files]
         listed = sorted({*names, *(f"{split}-00000.parquet" for split in self.origin.splits)})
         return {"records": self.limit - left, "listed": listed}

@@ -72,7 +72,16 @@ def _finish_raw(one: PlannedSource, root: str, stage_version: int, records: Sequ
     if one.limit:
         (first,) = (record.read(Brought) for record in brought)
         said["extract"] = {"limit": one.limit, "records": first.records, "listed": first.listed}
-    made = Manifest(RAW, stage_version, one.identity, {}, [], ledger, files, data=said)
+    made = Manifest(
+        stage=RAW,
+        version=stage_version,
+        fingerprint=one.identity,
+        options={},
+        inputs=[],
+        ledger=ledger,
+        files=files,
+        data=said,
+    )
     return manifests.finish(folder, made)
 
 

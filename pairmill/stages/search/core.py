@@ -316,7 +316,15 @@ def _drawn(config: SearchConfig, plan: SearchPlan, counted: Counted) -> Drawn:
         )
     points = draw.mixtures(settings.draw.draw(), space.natural, space.limits, count)
     mixtures = [_planned(config, plan.to_count, counted, space.expand(point), proxy_budget, cap) for point in points]
-    return Drawn(space, tuple(points), tuple(mixtures), budget, proxy_budget, cap, counted)
+    return Drawn(
+        space=space,
+        points=tuple(points),
+        mixtures=tuple(mixtures),
+        budget=budget,
+        proxy_budget=proxy_budget,
+        cap=cap,
+        counted=counted,
+    )
 
 
 def _one_pass(counts: Mapping[str, int], limits: Mapping[str, float]) -> float:

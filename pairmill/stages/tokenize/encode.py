@@ -103,13 +103,13 @@ class Vocabulary:
             config,
             uri,
             text,
-            number[config.boq],
-            number[config.eoq],
-            number[config.eoa],
-            number[config.end_of_document],
-            {tag: number[token] for tag, token in conditions.items()},
-            encoder.vocab_size,
-            encoder.native is not None,
+            boq=number[config.boq],
+            eoq=number[config.eoq],
+            eoa=number[config.eoa],
+            eod=number[config.end_of_document],
+            conditions={tag: number[token] for tag, token in conditions.items()},
+            size=encoder.vocab_size,
+            native=encoder.native is not None,
         )
         vars(made)["encoder"] = encoder
         return made

@@ -153,7 +153,16 @@ class Join(Shard[object], reads=()):
         edges = self._deal(EDGES, self.edges, marked, groups, out)
         families = self._deal(FAMILIES, self.families, marked, groups, out)
         count, sizes = len(groups.sizes), groups.sizes.tolist()
-        made = Grouped(count, sizes, slices, edges, families, len(marked), groups.components, groups.largest)
+        made = Grouped(
+            groups=count,
+            sizes=sizes,
+            slices=slices,
+            edges=edges,
+            families=families,
+            rows=len(marked),
+            components=groups.components,
+            largest=groups.largest,
+        )
         return ShardResult(Ledger(), asdict(made))
 
     def _slices(

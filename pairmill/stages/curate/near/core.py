@@ -121,7 +121,16 @@ def rounds(given: NearInput) -> Generator[list[Shard[Any]], list[ShardRecord], N
     tables = tuple(item.table for item in sources)
     size = sum(item.size for item in (*edges, *families))
     looked = content_key(inputs, fixed, given.settings.refine, given.settings.max_similar)
-    join = Join(looked, edges, families, tables, bases, group_size, name="near components", size=size)
+    join = Join(
+        inputs=looked,
+        edges=edges,
+        families=families,
+        rows=tables,
+        bases=bases,
+        group_size=group_size,
+        name="near components",
+        size=size,
+    )
     joined = yield [join] if costs["candidates"] else []
     gathered, resolved = yield from _decided(given, sources, joined, bases, fixed)
     results = [record.read(Resolved) for record in resolved]

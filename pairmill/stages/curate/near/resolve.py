@@ -221,7 +221,9 @@ class Resolve(Shard[object], reads=()):
         bounds = np.searchsorted(result["place"], np.array(self.ranges, np.uint32)).tolist()
         contained = _native.curate_near_rules().index("contained")
         removed = len(np.unique(row[rule != contained]))
-        made = Resolved(bounds, len(rows), removed, verifications, unverified, len(edges))
+        made = Resolved(
+            bounds, len(rows), removed=removed, verifications=verifications, unverified=unverified, edges=len(edges)
+        )
         return ShardResult(Ledger(), asdict(made))
 
     @contextmanager

@@ -35,7 +35,9 @@ def histograms(data: Mapping[str, Any]) -> list[Block]:
     for name in sorted(result, key=lambda name: (operations.index(name.partition(".")[0]), name)):
         one = result[name]
         low, high = [*(one.get("bounds") or ()), None, None][:2]
-        chart = Distribution(name, one["counts"], one["edges"], low, high, "value", "rows")
+        chart = Distribution(
+            title=name, counts=one["counts"], edges=one["edges"], low=low, high=high, axis="value", unit="rows"
+        )
         if sum(map(bool, one["counts"])) == 1:
             same.append((name, chart.ranges()[0], sum(one["counts"]), _bound(low), _bound(high)))
         elif sum(one["counts"]):

@@ -91,48 +91,48 @@ class HeuristicRule(Checked, any_of=("min", "max")):
         return made
 
 
-def _bounds(field: Field, *bounds: tuple[str, float | None, float | None]) -> tuple[HeuristicRule, ...]:
-    return tuple(HeuristicRule(metric=metric, field=field, min=least, max=most) for metric, least, most in bounds)
+def _bounds(field: Field, **bounds: tuple[float | None, float | None]) -> tuple[HeuristicRule, ...]:
+    return tuple(HeuristicRule(metric=name, field=field, min=least, max=most) for name, (least, most) in bounds.items())
 
 
 PROFILES: Final[Mapping[str, tuple[HeuristicRule, ...]]] = {
     "none": (),
     "pairs": (
-        *_bounds("response", ("url_ratio", None, 0.2), ("dup_10gram_char_frac", None, 0.3)),
+        *_bounds("response", url_ratio=(None, 0.2), dup_10gram_char_frac=(None, 0.3)),
         HeuristicRule(metric="char_rep_ratio", max=0.5, if_=Condition(metric="words", min=50)),
-        *_bounds("response", ("max_word_length", None, 1000), ("symbol_ratio", None, 0.6), ("p_same", None, 0)),
-        *_bounds("instruction", ("words", None, 100_000)),
+        *_bounds("response", max_word_length=(None, 1000), symbol_ratio=(None, 0.6), p_same=(None, 0)),
+        *_bounds("instruction", words=(None, 100_000)),
     ),
     "seed_web": _bounds(
         "joined",
-        ("non_alnum_ratio", None, 0.25),
-        ("digit_ratio", None, 0.15),
-        ("url_ratio", None, 0.2),
-        ("words", 50, 100_000),
+        non_alnum_ratio=(None, 0.25),
+        digit_ratio=(None, 0.15),
+        url_ratio=(None, 0.2),
+        words=(50, 100_000),
     ),
     "gopher": _bounds(
         "response",
-        ("words", 50, 100_000),
-        ("mean_word_length", 3, 10),
-        ("hash_word_ratio", None, 0.1),
-        ("ellipsis_word_ratio", None, 0.1),
-        ("bullet_line_ratio", None, 0.9),
-        ("ellipsis_line_ratio", None, 0.3),
-        ("alpha_word_ratio", 0.8, None),
-        ("stop_words", 2, None),
-        ("dup_line_frac", None, 0.3),
-        ("dup_para_frac", None, 0.3),
-        ("dup_line_char_frac", None, 0.2),
-        ("dup_para_char_frac", None, 0.2),
-        ("top_2gram_char_frac", None, 0.2),
-        ("top_3gram_char_frac", None, 0.18),
-        ("top_4gram_char_frac", None, 0.16),
-        ("dup_5gram_char_frac", None, 0.15),
-        ("dup_6gram_char_frac", None, 0.14),
-        ("dup_7gram_char_frac", None, 0.13),
-        ("dup_8gram_char_frac", None, 0.12),
-        ("dup_9gram_char_frac", None, 0.11),
-        ("dup_10gram_char_frac", None, 0.1),
+        words=(50, 100_000),
+        mean_word_length=(3, 10),
+        hash_word_ratio=(None, 0.1),
+        ellipsis_word_ratio=(None, 0.1),
+        bullet_line_ratio=(None, 0.9),
+        ellipsis_line_ratio=(None, 0.3),
+        alpha_word_ratio=(0.8, None),
+        stop_words=(2, None),
+        dup_line_frac=(None, 0.3),
+        dup_para_frac=(None, 0.3),
+        dup_line_char_frac=(None, 0.2),
+        dup_para_char_frac=(None, 0.2),
+        top_2gram_char_frac=(None, 0.2),
+        top_3gram_char_frac=(None, 0.18),
+        top_4gram_char_frac=(None, 0.16),
+        dup_5gram_char_frac=(None, 0.15),
+        dup_6gram_char_frac=(None, 0.14),
+        dup_7gram_char_frac=(None, 0.13),
+        dup_8gram_char_frac=(None, 0.12),
+        dup_9gram_char_frac=(None, 0.11),
+        dup_10gram_char_frac=(None, 0.1),
     ),
 }
 """Rules by name. The bound of ``seed_web`` on perplexity is the default of the operation ``perplexity``."""

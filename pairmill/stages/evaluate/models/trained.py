@@ -53,7 +53,16 @@ class TrainedModel(Model):
             "evaluate run", _digest_of(run, weights), net.precision, net.special_tokens, net.unknown_tags
         )
         trained = run.trained
-        return cls(digest, given, run.uri, net, weights, trained.positions, trained.steps, run.tokenizer_option)
+        return cls(
+            digest,
+            given,
+            run=run.uri,
+            net=net,
+            weights=weights,
+            positions=trained.positions,
+            steps=trained.steps,
+            tokenizer=run.tokenizer_option,
+        )
 
     def opened(self) -> Run:
         """Return the run, opened."""

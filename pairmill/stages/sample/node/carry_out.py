@@ -106,7 +106,7 @@ class PlannedSample:
             more if ours else {},
         )
         limit = vocab_size if ours and isinstance(vocab_size, int) and not isinstance(vocab_size, bool) else None
-        make = partial(materialize, folder, plan, layout, datasets, about, limit, workers)
+        make = partial(materialize, folder, plan, layout, datasets, about=about, limit=limit, workers=workers)
         made = make() if files is not None else _of_unchanged_tokens(datasets, make)
         if files is not None:
             self._refuse_other_files(made.files, files)
