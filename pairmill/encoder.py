@@ -62,7 +62,7 @@ _LIBRARY_ROWS = 1024
 
 # Cases that have gone wrong in this or another tokenizer: contractions with case folding, line ends and spaces around
 # everything, the end of the text, marks newer than the normaliser, bytes without a symbol, control strings, long words.
-_PROBES = (
+PROBES = (
     "", " ", "  ", "\n", "\r\n", " \n", "\n ", "\t\t", "a", "a ", " a", "a  b", "a   ", "\u3000", "a\u3000\u3000b",
     "Hello, world!", "I'm you're he'LL she'Ve 'Twas 'ſo 'sfoo 'xfoo ''s", "don't", "'", "'é", "1234567890", "٣٤٥",
     "x²½", "Ⅷ", "foo_bar.baz(qux)", " !?\r\n\n x", "...\n\n\n", "!!! ???", "{'a': [1, 2]}", "\\frac{1}{2}",
@@ -220,7 +220,7 @@ def _made_native(text: str, tokenizer: Tokenizer | None, where: str) -> tuple[_n
         return None, f"the native encoder refuses it: {error}"
     if tokenizer is None:
         return native, f"{known.describe(settings)}; checked before"
-    probes = [*_PROBES, *_probes_of(settings, tokenizer)]
+    probes = [*PROBES, *_probes_of(settings, tokenizer)]
     _compare(native, tokenizer, probes, where)
     return native, f"{known.describe(settings)}; equal to the library on {len(probes)} probes"
 

@@ -21,7 +21,7 @@ from pairmill.nets import needs
 from pairmill.nets.generate.prompts import Prompts
 from pairmill.nets.run import Run, Weights
 from pairmill.nets.trained import TOKENIZER
-from pairmill.stages.train.export import convert
+from pairmill.stages.train.export import convert, probes
 from pairmill.stages.train.export.card import card
 from pairmill.stages.train.export.provenance import trace
 from pairmill.storage.base import translated
@@ -54,7 +54,7 @@ def export(config: ExportConfig) -> str:
 
     Raises:
         UsageError: transformers has no class that computes the net, or the folder has something in it.
-        InputError: not a finished run.
+        InputError: not a finished run, or transformers makes other ids of the folder's tokenizer.
         StorageError: the folder cannot be written; nothing of it is left.
     """
     needs.require("export", "torch", "safetensors")
@@ -81,6 +81,7 @@ def export(config: ExportConfig) -> str:
         _json(folder / "prompt.json", {**prompts.layout(), "token_type_ids": said.get("prefix_lm", False)})
         shutil.copyfile(EXAMPLE, folder / "example.py")
         _write_card(folder, run, said, weights, reason, config)
+        probes.check(folder)
     return f"{output}\n"
 
 

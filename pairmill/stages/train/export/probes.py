@@ -1,0 +1,69 @@
+"""Probes: an exported folder gives the ids that training saw, by the programs that will load it.
+
+A tokenizer's file alone does not say its ids: ``fix_mistral_regex=true`` beside it changed those of a line break, and a
+team found out after two million steps.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from tokenizers import Tokenizer
+
+from pairmill.encoder import PROBES
+from pairmill.errors import InputError
+from pairmill.log import event
+from pairmill.nets.trained import TOKENIZER
+
+Encode: TypeAlias = Callable[[str], list[int]]
+_TEXTS: Final = ("Hello, world!\nNext line.", "a\n\nb", "1,234.5\tx", "def f(x):\n    return x\n", *PROBES)
+_MAX_ADDED: Final = 200
+
+
+def check(folder: Path) -> list[str]:
+    """Compare ids of fixed texts, with control tokens in them, and return the programs that gave the same.
+
+    Raises:
+        InputError: a program gives other ids.
+    """
+    text = (folder / TOKENIZER).read_text(encoding="utf-8")
+    tokenizer = Tokenizer.from_str(text)
+    added = [token.content for token in tokenizer.get_added_tokens_decoder().values()][:_MAX_ADDED]
+    probes = [*_TEXTS, *(f"a {token}b\n{token}" for token in added)]
+    expected = [tokenizer.encode(probe, add_special_tokens=False).ids for probe in probes]
+    compared = []
+    for program, encode in _programs(folder):
+        for probe, ids in zip(probes, expected, strict=True):
+            if (got := encode(probe)) != ids:
+                raise InputError(
+                    f"{program} gives other ids than training saw",
+                    where=f"the exported folder, text {probe!r}",
+                    got=f"{got[:20]}",
+                    expected=f"{ids[:20]}",
+                    hint=f"install another version of {program}, or report this with the tokenizer file",
+                )
+        compared.append(program)
+    if not compared:
+        said = "export: transformers is not installed, so the folder's ids are compared with no other program's"
+        event(said, level=logging.WARNING)
+    else:
+        event(f"export: ids of {len(probes)} texts are equal in {' and '.join(compared)}", probes=len(probes))
+    return compared
+
+
+def _programs(folder: Path) -> Iterator[tuple[str, Encode]]:
+    """Yield the programs that are installed, and how each encodes."""
+    if find_spec("transformers"):
+        from transformers import AutoTokenizer  # seconds, and not every machine has it
+
+        loaded = AutoTokenizer.from_pretrained(folder)
+        yield "transformers", lambda text: list(loaded(text, add_special_tokens=False)["input_ids"])
+    if find_spec("vllm"):
+        from vllm.transformers_utils.tokenizer import get_tokenizer  # it starts a runtime
+
+        served = get_tokenizer(str(folder))
+        yield "vllm", lambda text: list(served.encode(text, add_special_tokens=False))
