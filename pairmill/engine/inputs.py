@@ -14,18 +14,18 @@ from typing import Any
 
 from pairmill import storage
 from pairmill.address import refuse
-from pairmill.engine import conditions, written_texts
+from pairmill.engine import chat_templates, conditions
 from pairmill.engine import manifest as manifests
+from pairmill.engine.chat_templates import Templates
 from pairmill.engine.conditions import Tag
 from pairmill.engine.content import Content
 from pairmill.engine.manifest import File, InputRef
-from pairmill.engine.written_texts import WrittenTexts
 from pairmill.errors import InputError
 
 HELD_OUT = "holdout/"
 """How the tasks of held-out rows begin, and the paths of their files in a finished folder."""
 
-_Brought = tuple[dict[str, Tag], dict[str, WrittenTexts]]
+_Brought = tuple[dict[str, Tag], Templates]
 LONGEST_TASK = 255 - len(".parquet")
 """Bytes of a task's name: file systems hold names of 255, and files of a task are called ``<task>.parquet``."""
 
@@ -83,12 +83,12 @@ class Inputs:
     """Rows according to the manifests; None if a folder has no manifest."""
     conditions: dict[str, Tag] = field(default_factory=dict)
     """The tags of one's own that the rows have, according to the manifests, by name."""
-    written: dict[str, WrittenTexts] = field(default_factory=dict)
-    """What chat templates wrote into the rows, according to the manifests, by source."""
+    templates: Templates = field(default_factory=dict)
+    """The chat templates of rendered rows, according to the manifests, by task."""
 
     def passed_on(self) -> dict[str, Any]:
         """Return what the manifest's data of a stage that keeps rows as they are says for the stages after it."""
-        return {**conditions.to_data(self.conditions), **written_texts.to_data(self.written)}
+        return {**conditions.to_data(self.conditions), **chat_templates.to_data(self.templates)}
 
 
 def task_name(path: str) -> str:
@@ -116,22 +116,22 @@ def discover(
     refs: list[InputRef] = []
     rows: int | None = 0
     own: dict[str, dict[str, Tag]] = {}
-    written: list[dict[str, WrittenTexts]] = []
+    templates: list[Templates] = []
     for given in uris:
         refuse(given, option)
         uri = storage.normalise(given, option)
-        result, ref, count, (own[uri], texts) = _discover_one(uri, endings, option, verify, held_out)
+        result, ref, count, (own[uri], rendered) = _discover_one(uri, endings, option, verify, held_out)
         if not result:
             raise InputError(
                 f"no {' or '.join(sorted(endings))} file found", where=f"{option}={uri}", hint="check the path"
             )
         files += result
         refs.append(ref)
-        written.append(texts)
+        templates.append(rendered)
         rows = None if rows is None or count is None else rows + count
     _refuse_long_names(files, option)
     _refuse_collisions(files, option)
-    return Inputs(files, refs, rows, conditions.joined(own, option), written_texts.joined(written))
+    return Inputs(files, refs, rows, conditions.joined(own, option), chat_templates.joined(templates))
 
 
 def _discover_one(
@@ -185,13 +185,13 @@ def _discover_one(
 
 def _ref(role: str, content: list[Any], brought: _Brought) -> InputRef:
     """Identify files that are read without their manifest, which has said something of them all the same."""
-    data = {**conditions.to_data(brought[0]), **written_texts.to_data(brought[1])}
+    data = {**conditions.to_data(brought[0]), **chat_templates.to_data(brought[1])}
     return InputRef(role, manifests.content_key([*content, data] if data else content)[:16])
 
 
 def _brought(data: Mapping[str, Any], tasks: Iterable[str]) -> _Brought:
     """Return what a folder's manifest says of its rows; of chat templates if files of their tasks are read."""
-    return conditions.of_data(data), written_texts.of_data(data, {task.removeprefix(HELD_OUT) for task in tasks})
+    return conditions.of_data(data), chat_templates.of_data(data, {task.removeprefix(HELD_OUT) for task in tasks})
 
 
 def _digested(files: Sequence[tuple[str, str]], promises: Mapping[str, str]) -> list[InputFile]:

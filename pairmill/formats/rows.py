@@ -53,6 +53,21 @@ class Row(NamedTuple):
     response: str | None
 
 
+class RenderedRow(Row):
+    """A row whose texts a chat template rendered: the prompt, and the rest of the whole.
+
+    Attributes:
+        chat: the messages and tools that were rendered, as :func:`pairmill.chats.render.to_json` writes them.
+    """
+
+    chat: str
+
+    def __new__(cls, condition: str, instruction: str, response: str, chat: str) -> Self:
+        made = super().__new__(cls, condition, instruction, response)
+        made.chat = chat
+        return made
+
+
 @dataclass(frozen=True)
 class Batch:
     """Consecutive rows of one file: three equally long arrays of type string or large_string, which may have nulls.

@@ -85,12 +85,6 @@ ANSWERS = "answers"
 """The note of every chat, kept or not: how many answers it has. Each of them is a row or a drop beside it."""
 
 
-class Written(NamedTuple):
-    """What a chat template wrote itself around the texts of a record: pieces of text, without the record's own."""
-
-    texts: frozenset[str]
-
-
 class Finding(NamedTuple):
     """What a person is told about a malformed record.
 
@@ -110,7 +104,7 @@ class Labelled(NamedTuple):
     row: Row
 
 
-Part = Row | Labelled | Drop | Note | Written
+Part = Row | Labelled | Drop | Note
 Parsed = Row | Labelled | Drop | Sequence[Part]
 """What ``parse`` returns. The rows of a sequence are written. A drop or a note beside a row is noted; drops alone drop
 the record."""
@@ -185,7 +179,7 @@ def checked(parsed: Parsed, profile: Profile, *, documents: bool = False) -> tup
     result: list[tuple[str, Row]] = []
     drops: list[Drop] = []
     for part in parts_of(parsed):
-        if isinstance(part, Note | Written):
+        if isinstance(part, Note):
             continue
         if isinstance(part, Drop):
             drops.append(part)
@@ -297,6 +291,8 @@ class Source(ABC):
     """Of a file of lines: large files are cut between records."""
     dialect: ClassVar[Dialect] = Dialect()
     """How its text files are written."""
+    rendering: ClassVar[Mapping[str, Any]] = {}
+    """Of a source whose rows are rendered by a chat template: the template and how its rows are encoded."""
     tags: ClassVar[Mapping[str, str]] = {}
     """Its own condition tags, beside those that every tokenizer has, and their tokens."""
     documents: ClassVar[bool] = False

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pairmill.sources.language.description import Description
 
 KEY = "attributes"
+CHAT = "chat"
+"""The attribute of rendered rows: the chat that was rendered. It is put in the first place by clean."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,19}")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -67,6 +69,10 @@ class Attributes:
             if not _NAME.fullmatch(name):
                 expected = "at most 64 of A-Z a-z 0-9 _, beginning with a letter"
                 raise UsageError("not a valid name of an attribute", where=place, got=repr(name), expected=expected)
+            if name == CHAT:
+                raise UsageError(
+                    "the name is taken by the chats of rendered rows", where=place, expected="another name"
+                )
             self._paths[name], self.types[name] = _declared(name, value, place)
             self._places[name] = place
 

@@ -13,14 +13,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pairmill.chats import render
+from pairmill.chats.render import BOUNDARIES, Chat
+from pairmill.chats.template import MAX_HISTORY, TOKENS, TemplateFailed, load
 from pairmill.errors import UsageError, did_you_mean
-from pairmill.formats.rows import Row
+from pairmill.formats.rows import RenderedRow, Row
 from pairmill.sources.language.missing_paths import kind_of
 from pairmill.sources.language.paths import MISSING, Path
-from pairmill.sources.source import ANSWERS, Drop, Finding, Malformed, MalformedRecord, Note, Part, Written, shown
+from pairmill.sources.source import ANSWERS, Drop, Finding, Malformed, MalformedRecord, Note, Part, shown
 
 if TYPE_CHECKING:
-    from pairmill.sources.chat_template import ChatTemplate
+    from pairmill.chats.template import ChatTemplate
     from pairmill.sources.language.description import Description
 
 SYSTEM, USER, ASSISTANT, TOOL, CALL = "system", "user", "assistant", "tool", "tool_call"
@@ -47,6 +50,7 @@ _REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
 _MARKS = {SYSTEM: "System:", USER: "User:", ASSISTANT: "Assistant:", TOOL: "Tool:", CALL: "Tool call:"}
 _MARK = re.compile(rf"^(?=\\*(?:{'|'.join(_MARKS.values())})$)", re.MULTILINE)
 _MEANING = "what rows leave out is counted"
+_RENDERED = "prompt and the rest of the whole"
 _TEXT_PARTS = frozenset({"text", "input_text", "output_text"})
 
 MAX_CHARACTERS = 1 << 25
@@ -77,6 +81,7 @@ class Chats:
         answers: which answers make rows, ``all`` or ``last``.
         template: what renders a history; None = :func:`plain`.
         strip: whether white space around the texts of messages is removed.
+        boundary: how tokenize encodes prompt and answer of rendered rows; empty = as its option says.
     """
 
     turns: Path
@@ -86,6 +91,7 @@ class Chats:
     answers: str = ALL
     template: ChatTemplate | None = None
     strip: bool = True
+    boundary: str = ""
 
     @classmethod
     def of(cls, file: Description, *, strip: bool) -> Chats | None:
@@ -105,9 +111,10 @@ class Chats:
             roles[name.strip().lower()] = meaning
         template = None
         if file.text("template", PLAIN) != PLAIN:
-            from pairmill.sources.chat_template import described
-
-            template = described(file)
+            template = _template(file)
+        for key in ("template_variables", "boundary"):
+            if key in file and template is None:
+                raise file.wrong(key, "needs a template:", hint="write 'template: chatml', or the path of one")
         return cls(
             file.parsed("turns", Path.parse),
             (_key(file.parsed("role", Path.parse)),) if "role" in file else ("role", "from"),
@@ -116,13 +123,18 @@ class Chats:
             answers=file.choice("answers", ALL, LAST) or ALL,
             template=template,
             strip=strip,
+            boundary=file.choice("boundary", *BOUNDARIES),
         )
 
     def meaning(self) -> list[Any]:
         """Return what its rows follow from, beside the record."""
         paths = [[key if isinstance(key, str) else key.text for key in keys] for keys in (self.role, self.content)]
-        said = self.template.meaning() if self.template else PLAIN
+        said = [_RENDERED, self.template.to_data()] if self.template else PLAIN
         return [self.turns.text, paths, self.roles, self.answers, said, _MEANING]
+
+    def rendering(self) -> dict[str, Any]:
+        """Return what tokenize has to know of the rows; empty if no template renders them."""
+        return {**self.template.to_data(), "boundary": self.boundary} if self.template else {}
 
     def answering(self, answers: str) -> Chats:
         """Return the same with other ``answers``."""
@@ -141,7 +153,7 @@ class Chats:
             read.take(place, message)
         if not read.answers:
             return [read.fault or Drop("no_answer" if messages else "no_messages"), Note(ANSWERS, 0)]
-        result, written = self._rendered(read.history, read.answers)
+        result = self._rendered(read.history, read.answers)
         if any(isinstance(item, Row) for item in result):
             read.notes += self._left_out(record, messages, read, result)
         if read.fault is not None and read.fault not in result:
@@ -149,8 +161,7 @@ class Chats:
             read.notes.append(Note(read.fault.reason, 1))
         elif read.fault is None and read.state in (_ASKED, _TOLD):
             read.notes.append(Note("unanswered_question", 1))
-        more: list[Part] = [Written(frozenset(written))] * bool(written)
-        return [*_main_first(result), *read.notes, *more, Note(ANSWERS, len(read.answers))]
+        return [*_main_first(result), *read.notes, Note(ANSWERS, len(read.answers))]
 
     def _left_out(
         self, record: Any, messages: Sequence[Any], read: _Reading, found: Sequence[Row | Drop]
@@ -165,9 +176,8 @@ class Chats:
         }
         return [Note(what, count) for what, count in counts.items() if count]
 
-    def _rendered(self, history: Sequence[Turn], answers: list[int | Drop]) -> tuple[list[Row | Drop], set[str]]:
-        """Return the rows of the answers, and what the template wrote itself."""
-        written: set[str] = set()
+    def _rendered(self, history: Sequence[Turn], answers: list[int | Drop]) -> list[Row | Drop]:
+        """Return the rows of the answers."""
         last = max((item for item in answers if isinstance(item, int)), default=-1)
         blocks = _Blocks(history)
         result: list[Row | Drop] = []
@@ -183,32 +193,33 @@ class Chats:
             if self.answers == LAST and item != last:
                 result.append(Drop("not_the_last_answer"))
                 continue
-            instruction = (
-                blocks.before(item, left)
-                if self.template is None
-                else self._by_template(self.template, history[:item], left, written)
-            )
-            if isinstance(instruction, Drop):
-                fault = instruction
-                result.append(fault)
-                continue
-            left -= len(instruction)
-            result.append(Row("", instruction, history[item].text))
-        return result, written
+            made: Row | Drop
+            if self.template is not None:
+                made = self._by_template(self.template, history[: item + 1], left)
+            elif isinstance(instruction := blocks.before(item, left), Drop):
+                made = instruction
+            else:
+                made = Row("", instruction, history[item].text)
+            if isinstance(made, Row):
+                left -= len(made.instruction or "")
+            elif made.reason != render.PREFIX_MISMATCH:  # it is of this answer alone
+                fault = made
+            result.append(made)
+        return result
 
     @staticmethod
-    def _by_template(template: ChatTemplate, history: Sequence[Turn], most: int, written: set[str]) -> str | Drop:
-        from pairmill.sources.chat_template import MAX_HISTORY, TemplateFailed
-
-        if sum(len(turn.text) + len(turn.calls) for turn in history) > min(most, MAX_HISTORY):
+    def _by_template(template: ChatTemplate, turns: Sequence[Turn], most: int) -> Row | Drop:
+        """Return the row of the last of some turns."""
+        if sum(len(turn.text) + len(turn.calls) for turn in turns[:-1]) > min(most, MAX_HISTORY):
             return Drop("chat_too_long")
-        messages = [_message(turn) for turn in history]
+        chat = Chat([_message(turn) for turn in turns])
         try:
-            rendered = template.render(messages)
+            prompt, rest = render.render(template, chat)
         except TemplateFailed:
             return Malformed("template_failed")
-        written |= template.written(messages, rendered)
-        return rendered
+        except render.PrefixMismatch:
+            return Drop(render.PREFIX_MISMATCH)
+        return RenderedRow("", prompt, rest, chat.to_json())
 
     def _messages(self, record: Any) -> list[Any]:
         value = self.turns.find(record)
@@ -276,7 +287,9 @@ class Chats:
                 return self._explain_message(message, why)
         if why.reason == "template_failed" and self.template is not None:
             failure = self._failure(record)
-            write = "template: tokenizer_config.json" if "_token' is undefined" in failure else ""
+            lacking = re.search(r"'(\w+)' is undefined", failure)
+            write = f"template_variables: {{{lacking[1]}: …}}" if lacking else ""
+            write = "template: tokenizer_config.json" if lacking and lacking[1] in TOKENS else write
             return Finding(failure, write)
         return Finding(shown(record))
 
@@ -302,8 +315,6 @@ class Chats:
 
     def _failure(self, record: Any) -> str:
         """Return what the template said of the first history that it refuses."""
-        from pairmill.sources.chat_template import TemplateFailed
-
         assert self.template is not None
         history: list[Turn] = []
         for message in self._messages(record):
@@ -431,6 +442,19 @@ def _may_have_marks(text: str) -> bool:
 
 def _escaped(text: str) -> str:
     return _MARK.sub(r"\\", text) if _may_have_marks(text) else text
+
+
+def _template(file: Description) -> ChatTemplate:
+    variables = {}
+    for name, value, place in file.mapping(
+        "template_variables", "variables of the template, as {enable_thinking: false}"
+    ):
+        try:
+            variables[name] = json.loads(json.dumps(value))
+        except (TypeError, ValueError) as error:
+            expected = "what JSON has: a text, a number, true, false, null, a list or a mapping"
+            raise UsageError("not a value of JSON", where=place, got=shown(value), expected=expected) from error
+    return load(file.text("template"), file.place("template"), lambda path: file.beside("template", path), variables)
 
 
 def _message(turn: Turn) -> dict[str, Any]:

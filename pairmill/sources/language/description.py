@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 REQUIRED = ("name", "condition", "instruction", "response")
 """Required of pairs. ``text`` (documents) and ``turns`` (chats) take the place of the last two."""
-CHAT_KEYS = ("role", "content", "answers", "roles", "template")
+CHAT_KEYS = ("role", "content", "answers", "roles", "template", "template_variables", "boundary")
 """Keys that need ``turns``."""
 KEYS = (
     *("name", "hub", "files", "url", "condition", "instruction", "response", "where", "strip", "format", "output"),

@@ -15,13 +15,13 @@ import yaml
 from pairmill.engine.manifest import canonical
 from pairmill.engine.options import Profile
 from pairmill.errors import InputError, UsageError, did_you_mean
-from pairmill.formats.rows import Row
+from pairmill.formats.rows import RenderedRow, Row
 from pairmill.formats.slices import FileSlice
 from pairmill.sources.files.card import READABLE, configs_of, hub_split, suffix_of, unnamed_split
 from pairmill.sources.files.dialect import described, fits
 from pairmill.sources.files.patterns import matching
 from pairmill.sources.files.readers import whole_file
-from pairmill.sources.language.attributes import Attributes
+from pairmill.sources.language.attributes import CHAT, Attributes
 from pairmill.sources.language.chats import Chats
 from pairmill.sources.language.description import Description, tags_of, wrong_tag
 from pairmill.sources.language.expression import Expression, Failed
@@ -111,6 +111,7 @@ class Mapped(Source):
         meaning += [sorted(tags)] if tags else []
         # Shards know a source by name and version, so another meaning is another version.
         self._meaning = [_MEANING, meaning]
+        rendering = self._chats.rendering() if self._chats else {}
         # Other sources are classes with one instance, which have these as class variables.
         vars(self).update(
             name=name,
@@ -125,7 +126,8 @@ class Mapped(Source):
             lines_per_record=1 if dialect.is_cut else 0,
             tags=tags,
             described_in=file.uri,
-            attributes=self._attributes.types,
+            attributes={**({CHAT: "text"} if rendering else {}), **self._attributes.types},
+            rendering=rendering,
             limit=file.number("limit"),
             watched=tuple(self._watched(file)),
             documents="text" in file,
@@ -247,7 +249,7 @@ class Mapped(Source):
             return Malformed("unknown_condition")
         if turns:
             condition = ",".join(tags)
-            return [Row(condition, *part[1:]) if isinstance(part, Row) else part for part in turns]
+            return [_tagged(part, condition) if isinstance(part, Row) else part for part in turns]
         row = Row(",".join(tags), instruction, response)
         further = self._chat.further_turns(record) if self._chat else 0
         return (row, Note(FURTHER_TURNS, further)) if further else row
@@ -369,6 +371,12 @@ class Mapped(Source):
             asked = ()
         has = f"has({path.text})" if asked and asked[0].steps == path.steps else f"has(path({path.text!r}))"
         return _line("where", f"{has} and ({' '.join(self._where.text.split())})" if self._where else has)
+
+
+def _tagged(row: Row, condition: str) -> Row:
+    if isinstance(row, RenderedRow):
+        return RenderedRow(condition, row.instruction or "", row.response or "", row.chat)
+    return row._replace(condition=condition)
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,12 @@
-"""The account of the answers of chats: each of them is a row, or is skipped for a reason; and what templates wrote."""
+"""The account of the answers of chats: each of them is a row, or is skipped for a reason."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate
 from typing import Any
 
 from pairmill.errors import InternalError
-from pairmill.sources.source import ANSWERS, Drop, Note, Parsed, Written, parts_of, writable
-
-MAX_WRITTEN = 1 << 18
-"""Characters that are kept of what a template wrote: one that numbers its lines writes others for each chat."""
+from pairmill.sources.source import ANSWERS, Drop, Note, Parsed, parts_of
 
 
 class Answers:
@@ -19,8 +15,6 @@ class Answers:
     def __init__(self) -> None:
         self.found = self.rows = 0
         self.skipped: dict[str, int] = {}
-        self.written: set[str] = set()
-        self._left = MAX_WRITTEN
 
     def add(self, parsed: Parsed, rows: int, drops: Sequence[Drop]) -> None:
         """Count those of a record that gave ``rows`` rows and ``drops``."""
@@ -34,29 +28,12 @@ class Answers:
         reasons = [drop.reason for drop in drops] if len(drops) + rows == result else [drops[0].reason] * result
         for reason in reasons:
             self.skipped[reason] = self.skipped.get(reason, 0) + 1
-        for part in parts_of(parsed):
-            if isinstance(part, Written):
-                self._keep(sorted(part.texts - self.written))
-
-    def _keep(self, texts: Iterable[str]) -> None:
-        for text in map(writable, texts):
-            if len(text) <= self._left:
-                self._left -= len(text)
-                self.written.add(text)
 
     def summary(self) -> dict[str, Any]:
         """Return what the shard's record says; empty if no record was a chat."""
         if not self.found and not self.skipped:
             return {}
-        written = {"written": sorted(self.written)} if self.written else {}
-        return {"found": self.found, "rows": self.rows, "skipped": self.skipped, **written}
-
-
-def written_by(shards: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Return what the template of a source wrote in its shards, sorted."""
-    texts = sorted({text for item in shards for text in item.get("written", ())})
-    ends = list(accumulate(map(len, texts)))
-    return tuple(text for text, end in zip(texts, ends, strict=True) if end <= MAX_WRITTEN)
+        return {"found": self.found, "rows": self.rows, "skipped": self.skipped}
 
 
 def total(shards: Iterable[Mapping[str, Any]], source: str) -> dict[str, Any]:

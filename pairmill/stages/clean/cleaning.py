@@ -14,7 +14,7 @@ from pairmill.engine.manifest import Ledger
 from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats import attributes, limits
-from pairmill.formats.rows import Row
+from pairmill.formats.rows import RenderedRow, Row
 from pairmill.formats.slices import FileSlice
 from pairmill.sources.files.card import suffix_of
 from pairmill.sources.files.dialect import UTF8
@@ -294,7 +294,11 @@ def _clean(
             ledger.rows_kept += 1
             for label, row in result:
                 ledger.rows_out += 1
-                add(label, row, measure(ledger.rows_out, row) + more, values, draw)
+                if isinstance(row, RenderedRow):
+                    own = (row.chat, *values[1:])
+                    add(label, row, measure(ledger.rows_out, row) + len(row.chat) + more, own, draw)
+                else:
+                    add(label, row, measure(ledger.rows_out, row) + more, values, draw)
             for drop in drops:
                 ledger.note(f"{drop.reason} (one answer left out)")
             for part in parts_of(parsed):

@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pairmill import storage
-from pairmill.engine import conditions, written_texts
+from pairmill.engine import chat_templates, conditions
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
 from pairmill.engine.options import list_item
 from pairmill.engine.stage import Outputs, Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
-from pairmill.engine.written_texts import WrittenTexts
 from pairmill.errors import InputError, InternalError, UsageError
 from pairmill.formats.given import list_of, rows_at
 from pairmill.formats.results import CleanResult
@@ -29,6 +28,7 @@ from pairmill.report.model import Report
 from pairmill.sources.files import raw
 from pairmill.sources.files.extracts import described, least
 from pairmill.sources.files.raw import RawFolder
+from pairmill.sources.language.attributes import CHAT
 from pairmill.sources.language.tags import asked_for
 from pairmill.sources.origin import Given, HubRows
 from pairmill.sources.registry import chosen, is_file
@@ -278,18 +278,20 @@ class Clean(Stage[CleanConfig, CleanPlan]):
                 sources[name]["misread"] = misread
             if of_chats := answers.total((item.answers for item in mine), name):
                 sources[name]["answers"] = of_chats
-            types = plan.context.by_name[name].attributes
+            declared = plan.context.by_name[name].attributes
+            types = {key: kind for key, kind in declared.items() if key != CHAT}
             if types:
                 sources[name]["attributes"] = tally.joined(types, [item.said for item in mine])
-        texts = {}
-        for name in ledgers:
-            if some := answers.written_by(item.answers for item in result if item.source == name):
-                texts[name] = WrittenTexts(task_of(plan.context.by_name[name].output), some)
+        rendered = {
+            task_of(source.output): source.rendering
+            for source in map(plan.context.by_name.get, ledgers)
+            if source is not None and source.rendering
+        }
         data = {
             "sources": sources,
             "outputs": dict(sorted(outputs.items())),
             **plan.conditions,
-            **written_texts.to_data(texts),
+            **chat_templates.to_data(rendered),
         }
         if config.holdout:
             held_out = {path: rows for item in merges for path, rows in item.held_out.items()}

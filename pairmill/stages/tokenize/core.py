@@ -26,7 +26,7 @@ from pairmill.formats.slices import Slicing
 from pairmill.formats.tokenizer_file import NAME, locate, read
 from pairmill.log import event
 from pairmill.report.model import Report
-from pairmill.stages.tokenize import control_tokens, token_inputs
+from pairmill.stages.tokenize import token_inputs
 from pairmill.stages.tokenize.config import NONE, TokenizeConfig
 from pairmill.stages.tokenize.encode import EncodeRows, Vocabulary
 from pairmill.stages.tokenize.merge import MergeArrays
@@ -75,7 +75,6 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
                 f"tokenize: tags get no token, {', '.join(own)} neither; name all tags with conditions=, if they should"
             )
             event(said, level=logging.WARNING)
-        control_tokens.refuse_written(result.written, data, uri)
         given, config = config, config.with_conditions({name: tag.token for name, tag in own.items()})
         windows = config.window_options()
         other = token_inputs.discover(config.tokens, verify=config.verify)

@@ -578,7 +578,7 @@ def test_the_examples_make_rows() -> None:
     assert parse(sharegpt, {"conversations": hello})[0] == Row("noisy,direct", "Hi", "Hello")
     turns = [f"<|im_start|>{role}\n{text}<|im_end|>\n" for role, text in ((U, "One?"), (A, "1"), (U, "Two?"))]
     rows = [part for part in parse(openai, {"messages": TWO}) if isinstance(part, Row)]
-    assert rows == [Row("direct", "".join(turns) + "<|im_start|>assistant\n", "2")]
+    assert rows == [Row("direct", "".join(turns) + "<|im_start|>assistant\n", "2<|im_end|>\n")]
 
 
 def test_any_record_of_messages_adds_up(load: Load) -> None:

@@ -8,18 +8,17 @@ operation reads or makes. A template that overdraws the account is refused befor
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
-from collections.abc import Callable, ItemsView, Iterator, KeysView, ValuesView
-from contextlib import suppress
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from pairmill.errors import UsageError
 
 if TYPE_CHECKING:
     import jinja2
-
-    from pairmill.sources.language.description import Description
 
 MAX_TEMPLATE = 128 << 10
 """Characters of a template."""
@@ -36,17 +35,14 @@ _ESCAPED = 12
 """The most characters that one of a text becomes in JSON, and where Python prints a list of texts."""
 _MAX_INDENT = 16
 
-_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _ENDINGS = (".jinja", ".jinja2", ".j2", ".json", ".txt")
 _STATEMENTS = ("{%", "{{", "{#")
 _CONFIG, _BESIDE = "tokenizer_config.json", "chat_template.jinja"
-_PLACE = "\ue000"
-"""What stands for a record's text in a probe: a character that templates pass on as it is, and no token has."""
-_ARGUMENTS = "arguments"
-_NAMES = ("role", "content", "name", "tool_calls", "tool_call_id", "function", _ARGUMENTS, "id", "type", "index")
-_DEPTH = 20
-_PROBED = 40
-"""Messages of a history that is rendered a second time as a probe; a longer one says nothing else."""
+EXPECTED = f"plain, a text with {{{{ … }}}} in it, {_CONFIG}, or a file ending in {', '.join(_ENDINGS)}"
+"""What a description may have as its template."""
+RESERVED = ("messages", "tools", "documents", "add_generation_prompt")
+"""Variables that a rendering sets itself."""
 _HINT = "write 'template: plain', or a template that looks at each message once"
 
 _TRIAL = (
@@ -61,11 +57,11 @@ class TemplateFailed(Exception):
 
 
 class _Refused(Exception):
-    """A template did what none may do: what, and what is expected."""
+    """A template did what none may do: what, what is expected, and what to write if that is known."""
 
-    def __init__(self, what: str, expected: str) -> None:
+    def __init__(self, what: str, expected: str, hint: str = "") -> None:
         super().__init__(what)
-        self.what, self.expected = what, expected
+        self.what, self.expected, self.hint = what, expected, hint
 
 
 @dataclass(frozen=True)
@@ -75,98 +71,132 @@ class ChatTemplate:
     Args:
         text: the template.
         place: where it is named, for messages.
-        tokens: what it knows beside the messages, as bos_token.
+        tokens: special tokens that it knows by name, as bos_token.
+        variables: further variables that it gets, as enable_thinking.
     """
 
     text: str
     place: str = field(compare=False)
     tokens: tuple[tuple[str, str], ...] = ()
+    variables: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
-    def meaning(self) -> list[Any]:
-        """Return what its renderings follow from, beside the messages."""
-        return [self.text, dict(self.tokens)]
+    @classmethod
+    def from_data(cls, described: Mapping[str, Any], place: str) -> Self:
+        """Return the template that :meth:`to_data` describes."""
+        return cls(described["text"], place, tuple(sorted(described["tokens"].items())), described["variables"])
 
-    def written(self, messages: list[dict[str, Any]], rendered: str) -> frozenset[str]:
-        """Return what the template itself wrote into ``rendered``, which is what it made of ``messages``.
+    def to_data(self) -> dict[str, Any]:
+        """Return what its renderings follow from, beside the messages; JSON-like."""
+        return {"text": self.text, "tokens": dict(self.tokens), "variables": dict(self.variables)}
 
-        A text of a message may spell a control token, and is the record's. So the history is rendered again with a sign
-        in the place of each of its texts. What the template writes for some texts alone, a probe does not show: then it
-        is a text of the template that is in the rendering and in no message.
-        """
-        known, rest = frozenset[str](), self._literals
-        if len(messages) <= _PROBED:
-            known, rest = _probed(self, json.dumps([_probe(item) for item in messages]))
-        contents = [text for message in messages for text in _texts_in(message)]
-        more = (item for item in rest if item in rendered and not any(item in text for text in contents))
-        return known.union(more)
+    @functools.cached_property
+    def digest(self) -> str:
+        """16 hexadecimal digits over text, tokens and variables."""
+        data = json.dumps(self.to_data(), sort_keys=True, ensure_ascii=True)
+        return hashlib.sha256(data.encode()).hexdigest()[:16]
 
     @property
-    def _literals(self) -> tuple[str, ...]:
-        """The texts that the template has, and its tokens."""
+    def literals(self) -> tuple[str, ...]:
+        """The texts that are written in the template and can hold a control token, and its tokens."""
         return (*_compiled(self.text).literals, *(token for _, token in self.tokens))
 
-    def render(self, messages: list[dict[str, Any]]) -> str:
-        """Return the text of messages, with the beginning of the assistant's next turn.
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Any] | None = None,
+        generation_prompt: bool = True,
+    ) -> str:
+        """Return the text of messages, as transformers renders it.
+
+        Args:
+            messages: in OpenAI's form.
+            tools: declarations of tools in OpenAI's form; None = there are none.
+            generation_prompt: whether the text ends with the beginning of the assistant's next turn.
 
         Raises:
             TemplateFailed: the template refuses these messages.
-            UsageError: it does what no template may do.
+            UsageError: it does what no template may do, or prints a variable that it does not get.
         """
+        known = {**dict(self.tokens), **self.variables, "messages": messages, "tools": tools, "documents": None}
+        known["add_generation_prompt"] = generation_prompt
+        with self._placed():
+            return _compiled(self.text).render(known)
+
+    def check(self) -> None:
+        """Compile the template and try it.
+
+        A template that runs away does so at once, before anything is fetched or cleaned. One that fails here may refuse
+        these messages and take others.
+
+        Raises:
+            UsageError: it cannot be used.
+        """
+        with self._placed():
+            _compiled(self.text)
+        with suppress(TemplateFailed):
+            self.render([dict(message) for message in _TRIAL])
+
+    @contextmanager
+    def _placed(self) -> Iterator[None]:
+        """Turn a refusal into a UsageError that says where the template is."""
         try:
-            return _compiled(self.text).render(messages, dict(self.tokens))
+            yield
         except _Refused as error:
-            raise UsageError(error.what, where=self.place, expected=error.expected, hint=_HINT) from error
+            raise UsageError(error.what, where=self.place, expected=error.expected, hint=error.hint or _HINT) from error
 
 
-def described(file: Description) -> ChatTemplate:
-    """Return the template that a description names or holds.
+def load(
+    given: str, place: str, read: Callable[[str], bytes], variables: Mapping[str, Any] | None = None
+) -> ChatTemplate:
+    """Return the template that a description or an option names or holds.
+
+    Args:
+        given: a template, or the path of one.
+        place: where it is given, for messages.
+        read: returns the bytes of a file that ``given`` names, or one beside it.
+        variables: what it gets beside messages and tokens.
 
     Raises:
         UsageError: no such file, or not a template that can be used.
     """
-    said = file.text("template")
     tokens: dict[str, str] = {}
-    if any(sign in said for sign in _STATEMENTS):
-        text = said
-    elif said.endswith(_ENDINGS):
-        text = _decoded(file, said, file.beside("template", said))
-        if said.endswith(".json"):
-            text, tokens = _of_config(file, said, text)
+    if any(sign in given for sign in _STATEMENTS):
+        text = given
+    elif given.endswith(_ENDINGS):
+        text = _decoded(place, given, read(given))
+        if given.endswith(".json"):
+            text, tokens = _read_config(place, given, text, read)
     else:
-        expected = f"plain, a text with {{{{ … }}}} in it, {_CONFIG}, or a file ending in {', '.join(_ENDINGS)}"
-        raise file.wrong("template", "not a template", got=repr(said), expected=expected)
+        raise UsageError("not a template", where=place, got=repr(given), expected=EXPECTED)
     if len(text) > MAX_TEMPLATE:
         got, expected = f"{len(text)} characters", f"at most {MAX_TEMPLATE}"
-        raise file.wrong("template", "the template is too long", got=got, expected=expected)
-    template = ChatTemplate(text, file.place("template"), tuple(sorted(tokens.items())))
-    try:
-        _compiled(text)
-    except _Refused as error:
-        raise UsageError(error.what, where=template.place, expected=error.expected, hint=_HINT) from error
-    # A template that runs away does so at once, before anything is fetched or cleaned. One that fails here may refuse
-    # these messages and take others.
-    with suppress(TemplateFailed):
-        template.render([dict(message) for message in _TRIAL])
+        raise UsageError("the template is too long", where=place, got=got, expected=expected)
+    for name in variables or {}:
+        if name in RESERVED:
+            expected = f"a name other than {', '.join(RESERVED)}"
+            raise UsageError("the variable is set by each rendering", where=place, got=name, expected=expected)
+    template = ChatTemplate(text, place, tuple(sorted(tokens.items())), dict(variables or {}))
+    template.check()
     return template
 
 
-def _decoded(file: Description, path: str, data: bytes) -> str:
+def _decoded(place: str, path: str, data: bytes) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise file.wrong("template", "the file is not UTF-8", got=repr(path), expected="a template") from error
+        raise UsageError("the file is not UTF-8", where=place, got=repr(path), expected="a template") from error
 
 
-def _of_config(file: Description, path: str, text: str) -> tuple[str, dict[str, str]]:
+def _read_config(place: str, path: str, text: str, read: Callable[[str], bytes]) -> tuple[str, dict[str, str]]:
     """Return the template and the special tokens of a ``tokenizer_config.json``; the template may be in a file beside
     it."""
     try:
         config = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise file.wrong("template", "the file is not JSON", got=repr(path), expected=_CONFIG) from error
+        raise UsageError("the file is not JSON", where=place, got=repr(path), expected=_CONFIG) from error
     config = config if isinstance(config, dict) else {}
     tokens: dict[str, str] = {}
-    for name in _TOKENS:
+    for name in TOKENS:
         value = config.get(name)
         value = value.get("content") if isinstance(value, dict) else value
         if isinstance(value, str):
@@ -177,11 +207,12 @@ def _of_config(file: Description, path: str, text: str) -> tuple[str, dict[str, 
         result = named.get("default")
     if result is None:
         beside = path[: -len(path.rsplit("/", 1)[-1])] + _BESIDE
-        result = _decoded(file, beside, file.beside("template", beside))
+        result = _decoded(place, beside, read(beside))
     if not isinstance(result, str):
         expected = f"a text under chat_template, a list with a default, or {_BESIDE} beside it"
-        raise file.wrong("template", "the file has no chat template", got=repr(path), expected=expected)
-    return result, tokens
+        raise UsageError("the file has no chat template", where=place, got=repr(path), expected=expected)
+    # A token that the tokenizer does not have is printed as nothing, as in transformers.
+    return result, {**{name: "" for name in TOKENS if name in result}, **tokens}
 
 
 class _Account:
@@ -231,6 +262,20 @@ class _Account:
                 self._walk(item, depth + 1)
 
 
+def _lacking(name: str) -> _Refused:
+    if name in TOKENS:
+        return _Refused(
+            f"the template needs {name}, and does not get it",
+            f"{_CONFIG}, which has it beside the template",
+            f"write 'template: {_CONFIG}', or template_variables: {{{name}: …}}",
+        )
+    return _Refused(
+        f"the template needs the variable {name}, and does not get it",
+        "a value of it",
+        f"write template_variables: {{{name}: …}}",
+    )
+
+
 def _too_long() -> _Refused:
     return _Refused("the template makes too long a text", f"at most {MAX_TEXT} characters")
 
@@ -267,10 +312,9 @@ class _Compiled:
         except (SyntaxError, RecursionError, MemoryError) as error:
             raise _Refused("the template is nested too deeply", "a template with fewer levels") from error
 
-    def render(self, messages: list[dict[str, Any]], tokens: dict[str, str]) -> str:
+    def render(self, known: dict[str, Any]) -> str:
         import jinja2
 
-        known = {**tokens, "messages": messages, "add_generation_prompt": True, "tools": None, "documents": None}
         self._account.left = MAX_WORK
         parts: list[str] = []
         size = 0
@@ -297,26 +341,6 @@ def _is_telling(text: str) -> bool:
     return not (text.strip() or "a").isalnum()
 
 
-def _probe(value: Any, key: str = "", depth: int = 0) -> Any:
-    """Return a message with a sign in the place of each text of the record."""
-    if isinstance(value, str) and key in ("role", "type"):
-        return value
-    if isinstance(value, str) and key in ("id", "tool_call_id"):
-        return "0" * len(value[:64])  # a template may ask how long it is
-    if isinstance(value, str) or depth > _DEPTH:
-        return _PLACE * bool(value)
-    if isinstance(value, list):
-        return [_probe(item, key, depth + 1) for item in value]
-    if isinstance(value, dict):
-        made = {}
-        for number, (name, item) in enumerate(value.items(), 1):
-            # The names of arguments, and others that templates do not read, are the record's too.
-            known = key != _ARGUMENTS and name in _NAMES
-            made[name if known else _PLACE * number] = _probe(item, name if known else key, depth + 1)
-        return made
-    return value if value is None or isinstance(value, bool) else 0
-
-
 def _texts_in(value: Any) -> Iterator[str]:
     below = [value]
     while below:
@@ -325,19 +349,6 @@ def _texts_in(value: Any) -> Iterator[str]:
             yield item
         elif isinstance(item, list | dict):
             below += [*item, *item.values()] if isinstance(item, dict) else item
-
-
-@functools.lru_cache(maxsize=256)
-def _probed(template: ChatTemplate, messages: str) -> tuple[frozenset[str], tuple[str, ...]]:
-    """Return what a template writes around the signs of a probe, and the texts of the template that are not in it."""
-    literals = template._literals
-    try:
-        pieces = frozenset(filter(_is_telling, template.render(json.loads(messages)).split(_PLACE)))
-    except (TemplateFailed, UsageError):  # it wants more of a text than a sign
-        return frozenset(), literals
-    if sum(map(len, pieces)) > MAX_TEMPLATE:  # it repeats itself, and what is in the template is looked for
-        return frozenset(), literals
-    return pieces, tuple(item for item in literals if not any(item in piece for piece in pieces))
 
 
 @functools.lru_cache(maxsize=16)
@@ -444,6 +455,7 @@ def _environment(account: _Account) -> jinja2.Environment:
     from jinja2 import nodes
     from jinja2.ext import Extension, loopcontrols
     from jinja2.sandbox import ImmutableSandboxedEnvironment
+    from jinja2.utils import missing
 
     class Generation(Extension):
         """``{% generation %}``, with which templates mark what the assistant says."""
@@ -542,6 +554,8 @@ def _environment(account: _Account) -> jinja2.Environment:
         below = [value]
         while below:
             item = below.pop()
+            if isinstance(item, jinja2.Undefined) and item._undefined_obj is missing and item._undefined_name:
+                raise _lacking(item._undefined_name)
             if isinstance(item, list | tuple | dict):
                 below += [*item, *item.values()] if isinstance(item, dict) else item
             elif not isinstance(item, str | int | float | range | jinja2.Undefined | None):

@@ -6,14 +6,15 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from pairmill.chats import template as chat_template
+from pairmill.chats.template import MAX_HISTORY, MAX_TEMPLATE, ChatTemplate, TemplateFailed
 from pairmill.engine import runner
 from pairmill.errors import InputError, StageFailure, UsageError
 from pairmill.formats.rows import Row
-from pairmill.sources import chat_template
-from pairmill.sources.chat_template import MAX_HISTORY, MAX_TEMPLATE, ChatTemplate, TemplateFailed
 from pairmill.sources.language import mapped
 from pairmill.sources.source import Context, Drop, Malformed, Source, parse_record, parts_of
 from pairmill.stages.clean.config import CleanConfig
@@ -58,7 +59,8 @@ OTHERS = """{%- macro one(m) %}{{ m.role|upper ~ ':' ~ m.content }}{% endmacro -
 {% generation %}{{ one(m) }}{% endgeneration %}|{% endfor -%}
 {{ messages|selectattr('role', 'equalto', 'user')|map(attribute='content')|join(',') }}|{{ messages|length }}|
 {{- messages[-1]|tojson }}|{{ tools is none }}|{{ {'a': [1, 2]}.items()|list }}|{{ 'a,b'.split(',')[1:] }}|
-{{- {'a': 1}|items|list }}|{{ "x" if "i" in messages[1].content else "y" }}|{{ 2 * 3 + 2 ** 3 }}|{{ missing }}"""
+{{- {'a': 1}|items|list }}|{{ "x" if "i" in messages[1].content else "y" }}|{{ 2 * 3 + 2 ** 3 }}|
+{{- messages[0].missing }}"""
 
 
 @pytest.mark.parametrize(
@@ -254,7 +256,8 @@ def rows(source: Source, messages: list[Any] = SAID[1:3]) -> list[Any]:
 
 
 def test_a_template_comes_with_the_tokens_of_its_tokenizer(tmp_path: Path) -> None:
-    template = "{{ bos_token }}{{ messages[-1].content }}{{ eos_token }}"
+    template = "{{ bos_token }}{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}"
+    row = Row("direct", "<s>Hi</s>", "Hello</s>")
     plain = {"chat_template": template, "bos_token": "<s>", "eos_token": {"content": "</s>"}, "pad_token": None}
     config = tmp_path / "tokenizer_config.json"
     for content in (
@@ -262,14 +265,19 @@ def test_a_template_comes_with_the_tokens_of_its_tokenizer(tmp_path: Path) -> No
         {**plain, "chat_template": [{"name": "tools", "template": "x"}, {"name": "default", "template": template}]},
     ):
         config.write_text(json.dumps(content))
-        assert rows(load(tmp_path, template="tokenizer_config.json")) == [Row("direct", "<s>Hi</s>", "Hello")]
+        assert rows(load(tmp_path, template="tokenizer_config.json")) == [row]
     del plain["chat_template"]
     config.write_text(json.dumps(plain))
     with pytest.raises(UsageError, match=r"template: no such file.*chat_template\.jinja"):
         load(tmp_path, template="tokenizer_config.json")
     (tmp_path / "chat_template.jinja").write_text(template)
-    assert rows(load(tmp_path, template="tokenizer_config.json")) == [Row("direct", "<s>Hi</s>", "Hello")]
-    assert rows(load(tmp_path, template="chat_template.jinja")) == [Row("direct", "Hi", "Hello")]
+    assert rows(load(tmp_path, template="tokenizer_config.json")) == [row]
+    with pytest.raises(UsageError, match=r"the template needs bos_token.*'template: tokenizer_config.json'"):
+        load(tmp_path, template="chat_template.jinja")
+    own = '{bos_token: "<s>", eos_token: "</s>"}'
+    assert rows(load(tmp_path, template="chat_template.jinja", template_variables=own)) == [row]
+    (tmp_path / "chat_template.jinja").write_text("{{ sep_token }}" + template)
+    assert rows(load(tmp_path, template="tokenizer_config.json")) == [row]  # the tokenizer has none
 
 
 @pytest.mark.parametrize(
@@ -323,7 +331,7 @@ def test_what_a_template_refuses_ends_the_chat(tmp_path: Path) -> None:
     tools = [*SAID[1:3], SAID[3], {"role": "tool_call", "content": "x"}, {"role": "tool", "content": "y"}, SAID[2]]
     made = rows(source, tools)
     assert made == [
-        Row("direct", "[INST] Hi [/INST]", "Hello"),
+        Row("direct", "[INST] Hi [/INST]", " Hello "),
         Drop("tool_call_only"),
         Malformed("template_failed"),
     ]
@@ -335,7 +343,7 @@ def test_a_template_gets_no_more_than_it_can_work_on(tmp_path: Path) -> None:
     (tmp_path / "a.jinja").write_text(CHATML)
     long = {"role": "user", "content": "x" * MAX_HISTORY}
     source = load(tmp_path, template="a.jinja")
-    assert rows(source, [long, SAID[2]])[0].response == "Hello"
+    assert rows(source, [long, SAID[2]])[0].response == "Hello<|im_end|>\n"
     assert rows(source, [long, SAID[2], SAID[3], SAID[2]])[1:] == [Drop("chat_too_long")]
 
 
@@ -362,77 +370,61 @@ def test_jinja2_is_loaded_for_templates_alone(tmp_path: Path) -> None:
     assert python("-c", code).stdout.strip() == "False"
 
 
-# --- what a template writes itself -----------------------------------------------------------------------------------
-
-CALLING = {"role": "assistant", "content": "", "tool_calls": [{"id": "c1", "function": {"name": "f", "arguments": {}}}]}
-TOLD = {"role": "tool", "content": "4", "tool_call_id": "c1"}
+# --- variables, tools and the whole ----------------------------------------------------------------------------------
 
 
-def written(text: str, *messages: dict[str, Any], tokens: tuple[tuple[str, str], ...] = TOKENS) -> str:
-    """All that the template says that it wrote, in one text."""
-    template = ChatTemplate(text, "here", tokens)
-    return "\0".join(sorted(template.written(list(messages), template.render(list(messages)))))
+def test_a_template_gets_variables_tools_and_the_generation_prompt() -> None:
+    text = (
+        "{% if tools %}{{ tools|tojson }}{% endif %}{% for m in messages %}{{ m.content }};{% endfor %}"
+        "{% if add_generation_prompt %}>"
+        "{% if enable_thinking is defined and not enable_thinking %}_{% endif %}{% endif %}"
+    )
+    tools = [{"type": "function", "function": {"name": "ü"}}]
+    assert ChatTemplate(text, "here").render(SAID[1:3]) == "Hi ;Hello;>"
+    quiet = ChatTemplate(text, "here", variables={"enable_thinking": False})
+    assert quiet.render(SAID[1:3]) == "Hi ;Hello;>_"
+    assert quiet.render(SAID[1:3], tools, False) == '[{"type": "function", "function": {"name": "ü"}}]Hi ;Hello;'
+    assert ChatTemplate.from_data(json.loads(json.dumps(quiet.to_data())), "there") == quiet
+    assert len({quiet.digest, ChatTemplate(text, "x").digest, ChatTemplate(text + " ", "x").digest}) == 3
+    assert ChatTemplate(text, "x").digest == ChatTemplate(text, "y").digest
 
 
-@pytest.mark.parametrize(
-    ("text", "token"),
-    [
-        (CHATML, "<|im_end|>"),
-        ("{% for m in messages %}{{ '<|' ~ m.role ~ '|>' ~ m.content }}{% endfor %}", "<|user|>"),
-        ("{% for m in messages %}<|{{ m.role }}|>{{ m.content|trim }}{% endfor %}", "<|assistant|>"),
-        ("{{ bos_token }}{{ messages[0].content }}", "<s>"),
-        ("{% set mark = 'im_start' %}{{ '<|' ~ mark ~ '|>' ~ messages[0].content|upper }}", "<|im_start|>"),
-        ("{% if 'Be' in messages[0].content %}<think>{% endif %}{{ messages[0].content }}", "<think>"),
-        ("{% for m in messages %}{% if m.tool_calls %}<call>{% endif %}{{ m.content }}{% endfor %}", "<call>"),
-        (
-            "{{ raise_exception('no') if messages[0].content|length < 3 }}<|im_start|>{{ messages[0].content }}",
-            "im_sta",
-        ),
-    ],
-)
-def test_what_a_template_writes_is_known(text: str, token: str) -> None:
-    assert token in written(text, *SAID, CALLING, TOLD)
+def test_a_variable_that_a_template_prints_and_does_not_get_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.jinja").write_text("{{ today }}{% for m in messages %}{{ m.content }}{% endfor %}")
+    with pytest.raises(UsageError, match=r"template: .*needs the variable today.*template_variables: {today: …}"):
+        load(tmp_path, template="a.jinja")
+    assert rows(load(tmp_path, template="a.jinja", template_variables="{today: 1 May}"))[0].instruction == "1 MayHi"
+    with pytest.raises(UsageError, match=r"line 6, template_variables: tools: .*set by each rendering|is set by each"):
+        load(tmp_path, template="a.jinja", template_variables="{tools: []}")
+    with pytest.raises(UsageError, match="template_variables: needs a template:"):
+        load(tmp_path, template_variables="{today: 1}")
+    with pytest.raises(UsageError, match="boundary: unknown value; got 'x'; expected prefix_of_whole or apart"):
+        load(tmp_path, template="a.jinja", template_variables="{today: 1 May}", boundary="x")
 
 
-@pytest.mark.parametrize(
-    ("text", "token"),
-    [
-        ("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}", "<|im_start|>"),
-        ("{% for m in messages %}{{ m.content|replace('<|im_start|>', '') }}{% endfor %}", "<|im_start|>"),
-        ("{% if tools %}<tools>{% endif %}{{ messages[0].content }}", "<tools>"),
-        ("{% if '<think>' in messages[1].content %}:{% endif %}{{ messages[1].content }}", "<think>"),
-        ("{{ messages[1].content.split('<|im_start|>')[-1] }}", "<|im_start|>"),
-        ("{{ messages|tojson }}", "<|im_start|>"),
-    ],
-)
-def test_what_a_message_says_is_not_the_template_s(text: str, token: str) -> None:
-    user = {"role": "user", "content": "What is <|im_start|> and <think>?"}
-    call = {"id": "c1", "function": {"name": "<|im_start|>", "arguments": {"<|im_start|>": {"<|im_start|>": 1}}}}
-    assert token not in written(text, SAID[0], user, {**CALLING, "tool_calls": [call]}, TOLD)
+def test_a_whole_that_does_not_begin_with_its_prompt_makes_no_row(tmp_path: Path) -> None:
+    (tmp_path / "a.jinja").write_text(
+        "{% for m in messages %}{{ '(empty)' if m.role == 'assistant' and loop.last and messages|length > 2 }}"
+        "{{ m.content }}{% endfor %}{{ ':' if add_generation_prompt and messages|length > 1 }}"
+    )
+    first, second = rows(load(tmp_path, template="a.jinja"), [*SAID[1:3], SAID[3], SAID[2]])
+    assert (first, second) == (Row("direct", "Hi", "Hello"), Drop("prefix_mismatch_template"))
+    assert first.chat == '{"messages":[{"role":"user","content":"Hi"},{"role":"assistant","content":"Hello"}]}'
 
 
-def test_what_a_template_writes_in_a_long_history_is_known_too() -> None:
-    turns = [{"role": role, "content": "<|im_end|>"} for role in ("user", "assistant")] * 50
-    said = written("{% for m in messages %}<|h|>{{ m.content }}{% endfor %}{{ eos_token }}", *turns)
-    assert "<|h|>" in said
-    assert "</s>" in said
-    assert "<|im_end|>" not in said
-
-
-def test_what_is_written_beside_odd_calls_goes_into_the_manifest(tmp_path: Path) -> None:
-    names = ["\ud800", "<|im_start|>"]
-    call = {"role": "assistant", "content": "", "tool_calls": [{name: {name: name} for name in names}]}
-    chats = [[*SAID[1:2], call, {**TOLD, "name": "\ud800"}, {"role": "assistant", "content": "It is 4."}], SAID[1:3]]
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"messages": one}) + "\n" for one in chats))
-    load(tmp_path, template=json.dumps("{% for m in messages %}<|{{ m.role }}|>{{ m|tojson }}{% endfor %}\ud7ff"))
-    config = CleanConfig(root=str(tmp_path / "root"), sources=[str(tmp_path / "mine.yaml")], max_reject_fraction=1.0)
-    texts = runner.run(Clean(), config).manifest.data["written_by_templates"]["mine"]["texts"]
-    assert any("<|tool|>" in text for text in texts)
-    assert not any("<|im_start|>" in text for text in texts)
-
-
-def test_a_deep_call_is_no_defect() -> None:
-    deep: Any = "x"
-    for _ in range(400):
-        deep = {"a": deep}
-    assert "<|" in written(CHATML, *SAID, {**CALLING, "tool_calls": [{"function": deep}]})
+def test_a_rendered_row_brings_its_chat_and_the_folder_its_template(tmp_path: Path) -> None:
+    (tmp_path / "a.jinja").write_text(CHATML)
+    (tmp_path / "a.jsonl").write_text(json.dumps({"messages": [*SAID, SAID[2]], "lang": "en"}) + "\n")
+    load(tmp_path, template="a.jinja", attributes="{lang: lang}", boundary="apart")
+    config = CleanConfig(root=str(tmp_path / "root"), sources=[str(tmp_path / "mine.yaml")], workers=1)
+    done = runner.run(Clean(), config)
+    table = pq.read_table(Path(done.uri) / "attributes" / "source" / "mine.jsonl.parquet").to_pylist()
+    chats = [json.loads(row["chat"]) for row in table]
+    stripped = [{**message, "content": message["content"].strip()} for message in SAID]
+    assert [chat["messages"] for chat in chats] == [stripped[:3], [*stripped, SAID[2]]]
+    assert [row["lang"] for row in table] == ["en", "en"]
+    (digest,) = done.manifest.data["chat_templates"]["templates"]
+    assert done.manifest.data["chat_templates"] == {
+        "templates": {digest: {"text": CHATML, "tokens": {}, "variables": {}, "boundary": "apart"}},
+        "tasks": {"mine.jsonl": digest},
+    }
