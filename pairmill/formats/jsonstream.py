@@ -9,7 +9,8 @@ import codecs
 import io
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, Literal, Self
 
 from pairmill import storage
@@ -23,12 +24,29 @@ _NEAR = 16
 _LEVELS = 64
 # Of an outline: levels, keys of the file's object, and those of an object that are looked into or shown.
 _DEPTH, _KEYS, _SHOWN = 4, 1000, 16
-_NOT_SPACE = re.compile(r"[^ \t\n\r]")
+_NOT_SPACE, _NOT_PADDING = re.compile(r"[^ \t\n\r]"), re.compile(r"[^ \t\n\r\0]")
+_UNDECODED = re.compile("[\udc80-\udcff]")
 _SIGNS, _IN_TEXT = re.compile(r'["{}\[\],]'), re.compile(r'["\\]')
 
 
+CONTROL = "Invalid control character"
+"""How Python's message of a raw control character within a text begins."""
 LONG = object()
 """What stands for a value that is longer than it may be, where such values are passed over."""
+
+
+BROKEN, NOT_UTF8 = object(), object()
+"""What stand for text that is not an object, and for an object with bytes that are not UTF-8, where text is mended."""
+SPLIT, CONTROLS, PADDING = "json_over_several_lines", "json_control_characters", "json_nul_padding"
+"""Faults that are mended: an object over several lines, raw control characters within its texts, NULs around it."""
+
+
+class Mended(dict[str, Any]):
+    """A JSON object, and how often each fault was mended in it and before it."""
+
+    def __init__(self, value: Mapping[str, Any], mended: Mapping[str, int]) -> None:
+        super().__init__(value)
+        self.mended = dict(mended)
 
 
 class NotThere(InputError):
@@ -44,7 +62,7 @@ def _refuse_constant(name: str) -> Any:
 
 
 _STRICT = json.JSONDecoder(object_pairs_hook=Pairs, parse_constant=_refuse_constant)
-_LENIENT = json.JSONDecoder()
+_LENIENT, _TOLERANT = json.JSONDecoder(), json.JSONDecoder(strict=False)
 
 
 class _Text:
@@ -59,9 +77,14 @@ class _Text:
         file: BinaryIO | None = None,
         *,
         aside: bool = False,
+        mended: Counter[str] | None = None,
+        undecoded: str = "strict",
     ) -> None:
         self.uri = uri
         self._aside = aside
+        self._mended = mended
+        self._space = _NOT_SPACE if mended is None else _NOT_PADDING
+        self._padded = False
         self.number = 0
         """Of the row that is read, where the text counts them itself."""
         self.is_cut = False
@@ -69,10 +92,10 @@ class _Text:
         self._longest = longest
         self._decoder = decoder
         self._buffer = ""
-        self._place = 0
+        self._place = self._start = 0
         self._line = 1
         self._ended = False
-        self._utf8 = codecs.getincrementaldecoder("utf-8")()
+        self._utf8 = codecs.getincrementaldecoder("utf-8")(undecoded)
         self._file = file or storage.store_for(uri).open(uri)
         if self._file.seekable():  # a decompressed stream is at its start
             self._file.seek(0)
@@ -90,11 +113,16 @@ class _Text:
     def peek(self) -> str:
         """Return the next character that is not white space, without taking it; empty at the end of the file."""
         while True:
-            result = _NOT_SPACE.search(self._buffer, self._place)
+            result = self._space.search(self._buffer, self._place)
+            stop = result.start() if result else len(self._buffer)
+            if self._mended is not None and self._buffer.find("\0", self._place, stop) >= 0:
+                self._padded = True
+            self._place = stop
+            if self._padded and self._mended is not None and (result or self._ended):
+                self._mended[PADDING] += 1
+                self._padded = False
             if result:
-                self._place = result.start()
                 return result.group()
-            self._place = len(self._buffer)
             if self._ended:
                 return ""
             self._more()
@@ -105,10 +133,14 @@ class _Text:
 
     def value(self, number: int) -> Any:
         """Parse the value at the character that ``peek`` returned; ``number`` is its row, from 0."""
+        decoder = self._decoder
         while True:
             try:
-                value, end = self._decoder.raw_decode(self._buffer, self._place)
+                value, end = decoder.raw_decode(self._buffer, self._place)
             except json.JSONDecodeError as error:
+                if self._mended is not None and decoder is not _TOLERANT and error.msg.startswith(CONTROL):
+                    decoder = _TOLERANT
+                    continue
                 # An error near the end of the buffer may mean that the value continues in the next chunk: no literal or
                 # escape is longer than _NEAR, and a string is "unterminated" wherever it starts.
                 near = len(self._buffer) - error.pos < _NEAR or error.msg.startswith("Unterminated string")
@@ -124,7 +156,9 @@ class _Text:
                 continue
             if end - self._place > self._longest // 4:
                 self._refuse_long(number, end)
-            self._place = end
+            if self._mended is not None and decoder is _TOLERANT:
+                self._mended[CONTROLS] += 1
+            self._start, self._place = self._place, end
             return value
 
     def record(self, number: int) -> Any:
@@ -203,6 +237,90 @@ class _Text:
             raise InputError("not valid UTF-8", where=f"{self.uri} line {line}", got=got) from error
 
 
+class _Lines(_Text):
+    """A file of objects, each on a line or on several, whose faults are mended."""
+
+    def __init__(self, uri: str, longest: int, file: BinaryIO, mended: Counter[str], *, aside: bool) -> None:
+        super().__init__(uri, _LENIENT, 0, longest, file, aside=aside, mended=mended, undecoded="surrogateescape")
+        self._before, self._has_undecoded = "\n", False
+        # Line feeds before a place of the buffer, so that none is counted twice.
+        self._counted, self._feeds = 0, 0
+
+    def _more(self) -> None:
+        self._before = self._buffer[self._place - 1] if self._place else self._before
+        held = len(self._buffer) - self._place
+        super()._more()
+        self._counted = self._feeds = 0
+        fresh = self._buffer[held:]
+        self._has_undecoded |= not fresh.isascii() and _UNDECODED.search(fresh) is not None
+
+    def line(self) -> int:
+        """Return the number of the line that the position is on, from 0."""
+        self._feeds += self._buffer.count("\n", self._counted, self._place)
+        self._counted = self._place
+        return self._line - 1 + self._feeds
+
+    def begins_line(self) -> bool:
+        """Return whether nothing but padding is before the position on its line."""
+        return (self._buffer[self._place - 1] if self._place else self._before) in "\n\0"
+
+    def pass_line(self) -> None:
+        """Pass over the rest of the line."""
+        while (end := self._buffer.find("\n", self._place)) < 0 and not self._ended:
+            self._place = len(self._buffer)
+            self._more()
+        self._place = end + 1 if end >= 0 else len(self._buffer)
+
+    def next_object(self, number: int) -> Any:
+        """Return the object at the position, which is on line ``number``, or what stands for one."""
+        try:
+            value = self.record(number)
+        except limits.TooLong:
+            raise
+        except InputError:
+            return BROKEN
+        if value is LONG:
+            return LONG
+        if self._mended is not None and self._buffer.find("\n", self._start, self._place) >= 0:
+            self._mended[SPLIT] += 1
+        if self._has_undecoded and _UNDECODED.search(self._buffer, self._start, self._place):
+            return NOT_UTF8
+        return value
+
+
+def mended_objects(
+    uri: str, longest: int, file: BinaryIO, mended: Counter[str], *, aside: bool = False
+) -> Iterator[tuple[int, Any]]:
+    """Yield the objects of a file, each on one line or on several, with the number of their first line, from 0.
+
+    Raw control characters within texts are taken as they are, and NULs between objects are passed over. A line that is
+    not an object, or the first line of one that is broken, is BROKEN; after it only an object that begins a line is
+    taken, so that no part of a broken object passes for one.
+
+    Args:
+        uri: the file.
+        longest: maximum bytes of an object.
+        file: a reader of the file; it is closed.
+        mended: is counted up by what is mended.
+        aside: whether LONG stands for an object that is too long.
+
+    Raises:
+        TooLong: an object has more than ``longest`` bytes, without ``aside``.
+    """
+    with _Lines(uri, longest, file, mended, aside=aside) as text:
+        is_whole = True
+        if text.peek() == "\ufeff":
+            text.take()
+        while first := text.peek():
+            number = text.line()
+            may_begin = first == "{" and (is_whole or text.begins_line())
+            value = text.next_object(number) if may_begin else BROKEN
+            is_whole = value is not BROKEN
+            if value is BROKEN:
+                text.pass_line()
+            yield number, value
+
+
 def objects(
     uri: str, start: int = 0, number: int = 0, longest: int = RECORD_BYTES, file: BinaryIO | None = None
 ) -> Iterator[Any]:
@@ -224,17 +342,25 @@ def objects(
             number += 1
 
 
-def array(uri: str, longest: int = RECORD_BYTES, file: BinaryIO | None = None, *, aside: bool = False) -> Iterator[Any]:
+def array(
+    uri: str,
+    longest: int = RECORD_BYTES,
+    file: BinaryIO | None = None,
+    *,
+    aside: bool = False,
+    mended: Counter[str] | None = None,
+) -> Iterator[Any]:
     """Yield the elements of a file that is one JSON array; objects are dicts, NaN and Infinity are accepted.
 
     Of a duplicate key the last value is kept, as in the reference. ``file`` is a reader of it, if it is open; it is
-    closed. With ``aside``, LONG stands for an element that is too long.
+    closed. With ``aside``, LONG stands for an element that is too long. With ``mended``, NULs between values and raw
+    control characters within texts are mended and counted there.
 
     Raises:
         InputError: with element and line, both from 1: malformed JSON, not an array, not UTF-8, or an element of more
             than ``longest`` bytes.
     """
-    with _Text(uri, _LENIENT, 0, longest, file, aside=aside) as text:
+    with _Text(uri, _LENIENT, 0, longest, file, aside=aside, mended=mended) as text:
         if text.peek() != "[":
             raise text.error(f"{text.peek()!r} instead of '['", 0)
         yield from _elements(text)
@@ -250,6 +376,7 @@ def within(
     longest: int = RECORD_BYTES,
     file: BinaryIO | None = None,
     aside: bool = False,
+    mended: Counter[str] | None = None,
 ) -> Iterator[Any]:
     """Yield the elements of a list in a file that is one JSON object; what is beside the list is passed over.
 
@@ -260,12 +387,13 @@ def within(
         longest: maximum bytes of a value.
         file: a reader of the file, if it is open; it is closed.
         aside: whether LONG stands for an element that is too long.
+        mended: as of :func:`array`.
 
     Raises:
         NotThere: nothing is there, or neither a list nor, with ``values``, an object.
         InputError: with line: malformed JSON, not UTF-8, too long a value, or a key on the way occurs twice.
     """
-    with _Text(uri, _LENIENT, 0, longest, file, aside=aside) as text:
+    with _Text(uri, _LENIENT, 0, longest, file, aside=aside, mended=mended) as text:
         yield from _at(text, keys, values, ())
         if text.peek():
             raise text.error("text after the end of the object", text.number)

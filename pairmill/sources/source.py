@@ -5,7 +5,7 @@ from __future__ import annotations
 import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -38,9 +38,11 @@ class Malformed(Drop):
         reason: as above.
         weight: how many records it counts as when malformed records are too many. 0: the published data set is known
             to contain such records. More than 1: others may be wrong too, without showing it.
+        mendable: whether ``json: lenient`` may read it.
     """
 
     weight: int = 1
+    mendable: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ TABLES = (".csv", ".tsv")
 _ASCII = bytes(range(128))
 _EVERY = "*"
 _DELIMITERS = {"tab": "\t", "\\t": "\t", "space": " "}
-_NONE = "none"
+_NONE, _LENIENT = "none", "lenient"
 # Codecs of names and of source code, and those of one system alone.
 _UNWANTED = frozenset({"idna", "punycode", "raw-unicode-escape", "unicode-escape", "mbcs", "oem"})
 
@@ -67,6 +67,7 @@ class Dialect:
         quote: around fields of a table; empty = a quote is a character like others.
         header: names of the columns of tables that have none in their first line.
         records: where the records of a ``.json`` file are; None = the file is an array, or lines.
+        is_lenient: whether JSON is mended: objects over several lines, raw control characters, NULs between objects.
     """
 
     encoding: str = UTF8
@@ -75,6 +76,7 @@ class Dialect:
     quote: str = '"'
     header: tuple[str, ...] = field(default=())
     records: Records | None = None
+    is_lenient: bool = False
 
     def encoding_in(self, path: str) -> str:
         """Return the codec of a file, by its path below the raw folder."""
@@ -84,10 +86,11 @@ class Dialect:
     def is_cut(self) -> bool:
         """Whether large files can be cut at line feeds.
 
-        That byte must mean a line feed wherever it is, and a quoted field that holds one must show by a double quote.
+        That byte must mean a line feed wherever it is, a quoted field that holds one must show by a double quote, and
+        an object must end on its line.
         """
         codecs_ = {self.encoding, *(codec for _, codec in self.encodings)}
-        return all(map(is_ascii, codecs_)) and self.quote in {'"', ""}
+        return all(map(is_ascii, codecs_)) and self.quote in {'"', ""} and not self.is_lenient
 
     @property
     def meaning(self) -> list[object]:
@@ -96,7 +99,8 @@ class Dialect:
             return []
         written = self.records.written if self.records else ""
         by_file = [list(map(list, self.encodings))] if self.encodings else []
-        return [self.encoding, self.delimiter, self.quote, list(self.header), written, *by_file]
+        lenient = [_LENIENT] if self.is_lenient else []
+        return [self.encoding, self.delimiter, self.quote, list(self.header), written, *by_file, *lenient]
 
     def between(self, suffix: str) -> str:
         """Return the delimiter of a table with this extension."""
@@ -152,7 +156,7 @@ def quote_of(text: str) -> str:
     return text
 
 
-_FOR = {"delimiter": TABLES, "quote": TABLES, "header": TABLES, "records": (".json",)}
+_FOR = {"delimiter": TABLES, "quote": TABLES, "header": TABLES, "records": (".json",), "json": (".jsonl", ".json")}
 
 
 def described(file: Description, patterns: Sequence[str]) -> Dialect:
@@ -180,6 +184,7 @@ def described(file: Description, patterns: Sequence[str]) -> Dialect:
         quote=file.parsed("quote", quote_of) if "quote" in file else '"',
         header=file.texts("header"),
         records=file.parsed("records", Records.parse) if "records" in file else None,
+        is_lenient=file.choice("json", _LENIENT) == _LENIENT,
     )
     if "quote" in file and made.quote in {made.between(suffix) for suffix in kinds & set(TABLES) or TABLES}:
         raise file.wrong("quote", "the quote is also the delimiter", got=repr(made.quote), expected="two characters")

@@ -29,11 +29,14 @@ def refuse_one_object(head: bytes, uri: str, source: Source) -> None:
     if outline.end == "broken" or (outline.end == "cut" and size < HEAD):
         return  # each line says what is wrong with it
     names = outline.names
+    lenient = source.dialect.is_lenient
     one_line = outline is first or len(line) == len(head)
-    if one_line and set(source.fields) <= set(names) and not _is_columns(outline, source):
+    if (one_line or lenient) and set(source.fields) <= set(names) and not _is_columns(outline, source):
         return  # a record, whose end may not have been reached
     if outline.end == "more":
-        raise InputError("an object spans several lines", where=uri, expected=_EXPECTED, hint=_ONE_A_LINE)
+        if lenient:
+            return
+        raise InputError("an object spans several lines", where=uri, expected=_EXPECTED, hint=_lenient(source))
     raise InputError(
         "the file is one object",
         where=uri,
@@ -69,7 +72,11 @@ def _hint(outline: Outline, source: Source) -> str:
             "each field holds a list, one value a record; write one record a line: python -c 'import json,sys; "
             "d=json.load(sys.stdin); [print(json.dumps(dict(zip(d,r)))) for r in zip(*d.values())]'"
         )
-    return _ONE_A_LINE
+    return _lenient(source) if source.fields and set(source.fields) <= set(outline.names) else _ONE_A_LINE
+
+
+def _lenient(source: Source) -> str:
+    return f"write in {source.described_in}: json: lenient"
 
 
 def _is_columns(outline: Outline, source: Source) -> bool:

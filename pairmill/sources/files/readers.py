@@ -11,11 +11,12 @@ import csv
 import io
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from pairmill.engine.options import Profile
 from pairmill.errors import InputError, did_you_mean
@@ -174,13 +175,16 @@ def _not_of(encoding: str) -> str:
 def json_lines(piece: FileSlice, source: Source) -> Iterator[Record]:
     """Yield one JSON value a line. Empty lines are skipped, NaN and Infinity accepted."""
     with _lines(piece, source) as (lines, watch):
-        yield from _json_values(lines, watch, piece)
+        if source.dialect.is_lenient:
+            yield from _mended_lines(cast(BinaryIO, lines), piece)
+        else:
+            yield from _json_values(lines, watch, piece)
 
 
 def _json_values(lines: io.BufferedReader, watch: _Watch, piece: FileSlice) -> Iterator[Record]:
     # json.loads would look for the encoding of every line, and for white space around it.
     decode = json.JSONDecoder().raw_decode
-    longest = piece.longest
+    longest, goes_on = piece.longest, False
     for number, line in enumerate(_beginnings(lines, longest) if piece.aside else lines, piece.first):
         watch.number = number
         if len(line) > longest and len(line.rstrip(b"\r\n")) > longest:
@@ -194,11 +198,55 @@ def _json_values(lines: io.BufferedReader, watch: _Watch, piece: FileSlice) -> I
         try:
             text = str(stripped, "utf-8", "surrogatepass")
             value, end = decode(text)
-            yield number, value if end == len(text) else Malformed("invalid_json")
+            goes_on &= end < len(text)
+            yield number, value if end == len(text) else Malformed("invalid_json", mendable=goes_on)
         except UnicodeDecodeError:
             yield number, Malformed("invalid_utf8")
-        except (ValueError, RecursionError):
-            yield number, Malformed("invalid_json")
+        except (ValueError, RecursionError) as error:
+            begins = text.startswith("{")
+            mendable = (goes_on and not begins) or _is_mendable(text, error)
+            yield number, Malformed("invalid_json", mendable=mendable)
+            goes_on = begins
+
+
+def _is_mendable(line: str, error: Exception) -> bool:
+    """Return whether ``json: lenient`` may read a line by itself: it has NULs, or raw control characters in a text."""
+    return "\0" in line or (isinstance(error, json.JSONDecodeError) and error.msg.startswith(jsonstream.CONTROL))
+
+
+_STANDING = {
+    jsonstream.LONG: TOO_LONG,
+    jsonstream.BROKEN: Malformed("invalid_json"),
+    jsonstream.NOT_UTF8: Malformed("invalid_utf8"),
+}
+
+
+def _mended_lines(file: BinaryIO, piece: FileSlice) -> Iterator[Record]:
+    """Yield the objects of a file whose faults are mended."""
+    mended: Counter[str] = Counter()
+    values = jsonstream.mended_objects(piece.uri, piece.longest, file, mended, aside=piece.aside)
+    yield from _with_mended(((place, _record(value)) for place, value in values), mended)
+
+
+def _record(value: Any) -> Any:
+    return value if isinstance(value, dict) else _STANDING.get(value, value)
+
+
+def _with_mended(records: Iterator[Record], mended: Counter[str]) -> Iterator[Record]:
+    """Yield records; an object takes along what was mended in it and before it, and the last one what follows it."""
+    held: Record | None = None
+    for place, record in records:
+        if held is not None:
+            yield held
+        if mended and isinstance(record, dict):
+            record = jsonstream.Mended(record, mended)
+            mended.clear()
+        held = place, record
+    if held is not None:
+        place, record = held
+        if mended and isinstance(record, dict):
+            record = jsonstream.Mended(record, mended + Counter(getattr(record, "mended", {})))
+        yield place, record
 
 
 def _beginnings(lines: io.BufferedReader, longest: int) -> Iterator[bytes]:
@@ -212,9 +260,10 @@ def _beginnings(lines: io.BufferedReader, longest: int) -> Iterator[bytes]:
         yield line
 
 
-def _elements(values: Iterator[Any]) -> Iterator[Record]:
+def _elements(values: Iterator[Any], mended: Counter[str] | None = None) -> Iterator[Record]:
     """Values of a JSON file as records."""
-    return enumerate(TOO_LONG if value is jsonstream.LONG else value for value in values)
+    records = enumerate(TOO_LONG if value is jsonstream.LONG else value for value in values)
+    return records if mended is None else _with_mended(records, mended)
 
 
 def json_file(piece: FileSlice, source: Source) -> Iterator[Record]:
@@ -239,24 +288,28 @@ def json_file(piece: FileSlice, source: Source) -> Iterator[Record]:
 
 def _described_json(piece: FileSlice, source: Source) -> Iterator[Record]:
     records, encoding = source.dialect.records, source.dialect.encoding_in(piece.path)
-    start = b"" if records else _beginning(piece, encoding, _BUFFER)
-    if not records and not start.lstrip().startswith(b"[") and not json_shapes.is_lines(start):
+    mended = Counter[str]() if source.dialect.is_lenient else None
+    start = b"" if records else _beginning(piece, encoding, _BUFFER).lstrip(b" \t\r\n\0")
+    if not records and not start.startswith(b"[") and not json_shapes.is_lines(start):
         json_shapes.refuse_one_object(_beginning(piece, encoding, json_shapes.HEAD), piece.uri, source)
     with _stream(piece, encoding) as (file, part):
         if records is not None:
             try:
                 keys, values = records.keys, records.values
                 result = jsonstream.within(
-                    piece.uri, keys, values=values, longest=piece.longest, file=file, aside=piece.aside
+                    piece.uri, keys, values=values, longest=piece.longest, file=file, aside=piece.aside, mended=mended
                 )
-                yield from _elements(result)
+                yield from _elements(result, mended)
             except jsonstream.NotThere as error:
                 hint = json_shapes.hint_of(_beginning(piece, encoding, json_shapes.HEAD), source)
                 raise InputError(
                     error.what, where=piece.uri, got=error.got, expected=error.expected, hint=hint
                 ) from error
-        elif start.lstrip().startswith(b"["):
-            yield from _elements(jsonstream.array(piece.uri, piece.longest, file, aside=piece.aside))
+        elif start.startswith(b"["):
+            values_ = jsonstream.array(piece.uri, piece.longest, file, aside=piece.aside, mended=mended)
+            yield from _elements(values_, mended)
+        elif mended is not None:
+            yield from _mended_lines(file, piece)
         else:
             yield from _json_values(*_watched(file, part), part)
 

@@ -34,7 +34,7 @@ KEYS = (
     *("name", "hub", "files", "url", "condition", "instruction", "response", "where", "strip", "format", "output"),
     *("config", "split", "revision", "via", "licence", "citation", "attributes", "limit"),
     *("text", "each", "turns", *CHAT_KEYS),
-    *("delimiter", "quote", "header", "encoding", "records", "tags"),
+    *("delimiter", "quote", "header", "encoding", "records", "json", "tags"),
 )
 """All keys. Beside the required ones a file has ``hub``, ``files`` or both."""
 
@@ -89,7 +89,7 @@ class Description:
                 expected="instruction: and response:, or text:, or turns:",
                 hint=f"write {line!r} without {' and '.join(f'{key}:' for key in there[1:])}",
             )
-        for key in ("delimiter", "quote", "header", "records") if self.whole_files else ():
+        for key in ("delimiter", "quote", "header", "records", "json") if self.whole_files else ():
             if key in self._entries:
                 raise self.wrong(key, "each: file reads no records of a file", expected=f"each: record, or no {key}:")
         for key in CHAT_KEYS:

@@ -289,6 +289,8 @@ class Mapped(Source):
     def explain_unread(self, why: Malformed) -> Finding:
         if why.reason == "invalid_utf8":
             return Finding("bytes that are not UTF-8", "encoding: cp1252")
+        if why.mendable:
+            return Finding("NULs, a raw control character, or an object that does not end on its line", "json: lenient")
         return super().explain_unread(why)
 
     def _explain_condition(self, condition: str) -> Finding:

@@ -14,6 +14,7 @@ from pairmill.engine.manifest import Ledger
 from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats import attributes, limits
+from pairmill.formats.jsonstream import Mended
 from pairmill.formats.rows import RenderedRow, Row
 from pairmill.formats.slices import FileSlice
 from pairmill.sources.files.card import suffix_of
@@ -263,6 +264,9 @@ def _clean(
     encoding = UTF8 if suffix_of(piece.path) == ".parquet" else source.dialect.encoding_in(piece.path)
     for place, record in source.joined(records_of(piece, source, profile), context):
         ledger.rows_in += 1
+        if type(record) is Mended:
+            for what, times in record.mended.items():
+                ledger.note(what, times)
         # The path of a file that is one record is not part of it.
         if encoding != UTF8 and is_utf8(
             record["text"] if source.whole_files and type(record) is dict else record, encoding
@@ -342,16 +346,16 @@ class _Rejects:
         unread = isinstance(record, Malformed)
         self.count += 1
         self.refused += why.weight
-        if why.reason not in self.reasons:
+        known = self.reasons.get(why.reason)
+        # A line that can be mended says more than others of its reason.
+        if known is None or (why.mendable and not known["write"]):
             finding = self._source.explain_unread(why) if unread else self._source.explain(record, why)
             self.reasons[why.reason] = {
-                "count": 0,
-                "refused": 0,
+                **(known or {"count": 0, "refused": 0, "files": {}}),
                 "file": path,
                 "place": where,
                 "found": writable(finding.found),
                 "write": writable(finding.write),
-                "files": {},
             }
         files = self.reasons[why.reason]["files"]
         if piece.path in files or len(files) < _FILES:

@@ -129,6 +129,8 @@ def extract(place: Place, limit: int, target: Path, scratch: Path, source: Sourc
         cut = _lines
     if source.whole_files or (kind != ".parquet" and not is_ascii(source.dialect.encoding_in(place.path))):
         cut = None
+    if source.dialect.is_lenient and kind in (".jsonl", ".json"):
+        cut = None
     with suppress(_Whole):
         try:
             if cut is not None:
