@@ -14,17 +14,8 @@ from pairmill.sources.language.filters import printed
 from pairmill.sources.language.paths import MISSING, Path
 from pairmill.sources.language.template import Template
 from pairmill.sources.origin import Given
-from pairmill.sources.source import (
-    Context,
-    Drop,
-    Malformed,
-    MalformedRecord,
-    Parsed,
-    Source,
-    checked,
-    parse_record,
-    shown,
-)
+from pairmill.sources.parsed import Drop, Malformed, MalformedRecord, Parsed, shown
+from pairmill.sources.source import Context, Source, checked, parse_record
 
 _WITHOUT = "leave such records out with where:, or name another path"
 _SHOWN = 20

@@ -12,8 +12,8 @@ from typing import Any
 
 from pairmill.formats.rows import Row
 from pairmill.sources.choices import choice_letter
+from pairmill.sources.parsed import Drop, MalformedRecord
 from pairmill.sources.quirks import Quirks
-from pairmill.sources.source import Drop, MalformedRecord
 
 _THOUGHT, _THOUGHT_END = "<think>", "</think>"
 # Whole words in folded text. Each begins with its first letter, so that the search can skip to it.

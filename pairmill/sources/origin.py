@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 
@@ -100,3 +101,8 @@ class Given:
 
 
 Origin = Hub | HubRows | Git | Web | Manual | Given
+
+
+def is_within(real: str, folders: Iterable[str]) -> bool:
+    """Return whether a path without links is one of some folders or below one."""
+    return any(real == folder or real.startswith(folder.rstrip("/") + "/") for folder in folders)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
+from pairmill.engine.conditions import Tag
 from pairmill.errors import InputError, UsageError, did_you_mean
 from pairmill.log import event
 from pairmill.sources.datasets import SOURCES
+from pairmill.sources.language.mapped import load
 from pairmill.sources.source import Source
 
 
@@ -37,9 +39,7 @@ def chosen(
                 result.setdefault(source.name, source)
             continue
         if is_file(item):
-            from pairmill.sources.language.mapped import load
-
-            source = load(item, raw)
+            source = load(item, raw, SOURCES)
             if source.name in result:
                 raise UsageError("two sources have the same name", where="sources", got=source.name)
         elif item in SOURCES:
@@ -54,6 +54,38 @@ def chosen(
             )
         result[source.name] = source
     return list(result.values())
+
+
+def tags_asked_for(sources: Iterable[Source]) -> dict[str, Tag]:
+    """Return the tags of some sources, by name.
+
+    Raises:
+        UsageError: two of them give a tag two tokens, or two tags one.
+    """
+    result: dict[str, Tag] = {}
+    by_token: dict[str, str] = {}
+    for source in sources:
+        for tag, token in source.tags.items():
+            known = result.setdefault(tag, Tag(token, ()))
+            if known.token != token:
+                raise UsageError(
+                    f"two sources give the tag {tag!r} two tokens",
+                    where="sources",
+                    got=f"{known.token} in {', '.join(known.sources)}, {token} in {source.name}",
+                    expected="one token",
+                    hint=f"write in {source.described_in}: tags: ['{tag}={known.token}']",
+                )
+            other = by_token.setdefault(token, tag)
+            if other != tag:
+                raise UsageError(
+                    f"two tags have the token {token!r}",
+                    where="sources",
+                    got=f"{other} in {', '.join(result[other].sources)}, {tag} in {source.name}",
+                    expected="one token for each tag",
+                    hint=f"write in {source.described_in}: tags: ['{tag}=<|{tag}|>']",
+                )
+            result[tag] = Tag(token, (*known.sources, source.name))
+    return dict(sorted(result.items()))
 
 
 def _all(folders: Collection[str] | None, where: str) -> list[Source]:

@@ -2,114 +2,37 @@
 
 from __future__ import annotations
 
-import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from pairmill.engine.options import Profile
 from pairmill.formats.rows import Row
+from pairmill.formats.slices import FileSlice
 from pairmill.sources.files.card import hub_split
 from pairmill.sources.files.dialect import Dialect
+from pairmill.sources.files.readers import read
 from pairmill.sources.files.splits import SourceOptions, SplitOptions, files_by_split
+from pairmill.sources.language.missing_paths import Watched
 from pairmill.sources.names import safe_name
 from pairmill.sources.origin import Origin
+from pairmill.sources.parsed import (
+    TOO_LONG,
+    Drop,
+    Finding,
+    Labelled,
+    Malformed,
+    MalformedRecord,
+    Note,
+    Parsed,
+    Record,
+    WrongAttribute,
+    parts_of,
+    shown,
+)
 from pairmill.sources.quirks import QUIRKS, Quirks
-
-if TYPE_CHECKING:
-    from pairmill.formats.slices import FileSlice
-    from pairmill.sources.language.missing_paths import Watched
-
-
-@dataclass(frozen=True)
-class Drop:
-    """A record that gives no row. ``reason`` is a short snake_case name under which it is counted."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
-class Malformed(Drop):
-    """A record that breaks its source's promise: it is put aside under ``rejects/``, and too many fail the stage.
-
-    Args:
-        reason: as above.
-        weight: how many records it counts as when malformed records are too many. 0: the published data set is known
-            to contain such records. More than 1: others may be wrong too, without showing it.
-        mendable: whether ``json: lenient`` may read it.
-    """
-
-    weight: int = 1
-    mendable: bool = field(default=False, compare=False)
-
-
-@dataclass(frozen=True)
-class WrongAttribute(Malformed):
-    """A record with an attribute of another type than its declaration says.
-
-    Args:
-        name: of the attribute.
-        value: what was found.
-    """
-
-    name: str = ""
-    value: Any = None
-
-
-class MalformedRecord(Exception):
-    """Raised within ``parse`` for a malformed record, instead of returning :class:`Malformed`."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.why = Malformed(reason)
-
-
-TOO_LONG = Malformed("record_too_long", 0)
-"""What readers give for a record of more than ``max_record_bytes`` where such records are put aside, as was asked."""
-WITHHELD = "withheld_split"
-"""The reason under which records of splits that are not trained on are counted."""
-
-
-class Note(NamedTuple):
-    """Something that happened to a record that is kept, counted beside its rows."""
-
-    what: str
-    times: int
-
-
-FURTHER_TURNS = "further_turns"
-"""The note for a conversation: its turns (a request and its answer) after the one that makes the row."""
-
-
-ANSWERS = "answers"
-"""The note of every chat, kept or not: how many answers it has. Each of them is a row or a drop beside it."""
-
-
-class Finding(NamedTuple):
-    """What a person is told about a malformed record.
-
-    Args:
-        found: what was there instead; empty = nothing that can be shown.
-        write: the line of the source's description that takes such records, or leaves them out; empty = none does.
-    """
-
-    found: str
-    write: str = ""
-
-
-class Labelled(NamedTuple):
-    """A row, and the label of the output that it belongs to, if a unit has one output per label."""
-
-    label: str
-    row: Row
-
-
-Part = Row | Labelled | Drop | Note
-Parsed = Row | Labelled | Drop | Sequence[Part]
-"""What ``parse`` returns. The rows of a sequence are written. A drop or a note beside a row is noted; drops alone drop
-the record."""
 
 
 @dataclass(frozen=True)
@@ -158,10 +81,6 @@ class OutputFormat:
     large: bool = False
 
 
-Record = tuple[int | str, Any]
-"""The place of a record in its file (0-based row or line, or the name of an archive's member), and the record."""
-
-
 def parse_record(source: Source, record: Any, context: Context) -> Parsed:
     """Return what a source makes of a record, as its reader gave it."""
     if isinstance(record, Malformed):
@@ -197,11 +116,6 @@ def checked(parsed: Parsed, profile: Profile, *, documents: bool = False) -> tup
     return result, drops
 
 
-def parts_of(parsed: Parsed) -> Sequence[Part]:
-    """Return what ``parse`` returned, as a sequence."""
-    return [parsed] if isinstance(parsed, Row | Labelled | Drop) else parsed
-
-
 def is_complete(row: Row, *, documents: bool = False) -> bool:
     """Return whether both texts are present, are more than white space, and are valid Unicode.
 
@@ -211,22 +125,6 @@ def is_complete(row: Row, *, documents: bool = False) -> bool:
     if documents and instruction == "":
         return bool(response and _has_text(response))
     return bool(instruction and response and _has_text(instruction) and _has_text(response))
-
-
-_SHOWN = 120
-_BRIEF = reprlib.Repr()
-_BRIEF.maxlevel, _BRIEF.maxdict, _BRIEF.maxlist, _BRIEF.maxstring = 3, 8, 4, _SHOWN // 2
-
-
-def shown(value: Any) -> str:
-    """Return the beginning of a value as Python writes it, without writing out a long one."""
-    text = _BRIEF.repr(value)
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
-
-
-def writable(text: str) -> str:
-    """Text with escapes for what is not Unicode."""
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _has_text(text: str) -> bool:
@@ -341,6 +239,10 @@ class Source(ABC):
         """
         return {}
 
+    def takes(self, record: Any) -> bool:
+        """Return whether a record is not malformed."""
+        return not isinstance(parse_record(self, record, Context("pairmill")), Malformed)
+
     def first_question(self, record: Any, rows: Sequence[Row]) -> str:
         """Return what decides whether a record is held out: the first question that is asked in it, or a document's
         text.
@@ -366,8 +268,6 @@ class Source(ABC):
 
     def read(self, piece: FileSlice, profile: Profile) -> Iterator[Record]:
         """Return the records of a piece of a raw file, by the file's extension."""
-        from pairmill.sources.files.readers import read
-
         return read(piece, self)
 
     def joined(self, records: Iterator[Record], context: Context) -> Iterator[Record]:

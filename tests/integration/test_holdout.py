@@ -21,7 +21,8 @@ from pairmill.formats.rows import Row
 from pairmill.formats.slices import Slicing
 from pairmill.sources.datasets import SOURCES
 from pairmill.sources.origin import Manual
-from pairmill.sources.source import Context, MalformedRecord, Parsed
+from pairmill.sources.parsed import MalformedRecord, Parsed
+from pairmill.sources.source import Context
 from pairmill.stages.clean import core, merge, sink
 from pairmill.stages.clean.config import CleanConfig
 from pairmill.stages.clean.core import Clean

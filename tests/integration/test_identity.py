@@ -19,7 +19,8 @@ from pairmill.sources.files.raw import PLACES, places
 from pairmill.sources.files.splits import TrainOnly
 from pairmill.sources.origin import Hub as HubFiles
 from pairmill.sources.origin import Manual
-from pairmill.sources.source import Context, Labelled, Parsed, Source, Unit
+from pairmill.sources.parsed import Labelled, Parsed
+from pairmill.sources.source import Context, Source, Unit
 from pairmill.stages.clean.config import CleanConfig
 from pairmill.stages.clean.core import Clean
 from pairmill.stages.fetch.core import Fetch

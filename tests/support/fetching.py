@@ -13,7 +13,8 @@ from pairmill.formats.rows import Row
 from pairmill.sources.datasets import SOURCES
 from pairmill.sources.files.raw import places
 from pairmill.sources.origin import Origin
-from pairmill.sources.source import Context, Malformed, Parsed, Source, Unit
+from pairmill.sources.parsed import Malformed, Parsed
+from pairmill.sources.source import Context, Source, Unit
 from pairmill.stages.clean.config import CleanConfig
 from pairmill.stages.clean.core import Clean
 from pairmill.stages.fetch.config import FetchConfig

@@ -7,7 +7,8 @@ from pairmill.engine.options import Profile
 from pairmill.sources.fields import answer_row, text_or_null, texts_of
 from pairmill.sources.files.card import hub_split
 from pairmill.sources.origin import HubRows
-from pairmill.sources.source import Context, Drop, Malformed, Parsed, Source, Unit
+from pairmill.sources.parsed import Drop, Malformed, Parsed
+from pairmill.sources.source import Context, Source, Unit
 
 
 class AceReason(Source):

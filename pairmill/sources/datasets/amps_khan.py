@@ -11,7 +11,8 @@ from pairmill.formats.slices import FileSlice
 from pairmill.sources.datasets.ampsmathematica import AMPS, AMPS_CITATION, amps_archives
 from pairmill.sources.fields import list_of_texts, text_or_null
 from pairmill.sources.files import readers
-from pairmill.sources.source import Context, Parsed, Record, Source, Unit
+from pairmill.sources.parsed import Parsed, Record
+from pairmill.sources.source import Context, Source, Unit
 
 _KHAN = re.compile(r"(?:.*/)?amps/khan/(.+)$")
 

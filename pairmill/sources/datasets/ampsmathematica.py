@@ -9,8 +9,9 @@ from pairmill.formats.rows import Row
 from pairmill.formats.slices import FileSlice
 from pairmill.sources.files import readers
 from pairmill.sources.origin import Web
+from pairmill.sources.parsed import Drop, Labelled, Malformed, Parsed, Record
 from pairmill.sources.quirks import QUIRKS
-from pairmill.sources.source import Context, Drop, Labelled, Malformed, OutputFormat, Parsed, Record, Source, Unit
+from pairmill.sources.source import Context, OutputFormat, Source, Unit
 
 AMPS_FILE = "amps.tar.gz"
 # The link of github.com/hendrycks/math.

@@ -8,7 +8,8 @@ from pairmill.errors import InputError
 from pairmill.formats.rows import Row
 from pairmill.sources.fields import text_or_null, texts_of
 from pairmill.sources.origin import Hub
-from pairmill.sources.source import Context, OutputFormat, Parsed, Source, Unit
+from pairmill.sources.parsed import Parsed
+from pairmill.sources.source import Context, OutputFormat, Source, Unit
 
 _FILES = {
     "math": ("cot", "Solve the math problem."),

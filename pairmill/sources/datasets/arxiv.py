@@ -8,7 +8,8 @@ from pairmill.engine.options import Profile
 from pairmill.formats.rows import Row
 from pairmill.sources.fields import text_of
 from pairmill.sources.origin import Hub
-from pairmill.sources.source import Context, Drop, Parsed, Source, Unit
+from pairmill.sources.parsed import Drop, Parsed
+from pairmill.sources.source import Context, Source, Unit
 
 _FILE = "arxiv-abstracts.jsonl"
 _ID = re.compile(r"(?:.*/)?(\d\d)(0[1-9]|1[0-2])(?:\.\d{4,5}|\d{3})(?:v\d+)?")

@@ -11,7 +11,8 @@ from pairmill.sources.files.card import hub_split
 from pairmill.sources.files.splits import SourceOptions
 from pairmill.sources.names import safe_name
 from pairmill.sources.origin import Hub
-from pairmill.sources.source import Context, Malformed, MalformedRecord, Note, Parsed, Record, Source, Unit
+from pairmill.sources.parsed import Malformed, MalformedRecord, Note, Parsed, Record
+from pairmill.sources.source import Context, Source, Unit
 
 
 @dataclass(kw_only=True)

@@ -9,7 +9,8 @@ from pairmill.formats.rows import Row
 from pairmill.sources.fields import text_of, time_of
 from pairmill.sources.names import safe_name
 from pairmill.sources.origin import Hub
-from pairmill.sources.source import Context, Parsed, Source, Unit
+from pairmill.sources.parsed import Parsed
+from pairmill.sources.source import Context, Source, Unit
 
 _FILE = re.compile(r"(?:.*/)?(?:en/)?c4-(train|validation)\.[^/]*\.json(?:\.gz)?$")
 _OTHERS = re.compile(r"(?:.*/)?(?:en\.\w+|realnewslike|multilingual)/")

@@ -6,7 +6,8 @@ from typing import Any, ClassVar
 from pairmill.formats.rows import Row
 from pairmill.sources.fields import text_of, time_of
 from pairmill.sources.origin import Hub
-from pairmill.sources.source import Context, Parsed, Source
+from pairmill.sources.parsed import Parsed
+from pairmill.sources.source import Context, Source
 
 
 class CcNews(Source):

@@ -10,8 +10,9 @@ from pairmill.formats.slices import FileSlice
 from pairmill.sources.files import readers
 from pairmill.sources.names import safe_name
 from pairmill.sources.origin import Web
+from pairmill.sources.parsed import Malformed, Parsed, Record
 from pairmill.sources.quirks import QUIRKS
-from pairmill.sources.source import Context, Malformed, Parsed, Record, Source, Unit
+from pairmill.sources.source import Context, Source, Unit
 
 _SUBSETS = ("train-easy", "train-medium", "train-hard")  # interpolate and extrapolate are the benchmark's tests
 

@@ -8,7 +8,8 @@ from pairmill.engine.options import Profile
 from pairmill.formats.rows import Row
 from pairmill.sources.fields import texts_of
 from pairmill.sources.origin import Hub
-from pairmill.sources.source import Context, Labelled, Parsed, Source, Unit
+from pairmill.sources.parsed import Labelled, Parsed
+from pairmill.sources.source import Context, Source, Unit
 
 _NAMES = """
 dialog_fsopt_data flan_fsopt_data flan_fsnoopt_data niv2_fsopt_data t0_fsopt_data t0_fsnoopt_data dialog_zsopt_data

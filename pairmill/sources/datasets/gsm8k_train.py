@@ -5,7 +5,8 @@ from typing import Any
 from pairmill.formats.rows import Row
 from pairmill.sources.fields import texts_of
 from pairmill.sources.origin import Hub
-from pairmill.sources.source import Context, Malformed, Parsed, Source
+from pairmill.sources.parsed import Malformed, Parsed
+from pairmill.sources.source import Context, Source
 
 _MARK = "#### "
 

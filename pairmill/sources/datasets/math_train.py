@@ -9,7 +9,8 @@ from pairmill.formats.rows import Row
 from pairmill.sources.fields import boxed_answer, text_of, text_or_null
 from pairmill.sources.files.card import hub_split
 from pairmill.sources.origin import Hub
-from pairmill.sources.source import Context, Drop, Parsed, Source, Unit
+from pairmill.sources.parsed import Drop, Parsed
+from pairmill.sources.source import Context, Source, Unit
 
 _CONFIGS = (
     "algebra",

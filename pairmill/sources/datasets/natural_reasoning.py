@@ -9,7 +9,8 @@ from pairmill.sources.fields import asks_for_proof, text_of
 from pairmill.sources.files.card import hub_split
 from pairmill.sources.files.patterns import matching
 from pairmill.sources.origin import Hub
-from pairmill.sources.source import Context, Drop, Parsed, Source, Unit
+from pairmill.sources.parsed import Drop, Parsed
+from pairmill.sources.source import Context, Source, Unit
 
 
 class NaturalReasoning(Source):

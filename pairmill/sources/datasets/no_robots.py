@@ -6,7 +6,8 @@ from pairmill.formats.rows import Row
 from pairmill.sources.fields import list_of, text_of, text_or_null
 from pairmill.sources.files.splits import TrainOnly
 from pairmill.sources.origin import Hub
-from pairmill.sources.source import FURTHER_TURNS, Context, Drop, Note, Parsed, Source
+from pairmill.sources.parsed import FURTHER_TURNS, Drop, Note, Parsed
+from pairmill.sources.source import Context, Source
 
 
 class NoRobots(Source):

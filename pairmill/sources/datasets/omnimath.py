@@ -6,7 +6,8 @@ from pairmill.formats.rows import Row
 from pairmill.sources.fields import text_or_null, texts_of
 from pairmill.sources.files.splits import BenchmarkOnly
 from pairmill.sources.origin import Hub
-from pairmill.sources.source import Context, Parsed, Source
+from pairmill.sources.parsed import Parsed
+from pairmill.sources.source import Context, Source
 
 
 class OmniMath(Source):

@@ -7,7 +7,8 @@ from pairmill.sources.choices import choice_lines
 from pairmill.sources.fields import list_of_texts, text_of, texts_of
 from pairmill.sources.files.splits import TrainOnly
 from pairmill.sources.origin import Hub
-from pairmill.sources.source import Context, Malformed, Parsed, Source
+from pairmill.sources.parsed import Malformed, Parsed
+from pairmill.sources.source import Context, Source
 
 _TASK = "Based on the given fact, which of the following option is the correct answer to the question?"
 

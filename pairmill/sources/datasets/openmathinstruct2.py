@@ -8,7 +8,8 @@ from pairmill.engine.options import Profile
 from pairmill.formats.rows import Row
 from pairmill.sources.fields import texts_or_nulls
 from pairmill.sources.origin import Hub
-from pairmill.sources.source import Context, Labelled, Parsed, Source, Unit
+from pairmill.sources.parsed import Labelled, Parsed
+from pairmill.sources.source import Context, Source, Unit
 
 # Published beside the split train: parts of it, by the number of their rows.
 _SUBSET = re.compile(r"(.*/)?train_\d+M\b[^/]*$")

@@ -4,7 +4,8 @@ from typing import Any
 
 from pairmill.sources.fields import answer_row, text_of, text_or_null
 from pairmill.sources.origin import Hub
-from pairmill.sources.source import Context, Drop, MalformedRecord, Parsed, Source
+from pairmill.sources.parsed import Drop, MalformedRecord, Parsed
+from pairmill.sources.source import Context, Source
 
 # nvidia_math is neither: the same questions come through acereason.
 _LEFT_OUT = {"dolphin", "evolcodegolf", "glaive", "magicoder", "sharegpt", "codefeedback", "nvidia_math"}

@@ -5,7 +5,8 @@ from typing import Any
 from pairmill.formats.rows import Row
 from pairmill.sources.fields import texts_or_nulls
 from pairmill.sources.origin import Hub
-from pairmill.sources.source import Context, Parsed, Source
+from pairmill.sources.parsed import Parsed
+from pairmill.sources.source import Context, Source
 
 _SPLITS = ("mathematical_object", "numerical")
 

@@ -7,7 +7,8 @@ from pairmill.sources.choices import choice_lines
 from pairmill.sources.fields import letter_under, list_of_texts, texts_of
 from pairmill.sources.files.splits import TrainOnly
 from pairmill.sources.origin import Hub
-from pairmill.sources.source import Context, Parsed, Source
+from pairmill.sources.parsed import Parsed
+from pairmill.sources.source import Context, Source
 
 
 class ReClor(Source):

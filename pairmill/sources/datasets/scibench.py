@@ -8,7 +8,8 @@ from pairmill.engine.options import Profile
 from pairmill.formats.rows import Row
 from pairmill.sources.fields import texts_of
 from pairmill.sources.origin import Git
-from pairmill.sources.source import Context, Drop, Malformed, Parsed, Source, Unit
+from pairmill.sources.parsed import Drop, Malformed, Parsed
+from pairmill.sources.source import Context, Source, Unit
 
 
 class SciBench(Source):

@@ -7,7 +7,8 @@ from pairmill.sources.choices import choice_lines
 from pairmill.sources.fields import letter_under, list_of_texts, text_or_null, texts_of
 from pairmill.sources.files.splits import TrainAndValidation
 from pairmill.sources.origin import Hub
-from pairmill.sources.source import Context, Parsed, Source
+from pairmill.sources.parsed import Parsed
+from pairmill.sources.source import Context, Source
 
 _WORKED = "Solve the following question using the information provided in the lecture."
 _BARE = "Choose the correct option letter for the following question based on the information from the lecture."

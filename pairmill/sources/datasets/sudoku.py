@@ -9,7 +9,8 @@ from pairmill.formats.slices import FileSlice
 from pairmill.sources.files import readers
 from pairmill.sources.files.patterns import matching
 from pairmill.sources.origin import Hub
-from pairmill.sources.source import Context, Malformed, Parsed, Record, Source, Unit
+from pairmill.sources.parsed import Malformed, Parsed, Record
+from pairmill.sources.source import Context, Source, Unit
 
 _CELLS = 81
 

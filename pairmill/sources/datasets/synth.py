@@ -7,7 +7,8 @@ from pairmill.engine.options import Profile
 from pairmill.formats.rows import Row
 from pairmill.sources.fields import texts_or_nulls
 from pairmill.sources.origin import Hub
-from pairmill.sources.source import Context, Drop, OutputFormat, Parsed, Source, Unit
+from pairmill.sources.parsed import Drop, Parsed
+from pairmill.sources.source import Context, OutputFormat, Source, Unit
 
 _CONDITIONS = {
     "creative writing": "synth,cot",

@@ -6,7 +6,8 @@ from typing import Any
 from pairmill.formats.rows import Row
 from pairmill.sources.fields import text_of, text_or_null
 from pairmill.sources.origin import Hub
-from pairmill.sources.source import Context, Drop, Labelled, Parsed, Source
+from pairmill.sources.parsed import Drop, Labelled, Parsed
+from pairmill.sources.source import Context, Source
 
 _LONGEST_LABEL = 5
 _SENTENCE_END = re.compile(r"[.]|[!?]\s")

@@ -5,7 +5,8 @@ from typing import Any
 from pairmill.formats.rows import Row
 from pairmill.sources.fields import asks_for_proof, text_of, texts_or_nulls
 from pairmill.sources.origin import Hub
-from pairmill.sources.source import Context, Labelled, Parsed, Source
+from pairmill.sources.parsed import Labelled, Parsed
+from pairmill.sources.source import Context, Source
 
 
 class TextbookReasoning(Source):

@@ -7,7 +7,8 @@ from pairmill.formats.rows import Row
 from pairmill.sources.fields import texts_or_nulls
 from pairmill.sources.files.splits import BenchmarkOnly
 from pairmill.sources.origin import Hub
-from pairmill.sources.source import Context, Drop, Malformed, Parsed, Source
+from pairmill.sources.parsed import Drop, Malformed, Parsed
+from pairmill.sources.source import Context, Source
 
 
 class TheoremQa(Source):

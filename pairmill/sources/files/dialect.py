@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from pairmill.errors import UsageError
-from pairmill.sources.files.card import suffix_of
 from pairmill.sources.files.patterns import matching
 from pairmill.sources.language.paths import Path
-
-if TYPE_CHECKING:
-    from pairmill.sources.language.description import Description
 
 UTF8 = "utf-8"
 TABLES = (".csv", ".tsv")
@@ -23,7 +17,8 @@ TABLES = (".csv", ".tsv")
 _ASCII = bytes(range(128))
 _EVERY = "*"
 _DELIMITERS = {"tab": "\t", "\\t": "\t", "space": " "}
-_NONE, _LENIENT = "none", "lenient"
+_NONE = "none"
+LENIENT = "lenient"
 # Codecs of names and of source code, and those of one system alone.
 _UNWANTED = frozenset({"idna", "punycode", "raw-unicode-escape", "unicode-escape", "mbcs", "oem"})
 
@@ -99,7 +94,7 @@ class Dialect:
             return []
         written = self.records.written if self.records else ""
         by_file = [list(map(list, self.encodings))] if self.encodings else []
-        lenient = [_LENIENT] if self.is_lenient else []
+        lenient = [LENIENT] if self.is_lenient else []
         return [self.encoding, self.delimiter, self.quote, list(self.header), written, *by_file, *lenient]
 
     def between(self, suffix: str) -> str:
@@ -154,49 +149,3 @@ def quote_of(text: str) -> str:
     if len(text) != 1 or re.match(r"[\s\w]", text):
         raise UsageError("not a quote", got=repr(text), expected="one character, or none")
     return text
-
-
-_FOR = {"delimiter": TABLES, "quote": TABLES, "header": TABLES, "records": (".json",), "json": (".jsonl", ".json")}
-
-
-def described(file: Description, patterns: Sequence[str]) -> Dialect:
-    """Return the dialect of a description.
-
-    Args:
-        file: the description.
-        patterns: of the files that it names; empty = it names none.
-
-    Raises:
-        UsageError: a value is not valid, or is about files that are not read.
-    """
-    kinds = {suffix_of(pattern.rsplit("/", 1)[-1]) for pattern in patterns}
-    for key, suffixes in _FOR.items():
-        if key in file and kinds and not kinds & set(suffixes):
-            got, expected = ", ".join(sorted(kinds)), " or ".join(suffixes)
-            raise file.wrong(key, f"only allowed where files: names {expected}", got=got, expected=expected)
-    if "encoding" in file and kinds == {".parquet"}:
-        raise file.wrong("encoding", "Parquet files have no encoding", expected="no encoding:")
-    by_file = file.is_mapping("encoding")
-    made = Dialect(
-        encoding=file.parsed("encoding", encoding_of) if "encoding" in file and not by_file else UTF8,
-        encodings=tuple(_encodings(file)) if by_file else (),
-        delimiter=file.parsed("delimiter", delimiter_of) if "delimiter" in file else "",
-        quote=file.parsed("quote", quote_of) if "quote" in file else '"',
-        header=file.texts("header"),
-        records=file.parsed("records", Records.parse) if "records" in file else None,
-        is_lenient=file.choice("json", _LENIENT) == _LENIENT,
-    )
-    if "quote" in file and made.quote in {made.between(suffix) for suffix in kinds & set(TABLES) or TABLES}:
-        raise file.wrong("quote", "the quote is also the delimiter", got=repr(made.quote), expected="two characters")
-    return made
-
-
-def _encodings(file: Description) -> Iterator[tuple[str, str]]:
-    expected = "encodings by patterns of files, as {'old-*.csv': cp1252}"
-    for pattern, value, place in file.mapping("encoding", expected):
-        if not isinstance(value, str):
-            raise UsageError("not an encoding", where=place, got=repr(value)[:100], expected=expected)
-        try:
-            yield file.below(pattern), encoding_of(value)
-        except UsageError as error:
-            raise UsageError(error.what, where=place, got=error.got, expected=error.expected) from error

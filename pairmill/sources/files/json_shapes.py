@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any, Protocol
+
 from pairmill.errors import InputError
 from pairmill.formats.jsonstream import Outline
 from pairmill.sources.language.paths import Path
-from pairmill.sources.source import Context, Malformed, Source, parse_record
 
 HEAD = 8 << 20
 """Bytes of a file that are looked at."""
@@ -15,7 +16,17 @@ _EXPECTED = "an array of records, or one record a line"
 _ONE_A_LINE = "write one record a line: jq -c ."
 
 
-def refuse_one_object(head: bytes, uri: str, source: Source) -> None:
+class Expected(Protocol):
+    """What a source says of its records: their fields, which of them it takes, and the URI of its description."""
+
+    @property
+    def fields(self) -> tuple[str, ...]: ...
+    @property
+    def described_in(self) -> str: ...
+    def takes(self, record: Any) -> bool: ...
+
+
+def refuse_one_object(head: bytes, uri: str, source: Expected) -> None:
     """Raise InputError if a file is one object that holds records or columns, or objects of several lines.
 
     A file of lines is left alone: its first line is a whole value, and others follow it, or it is a record.
@@ -52,12 +63,12 @@ def is_lines(head: bytes) -> bool:
     return bool(rest.strip()) and Outline(line).end == "end"
 
 
-def hint_of(head: bytes, source: Source) -> str:
+def hint_of(head: bytes, source: Expected) -> str:
     """Return what helps with a file that begins like this, and has no records where they were looked for."""
     return _hint(Outline(head), source)
 
 
-def _hint(outline: Outline, source: Source) -> str:
+def _hint(outline: Outline, source: Expected) -> str:
     lists = {way: count for way, (count, first) in outline.lists.items() if isinstance(first, dict)}
     if lists:
         fit = {way for way in lists if set(source.fields) <= set(outline.lists[way][1])}
@@ -79,14 +90,14 @@ def _lenient(source: Source) -> str:
     return f"write in {source.described_in}: json: lenient"
 
 
-def _is_columns(outline: Outline, source: Source) -> bool:
+def _is_columns(outline: Outline, source: Expected) -> bool:
     """Return whether the fields of the source are lists of the same length, and none that it takes as a record."""
     lengths = {outline.lists[(name,)][0] if (name,) in outline.lists else 0 for name in source.fields}
     if len(source.fields) < 2 or len(lengths) != 1 or lengths == {0}:
         return False
     record = {name: [outline.lists[(name,)][1]] for name in source.fields}
-    return isinstance(parse_record(source, record, Context("pairmill")), Malformed)
+    return not source.takes(record)
 
 
-def _records(source: Source, way: str) -> str:
+def _records(source: Expected, way: str) -> str:
     return f"write in {source.described_in}: records: {way if way[0] not in '*[' else repr(way)}"

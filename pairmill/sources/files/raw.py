@@ -21,7 +21,7 @@ from pairmill.errors import InputError, UsageError
 from pairmill.sources.files.card import CARD, CARD_BYTES
 from pairmill.sources.files.extracts import Extract, extract_path, published_path
 from pairmill.sources.files.patterns import matching
-from pairmill.sources.origin import Given
+from pairmill.sources.origin import Given, is_within
 from pairmill.sources.source import Source
 
 FETCH = "fetch"
@@ -235,11 +235,6 @@ def given(source: Source, origin: Given) -> RawFolder:
                     hint="put the file itself there, or name the folder that it is in with raw=",
                 )
     return RawFolder(origin.uri, sizes)
-
-
-def is_within(real: str, folders: Iterable[str]) -> bool:
-    """Return whether a path without links is one of some folders or below one."""
-    return any(real == folder or real.startswith(folder.rstrip("/") + "/") for folder in folders)
 
 
 def folder_of(source: Source, raw: str) -> RawFolder:

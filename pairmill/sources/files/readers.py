@@ -16,9 +16,8 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 
-from pairmill.engine.options import Profile
 from pairmill.errors import InputError, did_you_mean
 from pairmill.formats import compressed, jsonstream, limits, rows
 from pairmill.formats.slices import FileSlice
@@ -26,8 +25,8 @@ from pairmill.sources.files import json_shapes
 from pairmill.sources.files.card import COMPRESSED, READABLE, suffix_of
 from pairmill.sources.files.dialect import UTF8, Dialect
 from pairmill.sources.files.recode import Recoded
-from pairmill.sources.origin import HubRows
-from pairmill.sources.source import TOO_LONG, Malformed, Record, Source
+from pairmill.sources.origin import HubRows, Origin
+from pairmill.sources.parsed import TOO_LONG, Malformed, Record
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,7 +39,22 @@ _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _UNPACK = "pack it again with plain members"
 
 
-def read(piece: FileSlice, source: Source) -> Iterator[Record]:
+class Readable(json_shapes.Expected, Protocol):
+    """What readers ask of a source; its class says what each of them means."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def origin(self) -> Origin: ...
+    @property
+    def optional(self) -> tuple[str, ...]: ...
+    @property
+    def counted(self) -> tuple[str, ...]: ...
+    @property
+    def dialect(self) -> Dialect: ...
+
+
+def read(piece: FileSlice, source: Readable) -> Iterator[Record]:
     """Return the records of a piece by the extension of its file."""
     match suffix_of(piece.path):
         case ".parquet":
@@ -54,19 +68,7 @@ def read(piece: FileSlice, source: Source) -> Iterator[Record]:
     raise InputError("no reader for this kind of file", where=piece.uri, expected=", ".join(READABLE))
 
 
-def count(piece: FileSlice, source: Source, profile: Profile) -> int:
-    """Return how many records a piece has: from the footer of a Parquet file; others are read."""
-    if source.whole_files:
-        return 1
-    if suffix_of(piece.path) != ".parquet":
-        return sum(1 for _ in source.read(piece, profile))
-    with rows.open_parquet(piece.uri, piece.content) as file:
-        metadata = file.metadata
-        stop = metadata.num_row_groups if piece.stop is None else piece.stop
-        return sum(metadata.row_group(group).num_rows for group in range(piece.start, stop))
-
-
-def parquet(piece: FileSlice, source: Source) -> Iterator[Record]:
+def parquet(piece: FileSlice, source: Readable) -> Iterator[Record]:
     """Yield rows as dicts of the source's fields.
 
     Raises:
@@ -108,7 +110,7 @@ def _without_long(batch: pa.RecordBatch, longest: int) -> Iterator[Any]:
         yield TOO_LONG if is_long else next(others)
 
 
-def _columns(uri: str, schema: pa.Schema, source: Source) -> list[str] | None:
+def _columns(uri: str, schema: pa.Schema, source: Readable) -> list[str] | None:
     if isinstance(source.origin, HubRows):
         # They may have been fetched for another declaration, which did not read all of these columns.
         rows.refuse_mixed(schema, {*source.fields, *source.optional}, uri)
@@ -117,7 +119,7 @@ def _columns(uri: str, schema: pa.Schema, source: Source) -> list[str] | None:
     return [name for name in schema.names if name in read] if source.fields else None
 
 
-def _check_columns(uri: str, names: Sequence[str], source: Source) -> None:
+def _check_columns(uri: str, names: Sequence[str], source: Readable) -> None:
     """Raise InputError if a column that is read is missing or exists twice."""
     for name in source.fields:
         if name not in names:
@@ -162,7 +164,7 @@ def _named(records: Iterator[Record], encoding: str) -> Iterator[Record]:
     return ((place, said if record == wrong else record) for place, record in records)
 
 
-def _line_for(piece: FileSlice, source: Source, encoding: str) -> str:
+def _line_for(piece: FileSlice, source: Readable, encoding: str) -> str:
     """Return the line to write for a file in another encoding: as for all files, and for this one alone."""
     name = json.dumps(PurePosixPath(piece.path).name, ensure_ascii=False)
     return f"write in {source.described_in}: encoding: {encoding}; or for it alone encoding: {{{name}: {encoding}}}"
@@ -172,7 +174,7 @@ def _not_of(encoding: str) -> str:
     return f"invalid_{encoding.replace('-', '_')}"
 
 
-def json_lines(piece: FileSlice, source: Source) -> Iterator[Record]:
+def json_lines(piece: FileSlice, source: Readable) -> Iterator[Record]:
     """Yield one JSON value a line. Empty lines are skipped, NaN and Infinity accepted."""
     with _lines(piece, source) as (lines, watch):
         if source.dialect.is_lenient:
@@ -266,7 +268,7 @@ def _elements(values: Iterator[Any], mended: Counter[str] | None = None) -> Iter
     return records if mended is None else _with_mended(records, mended)
 
 
-def json_file(piece: FileSlice, source: Source) -> Iterator[Record]:
+def json_file(piece: FileSlice, source: Readable) -> Iterator[Record]:
     """Yield the elements of a JSON array, the records within an object, or JSON Lines under the name ``.json``.
 
     Raises:
@@ -286,7 +288,7 @@ def json_file(piece: FileSlice, source: Source) -> Iterator[Record]:
             yield from _json_values(*_watched(file, piece), piece)
 
 
-def _described_json(piece: FileSlice, source: Source) -> Iterator[Record]:
+def _described_json(piece: FileSlice, source: Readable) -> Iterator[Record]:
     records, encoding = source.dialect.records, source.dialect.encoding_in(piece.path)
     mended = Counter[str]() if source.dialect.is_lenient else None
     start = b"" if records else _beginning(piece, encoding, _BUFFER).lstrip(b" \t\r\n\0")
@@ -377,7 +379,7 @@ def csv_fields(piece: FileSlice) -> Iterator[Record]:
             yield number, fields
 
 
-def csv_dicts(piece: FileSlice, source: Source) -> Iterator[Record]:
+def csv_dicts(piece: FileSlice, source: Readable) -> Iterator[Record]:
     """Yield rows by the names in the header line. Empty lines are skipped; a row with another number of fields is
     malformed.
 
@@ -413,7 +415,7 @@ def csv_dicts(piece: FileSlice, source: Source) -> Iterator[Record]:
             yield number, dict(zip(header, fields, strict=True))
 
 
-def _refuse_other_delimiter(piece: FileSlice, header: list[str], source: Source) -> None:
+def _refuse_other_delimiter(piece: FileSlice, header: list[str], source: Readable) -> None:
     """Raise InputError if the header is one column that has another delimiter in it."""
     other = next((item for item in _DELIMITERS if header and item in header[0]), "")
     if len(header) == 1 and other and source.described_in and header[0] not in source.fields:
@@ -426,7 +428,7 @@ def _refuse_other_delimiter(piece: FileSlice, header: list[str], source: Source)
         )
 
 
-def _csv(piece: FileSlice, source: Source | None = None) -> Generator[tuple[int, Any], None, None]:
+def _csv(piece: FileSlice, source: Readable | None = None) -> Generator[tuple[int, Any], None, None]:
     csv.field_size_limit(max(piece.longest, limits.RECORD_BYTES) + 3 * _BUFFER if piece.aside else piece.longest)
     dialect = source.dialect if source else Dialect()
     with _text(piece, newline="", source=source) as (file, watch):
@@ -612,7 +614,7 @@ def _stream(piece: FileSlice, encoding: str) -> Iterator[tuple[Any, FileSlice]]:
 
 
 @contextmanager
-def _lines(piece: FileSlice, source: Source | None = None) -> Iterator[tuple[io.BufferedReader, _Watch]]:
+def _lines(piece: FileSlice, source: Readable | None = None) -> Iterator[tuple[io.BufferedReader, _Watch]]:
     """Provide a file of lines, decompressed and in UTF-8, from the piece's start to its stop."""
     encoding = source.dialect.encoding_in(piece.path) if source else UTF8
     with _stream(piece, encoding) as (file, part):
@@ -630,7 +632,7 @@ def _watched(file: Any, piece: FileSlice) -> tuple[io.BufferedReader, _Watch]:
 
 @contextmanager
 def _text(
-    piece: FileSlice, newline: str | None, source: Source | None = None
+    piece: FileSlice, newline: str | None, source: Readable | None = None
 ) -> Iterator[tuple[io.TextIOWrapper, _Watch]]:
     # Invalid UTF-8 becomes surrogates, so that one bad line does not end the file.
     with _lines(piece, source) as (file, watch):

@@ -7,21 +7,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pairmill.errors import UsageError, did_you_mean
 from pairmill.formats.attributes import TYPES
 from pairmill.sources.language.missing_paths import Watched, kind_of
 from pairmill.sources.language.paths import MISSING, Path
-from pairmill.sources.source import Context, Finding, Source, WrongAttribute, shown
+from pairmill.sources.parsed import Finding, WrongAttribute, shown
 
-if TYPE_CHECKING:
-    from pairmill.sources.language.description import Description
-
-KEY = "attributes"
 CHAT = "chat"
 """The attribute of rendered rows: the chat that was rendered. It is put in the first place by clean."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
@@ -29,19 +25,18 @@ _WHOLE = re.compile(r"[+-]?[0-9]{1,19}")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _MONTH = re.compile(r"([0-9]{4})(?:-([0-9]{2}))?")
 _INT64 = 1 << 63
-_EXPECTED = "name: path, or name: {path: …, type: …}"
+EXPECTED = "name: path, or name: {path: …, type: …}"
+"""What is expected of their declaration, for messages."""
 
 
 class _OtherType(Exception):
     pass
 
 
-def values_of(source: Source, record: Any, context: Context) -> tuple[Any, ...] | WrongAttribute:
-    """Return a record's attributes in the order of their declaration, as the types say; None where there is no
-    value."""
-    given = source.attributes_of(record, context)
+def convert(given: Mapping[str, Any], types: Mapping[str, str]) -> tuple[Any, ...] | WrongAttribute:
+    """Return the attributes of a record in the order of their types, as these say; None where there is no value."""
     values = []
-    for name, kind in source.attributes.items():
+    for name, kind in types.items():
         value = given.get(name)
         try:
             values.append(None if value is None else _CONVERT[kind](value))
@@ -59,13 +54,17 @@ def size_of(values: tuple[Any, ...]) -> int:
 
 
 class Attributes:
-    """The attributes that a YAML file declares: path and type by name."""
+    """The attributes that a YAML file declares: path and type by name.
 
-    def __init__(self, file: Description) -> None:
+    Args:
+        declared: name, value and place of each.
+    """
+
+    def __init__(self, declared: Iterable[tuple[str, Any, str]]) -> None:
         self.types: dict[str, str] = {}
         self._paths: dict[str, Path] = {}
         self._places: dict[str, str] = {}
-        for name, value, place in file.mapping(KEY, _EXPECTED):
+        for name, value, place in declared:
             if not _NAME.fullmatch(name):
                 expected = "at most 64 of A-Z a-z 0-9 _, beginning with a letter"
                 raise UsageError("not a valid name of an attribute", where=place, got=repr(name), expected=expected)
@@ -126,7 +125,7 @@ def _declared(name: str, value: Any, place: str) -> tuple[Path, str]:
             raise UsageError(f"unknown key {key!r}", where=place, expected="path, type", hint=hint)
     path, kind = given.get("path", name), given.get("type", "text")
     if not isinstance(path, str):
-        raise UsageError("not a path", where=place, got=described(path), expected=_EXPECTED)
+        raise UsageError("not a path", where=place, got=described(path), expected=EXPECTED)
     if kind not in TYPES:
         hint = did_you_mean(str(kind), TYPES)
         raise UsageError("unknown type", where=place, got=str(kind), expected=", ".join(TYPES), hint=hint)

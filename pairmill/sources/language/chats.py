@@ -20,7 +20,7 @@ from pairmill.errors import UsageError, did_you_mean
 from pairmill.formats.rows import RenderedRow, Row
 from pairmill.sources.language.missing_paths import kind_of
 from pairmill.sources.language.paths import MISSING, Path
-from pairmill.sources.source import ANSWERS, Drop, Finding, Malformed, MalformedRecord, Note, Part, shown
+from pairmill.sources.parsed import ANSWERS, Drop, Finding, Malformed, MalformedRecord, Note, Part, shown
 
 if TYPE_CHECKING:
     from pairmill.chats.template import ChatTemplate

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, unquote
@@ -16,13 +16,10 @@ import yaml
 
 from pairmill import storage
 from pairmill.errors import UsageError, did_you_mean
-from pairmill.sources.datasets import SOURCES
 from pairmill.sources.files.card import COMPRESSED, READABLE, suffix_of
-from pairmill.sources.files.raw import is_within
-from pairmill.sources.language.tags import TAGS
-from pairmill.sources.language.template import Template
+from pairmill.sources.files.dialect import LENIENT, TABLES, UTF8, Dialect, Records, delimiter_of, encoding_of, quote_of
 from pairmill.sources.names import safe_name
-from pairmill.sources.origin import Given, Hub, HubRows, Origin, Web
+from pairmill.sources.origin import Given, Hub, HubRows, Origin, Web, is_within
 
 T = TypeVar("T")
 
@@ -38,6 +35,7 @@ KEYS = (
 )
 """All keys. Beside the required ones a file has ``hub``, ``files`` or both."""
 
+_READ_FOR = {"delimiter": TABLES, "quote": TABLES, "header": TABLES, "records": (".json",), "json": (".jsonl", ".json")}
 _MAX_BYTES = 64 << 10
 _MAX_BESIDE_BYTES = 16 << 20
 _MAX_NAME_CHARACTERS = 100
@@ -203,33 +201,15 @@ class Description:
     def _placed(self, key: str, error: UsageError) -> UsageError:
         return self.wrong(key, error.what, got=error.got, expected=error.expected, hint=error.hint)
 
-    def name(self) -> str:
-        """Return the name of the source."""
+    def name(self, built_in: Collection[str] = ()) -> str:
+        """Return the name of the source, which is none of those that are built in."""
         name = self.text("name")
         if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name) or len(name) > _MAX_NAME_CHARACTERS:
             expected = f"at most {_MAX_NAME_CHARACTERS} of a-z 0-9 _ -, beginning with a letter or digit"
             raise self.wrong("name", "not a valid name of a source", got=repr(name), expected=expected)
-        if name in SOURCES or name == "all":
+        if name in built_in or name == "all":
             raise self.wrong("name", "a built-in source has this name", got=name, expected="another name")
         return name
-
-    def condition(self, own: Collection[str] = ()) -> str | Template:
-        """Return the condition of every row, or the template that gives it; ``own`` are tags beside :data:`TAGS`."""
-        if "condition" not in self._entries:
-            return ""
-        text = self.text("condition")
-        if "{" in text or "}" in text:
-            return self.parsed("condition", Template.parse)
-        tags = tags_of(text)
-        known = (*TAGS, *own)
-        wrong = wrong_tag(tags, known)
-        if wrong is not None:
-            hint = did_you_mean(wrong, known) or f"for a tag of your own write tags: ['{wrong}=<|{wrong}|>']"
-            if wrong in known:
-                hint = ""
-            what = "the same tag occurs twice" if wrong in known else "unknown tag"
-            raise self.wrong("condition", what, got=repr(wrong), expected=f"some of {', '.join(known)}", hint=hint)
-        return ",".join(tags)
 
     def output(self, name: str) -> str:
         """Return the path of the output."""
@@ -284,6 +264,45 @@ class Description:
             return HubRows(repo, splits, config or "default", revision), ()
         self._refuse_outside(patterns, "data set")
         return Hub(repo, patterns or _EVERY_DATA_FILE, revision), patterns
+
+    def dialect(self, patterns: Sequence[str]) -> Dialect:
+        """Return how the text files are written; ``patterns``: of the files, if they are named.
+
+        Raises:
+            UsageError: a value is not valid, or is about files that are not read.
+        """
+        kinds = {suffix_of(pattern.rsplit("/", 1)[-1]) for pattern in patterns}
+        for key, suffixes in _READ_FOR.items():
+            if key in self and kinds and not kinds & set(suffixes):
+                got, expected = ", ".join(sorted(kinds)), " or ".join(suffixes)
+                raise self.wrong(key, f"only allowed where files: names {expected}", got=got, expected=expected)
+        if "encoding" in self and kinds == {".parquet"}:
+            raise self.wrong("encoding", "Parquet files have no encoding", expected="no encoding:")
+        by_file = self.is_mapping("encoding")
+        made = Dialect(
+            encoding=self.parsed("encoding", encoding_of) if "encoding" in self and not by_file else UTF8,
+            encodings=tuple(self._encodings()) if by_file else (),
+            delimiter=self.parsed("delimiter", delimiter_of) if "delimiter" in self else "",
+            quote=self.parsed("quote", quote_of) if "quote" in self else '"',
+            header=self.texts("header"),
+            records=self.parsed("records", Records.parse) if "records" in self else None,
+            is_lenient=self.choice("json", LENIENT) == LENIENT,
+        )
+        if "quote" in self and made.quote in {made.between(suffix) for suffix in kinds & set(TABLES) or TABLES}:
+            raise self.wrong(
+                "quote", "the quote is also the delimiter", got=repr(made.quote), expected="two characters"
+            )
+        return made
+
+    def _encodings(self) -> Iterator[tuple[str, str]]:
+        expected = "encodings by patterns of files, as {'old-*.csv': cp1252}"
+        for pattern, value, place in self.mapping("encoding", expected):
+            if not isinstance(value, str):
+                raise UsageError("not an encoding", where=place, got=repr(value)[:100], expected=expected)
+            try:
+                yield self._below(pattern), encoding_of(value)
+            except UsageError as error:
+                raise UsageError(error.what, where=place, got=error.got, expected=error.expected) from error
 
     def _refuse_outside(self, patterns: Sequence[str], what: str) -> None:
         for pattern in patterns:
@@ -382,7 +401,7 @@ class Description:
             raise self._placed("files", error) from error
         return folder, tuple("/".join(parts[len(shared) :]) for _, parts in places)
 
-    def below(self, pattern: str) -> str:
+    def _below(self, pattern: str) -> str:
         """Return a pattern of some of the files, written as in ``files``, as one of their paths below the raw
         folder."""
         root, shared = self._shared
@@ -421,16 +440,6 @@ def _root_and_parts(uri: str) -> tuple[str, list[str]]:
         return "", uri.split("/")
     place, *parts = rest.split("/")
     return f"{scheme}://{place}", [unquote(part) if scheme.lower() == "file" else part for part in parts]
-
-
-def tags_of(condition: str) -> list[str]:
-    """Return the tags of a condition."""
-    return [tag.strip() for tag in condition.split(",")]
-
-
-def wrong_tag(tags: Sequence[str], known: Collection[str] = TAGS) -> str | None:
-    """Return the first tag that is unknown or occurs twice."""
-    return next((tag for place, tag in enumerate(tags) if tag not in known or tag in tags[:place]), None)
 
 
 def _shown(value: Any) -> str:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from pairmill.errors import UsageError, did_you_mean
 from pairmill.sources.choices import choice_letter, choice_lines
 from pairmill.sources.language.paths import MISSING, Path
-from pairmill.sources.source import MalformedRecord
+from pairmill.sources.parsed import MalformedRecord
 
 MAX_CHARACTERS = 1 << 26
 """Characters that a template may add to a record's own: as many as a record has bytes, by default."""

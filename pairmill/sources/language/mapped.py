@@ -6,7 +6,7 @@ import copy
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,34 +17,23 @@ from pairmill.engine.options import Profile
 from pairmill.errors import InputError, UsageError, did_you_mean
 from pairmill.formats.rows import RenderedRow, Row
 from pairmill.formats.slices import FileSlice
+from pairmill.formats.templates import TAGS
 from pairmill.sources.files.card import READABLE, configs_of, hub_split, suffix_of, unnamed_split
-from pairmill.sources.files.dialect import described, fits
+from pairmill.sources.files.dialect import fits
 from pairmill.sources.files.patterns import matching
 from pairmill.sources.files.readers import whole_file
-from pairmill.sources.language.attributes import CHAT, Attributes
+from pairmill.sources.language.attributes import CHAT, EXPECTED, Attributes
 from pairmill.sources.language.chats import Chats
-from pairmill.sources.language.description import Description, tags_of, wrong_tag
+from pairmill.sources.language.description import Description
 from pairmill.sources.language.expression import Expression, Failed
 from pairmill.sources.language.filters import Filtered, printed
 from pairmill.sources.language.missing_paths import Watched, kind_of, names_at, nearest
 from pairmill.sources.language.paths import MISSING, First, Path, Step
-from pairmill.sources.language.tags import TAGS, own_tags
+from pairmill.sources.language.tags import condition, own_tags, tags_of, wrong_tag
 from pairmill.sources.language.template import Template, Value, paths_of
 from pairmill.sources.origin import HubRows
-from pairmill.sources.source import (
-    FURTHER_TURNS,
-    Context,
-    Drop,
-    Finding,
-    Malformed,
-    Note,
-    Parsed,
-    Record,
-    Source,
-    Unit,
-    WrongAttribute,
-    shown,
-)
+from pairmill.sources.parsed import FURTHER_TURNS, Drop, Finding, Malformed, Note, Parsed, Record, WrongAttribute, shown
+from pairmill.sources.source import Context, Source, Unit
 
 # Raised when an unchanged YAML file gives other rows than before.
 _MEANING = 2
@@ -52,26 +41,31 @@ _MEANING_OF_TEMPLATES = "templates take booleans, dates and decimals, and have o
 _UNSTATED = "none stated"
 
 
-def load(given: str, raw: str | None = "") -> Source:
-    """Return the source that the YAML file at a path or URI describes; ``raw`` as :class:`Description` takes it.
+def load(given: str, raw: str | None = "", built_in: Collection[str] = ()) -> Source:
+    """Return the source that the YAML file at a path or URI describes.
+
+    Args:
+        given: the path or URI.
+        raw: as :class:`Description` takes it.
+        built_in: names that it may not have.
 
     Raises:
         UsageError: there is no such file, or it is not a description of a source.
     """
-    return Mapped(Description.read(given, raw))
+    return Mapped(Description.read(given, raw), built_in)
 
 
 class Mapped(Source):
     """One row for each record that ``where`` wants."""
 
-    def __init__(self, file: Description) -> None:
-        name = file.name()
+    def __init__(self, file: Description, built_in: Collection[str] = ()) -> None:
+        name = file.name(built_in)
         self._splits = file.texts("split", ("train",))
         self._config = file.text("config")
         origin, self._patterns = file.origin(self._config, self._splits)
-        dialect, tags = described(file, self._patterns), own_tags(file)
+        dialect, tags = file.dialect(self._patterns), own_tags(file)
         self._known_tags = (*TAGS, *tags)
-        self._condition = file.condition(tags)
+        self._condition = condition(file, tags)
         self._where = file.parsed("where", Expression) if file.text("where") else None
         self._strip = file.flag("strip", default=True)
         self._chats = Chats.of(file, strip=self._strip)
@@ -82,7 +76,7 @@ class Mapped(Source):
         self._chat = _Chat.of(self._instruction, self._response) if self._instruction and self._response else None
         if isinstance(self._condition, Template):
             self._texts["condition"] = self._condition
-        self._attributes = Attributes(file)
+        self._attributes = Attributes(file.mapping("attributes", EXPECTED))
         output = file.output(name)
         needed = [path.column for text in self._texts.values() for path in text.needed]
         optional = [path.column for text in self._texts.values() for path in text.paths if path.column not in needed]

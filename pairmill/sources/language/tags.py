@@ -1,20 +1,14 @@
-"""Condition tags of a source's own, each with the token that the tokenizer gets for it."""
+"""Condition tags: those of a source's own, each with its token in the tokenizer, and those of its rows."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Sequence
 
-from pairmill.engine.conditions import Tag
-from pairmill.errors import UsageError
-
-if TYPE_CHECKING:
-    from pairmill.sources.language.description import Description
-    from pairmill.sources.source import Source
-
-TAGS = ("direct", "cot", "noisy", "synth")
-"""The tags that every tokenizer of train_tokenizer has a token for."""
+from pairmill.errors import did_you_mean
+from pairmill.formats.templates import TAGS
+from pairmill.sources.language.description import Description
+from pairmill.sources.language.template import Template
 
 _NAME = re.compile(r"[a-z0-9_-]{1,64}")
 _MAX_TOKEN = 200
@@ -50,33 +44,30 @@ def own_tags(file: Description) -> dict[str, str]:
     return result
 
 
-def asked_for(sources: Iterable[Source]) -> dict[str, Tag]:
-    """Return the tags of some sources, by name.
+def condition(file: Description, own: Collection[str]) -> str | Template:
+    """Return the condition of every row, or the template that gives it; ``own`` are tags beside :data:`TAGS`."""
+    if "condition" not in file:
+        return ""
+    text = file.text("condition")
+    if "{" in text or "}" in text:
+        return file.parsed("condition", Template.parse)
+    tags = tags_of(text)
+    known = (*TAGS, *own)
+    wrong = wrong_tag(tags, known)
+    if wrong is not None:
+        hint = did_you_mean(wrong, known) or f"for a tag of your own write tags: ['{wrong}=<|{wrong}|>']"
+        if wrong in known:
+            hint = ""
+        what = "the same tag occurs twice" if wrong in known else "unknown tag"
+        raise file.wrong("condition", what, got=repr(wrong), expected=f"some of {', '.join(known)}", hint=hint)
+    return ",".join(tags)
 
-    Raises:
-        UsageError: two of them give a tag two tokens, or two tags one.
-    """
-    result: dict[str, Tag] = {}
-    by_token: dict[str, str] = {}
-    for source in sources:
-        for tag, token in source.tags.items():
-            known = result.setdefault(tag, Tag(token, ()))
-            if known.token != token:
-                raise UsageError(
-                    f"two sources give the tag {tag!r} two tokens",
-                    where="sources",
-                    got=f"{known.token} in {', '.join(known.sources)}, {token} in {source.name}",
-                    expected="one token",
-                    hint=f"write in {source.described_in}: tags: ['{tag}={known.token}']",
-                )
-            other = by_token.setdefault(token, tag)
-            if other != tag:
-                raise UsageError(
-                    f"two tags have the token {token!r}",
-                    where="sources",
-                    got=f"{other} in {', '.join(result[other].sources)}, {tag} in {source.name}",
-                    expected="one token for each tag",
-                    hint=f"write in {source.described_in}: tags: ['{tag}=<|{tag}|>']",
-                )
-            result[tag] = Tag(token, (*known.sources, source.name))
-    return dict(sorted(result.items()))
+
+def tags_of(condition: str) -> list[str]:
+    """Return the tags of a condition."""
+    return [tag.strip() for tag in condition.split(",")]
+
+
+def wrong_tag(tags: Sequence[str], known: Collection[str]) -> str | None:
+    """Return the first tag that is unknown or occurs twice."""
+    return next((tag for place, tag in enumerate(tags) if tag not in known or tag in tags[:place]), None)

@@ -10,7 +10,7 @@ from typing import Any
 from pairmill.errors import UsageError
 from pairmill.sources.language.filters import EACH, MAX_CHARACTERS, TOO_LONG, Filtered, printed
 from pairmill.sources.language.paths import MISSING, Path
-from pairmill.sources.source import MalformedRecord
+from pairmill.sources.parsed import MalformedRecord
 
 # Words, what is in braces, and brackets; a run of brackets is one token.
 _TOKENS = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]|\[{2,}|\]{2,}")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pairmill.errors import InternalError
-from pairmill.sources.source import ANSWERS, Drop, Note, Parsed, parts_of
+from pairmill.sources.parsed import ANSWERS, Drop, Note, Parsed, parts_of
 
 
 class Answers:

@@ -20,26 +20,14 @@ from pairmill.formats.slices import FileSlice
 from pairmill.sources.files.card import suffix_of
 from pairmill.sources.files.dialect import UTF8
 from pairmill.sources.files.recode import is_utf8
-from pairmill.sources.language.attributes import size_of, values_of
+from pairmill.sources.language.attributes import convert, size_of
 from pairmill.sources.language.missing_paths import Watch
-from pairmill.sources.source import (
-    ANSWERS,
-    WITHHELD,
-    Context,
-    Malformed,
-    MalformedRecord,
-    Note,
-    Source,
-    checked,
-    is_complete,
-    parse_record,
-    parts_of,
-    writable,
-)
+from pairmill.sources.parsed import ANSWERS, WITHHELD, Malformed, MalformedRecord, Note, parts_of, writable
+from pairmill.sources.source import Context, Source, checked, is_complete, parse_record
 from pairmill.stages.clean.answers import Answers
 from pairmill.stages.clean.config import CleanConfig
 from pairmill.stages.clean.holdout import hash_of
-from pairmill.stages.clean.limited import Beginning, count_of, records_of
+from pairmill.stages.clean.limited import Beginning, count_records, records_of
 from pairmill.stages.clean.sink import ATTRIBUTES, HASHES, SEGMENTS, Beside, Segments, Sink, task_of
 from pairmill.stages.clean.tally import AttributesTally
 
@@ -154,7 +142,7 @@ class CleanPieces(Shard[Sources], reads=("profile",)):
         answers = Answers()
         rejects = _Rejects(out, self, source)
         for piece in self.withheld:
-            ledger.rows_in += count_of(piece, source, profile)
+            ledger.rows_in += count_records(piece, source, profile)
         if ledger.rows_in:
             ledger.drop(WITHHELD, ledger.rows_in)
         with ExitStack() as stack:
@@ -317,7 +305,7 @@ def _clean(
 
 def _values_of(source: Source, record: Any, context: Context) -> tuple[Any, ...] | Malformed:
     try:
-        return values_of(source, record, context)
+        return convert(source.attributes_of(record, context), source.attributes)
     except MalformedRecord as error:
         return error.why
 

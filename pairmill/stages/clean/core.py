@@ -29,9 +29,8 @@ from pairmill.sources.files import raw
 from pairmill.sources.files.extracts import described, least
 from pairmill.sources.files.raw import RawFolder
 from pairmill.sources.language.attributes import CHAT
-from pairmill.sources.language.tags import asked_for
 from pairmill.sources.origin import Given, HubRows
-from pairmill.sources.registry import chosen, is_file
+from pairmill.sources.registry import chosen, is_file, tags_asked_for
 from pairmill.sources.source import Source, Unit
 from pairmill.stages.clean import answers, merge, tally
 from pairmill.stages.clean.cleaning import SAMPLES, Cleaned, CleanPieces, Sources, by_source
@@ -133,7 +132,7 @@ class Clean(Stage[CleanConfig, CleanPlan]):
                 about[source.name]["extract"] = described(limit)
             taken = sorted({path for unit in units for path in (*unit.files, *unit.withheld)})
             refs.append(InputRef(source.name, content_key([[path, folder.digests[path]] for path in taken])[:16]))
-        own = conditions.to_data(asked_for(sources.values()))
+        own = conditions.to_data(tags_asked_for(sources.values()))
         return CleanPlan(
             inputs=refs,
             build_context=lambda: Sources(config, sources),

@@ -11,11 +11,12 @@ from typing import Any, BinaryIO, cast
 from pairmill.engine.content import Borrowed, pinned
 from pairmill.engine.options import Profile
 from pairmill.errors import InputError
+from pairmill.formats.rows import open_parquet
 from pairmill.formats.slices import FileSlice
 from pairmill.sources.files.card import suffix_of
 from pairmill.sources.files.raw import RawFolder
-from pairmill.sources.files.readers import count
-from pairmill.sources.source import Record, Source, Unit
+from pairmill.sources.parsed import Record
+from pairmill.sources.source import Source, Unit
 
 
 @dataclass(frozen=True)
@@ -47,13 +48,17 @@ def _first(piece: Beginning, source: Source, profile: Profile) -> Iterator[Recor
         yield from islice(reading, piece.records)
 
 
-def count_of(piece: FileSlice, source: Source, profile: Profile) -> int:
-    """Return how many records a piece has: of Parquet from its footer."""
-    if not isinstance(piece, Beginning):
-        return count(piece, source, profile)
-    if suffix_of(piece.path) == ".parquet":
-        return min(piece.records, count(piece, source, profile))
-    return sum(1 for _ in _first(piece, source, profile))
+def count_records(piece: FileSlice, source: Source, profile: Profile) -> int:
+    """Return how many records a piece has: from the footer of a Parquet file; others are read."""
+    if source.whole_files:
+        return 1
+    if suffix_of(piece.path) != ".parquet":
+        return sum(1 for _ in records_of(piece, source, profile))
+    with open_parquet(piece.uri, piece.content) as file:
+        metadata = file.metadata
+        stop = metadata.num_row_groups if piece.stop is None else piece.stop
+        count: int = sum(metadata.row_group(group).num_rows for group in range(piece.start, stop))
+    return min(count, piece.records) if isinstance(piece, Beginning) else count
 
 
 def first_of(
@@ -92,7 +97,7 @@ def _taken(paths: Iterable[str], folder: RawFolder, source: Source, profile: Pro
             )
         piece = Beginning(path, folder.uri_of(path), size=folder.sizes[path], records=limit)
         # How many records the last file has is not needed.
-        there = limit if path == ordered[-1] else count_of(piece, source, profile)
+        there = limit if path == ordered[-1] else count_records(piece, source, profile)
         result[path] = limit if there == limit else 0
         limit -= there
         if not limit:

@@ -11,8 +11,9 @@ from pairmill.engine.stage import ShardRecord
 from pairmill.errors import InputError
 from pairmill.sources.files.dialect import fits
 from pairmill.sources.language.missing_paths import refuse_missed
+from pairmill.sources.parsed import WITHHELD
 from pairmill.sources.quirks import QUIRKS
-from pairmill.sources.source import WITHHELD, Source
+from pairmill.sources.source import Source
 from pairmill.stages.clean.cleaning import Cleaned, by_source
 from pairmill.stages.clean.config import CleanConfig
 

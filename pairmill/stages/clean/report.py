@@ -13,7 +13,7 @@ from pairmill.formats.results import CleanResult
 from pairmill.report.charts import Bars, Histogram, Stacked
 from pairmill.report.model import Block, Percent, Report, Samples, Section, Table, describe_names, describe_rows
 from pairmill.sources.language.chats import REASONING, TOOLS, WEIGHT_0
-from pairmill.sources.source import FURTHER_TURNS, WITHHELD
+from pairmill.sources.parsed import FURTHER_TURNS, WITHHELD
 from pairmill.stages.clean.holdout import NOTE
 
 _UNFOLDED = 4

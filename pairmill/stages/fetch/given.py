@@ -21,7 +21,8 @@ from pairmill.formats.tokens import ARRAYS, BYTES, INFO
 from pairmill.log import event
 from pairmill.net import hub
 from pairmill.sources.origin import Git, Hub
-from pairmill.sources.source import Context, Parsed, Source
+from pairmill.sources.parsed import Parsed
+from pairmill.sources.source import Context, Source
 
 FILES = "files"
 """The folder below a commit's that the repository's paths are in."""

@@ -16,7 +16,8 @@ from pairmill.engine import runner
 from pairmill.errors import InputError, StageFailure, UsageError
 from pairmill.formats.rows import Row
 from pairmill.sources.language import mapped
-from pairmill.sources.source import Context, Drop, Malformed, Source, parse_record, parts_of
+from pairmill.sources.parsed import Drop, Malformed, parts_of
+from pairmill.sources.source import Context, Source, parse_record
 from pairmill.stages.clean.config import CleanConfig
 from pairmill.stages.clean.core import Clean
 from tests.support.helpers import python

@@ -31,7 +31,8 @@ from pairmill.formats import jsonstream, limits, rows, token_files
 from pairmill.formats.rows import Row
 from pairmill.formats.slices import FileSlice, Slicing
 from pairmill.sources.files import readers
-from pairmill.sources.source import Context, Parsed, Source, Unit
+from pairmill.sources.parsed import Parsed
+from pairmill.sources.source import Context, Source, Unit
 from pairmill.stages.clean.config import CleanConfig
 from pairmill.stages.clean.core import Clean
 from pairmill.stages.fetch import archive

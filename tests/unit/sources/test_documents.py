@@ -19,7 +19,8 @@ from pairmill.formats.slices import FileSlice, Slicing
 from pairmill.sources.files.readers import whole_file
 from pairmill.sources.language import mapped
 from pairmill.sources.origin import Given, Hub
-from pairmill.sources.source import Context, Drop, Malformed, Source, checked, parse_record
+from pairmill.sources.parsed import Drop, Malformed
+from pairmill.sources.source import Context, Source, checked, parse_record
 from pairmill.stages.clean.config import CleanConfig
 from pairmill.stages.clean.core import Clean
 from pairmill.stages.fetch.config import FetchConfig

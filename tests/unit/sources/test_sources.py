@@ -18,7 +18,8 @@ from pairmill.formats.rows import Row
 from pairmill.sources.datasets import SOURCES
 from pairmill.sources.names import safe_name
 from pairmill.sources.origin import Git, Hub, HubRows, Manual, Web
-from pairmill.sources.source import Context, Drop, Malformed, Unit, checked, parse_record
+from pairmill.sources.parsed import Drop, Malformed
+from pairmill.sources.source import Context, Unit, checked, parse_record
 from pairmill.stages.clean.config import CleanConfig
 from pairmill.stages.clean.core import Clean
 from pairmill.stages.clean.report import report_of

@@ -14,7 +14,8 @@ from pairmill.formats.rows import Row
 from pairmill.formats.slices import FileSlice
 from pairmill.sources.datasets import SOURCES
 from pairmill.sources.origin import Hub, Web
-from pairmill.sources.source import Context, Drop, Labelled, Malformed, Unit, checked, parse_record
+from pairmill.sources.parsed import Drop, Labelled, Malformed
+from pairmill.sources.source import Context, Unit, checked, parse_record
 
 PROFILES: list[Profile] = ["pairmill", "data_io"]
 both = pytest.mark.parametrize("profile", PROFILES)

@@ -9,8 +9,9 @@ from pairmill.engine.options import Profile
 from pairmill.formats.rows import Row
 from pairmill.sources.datasets import SOURCES
 from pairmill.sources.datasets.bookcorpus import Blocks
+from pairmill.sources.parsed import Drop, Malformed, Note
 from pairmill.sources.registry import chosen
-from pairmill.sources.source import Context, Drop, Malformed, Note, Unit, checked, parse_record
+from pairmill.sources.source import Context, Unit, checked, parse_record
 
 NAMES = ("arxiv", "bookcorpus", "c4", "cc_news", "the_stack")
 PROFILES: list[Profile] = ["pairmill", "data_io"]

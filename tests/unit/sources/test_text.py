@@ -13,7 +13,7 @@ from pairmill.sources import choices, fields
 from pairmill.sources.files.card import configs_of, hub_split
 from pairmill.sources.files.patterns import matching
 from pairmill.sources.files.splits import BenchmarkOnly, SplitOptions, TrainAndValidation, TrainOnly, files_by_split
-from pairmill.sources.source import Malformed, MalformedRecord
+from pairmill.sources.parsed import Malformed, MalformedRecord
 
 
 def outcome(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:

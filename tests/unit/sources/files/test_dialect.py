@@ -24,7 +24,8 @@ from pairmill.formats.slices import FileSlice, Slicing
 from pairmill.sources.files import json_shapes, readers
 from pairmill.sources.files.dialect import is_ascii
 from pairmill.sources.language import mapped
-from pairmill.sources.source import Malformed, Source
+from pairmill.sources.parsed import Malformed
+from pairmill.sources.source import Source
 from pairmill.stages.clean.config import CleanConfig
 from pairmill.stages.clean.core import Clean
 from pairmill.stages.clean.report import report_of

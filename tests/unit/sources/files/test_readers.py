@@ -22,7 +22,8 @@ from pairmill.formats import slices as cutting
 from pairmill.formats.limits import RECORD_BYTES
 from pairmill.formats.slices import FileSlice, Slicing
 from pairmill.sources.files import readers
-from pairmill.sources.source import Context, Malformed, Parsed, Record, Source, Unit
+from pairmill.sources.parsed import Malformed, Parsed, Record
+from pairmill.sources.source import Context, Source, Unit
 
 Reader = Callable[..., Iterator[Record]]
 PROFILES: list[Profile] = ["pairmill", "data_io"]

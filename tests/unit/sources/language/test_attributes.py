@@ -11,8 +11,9 @@ import pytest
 from pairmill.errors import UsageError
 from pairmill.formats.attributes import TYPES
 from pairmill.sources.language import mapped
-from pairmill.sources.language.attributes import values_of
-from pairmill.sources.source import Context, Source, WrongAttribute
+from pairmill.sources.language.attributes import convert
+from pairmill.sources.parsed import WrongAttribute
+from pairmill.sources.source import Context, Source
 
 BASE = "name: mine\nfiles: d.jsonl\ncondition: direct\ninstruction: q\nresponse: a\n"
 CONTEXT = Context("pairmill")
@@ -22,6 +23,10 @@ def described(folder: Path, attributes: str) -> Source:
     path = folder / "mine.yaml"
     path.write_text(BASE + attributes, "utf-8")
     return mapped.load(str(path))
+
+
+def converted(source: Source, record: Any) -> tuple[Any, ...] | WrongAttribute:
+    return convert(source.attributes_of(record, CONTEXT), source.attributes)
 
 
 def moment(*parts: int) -> datetime:
@@ -64,7 +69,7 @@ def moment(*parts: int) -> datetime:
 )
 def test_values_are_converted_where_nothing_is_lost(tmp_path: Path, kind: str, given: Any, expected: Any) -> None:
     source = described(tmp_path, f"attributes: {{x: {{type: {kind}}}}}\n")
-    assert values_of(source, {"x": given}, CONTEXT) == (expected,)
+    assert converted(source, {"x": given}) == (expected,)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +93,7 @@ def test_values_are_converted_where_nothing_is_lost(tmp_path: Path, kind: str, g
 )
 def test_a_value_of_another_type_makes_the_record_malformed(tmp_path: Path, kind: str, given: Any, line: str) -> None:
     source = described(tmp_path, f"attributes: {{x: {{path: x, type: {kind}}}}}\n")
-    found = values_of(source, {"x": given}, CONTEXT)
+    found = converted(source, {"x": given})
     assert isinstance(found, WrongAttribute)
     assert found.reason == f"attribute_x_not_{kind}"
     said = source.explain({"x": given}, found)
@@ -99,8 +104,8 @@ def test_a_value_of_another_type_makes_the_record_malformed(tmp_path: Path, kind
 def test_a_path_that_leads_nowhere_is_no_value(tmp_path: Path) -> None:
     source = described(tmp_path, "attributes:\n  url: meta.url\n  first: {path: 'tags[0]'}\n  year: {type: integer}\n")
     assert source.attributes == {"url": "text", "first": "text", "year": "integer"}
-    assert values_of(source, {"meta": {"url": "u"}, "tags": ["t"], "year": 1}, CONTEXT) == ("u", "t", 1)
-    assert values_of(source, {"meta": None, "tags": []}, CONTEXT) == (None, None, None)
+    assert converted(source, {"meta": {"url": "u"}, "tags": ["t"], "year": 1}) == ("u", "t", 1)
+    assert converted(source, {"meta": None, "tags": []}) == (None, None, None)
     assert source.fields == ("q", "a")
     assert source.optional == ("meta", "tags", "year")
 

@@ -17,7 +17,8 @@ from pairmill.errors import InputError, UsageError
 from pairmill.formats.rows import Row
 from pairmill.sources.language import chats, mapped
 from pairmill.sources.language.chats import MEANINGS, ROLES, Turn, plain
-from pairmill.sources.source import ANSWERS, Context, Drop, Malformed, Note, Source, checked, parse_record, parts_of
+from pairmill.sources.parsed import ANSWERS, Drop, Malformed, Note, parts_of
+from pairmill.sources.source import Context, Source, checked, parse_record
 from pairmill.stages.clean.config import CleanConfig
 from pairmill.stages.clean.core import Clean
 from pairmill.stages.clean.report import report_of

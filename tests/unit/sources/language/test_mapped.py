@@ -17,14 +17,17 @@ from pairmill.engine.manifest import Manifest
 from pairmill.errors import InputError, PairmillError, StageFailure, UsageError
 from pairmill.formats.rows import Row
 from pairmill.formats.slices import FileSlice, Slicing
+from pairmill.formats.templates import TAGS
 from pairmill.interface.cli import build
 from pairmill.sources.files import raw as raw_files
 from pairmill.sources.files.splits import SourceOptions
 from pairmill.sources.language import mapped
-from pairmill.sources.language.description import KEYS, TAGS, Description
+from pairmill.sources.language.description import KEYS, Description
 from pairmill.sources.language.expression import FUNCTIONS
 from pairmill.sources.origin import Given, Hub, HubRows
-from pairmill.sources.source import Context, Drop, Malformed, Source, parse_record
+from pairmill.sources.parsed import Drop, Malformed
+from pairmill.sources.registry import chosen
+from pairmill.sources.source import Context, Source, parse_record
 from pairmill.stages.clean import core
 from pairmill.stages.clean.config import CleanConfig
 from pairmill.stages.clean.core import Clean
@@ -52,7 +55,8 @@ def load(tmp_path: Path) -> Load:
         lines |= changed
         path = tmp_path / "mine.yaml"
         path.write_text(text or "".join(f"{key}: {value}\n" for key, value in lines.items()), "utf-8")
-        return mapped.load(str(path))
+        (source,) = chosen([str(path)], None)
+        return source
 
     return loaded
 

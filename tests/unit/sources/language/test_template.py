@@ -19,7 +19,7 @@ from pairmill.errors import InputError, UsageError
 from pairmill.sources.language import mapped
 from pairmill.sources.language.filters import FILTERS, MAX_CHARACTERS
 from pairmill.sources.language.template import Template
-from pairmill.sources.source import MalformedRecord
+from pairmill.sources.parsed import MalformedRecord
 from pairmill.stages.clean.config import CleanConfig
 from pairmill.stages.clean.core import Clean
 from tests.support.helpers import REPOSITORY
