@@ -26,7 +26,7 @@ class Expected(Protocol):
     def takes(self, record: Any) -> bool: ...
 
 
-def refuse_one_object(head: bytes, uri: str, source: Expected) -> None:
+def refuse_one_object(head: bytes, uri: str, source: Expected, *, lenient: bool) -> None:
     """Raise InputError if a file is one object that holds records or columns, or objects of several lines.
 
     A file of lines is left alone: its first line is a whole value, and others follow it, or it is a record.
@@ -40,7 +40,6 @@ def refuse_one_object(head: bytes, uri: str, source: Expected) -> None:
     if outline.end == "broken" or (outline.end == "cut" and size < HEAD):
         return  # each line says what is wrong with it
     names = outline.names
-    lenient = source.dialect.is_lenient
     one_line = outline is first or len(line) == len(head)
     if (one_line or lenient) and set(source.fields) <= set(names) and not _is_columns(outline, source):
         return  # a record, whose end may not have been reached
@@ -86,7 +85,7 @@ def _hint(outline: Outline, source: Expected) -> str:
     return _lenient(source) if source.fields and set(source.fields) <= set(outline.names) else _ONE_A_LINE
 
 
-def _lenient(source: Source) -> str:
+def _lenient(source: Expected) -> str:
     return f"write in {source.described_in}: json: lenient"
 
 

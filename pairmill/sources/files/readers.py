@@ -293,7 +293,8 @@ def _described_json(piece: FileSlice, source: Readable) -> Iterator[Record]:
     mended = Counter[str]() if source.dialect.is_lenient else None
     start = b"" if records else _beginning(piece, encoding, _BUFFER).lstrip(b" \t\r\n\0")
     if not records and not start.startswith(b"[") and not json_shapes.is_lines(start):
-        json_shapes.refuse_one_object(_beginning(piece, encoding, json_shapes.HEAD), piece.uri, source)
+        head = _beginning(piece, encoding, json_shapes.HEAD)
+        json_shapes.refuse_one_object(head, piece.uri, source, lenient=source.dialect.is_lenient)
     with _stream(piece, encoding) as (file, part):
         if records is not None:
             try:
