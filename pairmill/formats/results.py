@@ -95,6 +95,32 @@ class RowsResult(Result):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CurateResult(RowsResult):
+    """What became of rows, and what each operation found (``curate.outcome.summarise``).
+
+    Attributes:
+        settings: of all operations.
+        sources: rows, and those kept and dropped by reason, of each source.
+        operations: mode, and counts by rule and source, of each operation and classifier.
+        matrix: near duplicates by source and the kept row's source.
+        benchmarks: items, those that rows repeat, and these rows.
+        histograms: of attributes, by ``<operation>.<column>``.
+        samples, closest: decisions with texts, by ``<operation>.<rule>``.
+        costs: what each operation read, compared and wrote.
+    """
+
+    settings: ByName = empty()
+    sources: Mapping[str, dict[str, Any]] = empty()
+    operations: Mapping[str, dict[str, Any]] = empty()
+    matrix: Mapping[str, Mapping[str, int]] = empty()
+    benchmarks: Mapping[str, dict[str, Any]] = empty()
+    histograms: Mapping[str, ByName] = empty()
+    samples: Mapping[str, Rows] = empty()
+    closest: Mapping[str, Rows] = empty()
+    costs: Mapping[str, ByName] = empty()
+
+
+@dataclass(frozen=True, kw_only=True)
 class SelectResult(RowsResult):
     """Rows that were selected, and by what (``select.summary.summarise``)."""
 
@@ -164,7 +190,14 @@ class MixResult(Result):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SampleResult(Result):
+class TokenizerResult(Result):
+    """The digest of the tokenizer of a sampled folder; empty = not known."""
+
+    tokenizer: str = left_out("")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleResult(TokenizerResult):
     """What was drawn.
 
     Attributes:
@@ -176,7 +209,6 @@ class SampleResult(Result):
         rules: the rule of each task, and in ``prefixes`` the prefix that it is of.
         idle_rules: prefixes of rules without a task.
         tokenizer_info: as text, in the order of the file.
-        tokenizer: digest; empty = not known.
         mixture: what was drawn of a mixture, with the tasks of its sources.
         sample: the files of the arrays, once they were digested.
     """
@@ -191,7 +223,6 @@ class SampleResult(Result):
     prefixes: Mapping[str, str | None] = empty()
     idle_rules: Sequence[str] = ()
     tokenizer_info: str = "{}"
-    tokenizer: str = left_out("")
     mixture: ByName = left_out({})
     sample: Rows = left_out(())
 
@@ -203,13 +234,33 @@ class SampleResult(Result):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainResult(Result):
-    """The run: ``summary.Facts``, and what ``summary.data_of`` read of metrics.jsonl."""
+class TrainFacts(Result):
+    """What the loop and its configuration know of a run beside metrics.jsonl.
+
+    Args:
+        parameters: trained numbers.
+        net: its name and size, e.g. ``hrm`` or ``hrm B``.
+        vocab_size: padded vocabulary.
+        steps: T, planned steps.
+        epochs: of the plan that are trained on, where known.
+        precision, attention: what was chosen at start, e.g. ``bfloat16``, ``flex``.
+        devices: what it ran on, e.g. ``8 x NVIDIA H100``; of the last attempt.
+        device_count: processes of the last attempt; for hours of devices.
+        processes: their number, where losses follow from it; 0 = they do not.
+        peak_flops: of all devices together, per second; 0 = not known.
+        price_per_hour: of one device; 0 = not known.
+        ema_beta: of the averaged weights; 0 = none.
+        absent: parameters without a gradient → steps in which they had none.
+        plan: digest of the data's plan.
+        data: what is read: a name → text, in order (kind, path or Hub id, revision, manifest's fingerprint, mixture).
+        sources: source → share of tokens that the plan or mixture promises; may be empty.
+        profile: its name.
+        settings: all settings (`TrainSettings.to_manifest()`).
+        differences: setting → (the profile's value, this run's), where they differ.
+    """
 
     parameters: int
-    last: ByName
     net: str = ""
-    end: Mapping[str, float] = empty()
     vocab_size: int = 0
     steps: int = 0
     epochs: float | None = None
@@ -228,6 +279,24 @@ class TrainResult(Result):
     profile: str = ""
     settings: ByName = empty()
     differences: Mapping[str, Sequence[Any]] = empty()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainResult(TrainFacts):
+    """The run, and what ``summary.summarise`` read of metrics.jsonl.
+
+    Attributes:
+        last: the last value of each number; ``first_loss`` the first loss.
+        end: means over the end of the run.
+        speed: of training without evaluation.
+        by_source: tokens, labels and losses.
+        curves: points of each number.
+        event_counts, events: what happened.
+        samples: the last texts that were generated, and their step.
+    """
+
+    last: ByName
+    end: Mapping[str, float] = empty()
     first_loss: float | None = None
     speed: ByName = empty()
     by_source: Mapping[str, Mapping[str, float]] = empty()
@@ -295,4 +364,4 @@ class SearchResult(Result):
 def tokenizer_digest(manifest: Manifest) -> str:
     """Return the digest of the tokenizer of a tokenized or a sampled folder; empty = the manifest does not say it."""
     refs = [ref.fingerprint for ref in manifest.inputs if ref.role == "tokenizer"]
-    return refs[0] if refs else str(manifest.data.get("tokenizer", ""))
+    return refs[0] if refs else TokenizerResult.from_manifest(manifest).tokenizer

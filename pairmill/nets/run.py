@@ -69,10 +69,9 @@ class Run:
 
     @property
     def samples(self) -> list[str]:
-        """Fingerprints of the samples that it was trained on; none of other data."""
-        if self.manifest is not None:
-            return [ref.fingerprint for ref in self.manifest.inputs if ref.role == "sampled"]
-        return [text for text in str(self.trained.data.get("sample", "")).split(", ") if text]
+        """Fingerprints of the samples that it was trained on; none of other data, and none of a checkpoint."""
+        inputs = self.manifest.inputs if self.manifest is not None else []
+        return [ref.fingerprint for ref in inputs if ref.role == "sampled"]
 
     def read(self, name: str) -> bytes:
         """Read a small file of the folder, and compare it with its digest."""
@@ -91,7 +90,7 @@ class Run:
             uri = tokenizer_file.locate(self.tokenizer_option)
             result = tokenizer_file.read(uri)
             digest, count = hashlib.sha256(result).hexdigest(), tokenizer_file.ids(result, uri)
-            known = self.trained.data.get("tokenizer", "")
+            known = self.trained.data.tokenizer
             if (own is not None and own != result) or not digest.startswith(known):
                 raise InputError(
                     "not the tokenizer of the run, so one id means two texts",

@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any, Final, Self
 
@@ -30,6 +30,14 @@ STEP: Final = re.compile("[0-9]{8}")
 
 
 @dataclass(frozen=True)
+class DataDigests:
+    """What the data of a run is: the digests of its plan and of its tokenizer; empty = not known."""
+
+    plan: str = ""
+    tokenizer: str = ""
+
+
+@dataclass(frozen=True)
 class Trained:
     """What ``config.json`` says.
 
@@ -44,8 +52,7 @@ class Trained:
             weight is left; None = the run has no average.
         steps: optimizer steps.
         settings: all settings of the run, for the card.
-        data: where the data is from, for the card: ``plan`` and ``tokenizer`` (digests), ``samples`` (fingerprints of
-            the sampled folders, by which the card finds licences and shares), ``sources`` (names); each may be absent.
+        data: what it was trained on.
         results: the last values by the names of metrics.jsonl (``loss``, ``heldout_loss``, ``heldout_ema_loss``,
             ``heldout_loss/<source>``, ...), ``tokens`` and ``labels`` seen; each may be absent.
     """
@@ -58,7 +65,7 @@ class Trained:
     ema: float | None = None
     steps: int = 0
     settings: dict[str, Any] = field(default_factory=dict)
-    data: dict[str, Any] = field(default_factory=dict)
+    data: DataDigests = DataDigests()
     results: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
@@ -74,7 +81,7 @@ class Trained:
 
     def to_json(self) -> dict[str, Any]:
         """Return it JSON-like; :meth:`from_json` reads it."""
-        return asdict(self)
+        return {**asdict(self), "data": {name: digest for name, digest in vars(self.data).items() if digest}}
 
     def dump(self) -> bytes:
         """Return the bytes of ``config.json``."""
@@ -86,7 +93,9 @@ class Trained:
         try:
             if not isinstance(raw, Mapping):
                 raise TypeError(f"a {type(raw).__name__}")
-            return cls(**raw)
+            data = raw.get("data", {})
+            known = {item.name: data[item.name] for item in fields(DataDigests) if item.name in data}
+            return cls(**{**raw, "data": DataDigests(**known)})
         except TypeError as error:
             hint = "give a finished run of this version of pairmill, or one of its checkpoints"
             raise InputError("not the configuration of a trained net", where=where, got=str(error), hint=hint) from None

@@ -8,8 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from pairmill.engine.manifest import InputRef, Ledger, Manifest
+from pairmill.formats.results import TrainFacts
 from pairmill.formats.settings_file import differences
-from pairmill.stages.train.report.summary import Facts, data_of
+from pairmill.stages.train.report.summary import summarise
 from pairmill.stages.train.watch.records import METRICS, HeldOut, OfSource, Record, Sample
 from pairmill.stages.train.watch.watcher import About, Watcher
 
@@ -85,8 +86,8 @@ def run(folder: Path, steps: int, sources: dict[str, float], every: int = 10, te
     return folder / METRICS
 
 
-def facts(steps: int, sources: dict[str, float]) -> Facts:
-    return Facts(
+def facts(steps: int, sources: dict[str, float]) -> TrainFacts:
+    return TrainFacts(
         net="hrm B",
         parameters=300_941_312,
         vocab_size=65_536,
@@ -109,7 +110,7 @@ def facts(steps: int, sources: dict[str, float]) -> Facts:
     )
 
 
-def manifest(metrics: Path, told: Facts) -> Manifest:
+def manifest(metrics: Path, told: TrainFacts) -> Manifest:
     """Of the finished folder of such a run."""
     rows = [InputRef("sampled", "fedcba9876543210")]
-    return Manifest("train", 1, "0123456789abcdef", {}, rows, Ledger(), [], data=data_of(metrics, told))
+    return Manifest("train", 1, "0123456789abcdef", {}, rows, Ledger(), [], data=summarise(metrics, told).to_data())

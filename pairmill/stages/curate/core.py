@@ -21,6 +21,7 @@ from pairmill.engine.manifest import InputRef, Manifest, content_key
 from pairmill.engine.stage import Rounds, Shard, ShardFile, ShardRecord
 from pairmill.engine.writer import Writer
 from pairmill.formats.attributes import unknown
+from pairmill.formats.results import CurateResult
 from pairmill.formats.rows import open_parquet
 from pairmill.leaks import index as leaks
 from pairmill.leaks.index import LeakPlan
@@ -39,7 +40,7 @@ from pairmill.stages.curate.near import core as near
 from pairmill.stages.curate.near.given import NearInput, NearSlice, NothingDropped
 from pairmill.stages.curate.near.index import NearFound
 from pairmill.stages.curate.operation import Learned, has_file
-from pairmill.stages.curate.outcome import by_source, costs_of, data_of, log_totals
+from pairmill.stages.curate.outcome import by_source, costs_of, log_totals, summarise
 from pairmill.stages.curate.report.page import report_of
 from pairmill.stages.curate.report.rates import removal_rates
 from pairmill.stages.curate.scores.pii import PII
@@ -173,7 +174,8 @@ class Curate(RowStage[CurateConfig, CuratePlan]):
         sources = by_source((task.source, item) for task, item in zip(plan.rows.training, decided, strict=True))
         looked = findings.looked
         costs = costs_of(plan.rows, sum(looked.counts), looked.exact_records, findings.near.costs, looked.scores)
-        return data_of(plan.settings, sources, tally, histograms, leaks.items(findings.looked.leaks), costs)
+        items = leaks.items(findings.looked.leaks)
+        return summarise(plan.settings, sources, tally, histograms, items, costs).to_data()
 
     def finish(self, config: CurateConfig, plan: CuratePlan, rounds: Rounds, out: Writer) -> dict[str, Any]:
         data = super().finish(config, plan, rounds, out)
@@ -181,7 +183,7 @@ class Curate(RowStage[CurateConfig, CuratePlan]):
         return data
 
     def metrics(self, manifest: Manifest) -> dict[str, float]:
-        return {**removal_rates(manifest.data), **super().metrics(manifest)}
+        return {**removal_rates(CurateResult.from_manifest(manifest).sources), **super().metrics(manifest)}
 
     def report(self, manifest: Manifest) -> Report:
         return report_of(manifest)

@@ -32,7 +32,7 @@ from pairmill.formats.rows import Batch
 from pairmill.formats.slices import FileSlice
 from pairmill.rowstage import Slice
 from pairmill.stages.curate import exact_by_rank
-from pairmill.stages.curate.exact_by_rank import DecideByRank, Links, links_of
+from pairmill.stages.curate.exact_by_rank import DecideByRank, DecidedByRank, Links, links_of
 from pairmill.stages.curate.exact_settings import KINDS, ExactSettings, Kind, actions, is_on
 from pairmill.stages.curate.found import DROP, PLACE, SplitShard, Stored, stored
 from pairmill.stages.curate.near.stored import Range
@@ -254,6 +254,23 @@ class SortedKeys:
         return result[result["high"] >> np.uint64(64 - bits) == part] if bits else result
 
 
+@dataclass
+class EqualFound:
+    """The data of a record of :class:`FindEqual`, which has of these what it found.
+
+    Args:
+        bounds: where the findings of each group of tasks begin, and where the last end.
+        groups: of equal rows, if they are decided by rank.
+        links: of rows to their groups, if they are decided by rank.
+        index: bounds of the entries of a new index; None without.
+    """
+
+    bounds: list[int] = field(default_factory=list)
+    groups: int = 0
+    links: int = 0
+    index: list[int] | None = None
+
+
 @dataclass(frozen=True)
 class Finding:
     """How rows of a kind are found.
@@ -458,22 +475,25 @@ def rounds(given: ExactInput) -> Generator[list[Shard[Any]], list[ShardRecord], 
     if by_rank:
         return (yield from _by_rank(given, ranges, offset + free, shards, result))
     named = content_key(given.indexed_by, [[item.task, item.part.first] for item in given.slices])
+    equal = [record.read(EqualFound) for record in result]
     splits: list[SplitShard] = []
     for at in range(len(ranges) - 1):
         parts = []
-        for record in result:
-            start, stop = record.data["bounds"][at : at + 2]
+        for record, some in zip(result, equal, strict=True):
+            start, stop = some.bounds[at : at + 2]
             if start < stop:
                 parts.append((record.uri("found"), start, stop))
         if parts:
-            content = content_key(named, [[item.key, item.data["bounds"][at : at + 2]] for item in result])
+            content = content_key(
+                named, [[item.key, some.bounds[at : at + 2]] for item, some in zip(result, equal, strict=True)]
+            )
             size = sum(stop - start for _, start, stop in parts) * DROP.itemsize
             splits.append(SplitShard(content, tuple(parts), tuple(KINDS), name=f"exact {at:05}", size=size))
     split = yield list(splits)
     index = [
-        (record, "index", shard.finding.kind, record.data["index"])
-        for shard, record in zip(shards, result, strict=True)
-        if "index" in record.data
+        (record, "index", shard.finding.kind, some.index)
+        for shard, record, some in zip(shards, result, equal, strict=True)
+        if some.index is not None
     ]
     return ExactFound(stored(split), index)
 
@@ -484,11 +504,12 @@ def _by_rank(
     """Yield the second round where rules meet: one shard decides about all groups."""
     links = []
     for equal, record in zip(shards, found, strict=True):
-        bounds = tuple(record.data.get("index", ()))
+        data = record.read(EqualFound)
+        bounds = tuple(data.index or ())
         entries = Range(record.uri("index"), 0, bounds[-1] * INDEXED.itemsize) if bounds else None
-        size = record.data["links"] * exact_by_rank.LINK.itemsize
+        size = data.links * exact_by_rank.LINK.itemsize
         kind = KINDS.index(equal.finding.kind)
-        links.append(Links(kind, record.data["groups"], Range(record.uri("links"), 0, size), entries, bounds))
+        links.append(Links(kind, data.groups, Range(record.uri("links"), 0, size), entries, bounds))
     keep = tuple((given.settings.cap(kind) if kind != "pair" else None) or 1 for kind in KINDS)
     drops, looks = [], []
     for own in given.by_slice:
@@ -514,7 +535,7 @@ def _by_rank(
         size=size,
     )
     (record,) = yield [shard]
-    kept = record.data["index"]
+    kept = record.read(DecidedByRank).index
     index = [
         (record, f"index-{number:05}", item.finding.kind, bounds)
         for number, (item, bounds) in enumerate(zip(shards, kept, strict=True))

@@ -117,7 +117,7 @@ def _chain(folder: CuratedFolder, removing: Removing) -> Iterator[str]:
 
 def _overrides(folder: CuratedFolder, task: str) -> Iterator[str]:
     """Yield the override of the settings that applies to a task: the first whose prefix matches."""
-    for item in folder.manifest.data.get("settings", {}).get("overrides") or ():
+    for item in folder.result.settings.get("overrides") or ():
         prefix = str(item.get("prefix", ""))
         if task.removeprefix(HELD_OUT).startswith(prefix):
             modes = {name: part.get("mode", "") for name, part in item.items() if isinstance(part, Mapping)}
@@ -135,7 +135,7 @@ def _operations(
     table = Table.grid(padding=(0, 3, 0, 0))
     for _ in range(3):
         table.add_column(overflow="fold")
-    known, settings = folder.manifest.data.get("operations", {}), folder.manifest.data.get("settings", {})
+    known, settings = folder.result.operations, folder.result.settings
     gone = False
     for name, some in found.items():
         mode = str(known.get(name, {}).get("mode", ""))

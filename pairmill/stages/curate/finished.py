@@ -18,6 +18,7 @@ from pairmill.engine.inputs import HELD_OUT, task_name
 from pairmill.engine.manifest import File, Manifest
 from pairmill.errors import InputError, UsageError, did_you_mean
 from pairmill.formats import rows, some_rows
+from pairmill.formats.results import CurateResult
 from pairmill.formats.rows import Row
 from pairmill.stages.curate.operations import in_order
 
@@ -62,6 +63,11 @@ class CuratedFolder:
         return cls(uri, manifest)
 
     @cached_property
+    def result(self) -> CurateResult:
+        """What the manifest promises."""
+        return CurateResult.from_manifest(self.manifest)
+
+    @cached_property
     def tasks(self) -> dict[str, File]:
         """The file of each task's kept rows."""
         return {file.task: file for file in self.manifest.files if file.task}
@@ -80,7 +86,7 @@ class CuratedFolder:
 
     def operations(self, task: str | None = None) -> list[str]:
         """Return the operations that were on, in order; with a task, also those with decisions about its rows."""
-        known = set(self.manifest.data.get("operations", {}))
+        known = set(self.result.operations)
         known |= {name for kind, name, of in self._beside if kind == "decisions" and task in (None, of)}
         return in_order(known)
 
@@ -236,8 +242,8 @@ class CuratedFolder:
     @cached_property
     def _sampled(self) -> dict[RowId, Row]:
         result: dict[RowId, Row] = {}
-        for name in ("samples", "closest"):
-            for some in self.manifest.data.get(name, {}).values():
+        for samples in (self.result.samples, self.result.closest):
+            for some in samples.values():
                 for item in some:
                     result[item["task"], item["ordinal"]] = _row(item, "")
                     if item.get("other_task"):
@@ -246,7 +252,7 @@ class CuratedFolder:
 
     def item(self, benchmark: str, item: str) -> tuple[str, str] | None:
         """Question and answer of an item, if a sample in the manifest has them."""
-        for some in self.manifest.data.get("samples", {}).values():
+        for some in self.result.samples.values():
             for each in some:
                 if (each.get("benchmark"), each.get("item")) == (benchmark, item):
                     return each.get("other_instruction") or "", each.get("other_response") or ""

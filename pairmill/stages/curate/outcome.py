@@ -7,24 +7,26 @@ from typing import Any
 
 from pairmill.engine.manifest import Ledger
 from pairmill.engine.stage import Rounds, ShardRecord
+from pairmill.formats.results import CurateResult
 from pairmill.log import event
 from pairmill.rowstage import Rows
 from pairmill.rowstage.histograms import Histogram
+from pairmill.rowstage.scorer import ScoredSlice
 from pairmill.stages.curate import operations
 from pairmill.stages.curate.decide import Decided
 from pairmill.stages.curate.settings import Settings
 from pairmill.stages.curate.tallies import Tally
 
 
-def data_of(
+def summarise(
     settings: Settings,
     sources: Mapping[str, Any],
     tally: Tally,
     histograms: Mapping[str, Histogram],
     items: Mapping[str, int],
     costs: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Return the manifest's data.
+) -> CurateResult:
+    """Add up what the manifest promises.
 
     Args:
         settings: of all operations.
@@ -35,12 +37,12 @@ def data_of(
         costs: by operation.
     """
     bounds = _bounds(settings)
-    return {
-        "settings": settings.to_manifest(),
-        "sources": dict(sources),
-        "operations": _operations(settings, tally),
-        "matrix": tally.matrix,
-        "benchmarks": {
+    return CurateResult(
+        settings=settings.to_manifest(),
+        sources=sources,
+        operations=_operations(settings, tally),
+        matrix=tally.matrix,
+        benchmarks={
             name: {
                 "items": count,
                 "hit": len(tally.items.get(name, ())),
@@ -50,11 +52,11 @@ def data_of(
             }
             for name, count in sorted(items.items())
         },
-        "histograms": {name: item.shown(bounds.get(name, [None, None])) for name, item in sorted(histograms.items())},
-        "samples": tally.samples,
-        "closest": tally.closest,
-        "costs": dict(costs),
-    }
+        histograms={name: item.shown(bounds.get(name, [None, None])) for name, item in sorted(histograms.items())},
+        samples=tally.samples,
+        closest=tally.closest,
+        costs=costs,
+    )
 
 
 def by_source(sources: Iterable[tuple[str, Decided]]) -> dict[str, dict[str, Any]]:
@@ -155,7 +157,7 @@ def costs_of(
         costs["near"] = dict(near)
     for name, records in scores.items():
         costs[name] = {
-            "rows": sum(int(record.data["rows"]) for record in records.values()),
+            "rows": sum(record.read(ScoredSlice).rows for record in records.values()),
             "bytes": sum(size[number] for number in records),
             "scratch_bytes": scratch(records.values()),
             **_counted(name, records.values()),
@@ -168,7 +170,7 @@ def _counted(name: str, records: Iterable[ShardRecord]) -> dict[str, int]:
     shown = operations.of_folder(name).counts_shown
     if shown is not None and not shown:
         return {}
-    counts = _summed(record.data.get("counts", {}) for record in records)
+    counts = _summed(record.read(ScoredSlice).counts for record in records)
     return {key: count for key, count in counts.items() if shown is None or key in shown}
 
 

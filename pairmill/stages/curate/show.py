@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,7 +57,7 @@ def show(config: ShowConfig) -> str:
 
 def _rule_of(folder: CuratedFolder, given: str) -> tuple[str, str]:
     """Return the operation and the rule that a name means, with or without the operation before it."""
-    known: Mapping[str, Mapping[str, Any]] = folder.manifest.data.get("operations", {})
+    known = folder.result.operations
     rules = [(name, rule) for name in folder.operations() for rule in known.get(name, {}).get("rules", {})]
     result = [(name, rule) for name, rule in rules if given in (rule, f"{name}.{rule}")]
     if len(result) == 1:

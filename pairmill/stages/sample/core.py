@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -76,7 +76,7 @@ class Sample(Stage[SampleConfig, StagePlan["Draft"]]):
 
     def parts(self, plan: StagePlan[Draft], rounds: Rounds) -> dict[str, Ledger]:
         """Return the ledgers of the data sets."""
-        return {name: Ledger(**item) for name, item in rounds[0][0].data["ledgers"].items()}
+        return {name: Ledger(**item) for name, item in rounds[0][0].read(DrawnPlan).ledgers.items()}
 
     def finish(self, config: SampleConfig, plan: StagePlan[Draft], rounds: Rounds, out: Writer) -> dict[str, Any]:
         super().finish(config, plan, rounds, out)
@@ -87,6 +87,13 @@ class Sample(Stage[SampleConfig, StagePlan["Draft"]]):
         from pairmill.stages.sample.report import PlanReport, report_of
 
         return PlanReport(**vars(report_of(manifest)), analytics=SampleResult.from_manifest(manifest).analytics)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawnPlan(SampleResult):
+    """The data of the record: what the stage promises, and the ledgers of the data sets."""
+
+    ledgers: Mapping[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)

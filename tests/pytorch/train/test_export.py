@@ -18,6 +18,7 @@ from pairmill.nets.generate import engine
 from pairmill.nets.generate.prompts import Prompts
 from pairmill.nets.run import Run
 from pairmill.nets.settings import Override
+from pairmill.nets.trained import DataDigests
 from pairmill.stages.train.export.command import ExportConfig, export
 from pairmill.stages.train.generate import GenerateConfig, generate
 from tests.support import trained_runs
@@ -195,7 +196,7 @@ def test_the_card_says_where_it_is_from(tmp_path: Path) -> None:
         ema=0.9999,
         settings={"optimizer": {"lr": 0.001}},
         results=results,
-        data={"plan": "0123456789abcdef", "sources": ["gsm8k", "dmmath"]},
+        data=DataDigests(plan="0123456789abcdef"),
     )
     export(ExportConfig(run=str(run), output=str(tmp_path / "out")))
     text = (tmp_path / "out/README.md").read_text()
@@ -204,7 +205,6 @@ def test_the_card_says_where_it_is_from(tmp_path: Path) -> None:
         "1.7500",
         "123,456",
         "0123456789abcdef",
-        "dmmath",
         '"lr": 0.001',
         "token_type_ids",
         "labels",
@@ -250,7 +250,7 @@ def test_the_card_has_data_sets_and_licences_of_the_manifests(tmp_path: Path) ->
 
 
 def test_a_run_without_a_tokenizer_takes_one_by_an_option(tmp_path: Path) -> None:
-    run = finished(tmp_path / "run", NETS["llama"], data={"tokenizer": ""})
+    run = finished(tmp_path / "run", NETS["llama"], data=DataDigests(tokenizer=""))
     file = (run / "tokenizer.json").rename(tmp_path / "tokenizer.json")
     with pytest.raises(InputError, match=r"no tokenizer; .*give tokenizer=<the tokenizer.json of its data>, or copy"):
         export(ExportConfig(run=str(run), output=str(tmp_path / "out")))
@@ -267,7 +267,7 @@ def _prompts(folder: Path) -> Path:
 
 def test_an_option_names_no_other_tokenizer_than_that_of_the_data(tmp_path: Path) -> None:
     known = hashlib.sha256(trained_runs.tokenizer().encode()).hexdigest()[:16]
-    run = finished(tmp_path / "run", NETS["llama"], data={"tokenizer": known})
+    run = finished(tmp_path / "run", NETS["llama"], data=DataDigests(tokenizer=known))
     other, large = tmp_path / "other.json", tmp_path / "large.json"
     other.write_text(trained_runs.tokenizer().replace("<|im_start|>", "<|im_begin|>"))
     for bare in (False, True):

@@ -31,7 +31,7 @@ from pairmill.stages.curate.near.given import (
     NearSlice,
     NothingDropped,
 )
-from pairmill.stages.curate.near.index import Deal, Indexed, NearFound, NewIndex, Retain, Retained, Source
+from pairmill.stages.curate.near.index import Deal, Dealt, Indexed, NearFound, NewIndex, Retain, Retained, Source
 from pairmill.stages.curate.near.records import DECISION, EDGE, KEYS, MEMBER, ROW
 from pairmill.stages.curate.near.resolve import (
     DECISIONS,
@@ -200,7 +200,7 @@ def _signed(
     for item in indexed:
         if item.partitions != count or longest:
             record = next(dealt)
-            runs = tuple(record.data["runs"])
+            runs = tuple(record.read(Dealt).runs)
             uri = record.uri(KEYS)
             item = replace(item, partitions=count, longest=longest, runs=runs, keys_uri=uri)
         sources.append(item)

@@ -270,6 +270,13 @@ class Retain(Shard[object], reads=()):
         return total, runs.starts
 
 
+@dataclass
+class Dealt:
+    """The data of a record of :class:`Deal`: where its runs of keys begin."""
+
+    runs: list[int]
+
+
 @dataclass(frozen=True)
 class Deal(Shard[object], reads=()):
     """Puts the keys of a slice of an index into the partitions of this run: KEYS, as ``sign.Sign`` writes them.
@@ -293,7 +300,7 @@ class Deal(Shard[object], reads=()):
                 result = np.zeros(len(keys), KEY_OF_LONGEST if self.longest else KEY)
                 result["key"], result["at"] = keys["key"], keys["at"]
                 runs.write(partition(keys["key"], self.partitions), result)
-        return ShardResult(Ledger(), {"runs": runs.starts})
+        return ShardResult(Ledger(), asdict(Dealt(runs.starts)))
 
 
 def _runs(source: Source) -> Iterator[tuple[NDArray[np.uint16], NDArray[Any]]]:

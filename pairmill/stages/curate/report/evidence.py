@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pairmill.formats.results import CurateResult
 from pairmill.report.model import Block, Cell, Percent, Section, Table
 from pairmill.report.pairs import Pair, Pairs
 from pairmill.stages.curate.operations import in_order, of_folder
@@ -46,13 +47,13 @@ def pair_of(operation: str, found: Mapping[str, Any]) -> Pair:
     )
 
 
-def samples(data: Mapping[str, Any]) -> list[Block]:
+def samples(result: CurateResult) -> list[Block]:
     """Return a section for each operation with samples of each of its rules."""
-    result = _by_operation(data.get("samples", {}), data)
-    rules = sum(len(item) for item in result.values())
+    parted = _by_operation(result.samples, result)
+    rules = sum(len(item) for item in parted.values())
     most = max(1, min(_OF_A_RULE, _SAMPLES // max(1, rules)))
     blocks: list[Block] = []
-    for operation, item in result.items():
+    for operation, item in parted.items():
         inner: list[Block] = [
             Pairs(rule, [pair_of(operation, row) for row in some[:most]], describe_rule(operation, rule))
             for rule, some in list(item.items())[:_SAMPLES]
@@ -63,14 +64,14 @@ def samples(data: Mapping[str, Any]) -> list[Block]:
     return blocks
 
 
-def closest(data: Mapping[str, Any]) -> list[Block]:
+def closest(result: CurateResult) -> list[Block]:
     """Return what is just above or just below each threshold."""
-    result = _by_operation(data.get("closest", {}), data)
-    thresholds = sum(len(item) for item in result.values())
+    parted = _by_operation(result.closest, result)
+    thresholds = sum(len(item) for item in parted.values())
     most = max(1, min(_OF_A_THRESHOLD, _CLOSEST // max(1, thresholds)))
     blocks = [
         Pairs(f"{operation}: {name}", [pair_of(operation, row) for row in some[:most]], describe_rule(operation, name))
-        for operation, item in result.items()
+        for operation, item in parted.items()
         for name, some in item.items()
     ]
     if not blocks:
@@ -79,10 +80,10 @@ def closest(data: Mapping[str, Any]) -> list[Block]:
     return [Section("Closest to a threshold", blocks[:_CLOSEST], summary, unfolded=True)]
 
 
-def benchmarks(data: Mapping[str, Any]) -> list[Block]:
+def benchmarks(result: CurateResult) -> list[Block]:
     """Return what was found of each benchmark, with the rows beside the items."""
-    result = sorted(data.get("benchmarks", {}).items(), key=lambda item: (-item[1].get("hit", 0), item[0]))
-    if not result:
+    largest = sorted(result.benchmarks.items(), key=lambda item: (-item[1].get("hit", 0), item[0]))
+    if not largest:
         return []
     rows: list[tuple[Cell, ...]] = [
         (
@@ -94,7 +95,7 @@ def benchmarks(data: Mapping[str, Any]) -> list[Block]:
             _counts(each.get("by_rule", {})),
             _counts(each.get("by_source", {})),
         )
-        for name, each in result
+        for name, each in largest
     ]
     blocks: list[Block] = [
         Table(
@@ -104,43 +105,43 @@ def benchmarks(data: Mapping[str, Any]) -> list[Block]:
             and_more(rows, _BENCHMARKS, "benchmarks"),
         )
     ]
-    hit = _by_benchmark(data)
+    hit = _by_benchmark(result)
     most = max(1, _OF_BENCHMARKS // max(1, len(hit)))
     for name, each in list(hit.items())[:_OF_BENCHMARKS]:
         pairs = [pair_of("decontaminate", row) for row in each[:most]]
-        about = dict(result).get(name, {})
+        about = result.benchmarks.get(name, {})
         summary = f"{about.get('hit', 0):,} of {about.get('items', 0):,} items, rows: {about.get('rows', 0):,}"
         blocks.append(Section(f"Items of {name}", [Pairs("Row and item", pairs, names=("Row", "Item"))], summary))
     return blocks
 
 
-def _by_benchmark(data: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
+def _by_benchmark(result: CurateResult) -> dict[str, list[Mapping[str, Any]]]:
     """Group samples of leaks by benchmark, each item once; the most severe first."""
-    result: dict[str, list[Mapping[str, Any]]] = {}
+    grouped: dict[str, list[Mapping[str, Any]]] = {}
     seen = set()
-    rules = _by_operation(data.get("samples", {}), data).get("decontaminate", {})
+    rules = _by_operation(result.samples, result).get("decontaminate", {})
     order = ["question_answer", "question", "short_question", "variant"]
     for rule in sorted(rules, key=lambda name: (order.index(name) if name in order else len(order), name)):
         for row in rules[rule]:
             item = (row.get("benchmark"), row.get("item"))
             if row.get("benchmark") and item not in seen:
                 seen.add(item)
-                result.setdefault(str(row["benchmark"]), []).append(row)
-    return dict(sorted(result.items()))
+                grouped.setdefault(str(row["benchmark"]), []).append(row)
+    return dict(sorted(grouped.items()))
 
 
 def _by_operation(
-    found: Mapping[str, Sequence[Mapping[str, Any]]], data: Mapping[str, Any]
+    some: Mapping[str, Sequence[Mapping[str, Any]]], result: CurateResult
 ) -> dict[str, dict[str, Sequence[Mapping[str, Any]]]]:
     """Group samples of ``operation.rule`` by operation in order, then by rule, the one that found most first."""
     parted: dict[str, dict[str, Sequence[Mapping[str, Any]]]] = {}
-    for name in sorted(found):
+    for name in sorted(some):
         operation, _, rule = name.partition(".")
-        if found[name]:
-            parted.setdefault(operation, {})[rule] = found[name]
+        if some[name]:
+            parted.setdefault(operation, {})[rule] = some[name]
 
     def weight(operation: str, rule: str) -> int:
-        rules = data.get("operations", {}).get(operation, {}).get("rules", {})
+        rules = result.operations.get(operation, {}).get("rules", {})
         return sum(rules.get(rule, {}).values())
 
     return {

@@ -25,22 +25,28 @@ _COSTS = {
 }
 
 
-def histograms(data: Mapping[str, Any]) -> list[Block]:
+def histograms(result: Mapping[str, Mapping[str, Any]]) -> list[Block]:
     """Return a chart for each attribute: those with bounds first, the others folded."""
     bounded: list[tuple[int, Block]] = []
     others: list[tuple[int, Block]] = []
     same: list[tuple[Cell, ...]] = []
-    result: Mapping[str, Mapping[str, Any]] = data.get("histograms", {})
     operations = in_order({name.partition(".")[0] for name in result})
     for name in sorted(result, key=lambda name: (operations.index(name.partition(".")[0]), name)):
-        one = result[name]
-        low, high = [*(one.get("bounds") or ()), None, None][:2]
+        attribute = result[name]
+        low, high = [*(attribute.get("bounds") or ()), None, None][:2]
+        counts = attribute["counts"]
         chart = Distribution(
-            title=name, counts=one["counts"], edges=one["edges"], low=low, high=high, axis="value", unit="rows"
+            title=name,
+            counts=counts,
+            edges=attribute["edges"],
+            low=low,
+            high=high,
+            axis="value",
+            unit="rows",
         )
-        if sum(map(bool, one["counts"])) == 1:
-            same.append((name, chart.ranges()[0], sum(one["counts"]), _bound(low), _bound(high)))
-        elif sum(one["counts"]):
+        if sum(map(bool, counts)) == 1:
+            same.append((name, chart.ranges()[0], sum(counts), _bound(low), _bound(high)))
+        elif sum(counts):
             (others if low is None and high is None else bounded).append((chart.beyond(), chart))
     sections: list[Block] = []
     for title, charts, most, remark in (
@@ -50,7 +56,7 @@ def histograms(data: Mapping[str, Any]) -> list[Block]:
         if charts:
             summary = ", ".join(filter(None, [remark, and_more(charts, most, "below attributes/")]))
             # Those of which most is found come first.
-            blocks = [chart for _, chart in sorted(charts, key=lambda one: -one[0])[:most]]
+            blocks = [chart for _, chart in sorted(charts, key=lambda item: -item[0])[:most]]
             sections.append(Section(title, blocks, summary, unfolded=charts is bounded))
     if same:
         note = and_more(same, _SAME, "attributes")
@@ -59,9 +65,8 @@ def histograms(data: Mapping[str, Any]) -> list[Block]:
     return sections
 
 
-def costs(data: Mapping[str, Any]) -> list[Block]:
+def costs(result: Mapping[str, Mapping[str, Any]]) -> list[Block]:
     """Return what each operation read, compared and wrote; then whatever else it counted."""
-    result: Mapping[str, Mapping[str, Any]] = data.get("costs", {})
     order = in_order(result)
     known = [key for key in _COSTS if any(key in item for item in result.values())]
     rows: list[tuple[Cell, ...]] = [(name, *(_cell(result[name].get(key)) for key in known)) for name in order]
@@ -78,9 +83,9 @@ def costs(data: Mapping[str, Any]) -> list[Block]:
     return blocks
 
 
-def settings(data: Mapping[str, Any]) -> Section:
+def settings(values: Mapping[str, Any]) -> Section:
     """Return all settings, one a line."""
-    lines = list(_flat(data.get("settings", {}), ""))
+    lines = list(_flat(values, ""))
     note = and_more(lines, _SETTINGS, "settings")
     table = Table("curate_config.yaml", ("Setting", "Value"), lines[:_SETTINGS], note)
     return Section("Settings", [table], f"{len(lines):,} as this run had them")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pairmill.engine.manifest import Manifest
+from pairmill.formats.results import CurateResult
 from pairmill.report.charts import Bars, HeatMap, Stacked
 from pairmill.report.model import Block, Cell, Percent, Report, Section, Table, describe_names, describe_rows
 from pairmill.stages.curate import operations as registry
@@ -32,11 +33,10 @@ _PARTS = {
 
 def report_of(manifest: Manifest) -> Report:
     """Return the report of a finished folder of curate, from its manifest alone."""
-    data, ledger = manifest.data, manifest.ledger
-    sources = dict(sorted(data.get("sources", {}).items()))
-    operations = {name: data["operations"][name] for name in in_order(data.get("operations", {}))}
-    result = data.get("benchmarks", {})
-    near = _near_removals(data)
+    result, ledger = CurateResult.from_manifest(manifest), manifest.ledger
+    sources = dict(sorted(result.sources.items()))
+    operations = {name: result.operations[name] for name in in_order(result.operations)}
+    near = {source: dict(sorted(result.matrix[source].items())) for source in sorted(result.matrix)}
     figures: dict[str, Cell] = {
         "Rows in": ledger.rows_in,
         "Kept": ledger.rows_kept,
@@ -44,7 +44,7 @@ def report_of(manifest: Manifest) -> Report:
         "Dropped": ledger.rows_in - ledger.rows_kept,
         "Would go, only reported": sum(item.get("would_go", 0) for item in sources.values()),
         "Rows changed": ledger.notes.get("redacted", 0),
-        "Benchmark items found": sum(item.get("hit", 0) for item in result.values()),
+        "Benchmark items found": sum(item.get("hit", 0) for item in result.benchmarks.values()),
         "Sources": len(sources),
         "Held-out rows": manifest.held_out,
         "Fingerprint": manifest.fingerprint,
@@ -57,7 +57,7 @@ def report_of(manifest: Manifest) -> Report:
         figures,
         [
             *_by_operation(operations, ledger.rows_in),
-            Bars("Dropped, by reason", list(removed_by_reason(data).items())[:_RULES], "rows", 1, tabled=False),
+            Bars("Dropped, by reason", list(removed_by_reason(sources).items())[:_RULES], "rows", 1, tabled=False),
             Bars("Would go in mode drop, by rule", _largest(_would_go(operations))[:_RULES], "rows", tabled=False),
             *_by_source(sources),
             HeatMap(
@@ -68,22 +68,17 @@ def report_of(manifest: Manifest) -> Report:
                 note="Rows of the source on the left that repeat a row of the source above, which is kept. Numbers on "
                 "the diagonal are repeats within a source.",
             ),
-            *benchmarks(data),
-            *costs(data),
+            *benchmarks(result),
+            *costs(result.costs),
             *_sources_and_rules(operations, sources),
-            *closest(data),
-            *samples(data),
-            *histograms(data),
-            settings(data),
+            *closest(result),
+            *samples(result),
+            *histograms(result.histograms),
+            settings(result.settings),
         ],
-        verdict=f"Rows: {describe_rows(ledger)}. {_next(operations, data, ledger.rows_kept)}",
-        look_at=_look_at(manifest, operations, sources, near),
+        verdict=f"Rows: {describe_rows(ledger)}. {_next(result, ledger.rows_kept)}",
+        look_at=_look_at(result, ledger.rows_in, near),
     )
-
-
-def _near_removals(data: Mapping[str, Any]) -> dict[str, dict[str, int]]:
-    matrix = data.get("matrix", {})
-    return {source: dict(sorted(matrix[source].items())) for source in sorted(matrix)}
 
 
 def _count(operations: Mapping[str, Mapping[str, Any]], action: str) -> dict[str, int]:
@@ -110,16 +105,16 @@ def _largest(counts: Mapping[str, int]) -> list[tuple[str, int]]:
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
-def _next(operations: Mapping[str, Mapping[str, Any]], data: Mapping[str, Any], kept: int) -> str:
+def _next(result: CurateResult, kept: int) -> str:
     """Return what to do next."""
-    if data.get("settings", {}).get("report_all"):
+    if result.settings.get("report_all"):
         return (
             "Nothing was dropped, since report_all lets every operation look at every row. "
             "Next: read the samples, then run it again with report_all: false."
         )
-    if not kept and any(_count(operations, action) for action in ("drop", "cap")):
+    if not kept and any(_count(result.operations, action) for action in ("drop", "cap")):
         return "Next: raise the bound of the rule that dropped most, or set its operation to mode: report."
-    reporting = [name for name, _ in _largest(_would_go(operations))]
+    reporting = [name for name, _ in _largest(_would_go(result.operations))]
     if reporting:
         return (
             f"Next: read the samples of {describe_names(reporting)}, which only report. "
@@ -209,14 +204,9 @@ def _sources_and_rules(
     return [Section("Sources and rules", blocks, "what each rule finds in each source")] if blocks else []
 
 
-def _look_at(
-    manifest: Manifest,
-    operations: Mapping[str, Mapping[str, Any]],
-    sources: Mapping[str, Mapping[str, Any]],
-    near: Mapping[str, Mapping[str, int]],
-) -> list[str]:
-    data, rows_in = manifest.data, manifest.ledger.rows_in
+def _look_at(result: CurateResult, rows_in: int, near: Mapping[str, Mapping[str, int]]) -> list[str]:
     lines = []
+    sources = dict(sorted(result.sources.items()))
     nothing = [name for name, item in sources.items() if item["rows"] and not item["kept"]]
     few = [name for name, item in sources.items() if 0 < item["kept"] < _FEW * item["rows"]]
     if nothing:
@@ -225,31 +215,31 @@ def _look_at(
         lines.append(f"Less than half is kept of {describe_names(few)}.")
     swallowed = [
         f"{source} by {other} ({Percent.of(count, sources[source]['rows'])})"
-        for source, result in near.items()
-        for other, count in result.items()
+        for source, others in near.items()
+        for other, count in others.items()
         if source != other and source in sources and count > _FEW * sources[source]["rows"]
     ]
     if swallowed:
         lines.append(f"Most of a source repeats rows of another: {describe_names(swallowed)}.")
-    lines += _leaks(data, operations)
+    lines += _leaks(result)
     large = [
         f"{name} ({Percent.of(count, rows_in)})"
-        for name, count in _largest(_would_go(operations))
+        for name, count in _largest(_would_go(result.operations))
         if count > _MANY * rows_in
     ]
     if large:
         lines.append(f"Rules that only report find a large share of the rows: {describe_names(large)}.")
     for operation in registry.OPERATIONS:
-        lines += operation.look_at(data.get("costs", {}).get(operation.name, {}))
+        lines += operation.look_at(result.costs.get(operation.name, {}))
     return lines
 
 
-def _leaks(data: Mapping[str, Any], operations: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    hit = {name: item for name, item in sorted(data.get("benchmarks", {}).items()) if item.get("hit")}
+def _leaks(result: CurateResult) -> list[str]:
+    hit = {name: item for name, item in sorted(result.benchmarks.items()) if item.get("hit")}
     if not hit:
         return []
     names = describe_names([f"{name} ({item['hit']:,} of {item['items']:,} items)" for name, item in hit.items()])
-    item = operations.get("decontaminate", {})
+    item = result.operations.get("decontaminate", {})
     gone = sum(_goes(actions) for actions in item.get("rules", {}).values())
     stay = sum(item.get("owned", {}).values()) - gone
     dropped = f"rows dropped: {gone:,}" if gone or not stay else ""

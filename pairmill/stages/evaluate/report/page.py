@@ -103,11 +103,11 @@ def _figure(value: float | None) -> Cell:
 def _asked(table: Mapping[str, Any], kind: str) -> Table:
     rows: list[list[Cell]] = []
     for name, item in table.items():
-        data, how = item["data"], item["generation"]
-        place = f"{data['place']}@{data['revision'][:12]}" if data["revision"] else data["place"]
+        origin, how = item["data"], item["generation"]
+        place = f"{origin['place']}@{origin['revision'][:12]}" if origin["revision"] else origin["place"]
         condition = how["condition"] or "none"
         temperature, ends = f"{how['temperature']:g}", " ".join(map(repr, how["stop"])) or "–"
-        rows.append([name, place, data["digest"], condition, how["samples"], temperature, how["max_tokens"], ends])
+        rows.append([name, place, origin["digest"], condition, how["samples"], temperature, how["max_tokens"], ends])
     head = ("Benchmark", "Data", "Digest", "Condition", "Texts a question", "Temperature", "Most tokens", "Ends before")
     return Table("Data and generation", head, rows, "A server is sent no conditions." if kind == "server" else "")
 

@@ -157,14 +157,12 @@ def _data(trained: Trained, origin: Provenance, inputs: Mapping[str, str]) -> st
             for name, count in sorted(origin.tokens.items(), key=lambda item: (-item[1], item[0]))
         ]
         lines += [_table(("data set", "rows of all epochs", "response tokens", "share"), rows), ""]
-    elif trained.data.get("sources"):
-        lines += [_table(("source",), [(name,) for name in trained.data["sources"]]), ""]
     if origin.sources:
         sources = [(name, each.licence, each.revision, each.origin) for name, each in sorted(origin.sources.items())]
         lines += [_table(("made of", "licence", "revision", "published at"), sources), ""]
     else:
         lines += ["The manifests of the data were not found, so licences are not stated here.", ""]
-    digests = [(name, trained.data[name]) for name in ("plan", "tokenizer") if trained.data.get(name)]
+    digests = [(name, digest) for name, digest in vars(trained.data).items() if digest]
     digests += [(f"input {role}", fingerprint) for role, fingerprint in inputs.items()]
     digests += [(stage, ", ".join(names)) for stage, names in origin.stages.items()]
     lines += [_table(("digest of", "value"), digests)] if digests else []

@@ -161,11 +161,10 @@ def _write_card(folder: Path, run: Run, said: dict[str, Any], weights: str, reas
     # <root>/train/<fingerprint>
     root = config.root or storage.parent_of(storage.parent_of(run.uri))
     inputs = run.manifest.inputs if run.manifest else []
-    samples = [*run.trained.data.get("samples", []), *(ref.fingerprint for ref in inputs)]
     text = card(
         run.trained,
         said,
-        trace(storage.normalise(root, "root"), samples),
+        trace(storage.normalise(root, "root"), [ref.fingerprint for ref in inputs]),
         {ref.role: ref.fingerprint for ref in inputs},
         weights=weights,
         reason=reason,

@@ -3,62 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from pairmill.formats.results import TrainResult
+from pairmill.formats.results import TrainFacts, TrainResult
 from pairmill.stages.train.watch.records import Line, numbers_of, perplexity, read
-
-
-@dataclass(frozen=True, kw_only=True)
-class Facts:
-    """What the loop and its configuration know of a run beside metrics.jsonl.
-
-    Args:
-        net: its name and size, e.g. ``hrm`` or ``hrm B``.
-        parameters: trained numbers.
-        vocab_size: padded vocabulary.
-        steps: T, planned steps.
-        epochs: of the plan that are trained on, where known.
-        precision, attention: what was chosen at start, e.g. ``bfloat16``, ``flex``.
-        devices: what it ran on, e.g. ``8 x NVIDIA H100``; of the last attempt.
-        device_count: processes of the last attempt; for hours of devices.
-        processes: their number, where losses follow from it; 0 = they do not.
-        peak_flops: of all devices together, per second; 0 = not known.
-        price_per_hour: of one device; 0 = not known.
-        ema_beta: of the averaged weights; 0 = none.
-        absent: parameters without a gradient → steps in which they had none.
-        plan: digest of the data's plan.
-        data: what is read: a name → text, in order (kind, path or Hub id, revision, manifest's fingerprint, mixture).
-        sources: source → share of tokens that the plan or mixture promises; may be empty.
-        profile: its name.
-        settings: all settings (`TrainSettings.to_manifest()`).
-        differences: setting → (the profile's value, this run's), where they differ.
-    """
-
-    net: str
-    parameters: int
-    vocab_size: int
-    steps: int
-    epochs: float | None = None
-    precision: str = "float32"
-    attention: str = ""
-    devices: str = "CPU"
-    device_count: int = 1
-    processes: int = 0
-    peak_flops: float = 0.0
-    price_per_hour: float = 0.0
-    ema_beta: float = 0.0
-    absent: Mapping[str, int] = field(default_factory=dict)
-    plan: str = ""
-    data: Mapping[str, str] = field(default_factory=dict)
-    sources: Mapping[str, float] = field(default_factory=dict)
-    profile: str = ""
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    differences: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-
 
 _POINTS: Final = 150
 """Of a curve: a chart is not wider than this many of them can be told apart on."""
@@ -100,8 +50,8 @@ class _Curve:
         ]
 
 
-def data_of(metrics: Path, facts: Facts) -> dict[str, Any]:
-    """Collect the data of the manifest, JSON-like: the facts, the last lines, events, and curves of at most 150 points.
+def summarise(metrics: Path, facts: TrainFacts) -> TrainResult:
+    """Collect what the manifest promises: the facts, the last lines, events, and curves of at most 150 points.
 
     Args:
         metrics: the run's metrics.jsonl, from its first step to its last.
@@ -137,22 +87,22 @@ def data_of(metrics: Path, facts: Facts) -> dict[str, Any]:
     sources = _sources(last, first, end, facts)
     drawn = {name for name in curves if "/" not in name}
     drawn |= {name for name in curves if name.partition("/")[2] in list(sources)[:_CURVES]}
-    return {
-        **asdict(facts),
-        "last": last,
-        "end": {name: end[name] for name in ("loss", "accuracy", "exact_accuracy") if name in end},
-        "first_loss": first.get("loss"),
-        "speed": speed.summarise(facts.peak_flops),
-        "by_source": dict(list(sources.items())[:_SOURCES]),
-        "curves": {name: curves[name].points() for name in sorted(drawn)},
-        "event_counts": counts,
-        "events": [item for item in events if item["event"] not in {"begun", "finished"}][:_EVENTS],
-        "samples": {"step": samples["step"], "texts": samples["samples"][:_SAMPLES]} if samples else {},
-    }
+    return TrainResult(
+        **vars(facts),
+        last=last,
+        end={name: end[name] for name in ("loss", "accuracy", "exact_accuracy") if name in end},
+        first_loss=first.get("loss"),
+        speed=speed.summarise(facts.peak_flops),
+        by_source=dict(list(sources.items())[:_SOURCES]),
+        curves={name: curves[name].points() for name in sorted(drawn)},
+        event_counts=counts,
+        events=[item for item in events if item["event"] not in {"begun", "finished"}][:_EVENTS],
+        samples={"step": samples["step"], "texts": samples["samples"][:_SAMPLES]} if samples else {},
+    )
 
 
 def _sources(
-    last: Mapping[str, float], first: Mapping[str, float], end: Mapping[str, float], facts: Facts
+    last: Mapping[str, float], first: Mapping[str, float], end: Mapping[str, float], facts: TrainFacts
 ) -> dict[str, dict[str, float]]:
     """Collect by source: tokens, labels, and losses where there are any; those with the most tokens first."""
     result: dict[str, dict[str, float]] = {name: {} for name in facts.sources}

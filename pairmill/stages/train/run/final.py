@@ -12,9 +12,10 @@ from torch import Tensor
 
 from pairmill.engine.manifest import canonical
 from pairmill.engine.writer import Writer
+from pairmill.formats.results import TrainFacts
 from pairmill.formats.settings_file import differences
 from pairmill.nets.trained import EMA, NAME, TOKENIZER, WEIGHTS
-from pairmill.stages.train.report.summary import Facts, data_of
+from pairmill.stages.train.report.summary import summarise
 from pairmill.stages.train.run import hardware, parallel
 from pairmill.stages.train.run.job import Outcome
 from pairmill.stages.train.run.state import RunState
@@ -32,13 +33,13 @@ def write_results(state: RunState, watcher: Watcher | None, out: Writer | None) 
         with out.create(file) as path:
             save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path, metadata={"format": "pt"})
     digest = _digest(files)
-    data = data_of(watcher.metrics, _collect_facts(state))
-    out.write(NAME, state.describe(data["last"]).dump())
+    result = summarise(watcher.metrics, _collect_facts(state))
+    out.write(NAME, state.describe(result.last).dump())
     if state.job.inputs.tokenizer is not None:
         out.write(TOKENIZER, state.job.inputs.tokenizer)
     watcher.end(out)
     more = {"digest": digest, "rows": rows, "threads": state.threads, "torch": torch.__version__}
-    return Outcome(digest=digest, steps=state.step, rows=rows, data={**data, **more})
+    return Outcome(digest=digest, steps=state.step, rows=rows, data={**result.to_data(), **more})
 
 
 def _gather_files(state: RunState) -> dict[str, dict[str, Tensor]]:
@@ -58,10 +59,10 @@ def _digest(files: Mapping[str, Mapping[str, Tensor]]) -> str:
     return digest.hexdigest()
 
 
-def _collect_facts(state: RunState) -> Facts:
+def _collect_facts(state: RunState) -> TrainFacts:
     inputs, settings, model = state.job.inputs, state.settings, state.settings.model
     said: dict[str, Any] = settings.to_manifest()
-    return Facts(
+    return TrainFacts(
         net=state.name,
         parameters=state.parameters,
         vocab_size=inputs.vocab_size,

@@ -13,7 +13,7 @@ from pairmill.nets.attention import Path
 from pairmill.nets.builder import build
 from pairmill.nets.checkpoint import Checkpoint
 from pairmill.nets.net import Net
-from pairmill.nets.trained import Trained
+from pairmill.nets.trained import DataDigests, Trained
 from pairmill.stages.train.run.job import Job
 from pairmill.stages.train.run.parallel import Ranks, whole
 from pairmill.stages.train.run.update import Counts, Update
@@ -73,7 +73,7 @@ class RunState:
         """Number of trained weights."""
         return sum(parameter.numel() for parameter in self.optimizer.parameters.values())
 
-    def describe(self, results: dict[str, Any] | None = None) -> Trained:
+    def describe(self, results: Mapping[str, Any] | None = None) -> Trained:
         """Describe the net as ``config.json`` does."""
         inputs, settings = self.job.inputs, self.settings
         return Trained(
@@ -85,7 +85,7 @@ class RunState:
             ema=self.beta if self.beta is not None or not self.optimizer.averages else 0.0,
             steps=self.step,
             settings=settings.to_manifest(),
-            data={"plan": inputs.digest, **({"tokenizer": inputs.tokenizer_digest} if inputs.tokenizer_digest else {})},
+            data=DataDigests(inputs.digest, inputs.tokenizer_digest),
             results=dict(results or {}),
         )
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from pairmill.engine.manifest import Ledger, Manifest
-from pairmill.formats.results import TrainResult
+from pairmill.formats.results import TrainFacts, TrainResult
 from pairmill.formats.settings_file import differences
 from pairmill.stages.train.report.page import report_of
-from pairmill.stages.train.report.summary import Facts, data_of, metrics_of
+from pairmill.stages.train.report.summary import metrics_of, summarise
 from pairmill.stages.train.watch.records import METRICS, Lines, read
 from tests.support import watched_run
 from tests.unit.report.test_report import parse
@@ -127,7 +127,7 @@ def test_the_loss_at_the_end_is_a_mean_and_others_are_the_last(metrics: Path, ma
 
 def test_a_short_run_without_anything_else_has_a_report(tmp_path: Path) -> None:
     Lines(tmp_path / METRICS).write("step", 1, {"loss": 2.5, "tokens": 0, "lr": 0.1})
-    data = data_of(tmp_path / METRICS, Facts(net="ut", parameters=7, vocab_size=256, steps=1))
+    data = summarise(tmp_path / METRICS, TrainFacts(net="ut", parameters=7, vocab_size=256, steps=1)).to_data()
     report = report_of(Manifest("train", 1, "0" * 16, {}, [], Ledger(), [], data=data))
     assert report.verdict.startswith("ut with 7 parameters, 1 step on 0 tokens")
     assert any("No held-out rows" in said for said in report.look_at)

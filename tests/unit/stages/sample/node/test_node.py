@@ -819,7 +819,7 @@ def test_the_usual_place_that_is_another_users_is_refused_with_its_owner(open_wo
 
 @pytest.mark.parametrize("planned_only", [True, False])
 def test_a_full_disk_at_root_is_said_of_root(world: World, planned_only: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(SamplePlan, "save", full)
