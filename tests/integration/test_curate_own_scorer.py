@@ -17,8 +17,7 @@ from pairmill.formats import rows
 from pairmill.rowstage.scorer import Scored, Scorer
 from pairmill.stages.curate import core, operations
 from pairmill.stages.curate.explain import ExplainConfig, explain
-from pairmill.stages.curate.operation import ScoredOperation
-from pairmill.stages.curate.rules import Mode, Rule
+from pairmill.stages.curate.operation import Mode, Rule, ScoredOperation
 from pairmill.stages.curate.settings import Settings
 from pairmill.stages.curate.show import ShowConfig, show
 from tests.support.curating import attributes, curate, decisions, kept, manifest, write

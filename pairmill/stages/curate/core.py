@@ -27,14 +27,13 @@ from pairmill.leaks import index as leaks
 from pairmill.leaks.index import LeakPlan
 from pairmill.log import event
 from pairmill.report.model import Report
-from pairmill.rowstage import RowPlan, Rows, RowStage, ShardRounds, Task, Verdict
+from pairmill.rowstage import Findings, RowPlan, Rows, RowStage, ShardRounds, Task, Verdict
 from pairmill.rowstage.scorer import ATTRIBUTES, HISTOGRAMS, Score, Scorer
 from pairmill.stages.curate import exact, operations, stored_index, totals
 from pairmill.stages.curate.config import CurateConfig
 from pairmill.stages.curate.decide import TALLY, Decide, Decided
 from pairmill.stages.curate.exact import ExactFound, ExactInput, Keying, KeysRead, ReadKeys
 from pairmill.stages.curate.exact_settings import actions
-from pairmill.stages.curate.findings import CurateFindings, Looked
 from pairmill.stages.curate.found import DroppedRows, Place
 from pairmill.stages.curate.near import core as near
 from pairmill.stages.curate.near.given import NearInput, NearSlice, NothingDropped
@@ -70,6 +69,40 @@ class CuratePlan(RowPlan):
     leaks: LeakPlan
     index: StoredIndex | None
     write_index: bool
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What rounds 1 to 3 learned.
+
+    Args:
+        counts: rows of each slice.
+        exact: what exact deduplication found.
+        exact_records: of its shards.
+        leaks: records of the shard that built the index of benchmarks.
+        scores: records by scorer's name and number of the slice.
+    """
+
+    counts: list[int]
+    exact: ExactFound
+    exact_records: list[ShardRecord]
+    leaks: list[ShardRecord]
+    scores: dict[str, dict[int, ShardRecord]]
+
+
+@dataclass(frozen=True)
+class CurateFindings(Findings):
+    """Verdicts, and what they follow from.
+
+    Args:
+        looked: what rounds 1 to 3 learned.
+        near: what near deduplication found.
+        decisions: the records of ``Decide``, of each training task.
+    """
+
+    looked: Looked
+    near: NearFound
+    decisions: list[ShardRecord]
 
 
 class Curate(RowStage[CurateConfig, CuratePlan]):

@@ -28,8 +28,7 @@ from pairmill.errors import InputError
 from pairmill.formats import decisions
 from pairmill.formats.attributes import unknown
 from pairmill.rowstage import RemovedRows
-from pairmill.stages.curate.operation import TaskFindings
-from pairmill.stages.curate.rules import Rule, detail_of
+from pairmill.stages.curate.operation import Rule, TaskFindings
 from pairmill.stages.curate.tallies import Tally
 
 REMOVED: Final = "removed"
@@ -202,7 +201,7 @@ def _findings_of(rule: Rule, values: pa.Array, ordinals: NDArray[np.int64]) -> p
         "ordinal": ordinals.astype(np.uint32),
         "rule": [rule.name] * len(plain),
         "action": ["report"] * len(plain),
-        "detail": [detail_of(rule, value) for value in plain],
+        "detail": [rule.describe(value) for value in plain],
     }
     if rule.values is None:
         columns["score_r" if rule.attribute.rpartition(".")[2].startswith("r_") else "score_i"] = values.cast(

@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from pairmill.leaks.settings import UNSCORED, VERDICTS, Decontaminate
 from pairmill.rowstage.scorer import Scorer
-from pairmill.stages.curate.operation import Reasons, ScoredOperation
-from pairmill.stages.curate.rules import Rule
+from pairmill.stages.curate.operation import Reasons, Rule, ScoredOperation
 
 
 class _Decontaminate(ScoredOperation[Decontaminate]):

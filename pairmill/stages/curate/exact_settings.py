@@ -8,8 +8,7 @@ from typing import ClassVar, Final, Literal, TypeAlias
 
 from pairmill.fields import Checked, setting
 from pairmill.rowstage import Task
-from pairmill.stages.curate.operation import Learned, Operation, Reasons, TaskFindings
-from pairmill.stages.curate.rules import Mode
+from pairmill.stages.curate.operation import Learned, Mode, Operation, Reasons, TaskFindings
 
 Kind: TypeAlias = Literal["pair", "instruction", "response"]
 KINDS: Final[Sequence[Kind]] = ("pair", "instruction", "response")

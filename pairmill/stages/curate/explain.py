@@ -20,9 +20,6 @@ from pairmill.stages.curate.operations import of_folder
 from pairmill.stages.curate.report.wording import (
     beside_item,
     describe_action,
-    describe_needed,
-    describe_rule,
-    describe_scores,
     other_of,
     row_id,
 )
@@ -146,14 +143,16 @@ def _operations(
     return table
 
 
-def _finding(operation: str, one: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
-    meaning, other = describe_rule(operation, one["rule"]), other_of(one)
-    scores, needed = describe_scores(operation, one), describe_needed(operation, one["rule"], settings)
+def _finding(operation: str, decision: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+    owner, rule, other = of_folder(operation), decision["rule"], other_of(decision)
+    own = settings.get(operation)
+    needed = owner.describe_needed(rule, own if isinstance(own, Mapping) else {})
+    meaning, scores = owner.describe_rule(rule), owner.describe_scores(decision)
     parts = [
-        f"{describe_action(one['action'])}: {one['rule']}" + (f" ({meaning})" if meaning else ""),
-        f"repeats {other}" if one["other_task"] else other,
+        f"{describe_action(decision['action'])}: {rule}" + (f" ({meaning})" if meaning else ""),
+        f"repeats {other}" if decision["other_task"] else other,
         scores + (f" ({needed})" if scores and needed else ""),
-        one["detail"] or "",
+        decision["detail"] or "",
     ]
     return "; ".join(part for part in parts if part)
 

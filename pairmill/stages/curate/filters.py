@@ -8,8 +8,7 @@ from typing import ClassVar, Final
 
 from pairmill.fields import COLUMN, NAME, Checked, setting
 from pairmill.rowstage import Task
-from pairmill.stages.curate.operation import Column, Learned, Operation, Reasons, TaskFindings
-from pairmill.stages.curate.rules import Mode, Rule
+from pairmill.stages.curate.operation import Column, Learned, Mode, Operation, Reasons, Rule, TaskFindings
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,20 +6,91 @@ A new scorer is a file with its settings, its ``Scorer`` and a ``ScoredOperation
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Protocol, TypeVar, get_type_hints
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, get_type_hints
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from pairmill.engine.inputs import InputFile
 from pairmill.engine.stage import ShardFile, ShardRecord
 from pairmill.formats.settings_file import Part
 from pairmill.rowstage import Rewrite, Task
 from pairmill.rowstage.scorer import ATTRIBUTES, FINDINGS, Scorer
-from pairmill.stages.curate.rules import Mode, Rule
 
 S = TypeVar("S")
+
+Mode: TypeAlias = Literal["drop", "report", "off"]
+"""Remove the rows that an operation finds, only report them, or do not run it."""
+
+PiiMode: TypeAlias = Literal["redact", "report", "off"]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Bounds of an attribute. A row breaks the rule if its value is outside; a null breaks no rule.
+
+    Args:
+        name: in decisions and in the ledger.
+        attribute: the column; of a filter ``<operation>.<column>``.
+        min: the least value that is kept; None = no bound.
+        max: the greatest value that is kept; None = no bound.
+        values: the texts or numbers that are kept; None = any.
+        when: another column of the same operation and its least value; rows below, or with a null there, keep the rule.
+    """
+
+    name: str
+    attribute: str
+    min: float | None = None
+    max: float | None = None
+    values: tuple[str | int | float | bool, ...] | None = None
+    when: tuple[str, float] | None = None
+
+    @property
+    def bounds(self) -> list[float | None]:
+        """Least and greatest value, for a histogram."""
+        return [self.min, self.max]
+
+    def broken_by(self, column: pa.Array, when: pa.Array | None = None) -> NDArray[np.bool_]:
+        """Return which rows break the rule; bool [rows].
+
+        Args:
+            column: the rule's attribute.
+            when: the column that ``self.when`` names; it is required if there is one.
+        """
+        broken = np.zeros(len(column), np.bool_)
+        if self.values is not None:
+            allowed = set(self.values)
+            at = column.dictionary_encode()
+            wrong = np.array([item is not None and item not in allowed for item in at.dictionary.to_pylist()], np.bool_)
+            codes = at.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+            if len(wrong):
+                broken |= np.where(codes >= 0, wrong[codes], False)
+        if self.min is not None or self.max is not None:
+            numbers = column.cast(pa.float64()).to_numpy(zero_copy_only=False)  # null becomes NaN, which breaks nothing
+            with np.errstate(invalid="ignore"):
+                broken |= numbers < (-np.inf if self.min is None else self.min)
+                broken |= numbers > (np.inf if self.max is None else self.max)
+        if self.when is not None:
+            assert when is not None, self.when
+            condition = when.cast(pa.float64()).to_numpy(zero_copy_only=False)
+            with np.errstate(invalid="ignore"):
+                broken &= condition >= self.when[1]
+        return broken
+
+    def describe(self, value: object) -> str:
+        """Describe how a value breaks the rule: the value, rounded for people, and the bound."""
+        shown = f"{value:.6g}" if isinstance(value, float) else str(value)
+        if self.values is not None and value not in self.values:
+            return f"{shown}, not in {', '.join(map(str, self.values))}"
+        if self.min is not None and isinstance(value, int | float) and value < self.min:
+            return f"{shown} < {self.min:g}"
+        if self.max is not None and isinstance(value, int | float) and value > self.max:
+            return f"{shown} > {self.max:g}"
+        return shown
 
 
 class Decisions(Protocol):
@@ -210,6 +281,18 @@ class Operation(Generic[S]):
     def names_of_scores(self, rule: str) -> tuple[str, str]:
         """Return what the scores of a rule's decisions are of."""
         return self.scores or ("instruction", "response")
+
+    def describe_rule(self, rule: str) -> str:
+        """Describe what a rule means; empty if its name says it."""
+        return self.meanings.get(rule, "")
+
+    def describe_scores(self, decision: Mapping[str, Any]) -> str:
+        """Describe the scores of a decision by their names, but those that are null and those that its detail has."""
+        if self.scores is None and decision.get("detail"):
+            return ""
+        values = decision.get("score_i"), decision.get("score_r")
+        scores = zip(self.names_of_scores(str(decision.get("rule"))), values, strict=True)
+        return ", ".join(f"{name} {score:.3f}" for name, score in scores if score is not None and not math.isnan(score))
 
     def describe_needed(self, rule: str, own: Mapping[str, Any]) -> str:
         """Describe what a rule's scores have to reach, by the settings in the manifest; empty if decisions say it."""

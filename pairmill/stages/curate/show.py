@@ -14,7 +14,8 @@ from pairmill.fields import Checked
 from pairmill.stages.curate.beside import visible
 from pairmill.stages.curate.explain import ROWS_HELP, pair_of, show_pair
 from pairmill.stages.curate.finished import CuratedFolder
-from pairmill.stages.curate.report.wording import describe_finding, describe_rule, other_of, row_id
+from pairmill.stages.curate.operations import of_folder
+from pairmill.stages.curate.report.wording import describe_finding, other_of, row_id
 from pairmill.stages.curate.tallies import drawn
 
 Found = tuple[str, dict[str, Any]]
@@ -45,12 +46,14 @@ def show(config: ShowConfig) -> str:
     wanted = {(task, item["ordinal"]) for task, item in drawn}
     wanted |= {(item["other_task"], item["other_ordinal"]) for _, item in drawn if item["other_task"]}
     texts = folder.texts(wanted, config.rows)
-    meaning = describe_rule(operation, rule)
+    owner = of_folder(operation)
+    meaning = owner.describe_rule(rule)
     head = f"{operation}: {rule}" + (f", {meaning}" if meaning else "")
     parts = [visible(f"{head}. {len(drawn):,} of {total:,} findings") + "\n"]
     for number, (task, item) in enumerate(drawn, start=1):
         this = task, item["ordinal"]
-        parts.append(visible(f"\n{number}. {row_id(*this)} · {describe_finding(operation, item)}") + "\n")
+        finding = describe_finding(operation, owner.describe_scores(item), item)
+        parts.append(visible(f"\n{number}. {row_id(*this)} · {finding}") + "\n")
         parts.append(show_pair(pair_of(folder, this, item, texts), other_of(item)))
     return "".join(parts)
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pairmill.formats import decisions
 from pairmill.formats.source_names import source_of
-from pairmill.stages.curate.rules import Rule
+from pairmill.stages.curate.operation import Rule
 from pairmill.text import hash64
 
 SAMPLES: Final = 20

@@ -13,7 +13,6 @@ from pairmill.stages.curate.report.wording import (
     and_more,
     beside_item,
     describe_finding,
-    describe_rule,
     other_of,
     row_id,
 )
@@ -37,11 +36,12 @@ def pair_of(operation: str, found: Mapping[str, Any]) -> Pair:
         fields, others = beside_item(found, row, item)
     # Of a row of an index, and of an item whose text is not known, there is only the name.
     other, known = other_of(found), any(text for _, _, text in fields)
-    text = describe_finding(operation, found)
+    owner = of_folder(operation)
+    text = describe_finding(operation, owner.describe_scores(found), found)
     return Pair(
         row_id(found["task"], found["ordinal"]),
         other if known else "",
-        [] if of_folder(operation).private else fields,
+        [] if owner.private else fields,
         text if known or not other else f"{text} · {other}",
         others,
     )
@@ -55,7 +55,7 @@ def samples(result: CurateResult) -> list[Block]:
     blocks: list[Block] = []
     for operation, item in parted.items():
         inner: list[Block] = [
-            Pairs(rule, [pair_of(operation, row) for row in some[:most]], describe_rule(operation, rule))
+            Pairs(rule, [pair_of(operation, row) for row in some[:most]], of_folder(operation).describe_rule(rule))
             for rule, some in list(item.items())[:_SAMPLES]
         ]
         summary = f"samples of {len(inner):,} {'rule' if len(inner) == 1 else 'rules'}"
@@ -70,7 +70,11 @@ def closest(result: CurateResult) -> list[Block]:
     thresholds = sum(len(item) for item in parted.values())
     most = max(1, min(_OF_A_THRESHOLD, _CLOSEST // max(1, thresholds)))
     blocks = [
-        Pairs(f"{operation}: {name}", [pair_of(operation, row) for row in some[:most]], describe_rule(operation, name))
+        Pairs(
+            f"{operation}: {name}",
+            [pair_of(operation, row) for row in some[:most]],
+            of_folder(operation).describe_rule(name),
+        )
         for operation, item in parted.items()
         for name, some in item.items()
     ]

@@ -10,11 +10,11 @@ from pairmill.formats.results import CurateResult
 from pairmill.report.charts import Bars, HeatMap, Stacked
 from pairmill.report.model import Block, Cell, Percent, Report, Section, Table, describe_names, describe_rows
 from pairmill.stages.curate import operations as registry
-from pairmill.stages.curate.operations import in_order
+from pairmill.stages.curate.operations import in_order, of_folder
 from pairmill.stages.curate.report.evidence import benchmarks, closest, samples
 from pairmill.stages.curate.report.measures import costs, histograms, settings
 from pairmill.stages.curate.report.rates import removed_by_reason
-from pairmill.stages.curate.report.wording import and_more, describe_rule
+from pairmill.stages.curate.report.wording import and_more
 
 _FEW = 0.5
 """A source of which less is kept, or of which another source has more, is worth a look."""
@@ -130,14 +130,14 @@ def _by_operation(operations: Mapping[str, Mapping[str, Any]], rows_in: int) -> 
     for name, each in operations.items():
         if name in off:
             continue
-        mode = str(each.get("mode", ""))
+        mode, owner = str(each.get("mode", "")), of_folder(name)
         rules = sorted(each.get("rules", {}).items(), key=lambda item: (-sum(item[1].values()), item[0]))
         if not rules:
             rows.append((name, mode, "–", 0, 0, 0, ""))
         for rule, actions in rules:
             result, gone = sum(actions.values()), _goes(actions)
             would = would_go.get(f"{name}: {rule}", 0)
-            rows.append((name, each["modes"].get(rule, mode), rule, result, gone, would, describe_rule(name, rule)))
+            rows.append((name, each["modes"].get(rule, mode), rule, result, gone, would, owner.describe_rule(rule)))
     note = (
         f"Of {rows_in:,} rows. A row goes for the first rule of the first operation that drops it; would go: what mode "
         "drop of this rule would remove, each rule by itself; a later operation may still drop it. What mode redact "

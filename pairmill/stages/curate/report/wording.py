@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from pairmill.report.model import format_cell
-from pairmill.stages.curate.operations import of_folder
 
 _DONE: Final = {"drop": "dropped", "cap": "over the cap", "report": "reported", "redact": "redacted"}
-
-
-def describe_rule(operation: str, rule: str) -> str:
-    """Describe what a rule means; empty if its name says it."""
-    return of_folder(operation).meanings.get(rule, "")
 
 
 def describe_action(action: str) -> str:
@@ -22,36 +15,19 @@ def describe_action(action: str) -> str:
     return _DONE.get(action, action)
 
 
-def describe_scores(operation: str, found: Mapping[str, Any]) -> str:
-    """Describe the scores of a decision by their names, but those that are null and those that its detail has."""
-    owner = of_folder(operation)
-    if owner.scores is None and found.get("detail"):
-        return ""
-    scores = zip(
-        owner.names_of_scores(str(found.get("rule"))), (found.get("score_i"), found.get("score_r")), strict=True
-    )
-    return ", ".join(f"{name} {score:.3f}" for name, score in scores if score is not None and not math.isnan(score))
-
-
-def describe_needed(operation: str, rule: str, settings: Mapping[str, Any]) -> str:
-    """Describe what a rule's scores have to reach; empty if the decision itself says it.
+def describe_finding(name: str, scores: str, decision: Mapping[str, Any]) -> str:
+    """Return a decision in a few words: action, rule, scores and detail.
 
     Args:
-        operation: of the decision.
-        rule: of the decision.
-        settings: of the manifest.
+        name: of the operation's folder.
+        scores: of the decision, as its operation describes them.
+        decision: with its names.
     """
-    own = settings.get(operation)
-    return of_folder(operation).describe_needed(rule, own if isinstance(own, Mapping) else {})
-
-
-def describe_finding(operation: str, found: Mapping[str, Any]) -> str:
-    """Return a decision in a few words: action, rule, scores and detail."""
     parts = [
-        describe_action(str(found.get("action") or "")),
-        f"{operation}: {found['rule']}" if found.get("rule") else "",
-        describe_scores(operation, found),
-        str(found.get("detail") or ""),
+        describe_action(str(decision.get("action") or "")),
+        f"{name}: {decision['rule']}" if decision.get("rule") else "",
+        scores,
+        str(decision.get("detail") or ""),
     ]
     return " · ".join(part for part in parts if part)
 

@@ -20,10 +20,9 @@ from pairmill.fields import Checked, setting
 from pairmill.formats import rows
 from pairmill.formats.settings_file import Part
 from pairmill.rowstage.scorer import Scored, Scorer
-from pairmill.stages.curate.operation import Reasons, ScoredOperation
-from pairmill.stages.curate.rules import Mode, Rule
+from pairmill.stages.curate.operation import Mode, Reasons, Rule, ScoredOperation
 from pairmill.stages.curate.scores import logit
-from pairmill.stages.curate.scores.fasttext import EXTRA, MODULE, load_fasttext, one_line
+from pairmill.stages.curate.scores.fasttext import EXTRA, KIND, MODULE, load_fasttext, one_line
 from pairmill.stages.curate.scores.fields import PREFIX, Field, columns_of, texts_of
 from pairmill.stages.curate.scores.models import Model, require_extra
 
@@ -166,7 +165,7 @@ class LogitScorer(Classifier):
     @contextmanager
     def opened(self) -> Iterator[Callable[[rows.Batch], Scored]]:
         with self.model.used() as path:
-            weights = logit.load(self.model, path)
+            weights = self.model.load(logit.load, path, "a logit classifier (.npz)")
 
             def score(batch: rows.Batch) -> Scored:
                 p = weights.probabilities(columns_of(batch, self.settings.field))
@@ -182,7 +181,7 @@ class FastTextScorer(Classifier):
     @contextmanager
     def opened(self) -> Iterator[Callable[[rows.Batch], Scored]]:
         with self.model.used() as path:
-            model = load_fasttext(self.model, path)
+            model = self.model.load(load_fasttext, path, KIND)
             labels = self.settings.labels
             unknown = [label for label in labels if label not in model.labels]
             if unknown:

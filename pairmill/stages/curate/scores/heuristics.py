@@ -22,8 +22,7 @@ from pairmill.errors import UsageError
 from pairmill.fields import NAME, Checked, setting
 from pairmill.formats import rows
 from pairmill.rowstage.scorer import Scored, Scorer
-from pairmill.stages.curate.operation import Reasons, ScoredOperation
-from pairmill.stages.curate.rules import Mode, Rule
+from pairmill.stages.curate.operation import Mode, Reasons, Rule, ScoredOperation
 
 VERSION: Final = 1
 

@@ -14,9 +14,8 @@ from pairmill import _native
 from pairmill.fields import Checked, setting
 from pairmill.formats import rows
 from pairmill.rowstage.scorer import Scored, Scorer
-from pairmill.stages.curate.operation import Reasons, ScoredOperation
-from pairmill.stages.curate.rules import Mode, Rule
-from pairmill.stages.curate.scores.fasttext import EXTRA, MODULE, load_fasttext, one_line
+from pairmill.stages.curate.operation import Mode, Reasons, Rule, ScoredOperation
+from pairmill.stages.curate.scores.fasttext import EXTRA, KIND, MODULE, load_fasttext, one_line
 from pairmill.stages.curate.scores.models import Model, require_extra
 
 UNDETERMINED: Final = "und"
@@ -70,7 +69,7 @@ class LanguageScorer(Scorer):
     @contextmanager
     def opened(self) -> Iterator[Callable[[rows.Batch], Scored]]:
         with self.model.used() as path:
-            model = load_fasttext(self.model, path)
+            model = self.model.load(load_fasttext, path, KIND)
 
             def score(batch: rows.Batch) -> Scored:
                 names: list[str] = []

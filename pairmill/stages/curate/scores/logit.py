@@ -14,7 +14,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pairmill import _native
-from pairmill.stages.curate.scores.models import Model
 
 LABELS: Final = ("good", "bad")
 """The usual names of the positive label and the other one."""
@@ -61,18 +60,17 @@ class Logit:
         return file.getvalue()
 
 
-def load(model: Model, path: Path) -> Logit:
-    """Read a file that ``dump`` made. Raises InputError if it is another one."""
-    kind = "a logit classifier (.npz)"
+def load(path: Path) -> Logit:
+    """Read a file that ``dump`` made. Raises ValueError if it is another one."""
     try:
         with np.load(path, allow_pickle=False) as file:
             if sorted(file.files) != sorted(_NAMES):
                 raise ValueError(f"it has {', '.join(file.files)}; expected {', '.join(_NAMES)}")
             weights, bias, buckets, ngrams = (file[name] for name in _NAMES)
     except (ValueError, OSError, EOFError, AttributeError, zipfile.BadZipFile, KeyError) as error:
-        raise model.wrong(path, kind, str(error)) from error
+        raise ValueError(str(error)) from error
     if weights.ndim != 1 or weights.dtype.kind != "f" or bias.size != 1 or buckets.size != 1 or ngrams.size != 1:
-        raise model.wrong(path, kind, f"weights of type {weights.dtype} and shape {list(weights.shape)}")
+        raise ValueError(f"weights of type {weights.dtype} and shape {list(weights.shape)}")
     if len(weights) != int(buckets) or not 1 <= int(ngrams) <= _MAX_NGRAMS or not np.isfinite(weights).all():
-        raise model.wrong(path, kind, f"{len(weights)} weights, {int(buckets)} buckets, ngrams {int(ngrams)}")
+        raise ValueError(f"{len(weights)} weights, {int(buckets)} buckets, ngrams {int(ngrams)}")
     return Logit(weights.astype(np.float32), np.float32(bias.reshape(())), int(ngrams))

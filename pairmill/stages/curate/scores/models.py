@@ -7,17 +7,18 @@ import importlib.util
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from pairmill import log, storage
 from pairmill.engine.content import Content, require_unchanged, whole
 from pairmill.errors import InputError, UsageError, from_os_error
 from pairmill.storage.partials import own, scratch
 
+T = TypeVar("T")
 _BLOCK: Final = 1 << 20
 _SHOWN: Final = 12
 
@@ -147,6 +148,13 @@ class Model:
                 raise
         except OSError as error:
             raise from_os_error(error, str(target)) from error
+
+    def load(self, read: Callable[[Path], T], path: Path, kind: str) -> T:
+        """Read a file of the model. A ValueError, which says why it is not one, becomes the error :meth:`wrong`."""
+        try:
+            return read(path)
+        except ValueError as error:
+            raise self.wrong(path, kind, str(error)) from error
 
     def wrong(self, path: Path, kind: str, why: str = "") -> InputError:
         """Return the error for a file that is not a model of this kind; it says what was found.

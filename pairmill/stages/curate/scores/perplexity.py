@@ -15,8 +15,7 @@ import pyarrow as pa
 from pairmill.fields import Checked, setting
 from pairmill.formats import rows
 from pairmill.rowstage.scorer import Scored, Scorer
-from pairmill.stages.curate.operation import Reasons, ScoredOperation
-from pairmill.stages.curate.rules import Mode, Rule
+from pairmill.stages.curate.operation import Mode, Reasons, Rule, ScoredOperation
 from pairmill.stages.curate.scores.fields import PREFIX, Field, texts_of
 from pairmill.stages.curate.scores.models import Model, require_extra
 

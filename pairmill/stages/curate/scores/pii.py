@@ -21,8 +21,7 @@ from pairmill.formats import decisions, rows
 from pairmill.formats.kept_rows import Texts
 from pairmill.rowstage import Rewrite
 from pairmill.rowstage.scorer import Scored, Scorer
-from pairmill.stages.curate.operation import ScoredOperation
-from pairmill.stages.curate.rules import PiiMode, Rule
+from pairmill.stages.curate.operation import PiiMode, Rule, ScoredOperation
 
 VERSION: Final = 1
 

@@ -7,7 +7,7 @@ import pytest
 from pairmill.errors import UsageError
 from pairmill.formats import rows
 from pairmill.formats.attributes import schema_of
-from pairmill.stages.curate.rules import Rule, first_failing
+from pairmill.stages.curate.operation import Rule
 from pairmill.stages.curate.scores.heuristics import METRICS, PAIR, PROFILES, HeuristicsScorer, HeuristicsSettings
 from pairmill.stages.curate.settings import Settings
 
@@ -24,12 +24,18 @@ def scored(settings: HeuristicsSettings, given: rows.Batch) -> dict[str, pa.Arra
     return dict(zip(scorer.types(), pa.table(columns, schema_of(scorer.types())).columns, strict=True))
 
 
+def first_failing(rules: list[Rule], columns: dict[str, pa.Array], count: int) -> list[int]:
+    """The index of the first rule that each row breaks, or -1."""
+    broken = [rule.broken_by(columns[rule.attribute], columns[rule.when[0]] if rule.when else None) for rule in rules]
+    return [next((at for at, rows_ in enumerate(broken) if rows_[row]), -1) for row in range(count)]
+
+
 def failing(settings: HeuristicsSettings, *pairs: tuple[str, str]) -> list[str]:
     """Of each row the name of the first rule that it breaks, or nothing."""
     made = settings.rules()
     columns = {name: column.combine_chunks() for name, column in scored(settings, batch(*pairs)).items()}
-    found = first_failing(made, columns, len(pairs))
-    return ["" if one < 0 else made[one].name for one in found.tolist()]
+    first = first_failing(made, columns, len(pairs))
+    return ["" if at < 0 else made[at].name for at in first]
 
 
 def test_all_metrics_of_both_fields_and_of_the_pair_are_attributes() -> None:
@@ -80,8 +86,8 @@ def test_a_value_on_a_bound_is_kept() -> None:
 def test_the_first_rule_that_a_row_breaks_owns_it() -> None:
     first, second = Rule("first", "x", max=1), Rule("second", "y", min=5, when=("x", 1))
     columns = {"x": pa.array([2, 1, 0, None]), "y": pa.array([0, 0, 0, 0])}
-    assert first_failing([first, second], columns, 4).tolist() == [0, 1, -1, -1]
-    assert first_failing([], columns, 4).tolist() == [-1] * 4
+    assert first_failing([first, second], columns, 4) == [0, 1, -1, -1]
+    assert first_failing([], columns, 4) == [-1] * 4
 
 
 def test_the_default_rules_find_what_they_are_for() -> None:
