@@ -21,13 +21,13 @@ class Reasoning:
 
     Args:
         fields: fields of a message that may have it; the first with a text counts. A dot leads into an object.
-        marks: what is around it at the beginning of a text.
+        marks: what is around it at the beginning of a text; None = texts are left as they are.
         use: keep, drop, or condition: kept, and rows whose answer has some get ``tag``.
         tag: the tag of ``condition``.
     """
 
     fields: tuple[str, ...] = FIELDS
-    marks: tuple[str, str] = MARKS
+    marks: tuple[str, str] | None = MARKS
     use: str = KEEP
     tag: str = ""
 
@@ -72,10 +72,12 @@ class Reasoning:
 
     def marked(self, reasoning: str, text: str) -> str:
         """Return reasoning and text as one text, with the marks around the reasoning."""
-        first, last = self.marks
+        first, last = self.marks or MARKS
         return f"{first}\n{reasoning}\n{last}\n\n{text}" if reasoning else text
 
     def _inside(self, text: str, notes: Counter[str]) -> tuple[str, str]:
+        if self.marks is None:
+            return "", text
         first, last = self.marks
         bare = text.lstrip()
         begins = bare.startswith(first)

@@ -183,7 +183,7 @@ class Structure:
     def _refuse(self, reason: str, got: str, write: str = "") -> None:
         if reason not in self._kept:
             raise ChatFault(reason, got, write)
-        self._notes[reason] += 1
+        self._notes[f"{reason}_kept"] += 1
 
 
 def schema_mismatch(value: Any, schema: Any, place: str, depth: int = 0) -> str:

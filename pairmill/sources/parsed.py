@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -77,6 +77,26 @@ ANSWERS = "answers"
 """The note of every chat, kept or not: how many answers it has. Each of them is a row or a drop beside it."""
 
 
+class ChatCounts(NamedTuple):
+    """What a chat adds to the sums of its source.
+
+    Args:
+        calls: rows whose answer calls a tool.
+        ended: the reason why the chat ends early; empty = it does not.
+        tools: how often each tool is called in it.
+        prompts: characters of the instructions of its rows.
+        repeated: those of them that another row of the chat has too: all but the longest instruction's.
+        responses: characters of the responses.
+    """
+
+    calls: int
+    ended: str
+    tools: Mapping[str, int]
+    prompts: int
+    repeated: int
+    responses: int
+
+
 class Finding(NamedTuple):
     """What a person is told about a malformed record.
 
@@ -96,7 +116,7 @@ class Labelled(NamedTuple):
     row: Row
 
 
-Part = Row | Labelled | Drop | Note
+Part = Row | Labelled | Drop | Note | ChatCounts
 Parsed = Row | Labelled | Drop | Sequence[Part]
 """What ``parse`` returns. The rows of a sequence are written. A drop or a note beside a row is noted; drops alone drop
 the record."""

@@ -20,6 +20,7 @@ from pairmill.sources.names import safe_name
 from pairmill.sources.origin import Origin
 from pairmill.sources.parsed import (
     TOO_LONG,
+    ChatCounts,
     Drop,
     Finding,
     Labelled,
@@ -100,7 +101,7 @@ def checked(parsed: Parsed, profile: Profile, *, documents: bool = False) -> tup
     result: list[tuple[str, Row]] = []
     drops: list[Drop] = []
     for part in parts_of(parsed):
-        if isinstance(part, Note):
+        if isinstance(part, Note | ChatCounts):
             continue
         if isinstance(part, Drop):
             drops.append(part)

@@ -9,34 +9,48 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 from pairmill.chats import render
+from pairmill.chats.message import ChatFault
+from pairmill.chats.reasoning import CONDITION, FIELDS, Reasoning
 from pairmill.chats.render import BOUNDARIES, Chat
-from pairmill.chats.template import MAX_HISTORY, TOKENS, TemplateFailed, load
+from pairmill.chats.structure import OLD_MARKS, Structure
+from pairmill.chats.targets import Answer
+from pairmill.chats.template import MAX_HISTORY, TOKENS, ChatTemplate, TemplateFailed, load
+from pairmill.chats.tools import Tool, parse_tools
 from pairmill.errors import UsageError, did_you_mean
 from pairmill.formats.rows import RenderedRow, Row
+from pairmill.sources.language.chat_options import DROP_CHAT, RENDERED_KEYS, ChatOptions
+from pairmill.sources.language.description import Description
 from pairmill.sources.language.missing_paths import kind_of
 from pairmill.sources.language.paths import MISSING, Path
-from pairmill.sources.parsed import ANSWERS, Drop, Finding, Malformed, MalformedRecord, Note, Part, shown
+from pairmill.sources.language.reading import ASSISTANT, CALL, SYSTEM, TOOL, USER, Reading, RenderedReading, Turn
+from pairmill.sources.parsed import (
+    ANSWERS,
+    ChatCounts,
+    Drop,
+    Finding,
+    Malformed,
+    MalformedRecord,
+    Note,
+    Part,
+    shown,
+)
 
-if TYPE_CHECKING:
-    from pairmill.chats.template import ChatTemplate
-    from pairmill.sources.language.description import Description
-
-SYSTEM, USER, ASSISTANT, TOOL, CALL = "system", "user", "assistant", "tool", "tool_call"
-"""What a role means. A tool call is a turn of the assistant that calls a tool and says nothing."""
 MEANINGS = (SYSTEM, USER, ASSISTANT, TOOL, CALL)
-ALL, LAST = "all", "last"
 PLAIN = "plain"
 
 _NAMES = {
     SYSTEM: ("system", "developer", "system_prompt", "context"),
     USER: ("user", "human", "prompter", "question", "customer", "instruction"),
     ASSISTANT: ("assistant", "gpt", "chatgpt", "bing", "bard", "claude", "model", "ai", "bot", "chatbot", "answer"),
-    TOOL: ("tool", "function", "observation", "tool_response", "function_response", "function-response", "ipython"),
+    TOOL: (
+        *("tool", "function", "observation", "tool_response", "function_response", "function-response", "ipython"),
+        "environment",
+    ),
     CALL: ("tool_call", "function_call", "function-call"),
 }
 ROLES = {name: meaning for meaning, names in _NAMES.items() for name in names}
@@ -45,28 +59,20 @@ ROLES = {name: meaning for meaning, names in _NAMES.items() for name in names}
 REASONING, TOOLS, WEIGHT_0 = "reasoning_left_out", "tools_left_out", "weight_0_taught"
 """Notes of what a chat says beside the texts of its turns: messages with reasoning in a field of its own, records that
 declare tools, and answers that make rows although their weight is 0."""
-_REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
+NOT_RENDERED = ("reasoning_not_rendered", "tools_not_rendered", "calls_not_rendered")
+"""Notes of what a chat has and its template did not write: rows with reasoning, chats with tools, rows with calls."""
 
 _MARKS = {SYSTEM: "System:", USER: "User:", ASSISTANT: "Assistant:", TOOL: "Tool:", CALL: "Tool call:"}
 _MARK = re.compile(rf"^(?=\\*(?:{'|'.join(_MARKS.values())})$)", re.MULTILINE)
 _MEANING = "what rows leave out is counted"
-_RENDERED = "prompt and the rest of the whole"
+_RENDERED = "prompt and the rest of the whole, of messages in one form"
 _TEXT_PARTS = frozenset({"text", "input_text", "output_text"})
+_SEEN = 40
+"""Characters of reasoning that are looked for in what a template wrote."""
+BAD_WEIGHT, BAD_WEIGHTS, BAD_INDEX = "weight_is_not_0_or_1", "weights_do_not_fit_messages", "target_index_is_no_answer"
 
 MAX_CHARACTERS = 1 << 25
 """Characters of all instructions of one chat: without a limit they grow with the square of its turns."""
-
-# What a chat waits for.
-_START, _ASKED, _CALLED, _TOLD, _ANSWERED = range(5)
-
-
-class Turn(NamedTuple):
-    """A message. ``calls`` are the calls of tools that are made beside its text; ``message`` is it as it was."""
-
-    role: str
-    text: str
-    calls: str
-    message: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -78,24 +84,24 @@ class Chats:
         role: keys or paths of the role within a message: the first that has a value counts.
         content: the same of the text.
         roles: what roles mean, in lower case.
-        answers: which answers make rows, ``all`` or ``last``.
         template: what renders a history; None = :func:`plain`.
         strip: whether white space around the texts of messages is removed.
         boundary: how tokenize encodes prompt and answer of rendered rows; empty = as its option says.
+        options: which answers make rows, and what becomes of tools, reasoning and faults.
     """
 
     turns: Path
     role: tuple[str | Path, ...]
     content: tuple[str | Path, ...]
     roles: dict[str, str] = field(default_factory=dict)
-    answers: str = ALL
     template: ChatTemplate | None = None
     strip: bool = True
     boundary: str = ""
+    options: ChatOptions = ChatOptions()
 
     @classmethod
-    def of(cls, file: Description, *, strip: bool) -> Chats | None:
-        """Return the chats that a description describes, if it does.
+    def of(cls, file: Description, tags: Collection[str], *, strip: bool) -> Chats | None:
+        """Return the chats that a description describes, if it does; ``tags`` are those that rows may have.
 
         Raises:
             UsageError: an entry is not valid.
@@ -112,7 +118,7 @@ class Chats:
         template = None
         if file.text("template", PLAIN) != PLAIN:
             template = _template(file)
-        for key in ("template_variables", "boundary"):
+        for key in ("template_variables", "boundary", *RENDERED_KEYS):
             if key in file and template is None:
                 raise file.wrong(key, "needs a template:", hint="write 'template: chatml', or the path of one")
         return cls(
@@ -120,17 +126,28 @@ class Chats:
             (_key(file.parsed("role", Path.parse)),) if "role" in file else ("role", "from"),
             (_key(file.parsed("content", Path.parse)),) if "content" in file else ("content", "value"),
             ROLES | roles,
-            answers=file.choice("answers", ALL, LAST) or ALL,
             template=template,
             strip=strip,
             boundary=file.choice("boundary", *BOUNDARIES),
+            options=ChatOptions.from_description(file, tags),
         )
+
+    @property
+    def answers(self) -> str:
+        """Which answers make rows: all, the last or the first."""
+        return self.options.targets.answers
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The fields of a record that it reads if they are there."""
+        paths = (self.options.tools, self.options.weights, self.options.target_index)
+        return (*(path.column for path in paths if path), *(("tools",) if self.template else ()))
 
     def meaning(self) -> list[Any]:
         """Return what its rows follow from, beside the record."""
         paths = [[key if isinstance(key, str) else key.text for key in keys] for keys in (self.role, self.content)]
         said = [_RENDERED, self.template.to_data()] if self.template else PLAIN
-        return [self.turns.text, paths, self.roles, self.answers, said, _MEANING]
+        return [self.turns.text, paths, self.roles, self.answers, said, _MEANING, *self.options.meaning()]
 
     def rendering(self) -> dict[str, Any]:
         """Return what tokenize has to know of the rows; empty if no template renders them."""
@@ -138,48 +155,151 @@ class Chats:
 
     def answering(self, answers: str) -> Chats:
         """Return the same with other ``answers``."""
-        return replace(self, answers=answers)
+        return replace(self, options=replace(self.options, targets=replace(self.options.targets, answers=answers)))
 
     def rows(self, record: Any) -> list[Part]:
-        """Return the rows of a record, without a condition, and a drop for each answer that makes none.
+        """Return the rows of a record, and a drop for each answer that makes none.
+
+        The condition of a row is empty, or the tag that its reasoning gives it.
 
         Raises:
-            MalformedRecord: there is no list of messages.
+            MalformedRecord: there is no list of messages, or its weights or target index cannot be used.
             UsageError: the template does what none may do.
         """
         messages = self._messages(record)
-        read = _Reading(self)
-        for place, message in enumerate(messages):
-            read.take(place, message)
+        read = self._read(record, messages)
+        index = self._index(record, messages, read)
         if not read.answers:
             return [read.fault or Drop("no_answer" if messages else "no_messages"), Note(ANSWERS, 0)]
-        result = self._rendered(read.history, read.answers)
-        if any(isinstance(item, Row) for item in result):
-            read.notes += self._left_out(record, messages, read, result)
+        if read.fault is not None and self.options.fate(read.fault.reason) == DROP_CHAT:
+            read.answers = [read.fault] * len(read.answers)
+        result = self._made(read, self._chosen(read.answers, index))
+        rows = [item for item in result if isinstance(item, Row)]
+        notes = [*read.notes, *(Note(what, times) for what, times in sorted(read.counts.items()))]
+        if rows:
+            notes += self._left_out(record, messages, read, result)
         if read.fault is not None and read.fault not in result:
             # No answer follows, so nothing else says that the chat ends early.
-            read.notes.append(Note(read.fault.reason, 1))
-        elif read.fault is None and read.state in (_ASKED, _TOLD):
-            read.notes.append(Note("unanswered_question", 1))
-        return [*_main_first(result), *read.notes, Note(ANSWERS, len(read.answers))]
+            notes.append(Note(read.fault.reason, 1))
+        elif read.is_unanswered:
+            notes.append(Note("unanswered_question", 1))
+        return [*_main_first(result), *notes, _counts(read, result), Note(ANSWERS, len(read.answers))]
+
+    def _read(self, record: Any, messages: Sequence[Any]) -> Reading:
+        """Return the messages as turns, in the template's form if there is one."""
+        weights = self._weights(record, messages)
+        read: Reading
+        if self.template is None:
+            read = Reading(self, weights, self.options.reasoning)
+        else:
+            text = "\n".join((self.template.text, *(token for _, token in self.template.tokens)))
+            counts: Counter[str] = Counter()
+            structure = Structure([], counts, self.options.kept, [mark for mark in OLD_MARKS if mark not in text])
+            reasoning = self.options.reasoning or Reasoning(marks=None)
+            read = RenderedReading(
+                self, weights, reasoning, structure=structure, counts=counts, asked=self.options.on_fault
+            )
+            try:
+                read.declare(self._tools(record, messages, counts))
+            except ChatFault as error:
+                read.fault = read.end(error)
+        for place, message in enumerate(messages):
+            read.take(place, message)
+        return read
+
+    def _tools(self, record: Any, messages: Sequence[Any], notes: Counter[str]) -> list[Tool]:
+        """Return the declarations of a record: at the path, or beside or within the messages.
+
+        Raises:
+            ChatFault: they cannot be read.
+        """
+        path = self.options.tools or Path("tools", ("tools",))
+        places = [record, *messages]
+        if self.options.tools is None:
+            places.insert(1, Path("", self.turns.steps[:-1]).find(record))
+        for place in places:
+            value = path.find(place)
+            if value is not MISSING and _is_there(value):
+                return parse_tools(value, notes)
+        for message in messages if self.options.tools is None else ():
+            if self.role_of(message) == SYSTEM and _is_there(value := message.get("functions")):
+                notes["mended_functions_of_a_message"] += 1
+                return parse_tools(value, notes)
+        if self.options.tools is not None:
+            notes["tools_missing"] += 1
+        return []
+
+    def _weights(self, record: Any, messages: Sequence[Any]) -> list[int]:
+        """Return the weight of each message, 0 or 1; empty where the source names none."""
+        path = self.options.weights
+        if path is None:
+            return []
+        value = path.find(record)
+        if value is MISSING or value is None:
+            value = [path.find(message) for message in messages]
+        if not isinstance(value, list) or len(value) != len(messages):
+            raise MalformedRecord(BAD_WEIGHTS)
+        if not all(item in (0, 1, None) or item is MISSING for item in value):
+            raise MalformedRecord(BAD_WEIGHT)
+        return [int(item in (1, None) or item is MISSING) for item in value]
+
+    def _index(self, record: Any, messages: Sequence[Any], read: Reading) -> set[int] | None:
+        """Return the places of the only messages that may be targets; None where any may."""
+        path = self.options.target_index
+        if path is None:
+            return None
+        value = path.find(record)
+        if value is MISSING:
+            raise MalformedRecord(f"missing_{path.text}")
+        places: set[int] = set()
+        for item in value if isinstance(value, list) else [] if value is None else [value]:
+            if isinstance(item, float) and item.is_integer():
+                item = int(item)
+            if not isinstance(item, int) or isinstance(item, bool):
+                raise MalformedRecord(BAD_INDEX)
+            places.add(item + len(messages) if item < 0 else item)
+        if not places <= read.answer_places:
+            raise MalformedRecord(BAD_INDEX)
+        return places
+
+    def _chosen(self, answers: Sequence[Answer | Drop], index: Collection[int] | None) -> list[Answer | Drop]:
+        """Return the answers with a drop in the place of each that is no target."""
+        reasons = iter(self.options.targets.reasons([item for item in answers if isinstance(item, Answer)], index))
+        chosen: list[Answer | Drop] = []
+        for item in answers:
+            reason = next(reasons) if isinstance(item, Answer) else ""
+            chosen.append(Drop(reason) if reason else item)
+        return chosen
 
     def _left_out(
-        self, record: Any, messages: Sequence[Any], read: _Reading, found: Sequence[Row | Drop]
+        self, record: Any, messages: Sequence[Any], read: Reading, result: Sequence[Row | Drop]
     ) -> list[Note]:
         """Return what the record says beside the texts of its turns, and no row shows."""
-        beside = [record, Path("", self.turns.steps[:-1]).find(record), *messages]
-        taught = [item for item, made in zip(read.answers, found, strict=True) if isinstance(made, Row)]
-        counts = {
-            REASONING: sum(map(_has_reasoning, read.history)),
-            TOOLS: int(any(isinstance(item, dict) and _is_there(item.get("tools")) for item in beside)),
-            WEIGHT_0: sum(_weighs_nothing(read.history[item]) for item in taught if isinstance(item, int)),
-        }
+        taught = [
+            (read.history[item.place], made)
+            for item, made in zip(read.answers, result, strict=True)
+            if isinstance(item, Answer) and isinstance(made, Row)
+        ]
+        counts = dict.fromkeys((REASONING, TOOLS, WEIGHT_0, *NOT_RENDERED), 0)
+        if self.options.weights is None:
+            counts[WEIGHT_0] = sum(_weighs_nothing(messages[place]) for place in _places_taught(read.answers, result))
+        if isinstance(read, RenderedReading):
+            first = taught[0][1].instruction or ""
+            shown_tools = not read.tools or any(tool["function"]["name"] in first for tool in read.tools)
+            written = [_written(turn.message, made.response or "") for turn, made in taught]
+            whys = (sum(not seen for seen, _ in written), int(not shown_tools), sum(not seen for _, seen in written))
+            counts.update(zip(NOT_RENDERED, whys, strict=True))
+        else:
+            beside = [record, Path("", self.turns.steps[:-1]).find(record), *messages]
+            if self.options.reasoning is None:
+                counts[REASONING] = sum(map(_has_reasoning, read.history))
+            counts[TOOLS] = int(any(isinstance(item, dict) and _is_there(item.get("tools")) for item in beside))
         return [Note(what, count) for what, count in counts.items() if count]
 
-    def _rendered(self, history: Sequence[Turn], answers: list[int | Drop]) -> list[Row | Drop]:
+    def _made(self, read: Reading, answers: Sequence[Answer | Drop]) -> list[Row | Drop]:
         """Return the rows of the answers."""
-        last = max((item for item in answers if isinstance(item, int)), default=-1)
-        blocks = _Blocks(history)
+        blocks = _Blocks(read.history)
+        reasoning = self.options.reasoning
         result: list[Row | Drop] = []
         left = MAX_CHARACTERS
         fault: Drop | None = None
@@ -190,16 +310,17 @@ class Chats:
             if fault is not None:
                 result.append(fault)
                 continue
-            if self.answers == LAST and item != last:
-                result.append(Drop("not_the_last_answer"))
-                continue
             made: Row | Drop
-            if self.template is not None:
-                made = self._by_template(self.template, history[: item + 1], left)
-            elif isinstance(instruction := blocks.before(item, left), Drop):
+            turn = read.history[item.place]
+            thoughts = turn.message.get("reasoning_content") if reasoning else ""
+            tag = reasoning.tag if reasoning and reasoning.use == CONDITION and thoughts else ""
+            if isinstance(read, RenderedReading) and self.template is not None:
+                made = self._by_template(self.template, read, item.place, tag, left)
+            elif isinstance(instruction := blocks.before(item.place, left), Drop):
                 made = instruction
             else:
-                made = Row("", instruction, history[item].text)
+                text = reasoning.marked(thoughts, turn.text) if reasoning and thoughts else turn.text
+                made = Row(tag, instruction, text)
             if isinstance(made, Row):
                 left -= len(made.instruction or "")
             elif made.reason != render.PREFIX_MISMATCH:  # it is of this answer alone
@@ -208,18 +329,18 @@ class Chats:
         return result
 
     @staticmethod
-    def _by_template(template: ChatTemplate, turns: Sequence[Turn], most: int) -> Row | Drop:
-        """Return the row of the last of some turns."""
-        if sum(len(turn.text) + len(turn.calls) for turn in turns[:-1]) > min(most, MAX_HISTORY):
+    def _by_template(template: ChatTemplate, read: RenderedReading, place: int, tag: str, most: int) -> Row | Drop:
+        """Return the row of the answer at a place in the history."""
+        if read.size_before(place) > min(most, MAX_HISTORY):
             return Drop("chat_too_long")
-        chat = Chat([_message(turn) for turn in turns])
+        chat = Chat([turn.message for turn in read.history[: place + 1]], read.tools or None)
         try:
             prompt, rest = render.render(template, chat)
         except TemplateFailed:
             return Malformed("template_failed")
         except render.PrefixMismatch:
             return Drop(render.PREFIX_MISMATCH)
-        return RenderedRow("", prompt, rest, chat.to_json())
+        return RenderedRow(tag, prompt, rest, chat.to_json())
 
     def _messages(self, record: Any) -> list[Any]:
         value = self.turns.find(record)
@@ -245,19 +366,29 @@ class Chats:
             return Malformed("missing_role")
         return Malformed("role_is_no_text")
 
+    def content_of(self, message: dict[str, Any]) -> Any:
+        """Return what a message says as the record has it: MISSING without a content."""
+        return _value(message, self.content)
+
+    def text_of(self, content: Any) -> str | Drop:
+        """Return a content as a text, or why it is none."""
+        if isinstance(content, list):
+            content = _joined(content)
+        if content is None or content is MISSING:
+            return ""
+        if not isinstance(content, str):
+            return content if isinstance(content, Drop) else Malformed("content_is_no_text")
+        return content.strip() if self.strip else content if not content.isspace() else ""
+
     def turn_of(self, role: str, message: dict[str, Any]) -> Turn | Drop:
         """Return a message as a turn, or why it is none."""
-        value = _value(message, self.content)
+        content = self.content_of(message)
         calls = _calls(message) if role == ASSISTANT else ""
-        if value is MISSING and not calls:
+        if content is MISSING and not calls:
             return Malformed("missing_content")
-        if isinstance(value, list):
-            value = _joined(value)
-        if value is None or value is MISSING:
-            value = ""
-        if not isinstance(value, str):
-            return value if isinstance(value, Drop) else Malformed("content_is_no_text")
-        text = value.strip() if self.strip else value if not value.isspace() else ""
+        text = self.text_of(content)
+        if isinstance(text, Drop):
+            return text
         return Turn(ASSISTANT, "", text, message) if role == CALL else Turn(role, text, calls, message)
 
     def first_question(self, record: Any) -> str:
@@ -280,13 +411,18 @@ class Chats:
             near = next(_lists_of_messages(record), "")
             result = kind_of(record if value is MISSING else value)
             return Finding(result, f"turns: {near}" if near else "")
+        if why.reason in (BAD_WEIGHT, BAD_WEIGHTS, BAD_INDEX):
+            return self._explain_targets(record, messages, why)
         for message in messages:
             role = self.role_of(message)
             turn = role if isinstance(role, Drop) else self.turn_of(role, message)
             if isinstance(turn, Drop) and turn == why:
                 return self._explain_message(message, why)
+        read = self._read(record, messages)
+        if read.fault == why and read.problem.got:
+            return Finding(read.problem.got, read.problem.write or f"on_fault: {{{why.reason}: {DROP_CHAT}}}")
         if why.reason == "template_failed" and self.template is not None:
-            failure = self._failure(record)
+            failure = self._failure(read)
             lacking = re.search(r"'(\w+)' is undefined", failure)
             write = f"template_variables: {{{lacking[1]}: …}}" if lacking else ""
             write = "template: tokenizer_config.json" if lacking and lacking[1] in TOKENS else write
@@ -313,84 +449,32 @@ class Chats:
         written = next((key for key in self.content if isinstance(key, str) and key in message), "")
         return Finding(kind_of(value), f"content: {written}.{inside}" if inside and written else "")
 
-    def _failure(self, record: Any) -> str:
+    def _explain_targets(self, record: Any, messages: Sequence[Any], why: Malformed) -> Finding:
+        """Return which weight or target index cannot be used."""
+        path = self.options.target_index if why.reason == BAD_INDEX else self.options.weights
+        assert path is not None
+        value = path.find(record)
+        if why.reason == BAD_INDEX:
+            return Finding(f"{shown(value)} with {len(messages)} messages, which is no place of an answer")
+        if why.reason == BAD_WEIGHTS:
+            return Finding(f"{kind_of(value)} beside {len(messages)} messages")
+        values = value if isinstance(value, list) else [path.find(message) for message in messages]
+        odd = next(item for item in values if item not in (0, 1, None) and item is not MISSING)
+        return Finding(f"the weight {shown(odd)}: rows have no loss weight, so a message is learned (1) or not (0)")
+
+    def _failure(self, read: Reading) -> str:
         """Return what the template said of the first history that it refuses."""
         assert self.template is not None
-        history: list[Turn] = []
-        for message in self._messages(record):
-            role = self.role_of(message)
-            turn = role if isinstance(role, Drop) else self.turn_of(role, message)
-            if isinstance(turn, Drop):
-                break
-            if turn.role == ASSISTANT and turn.text and any(item.role == USER for item in history):
+        tools = read.tools if isinstance(read, RenderedReading) else []
+        for item in read.answers:
+            if isinstance(item, Answer):
                 try:
-                    self.template.render([_message(item) for item in history])
+                    render.render(self.template, Chat([turn.message for turn in read.history[: item.place + 1]], tools))
                 except TemplateFailed as error:
                     return f"the template said: {error}"
-            if turn.text or turn.calls:
-                history.append(turn)
+                except render.PrefixMismatch:
+                    pass
         return ""
-
-
-class _Reading:
-    """The messages of a chat as turns, up to the first fault."""
-
-    def __init__(self, chats: Chats) -> None:
-        self._chats = chats
-        self.history: list[Turn] = []
-        self.answers: list[int | Drop] = []
-        """Of each answer its place in the history, or why it makes no row."""
-        self.notes: list[Note] = []
-        self.fault: Drop | None = None
-        self.state = _START
-
-    def take(self, place: int, message: Any) -> None:
-        """Read the message at a place."""
-        role = self._chats.role_of(message)
-        is_answer = role in (ASSISTANT, CALL)
-        if self.fault is None:
-            turn = role if isinstance(role, Drop) else self._chats.turn_of(role, message)
-            if isinstance(turn, Drop):
-                self.fault = turn
-            else:
-                self.fault = self._answer(turn) if is_answer else self._other(place, turn)
-        if self.fault is not None and is_answer:
-            self.answers.append(self.fault)
-
-    def _answer(self, turn: Turn) -> Drop | None:
-        if not turn.text and not turn.calls:
-            return Drop("empty_answer")
-        if turn.text and self.state == _ANSWERED:
-            return Drop("answer_without_question")
-        if not turn.text:
-            self.answers.append(Drop("tool_call_only"))
-        elif self.state == _START:
-            self.answers.append(Drop("answer_without_question"))
-        else:
-            self.answers.append(len(self.history))
-        self.history.append(turn)
-        if self.state != _START:
-            self.state = _CALLED if turn.calls else _ANSWERED
-        return None
-
-    def _other(self, place: int, turn: Turn) -> Drop | None:
-        if turn.role == USER:
-            if not turn.text:
-                return Drop("empty_question")
-            if self.state in (_ASKED, _TOLD):
-                return Drop("question_without_answer")
-            self.state = _ASKED
-        elif turn.role == TOOL:
-            if self.state in (_START, _ANSWERED):
-                return Drop("tool_without_call")
-            self.state = _TOLD
-        elif place:
-            return Drop("late_system_prompt")
-        elif not turn.text:
-            self.notes.append(Note("empty_system_prompt", 1))
-            return None
-        self.history.append(turn)
-        return None
 
 
 def plain(history: Sequence[Turn]) -> str:
@@ -457,19 +541,44 @@ def _template(file: Description) -> ChatTemplate:
     return load(file.text("template"), file.place("template"), lambda path: file.beside("template", path), variables)
 
 
-def _message(turn: Turn) -> dict[str, Any]:
-    """Return a turn as chat templates expect it."""
-    beside = {key: turn.message[key] for key in ("tool_calls", "tool_call_id", "name") if turn.message.get(key)}
-    text = turn.text or ("" if "tool_calls" in beside else turn.calls)
-    return {"role": turn.role, "content": text, **beside}
+def _places_taught(answers: Sequence[Answer | Drop], result: Sequence[Row | Drop]) -> Iterator[int]:
+    """Yield where the messages of answers that are rows are in the record's list."""
+    for item, made in zip(answers, result, strict=True):
+        if isinstance(item, Answer) and isinstance(made, Row):
+            yield item.messages[0]
+
+
+def _written(message: dict[str, Any], response: str) -> tuple[bool, bool]:
+    """Return whether a response has the reasoning, and the calls, that its message has."""
+    thoughts = message.get("reasoning_content", "").strip()[:_SEEN].strip()
+    calls = message.get("tool_calls", ())
+    return thoughts in response, all(call["function"]["name"] in response for call in calls)
+
+
+def _counts(read: Reading, result: Sequence[Row | Drop]) -> ChatCounts:
+    """Return what is summed up over the chats of a source."""
+    taught = [
+        (made, item.calls)
+        for item, made in zip(read.answers, result, strict=True)
+        if isinstance(item, Answer) and isinstance(made, Row)
+    ]
+    prompts = [len(made.instruction or "") for made, _ in taught]
+    return ChatCounts(
+        calls=sum(calls for _, calls in taught),
+        ended=read.fault.reason if read.fault else "",
+        tools=dict(read.called),
+        prompts=sum(prompts),
+        repeated=sum(prompts) - max(prompts, default=0),
+        responses=sum(len(made.response or "") for made, _ in taught),
+    )
 
 
 def _has_reasoning(turn: Turn) -> bool:
-    return turn.role == ASSISTANT and any(_is_there(turn.message.get(key)) for key in _REASONING_KEYS)
+    return turn.role == ASSISTANT and any(_is_there(turn.message.get(key)) for key in FIELDS)
 
 
-def _weighs_nothing(turn: Turn) -> bool:
-    weight = turn.message.get("weight")
+def _weighs_nothing(message: Any) -> bool:
+    weight = message.get("weight")
     return isinstance(weight, int | float) and not isinstance(weight, bool) and weight == 0
 
 
@@ -485,8 +594,8 @@ def _main_first(found: list[Row | Drop]) -> list[Row | Drop]:
         return found
     counts = Counter(drops)
     first = max(drops, key=lambda one: (isinstance(one, Malformed), counts[one]))
-    found.remove(first)
-    return [first, *found]
+    place = found.index(first)
+    return [first, *found[:place], *found[place + 1 :]]
 
 
 def _key(path: Path) -> str | Path:

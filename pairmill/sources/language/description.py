@@ -25,7 +25,10 @@ T = TypeVar("T")
 
 REQUIRED = ("name", "condition", "instruction", "response")
 """Required of pairs. ``text`` (documents) and ``turns`` (chats) take the place of the last two."""
-CHAT_KEYS = ("role", "content", "answers", "roles", "template", "template_variables", "boundary")
+CHAT_KEYS = (
+    *("role", "content", "answers", "roles", "template", "template_variables", "boundary"),
+    *("tools", "targets", "on_fault", "reasoning", "target_index", "weights", "max_targets_per_chat", "stride"),
+)
 """Keys that need ``turns``."""
 KEYS = (
     *("name", "hub", "files", "url", "condition", "instruction", "response", "where", "strip", "format", "output"),

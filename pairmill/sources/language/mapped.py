@@ -68,7 +68,7 @@ class Mapped(Source):
         self._condition = condition(file, tags)
         self._where = file.parsed("where", Expression) if file.text("where") else None
         self._strip = file.flag("strip", default=True)
-        self._chats = Chats.of(file, strip=self._strip)
+        self._chats = Chats.of(file, self._known_tags, strip=self._strip)
         keys = [key for key in ("instruction", "response", "text") if key in file]
         self._texts = {key: file.parsed(key, Template.parse) for key in keys}
         self._instruction = self._texts.get("instruction")
@@ -82,6 +82,7 @@ class Mapped(Source):
         optional = [path.column for text in self._texts.values() for path in text.paths if path.column not in needed]
         if self._chats is not None:
             needed.append(self._chats.turns.column)
+            optional += self._chats.columns
         asked = self._where.optional if self._where else ()
         needed += [column for column in (self._where.columns if self._where else ()) if column not in asked]
         optional += [*asked, *self._attributes.columns]
@@ -115,7 +116,7 @@ class Mapped(Source):
             citation=file.text("citation", _UNSTATED),
             fields=tuple(dict.fromkeys(needed)),
             optional=tuple(dict.fromkeys(column for column in optional if column not in needed)),
-            counted=("tools",) if self._chats else (),
+            counted=("tools",) if self._chats and not rendering else (),
             dialect=dialect,
             lines_per_record=1 if dialect.is_cut else 0,
             tags=tags,
@@ -146,7 +147,9 @@ class Mapped(Source):
         asked = self._where.asked if self._where else ()
         read = [("where", path) for path in (self._where.paths if self._where else ())]
         read += [(key, path) for key, text in self._texts.items() for path in text.needed]
-        read += [("turns", self._chats.turns)] if self._chats else []
+        if self._chats is not None:
+            index = self._chats.options.target_index
+            read += [("turns", self._chats.turns), *([("target_index", index)] if index else [])]
         known: set[tuple[Step, ...]] = {path.steps for path in asked}
         for key, path in read:
             if path.steps not in known:

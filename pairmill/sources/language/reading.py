@@ -10,9 +10,9 @@ from pairmill.chats.message import ChatFault, compact_json, normal_message
 from pairmill.chats.reasoning import Reasoning
 from pairmill.chats.structure import CHECKS, Structure
 from pairmill.chats.targets import Answer
-from pairmill.chats.tools import calls_in_text, named_tools, parse_calls_in, parse_calls_of, tools_in_text
+from pairmill.chats.tools import Tool, calls_in_text, named_tools, parse_calls_in, parse_calls_of, tools_in_text
 from pairmill.sources.language.paths import MISSING
-from pairmill.sources.source import Drop, Malformed, Note
+from pairmill.sources.parsed import Drop, Malformed, Note
 
 SYSTEM, USER, ASSISTANT, TOOL, CALL = "system", "user", "assistant", "tool", "tool_call"
 """What a role means. A tool call is a turn of the assistant that calls a tool and says nothing."""
@@ -56,10 +56,18 @@ class Reading:
     Args:
         words: how the parts of a message are found.
         weights: of each message, 0 or 1; empty = all are 1.
+        reasoning: what becomes of reasoning: that of an answer is the ``reasoning_content`` of its turn's message. None
+            = answers are as they are.
     """
 
-    def __init__(self, words: Words, weights: Sequence[int] = ()) -> None:
-        self._words, self._weights = words, weights
+    def __init__(self, words: Words, weights: Sequence[int] = (), reasoning: Reasoning | None = None) -> None:
+        self._words, self._weights, self._reasoning = words, weights, reasoning
+        self.counts: Counter[str] = Counter()
+        """What was found on the way, as notes."""
+        self.problem = ChatFault("")
+        """What was wrong, if it is more than a reason."""
+        self.called: Counter[str] = Counter()
+        """How often each tool is called."""
         self.history: list[Turn] = []
         self.answers: list[Answer | Drop] = []
         """Of each answer its place in the history, or why it makes no row."""
@@ -79,11 +87,19 @@ class Reading:
         role = self._words.role_of(message)
         is_answer = role in (ASSISTANT, CALL)
         if self.fault is None:
-            self.fault = role if isinstance(role, Drop) else self._take(place, role, message)
+            try:
+                self.fault = role if isinstance(role, Drop) else self._take(place, role, message)
+            except ChatFault as error:
+                self.fault = self.end(error)
         if is_answer:
             self.answer_places.add(place)
             if self.fault is not None:
                 self.answers.append(self.fault)
+
+    def end(self, error: ChatFault) -> Drop:
+        """Return the drop of a fault."""
+        self.problem = error
+        return Malformed(error.reason)
 
     def _take(self, place: int, role: str, message: dict[str, Any]) -> Drop | None:
         turn = self._words.turn_of(role, message)
@@ -91,6 +107,9 @@ class Reading:
             return turn
         if role not in (ASSISTANT, CALL):
             return self._other(place, turn)
+        if role == ASSISTANT and self._reasoning is not None:
+            reasoning, text = self._reasoning.split(message, turn.text, self.counts)
+            turn = turn._replace(text=text, message={**message, "reasoning_content": reasoning})
         if not turn.text and not turn.calls:
             return Drop("empty_answer")
         if turn.text and self._state == _ANSWERED:
@@ -142,29 +161,39 @@ class RenderedReading(Reading):
     Args:
         words: as above.
         weights: as above.
-        tools: what the record declares.
-        structure: the checks.
         reasoning: what becomes of reasoning.
+        structure: the checks.
         counts: where shapes that are mended, and faults that are kept, are counted.
-        asked: faults that the source names: a chat that ends by one is left out, and is not malformed.
+        asked: faults that the source names: a record that they leave without an answer is not malformed.
     """
 
     def __init__(
         self,
         words: Words,
         weights: Sequence[int],
-        *,
-        tools: list[dict[str, Any]],
-        structure: Structure,
         reasoning: Reasoning,
+        *,
+        structure: Structure,
         counts: Counter[str],
         asked: Mapping[str, str],
     ) -> None:
         super().__init__(words, weights)
-        self.tools, self.problem = tools, ChatFault("")
-        self.called: Counter[str] = Counter()
-        """How often each tool is called."""
-        self._structure, self._reasoning, self._counts, self._asked = structure, reasoning, counts, asked
+        self.counts = counts
+        self.tools: list[Tool] = []
+        self._structure, self._thoughts, self._asked = structure, reasoning, asked
+        self._sizes = [0]
+
+    def declare(self, tools: list[Tool]) -> None:
+        """Take declarations of tools, in the one form."""
+        self.tools = tools
+        self._structure.tools = named_tools(tools)
+
+    def size_before(self, place: int) -> int:
+        """Return about how many characters the history has before a place."""
+        for turn in self.history[len(self._sizes) - 1 : place]:
+            size = len(turn.text) + len(turn.calls) + len(turn.message.get("reasoning_content", ""))
+            self._sizes.append(self._sizes[-1] + size)
+        return self._sizes[place]
 
     def end(self, error: ChatFault) -> Drop:
         """Return the drop of a fault."""
@@ -172,23 +201,19 @@ class RenderedReading(Reading):
         return (Drop if error.reason in CHECKS or error.reason in self._asked else Malformed)(error.reason)
 
     def _take(self, place: int, role: str, message: dict[str, Any]) -> Drop | None:
-        try:
-            if role in (ASSISTANT, CALL):
-                return self._take_answer(place, role, message)
-            if role == TOOL:
-                return self._take_results(message)
-            self._structure.finish_turn()
-            return super()._take(place, role, message)
-        except ChatFault as error:
-            return self.end(error)
+        if role in (ASSISTANT, CALL):
+            return self._take_answer(place, role, message)
+        if role == TOOL:
+            return self._take_results(message)
+        self._structure.finish_turn()
+        return super()._take(place, role, message)
 
     def _other(self, place: int, turn: Turn) -> Drop | None:
         text = turn.text
         if turn.role == SYSTEM:
-            tools, text = tools_in_text(text, self._counts)
+            tools, text = tools_in_text(text, self.counts)
             if tools and not self.tools:
-                self.tools = tools
-                self._structure.tools = named_tools(tools)
+                self.declare(tools)
         self._structure.check_text(text)
         made = normal_message(turn.role, text, name=turn.message.get("name"))
         return super()._other(place, Turn(turn.role, text, "", made))
@@ -196,22 +221,23 @@ class RenderedReading(Reading):
     def _take_answer(self, place: int, role: str, message: dict[str, Any]) -> Drop | None:
         content = self._words.content_of(message)
         tools, reasoning, text = self._structure.tools, "", ""
-        calls = parse_calls_of(message, tools, self._counts)
+        calls = parse_calls_of(message, tools, self.counts)
         if content is MISSING and not calls:
             return Malformed("missing_content")
         if role == CALL:
-            calls += parse_calls_in("" if content in (None, MISSING) else content, tools, self._counts)
+            calls += parse_calls_in("" if content in (None, MISSING) else content, tools, self.counts)
         else:
             read = self._words.text_of(content)
             if isinstance(read, Drop):
                 return read
-            reasoning, text = self._reasoning.split(message, read, self._counts)
+            reasoning, text = self._thoughts.split(message, read, self.counts)
             if not calls:
-                text, calls = calls_in_text(text, tools, self._counts)
+                text, calls = calls_in_text(text, tools, self.counts)
         if not text and not calls:
             return Drop("empty_answer")
         if not text and self._continues(place):
-            return self._continue(place, calls)
+            self._continue(place, calls)
+            return None
         self._structure.finish_turn()
         if text and self._state == _ANSWERED:
             return Drop("answer_without_question")
@@ -232,7 +258,7 @@ class RenderedReading(Reading):
         assert isinstance(last, Answer)
         # If the calls have a fault, the turn as a whole is no answer.
         made = [*turn.message.get("tool_calls", ()), *self._numbered(calls, more=True)]
-        self._counts["mended_calls_joined"] += 1
+        self.counts["mended_calls_joined"] += 1
         self.history[-1] = turn._replace(calls=compact_json(made), message={**turn.message, "tool_calls": made})
         last.messages.append(place)
         last.calls = True
@@ -264,5 +290,5 @@ class RenderedReading(Reading):
             made = compact_json(content)
         except ValueError as error:
             raise ChatFault("content_is_no_text", str(error)) from error
-        self._counts["mended_result_as_json"] += 1
+        self.counts["mended_result_as_json"] += 1
         return made

@@ -277,6 +277,7 @@ class Clean(Stage[CleanConfig, CleanPlan]):
                 sources[name]["misread"] = misread
             if of_chats := answers.total((item.answers for item in mine), name):
                 sources[name]["answers"] = of_chats
+                sources[name]["chats"] = answers.chats_of(item.answers for item in mine)
             declared = plan.context.by_name[name].attributes
             types = {key: kind for key, kind in declared.items() if key != CHAT}
             if types:

@@ -12,7 +12,7 @@ from pairmill.engine.manifest import Ledger, Manifest
 from pairmill.formats.results import CleanResult
 from pairmill.report.charts import Bars, Histogram, Stacked
 from pairmill.report.model import Block, Percent, Report, Samples, Section, Table, describe_names, describe_rows
-from pairmill.sources.language.chats import REASONING, TOOLS, WEIGHT_0
+from pairmill.sources.language.chats import NOT_RENDERED, REASONING, TOOLS, WEIGHT_0
 from pairmill.sources.parsed import FURTHER_TURNS, WITHHELD
 from pairmill.stages.clean.holdout import NOTE
 
@@ -28,6 +28,17 @@ _SAID_OF_CHATS = {
     TOOLS: "records that declare tools, which are left out",
     _CALL_ONLY: "turns that call a tool and say nothing, which make no row",
     WEIGHT_0: "answers of weight 0, which are rows like others",
+    **dict(
+        zip(
+            NOT_RENDERED,
+            (
+                "rows whose template does not write their reasoning",
+                "chats whose template does not write the tools that they declare",
+                "rows whose template does not write the calls that they learn",
+            ),
+            strict=True,
+        )
+    ),
 }
 
 # Colours of what became of a record, as in Stacked below.
@@ -196,7 +207,36 @@ def _answers(sources: Mapping[str, Mapping[str, Any]]) -> list[Block]:
         for name, item in result.items()
     ]
     note = "Every answer is a row, or is skipped for a reason. Those of records that where: leaves out are not counted."
-    return [Table("Answers of chats", ("Source", "Answers", "Rows", "Skipped", "By reason"), rows, note)]
+    return [
+        Table("Answers of chats", ("Source", "Answers", "Rows", "Skipped", "By reason"), rows, note),
+        *_chats(sources),
+    ]
+
+
+def _chats(sources: Mapping[str, Mapping[str, Any]]) -> list[Block]:
+    """Return what the chats of each source are made of, and what their repeated prompts cost."""
+    rows = [
+        (
+            name,
+            item["chats"],
+            answers["rows"],
+            item["call_targets"],
+            _joined(item["ended"]),
+            item["distinct_tools"],
+            _joined(item["top_tools"]),
+            Percent.of(item["prompt_characters"], item["prompt_characters"] + item["response_characters"]),
+            Percent.of(item["repeated_characters"], item["prompt_characters"] + item["response_characters"]),
+        )
+        for name, item, answers in (
+            (name, source["chats"], source["answers"]) for name, source in sources.items() if "chats" in source
+        )
+    ]
+    note = (
+        "Of all characters of the rows: those of prompts, and those of prompts that another row of the chat has too "
+        "(max_targets_per_chat: and stride: bound them). Targets are rows; those with calls call a tool."
+    )
+    columns = ("Source", "Chats", "Targets", "With calls", "Ended early", "Tools", "Most called", "Prompts", "Repeated")
+    return [Table("Chats", columns, rows, note)] if rows else []
 
 
 def _joined(counts: Mapping[str, int]) -> str:
