@@ -12,6 +12,7 @@ KINDS = (TEXT, CALLS, BOTH)
 NOT_THE_TARGET, WEIGHT_ZERO = "not_the_target", "weight_zero"
 NOT_THE_LAST, NOT_THE_FIRST = "not_the_last_answer", "not_the_first_answer"
 STRIDE, MOST = "left_out_by_stride", "left_out_by_max_targets"
+REASONS = (NOT_THE_TARGET, WEIGHT_ZERO, NOT_THE_LAST, NOT_THE_FIRST, STRIDE, MOST)
 
 
 @dataclass

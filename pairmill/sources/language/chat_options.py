@@ -1,23 +1,34 @@
-"""What a description says of the chats of its records beside where they are: tools, reasoning, targets, faults."""
+"""The keys of a description that say where chats are, and what becomes of their turns, tools, reasoning and faults."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection
 from typing import Any
 
 from pairmill.chats.reasoning import CONDITION, FIELDS, KEEP, MARKS, USES, Reasoning
+from pairmill.chats.render import BOUNDARIES
 from pairmill.chats.structure import CHECKS
 from pairmill.chats.targets import ALL, BOTH, FIRST, KINDS, LAST, Targets
+from pairmill.chats.template import ChatTemplate, load
 from pairmill.chats.tools import ARGUMENTS_UNPARSED, CALL_UNPARSED, TOOLS_UNPARSED
 from pairmill.errors import UsageError, did_you_mean
+from pairmill.sources.language.chats import (
+    DROP_CHAT,
+    END_CHAT,
+    KEEP_CHAT,
+    MEANINGS,
+    PLAIN,
+    ROLES,
+    ChatOptions,
+    Chats,
+)
 from pairmill.sources.language.description import Description
 from pairmill.sources.language.missing_paths import kind_of
 from pairmill.sources.language.paths import Path
 from pairmill.sources.parsed import shown
 
-END_CHAT, DROP_CHAT, KEEP_CHAT = "end_chat", "drop_chat", "keep"
 ON_FAULT = (END_CHAT, DROP_CHAT, KEEP_CHAT)
 FAULTS = (*CHECKS, CALL_UNPARSED, ARGUMENTS_UNPARSED, TOOLS_UNPARSED)
 """Faults that ``on_fault`` may name."""
@@ -28,76 +39,75 @@ _REASONING = "keep, drop, condition:<tag>, or {path: …, marks: […], use: …
 _FIELD = re.compile(r"[\w-]+(\.[\w-]+)*")
 
 
-@dataclass(frozen=True)
-class ChatOptions:
-    """See docs/sources.md, Chats.
+def read_chats(file: Description, tags: Collection[str], *, strip: bool) -> Chats | None:
+    """Return the chats that a description describes, if it does.
 
     Args:
-        targets: which answers are learned.
-        tools: path of the declarations, in the record or in a message; None = where they usually are.
-        reasoning: what becomes of it; None = nothing is said.
-        on_fault: by reason what becomes of the chat; the empty reason is every other one.
-        target_index: path of the places of the only messages that may be targets.
-        weights: path of the weights: a list in the record, or a field of each message.
+        file: the description.
+        tags: condition tags that rows may have.
+        strip: whether white space around the texts of messages is removed.
+
+    Raises:
+        UsageError: an entry is not valid.
     """
+    if "turns" not in file:
+        return None
+    roles = {}
+    for name, meaning, place in file.mapping("roles", "what roles mean, as {narrator: user}"):
+        if meaning not in MEANINGS:
+            hint = did_you_mean(str(meaning), MEANINGS)
+            expected = ", ".join(MEANINGS)
+            raise UsageError("unknown role", where=place, got=shown(meaning), expected=expected, hint=hint)
+        roles[name.strip().lower()] = meaning
+    template = None
+    if file.text("template", PLAIN) != PLAIN:
+        template = _template(file)
+    for key in ("template_variables", "boundary", *RENDERED_KEYS):
+        if key in file and template is None:
+            raise file.wrong(key, "needs a template:", hint="write 'template: chatml', or the path of one")
+    return Chats(
+        file.parsed("turns", Path.parse),
+        (_key(file.parsed("role", Path.parse)),) if "role" in file else ("role", "from"),
+        (_key(file.parsed("content", Path.parse)),) if "content" in file else ("content", "value"),
+        ROLES | roles,
+        template=template,
+        strip=strip,
+        boundary=file.choice("boundary", *BOUNDARIES),
+        options=_options(file, tags),
+    )
 
-    targets: Targets = Targets()
-    tools: Path | None = None
-    reasoning: Reasoning | None = None
-    on_fault: Mapping[str, str] = field(default_factory=dict)
-    target_index: Path | None = None
-    weights: Path | None = None
 
-    @classmethod
-    def from_description(cls, file: Description, tags: Collection[str]) -> ChatOptions:
-        """Read the keys of a description.
+def _options(file: Description, tags: Collection[str]) -> ChatOptions:
+    return ChatOptions(
+        Targets(
+            file.choice("answers", ALL, LAST, FIRST) or ALL,
+            file.choice("targets", *KINDS) or BOTH,
+            file.number("stride") or 1,
+            file.number("max_targets_per_chat"),
+        ),
+        _path(file, "tools"),
+        _reasoning(file, tags),
+        _on_fault(file),
+        _path(file, "target_index"),
+        _path(file, "weights"),
+    )
 
-        Args:
-            file: the description.
-            tags: condition tags that rows may have.
 
-        Raises:
-            UsageError: an entry is not valid.
-        """
-        return cls(
-            Targets(
-                file.choice("answers", ALL, LAST, FIRST) or ALL,
-                file.choice("targets", *KINDS) or BOTH,
-                file.number("stride") or 1,
-                file.number("max_targets_per_chat"),
-            ),
-            _path(file, "tools"),
-            _reasoning(file, tags),
-            _on_fault(file),
-            _path(file, "target_index"),
-            _path(file, "weights"),
-        )
+def _template(file: Description) -> ChatTemplate:
+    variables = {}
+    for name, value, place in file.mapping(
+        "template_variables", "variables of the template, as {enable_thinking: false}"
+    ):
+        try:
+            variables[name] = json.loads(json.dumps(value))
+        except (TypeError, ValueError) as error:
+            expected = "what JSON has: a text, a number, true, false, null, a list or a mapping"
+            raise UsageError("not a value of JSON", where=place, got=shown(value), expected=expected) from error
+    return load(file.text("template"), file.place("template"), lambda path: file.beside("template", path), variables)
 
-    def fate(self, reason: str) -> str:
-        """Return what becomes of a chat with a fault: end_chat, drop_chat or keep."""
-        return self.on_fault.get(reason) or self.on_fault.get("", END_CHAT)
 
-    @property
-    def kept(self) -> frozenset[str]:
-        """The checks whose failing ends nothing."""
-        return frozenset(reason for reason in CHECKS if self.fate(reason) == KEEP_CHAT)
-
-    def meaning(self) -> list[Any]:
-        """Return what rows follow from; empty where nothing is said, ``answers`` aside."""
-        targets, reasoning = self.targets, self.reasoning
-        entries: dict[str, Any] = {
-            "targets": targets.kinds if targets.kinds != BOTH else None,
-            "stride": targets.stride if targets.stride > 1 else None,
-            "most": targets.most or None,
-            "reasoning": [reasoning.fields, reasoning.marks, reasoning.use, reasoning.tag] if reasoning else None,
-            "on_fault": dict(self.on_fault) or None,
-            **{
-                key: path.text if path else None
-                for key, path in (("tools", self.tools), ("index", self.target_index), ("weights", self.weights))
-            },
-        }
-        said = {key: value for key, value in entries.items() if value is not None}
-        return [said] if said else []
+def _key(path: Path) -> str | Path:
+    return path.column if len(path.steps) == 1 else path
 
 
 def _path(file: Description, key: str) -> Path | None:

@@ -9,22 +9,19 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pairmill.chats import render
 from pairmill.chats.message import ChatFault
 from pairmill.chats.reasoning import CONDITION, FIELDS, Reasoning
-from pairmill.chats.render import BOUNDARIES, Chat
-from pairmill.chats.structure import OLD_MARKS, Structure
-from pairmill.chats.targets import Answer
-from pairmill.chats.template import MAX_HISTORY, TOKENS, ChatTemplate, TemplateFailed, load
+from pairmill.chats.render import Chat
+from pairmill.chats.structure import CHECKS, OLD_MARKS, Structure
+from pairmill.chats.targets import BOTH, Answer, Targets
+from pairmill.chats.template import MAX_HISTORY, TOKENS, ChatTemplate, TemplateFailed
 from pairmill.chats.tools import Tool, parse_tools
-from pairmill.errors import UsageError, did_you_mean
 from pairmill.formats.rows import RenderedRow, Row
-from pairmill.sources.language.chat_options import DROP_CHAT, RENDERED_KEYS, ChatOptions
-from pairmill.sources.language.description import Description
 from pairmill.sources.language.missing_paths import kind_of
 from pairmill.sources.language.paths import MISSING, Path
 from pairmill.sources.language.reading import ASSISTANT, CALL, SYSTEM, TOOL, USER, Reading, RenderedReading, Turn
@@ -43,6 +40,8 @@ from pairmill.sources.parsed import (
 MEANINGS = (SYSTEM, USER, ASSISTANT, TOOL, CALL)
 PLAIN = "plain"
 
+END_CHAT, DROP_CHAT, KEEP_CHAT = "end_chat", "drop_chat", "keep"
+
 _NAMES = {
     SYSTEM: ("system", "developer", "system_prompt", "context"),
     USER: ("user", "human", "prompter", "question", "customer", "instruction"),
@@ -59,8 +58,10 @@ ROLES = {name: meaning for meaning, names in _NAMES.items() for name in names}
 REASONING, TOOLS, WEIGHT_0 = "reasoning_left_out", "tools_left_out", "weight_0_taught"
 """Notes of what a chat says beside the texts of its turns: messages with reasoning in a field of its own, records that
 declare tools, and answers that make rows although their weight is 0."""
-NOT_RENDERED = ("reasoning_not_rendered", "tools_not_rendered", "calls_not_rendered")
-"""Notes of what a chat has and its template did not write: rows with reasoning, chats with tools, rows with calls."""
+NOT_RENDERED = ("reasoning_not_rendered", "tools_not_rendered")
+"""Notes of what a chat has and its template did not write: rows with reasoning, chats with tools."""
+CALLS_NOT_RENDERED = "calls_not_rendered"
+"""The reason of an answer whose calls its template did not write: a row would teach to call nothing."""
 
 _MARKS = {SYSTEM: "System:", USER: "User:", ASSISTANT: "Assistant:", TOOL: "Tool:", CALL: "Tool call:"}
 _MARK = re.compile(rf"^(?=\\*(?:{'|'.join(_MARKS.values())})$)", re.MULTILINE)
@@ -73,6 +74,53 @@ BAD_WEIGHT, BAD_WEIGHTS, BAD_INDEX = "weight_is_not_0_or_1", "weights_do_not_fit
 
 MAX_CHARACTERS = 1 << 25
 """Characters of all instructions of one chat: without a limit they grow with the square of its turns."""
+
+
+@dataclass(frozen=True)
+class ChatOptions:
+    """See docs/sources.md, Chats.
+
+    Args:
+        targets: which answers are learned.
+        tools: path of the declarations, in the record or in a message; None = where they usually are.
+        reasoning: what becomes of it; None = nothing is said.
+        on_fault: by reason what becomes of the chat; the empty reason is every other one.
+        target_index: path of the places of the only messages that may be targets.
+        weights: path of the weights: a list in the record, or a field of each message.
+    """
+
+    targets: Targets = Targets()
+    tools: Path | None = None
+    reasoning: Reasoning | None = None
+    on_fault: Mapping[str, str] = field(default_factory=dict)
+    target_index: Path | None = None
+    weights: Path | None = None
+
+    def fate(self, reason: str) -> str:
+        """Return what becomes of a chat with a fault: end_chat, drop_chat or keep."""
+        return self.on_fault.get(reason) or self.on_fault.get("", END_CHAT)
+
+    @property
+    def kept(self) -> frozenset[str]:
+        """The checks whose failing ends nothing."""
+        return frozenset(reason for reason in CHECKS if self.fate(reason) == KEEP_CHAT)
+
+    def meaning(self) -> list[Any]:
+        """Return what rows follow from; empty where nothing is said, ``answers`` aside."""
+        targets, reasoning = self.targets, self.reasoning
+        entries: dict[str, Any] = {
+            "targets": targets.kinds if targets.kinds != BOTH else None,
+            "stride": targets.stride if targets.stride > 1 else None,
+            "most": targets.most or None,
+            "reasoning": [reasoning.fields, reasoning.marks, reasoning.use, reasoning.tag] if reasoning else None,
+            "on_fault": dict(self.on_fault) or None,
+            **{
+                key: path.text if path else None
+                for key, path in (("tools", self.tools), ("index", self.target_index), ("weights", self.weights))
+            },
+        }
+        said = {key: value for key, value in entries.items() if value is not None}
+        return [said] if said else []
 
 
 @dataclass(frozen=True)
@@ -98,39 +146,6 @@ class Chats:
     strip: bool = True
     boundary: str = ""
     options: ChatOptions = ChatOptions()
-
-    @classmethod
-    def of(cls, file: Description, tags: Collection[str], *, strip: bool) -> Chats | None:
-        """Return the chats that a description describes, if it does; ``tags`` are those that rows may have.
-
-        Raises:
-            UsageError: an entry is not valid.
-        """
-        if "turns" not in file:
-            return None
-        roles = {}
-        for name, meaning, place in file.mapping("roles", "what roles mean, as {narrator: user}"):
-            if meaning not in MEANINGS:
-                hint = did_you_mean(str(meaning), MEANINGS)
-                expected = ", ".join(MEANINGS)
-                raise UsageError("unknown role", where=place, got=shown(meaning), expected=expected, hint=hint)
-            roles[name.strip().lower()] = meaning
-        template = None
-        if file.text("template", PLAIN) != PLAIN:
-            template = _template(file)
-        for key in ("template_variables", "boundary", *RENDERED_KEYS):
-            if key in file and template is None:
-                raise file.wrong(key, "needs a template:", hint="write 'template: chatml', or the path of one")
-        return cls(
-            file.parsed("turns", Path.parse),
-            (_key(file.parsed("role", Path.parse)),) if "role" in file else ("role", "from"),
-            (_key(file.parsed("content", Path.parse)),) if "content" in file else ("content", "value"),
-            ROLES | roles,
-            template=template,
-            strip=strip,
-            boundary=file.choice("boundary", *BOUNDARIES),
-            options=ChatOptions.from_description(file, tags),
-        )
 
     @property
     def answers(self) -> str:
@@ -286,9 +301,8 @@ class Chats:
         if isinstance(read, RenderedReading):
             first = taught[0][1].instruction or ""
             shown_tools = not read.tools or any(tool["function"]["name"] in first for tool in read.tools)
-            written = [_written(turn.message, made.response or "") for turn, made in taught]
-            whys = (sum(not seen for seen, _ in written), int(not shown_tools), sum(not seen for _, seen in written))
-            counts.update(zip(NOT_RENDERED, whys, strict=True))
+            hidden = sum(_thoughts_of(turn.message) not in (made.response or "") for turn, made in taught)
+            counts.update(zip(NOT_RENDERED, (hidden, int(not shown_tools)), strict=True))
         else:
             beside = [record, Path("", self.turns.steps[:-1]).find(record), *messages]
             if self.options.reasoning is None:
@@ -323,7 +337,7 @@ class Chats:
                 made = Row(tag, instruction, text)
             if isinstance(made, Row):
                 left -= len(made.instruction or "")
-            elif made.reason != render.PREFIX_MISMATCH:  # it is of this answer alone
+            elif made.reason not in (render.PREFIX_MISMATCH, CALLS_NOT_RENDERED):  # they are of this answer alone
                 fault = made
             result.append(made)
         return result
@@ -340,6 +354,9 @@ class Chats:
             return Malformed("template_failed")
         except render.PrefixMismatch:
             return Drop(render.PREFIX_MISMATCH)
+        calls = read.history[place].message.get("tool_calls", ())
+        if not all(call["function"]["name"] in rest for call in calls):
+            return Drop(CALLS_NOT_RENDERED)
         return RenderedRow(tag, prompt, rest, chat.to_json())
 
     def _messages(self, record: Any) -> list[Any]:
@@ -528,19 +545,6 @@ def _escaped(text: str) -> str:
     return _MARK.sub(r"\\", text) if _may_have_marks(text) else text
 
 
-def _template(file: Description) -> ChatTemplate:
-    variables = {}
-    for name, value, place in file.mapping(
-        "template_variables", "variables of the template, as {enable_thinking: false}"
-    ):
-        try:
-            variables[name] = json.loads(json.dumps(value))
-        except (TypeError, ValueError) as error:
-            expected = "what JSON has: a text, a number, true, false, null, a list or a mapping"
-            raise UsageError("not a value of JSON", where=place, got=shown(value), expected=expected) from error
-    return load(file.text("template"), file.place("template"), lambda path: file.beside("template", path), variables)
-
-
 def _places_taught(answers: Sequence[Answer | Drop], result: Sequence[Row | Drop]) -> Iterator[int]:
     """Yield where the messages of answers that are rows are in the record's list."""
     for item, made in zip(answers, result, strict=True):
@@ -548,11 +552,9 @@ def _places_taught(answers: Sequence[Answer | Drop], result: Sequence[Row | Drop
             yield item.messages[0]
 
 
-def _written(message: dict[str, Any], response: str) -> tuple[bool, bool]:
-    """Return whether a response has the reasoning, and the calls, that its message has."""
-    thoughts = message.get("reasoning_content", "").strip()[:_SEEN].strip()
-    calls = message.get("tool_calls", ())
-    return thoughts in response, all(call["function"]["name"] in response for call in calls)
+def _thoughts_of(message: dict[str, Any]) -> str:
+    """Return the beginning of a message's reasoning."""
+    return str(message.get("reasoning_content", ""))[:_SEEN].strip()
 
 
 def _counts(read: Reading, result: Sequence[Row | Drop]) -> ChatCounts:
@@ -596,10 +598,6 @@ def _main_first(found: list[Row | Drop]) -> list[Row | Drop]:
     first = max(drops, key=lambda one: (isinstance(one, Malformed), counts[one]))
     place = found.index(first)
     return [first, *found[:place], *found[place + 1 :]]
-
-
-def _key(path: Path) -> str | Path:
-    return path.column if len(path.steps) == 1 else path
 
 
 def _value(message: dict[str, Any], keys: tuple[str | Path, ...]) -> Any:

@@ -23,7 +23,7 @@ from pairmill.sources.files.dialect import fits
 from pairmill.sources.files.patterns import matching
 from pairmill.sources.files.readers import whole_file
 from pairmill.sources.language.attributes import CHAT, EXPECTED, Attributes
-from pairmill.sources.language.chats import Chats
+from pairmill.sources.language.chat_options import read_chats
 from pairmill.sources.language.description import Description
 from pairmill.sources.language.expression import Expression, Failed
 from pairmill.sources.language.filters import Filtered, printed
@@ -68,7 +68,7 @@ class Mapped(Source):
         self._condition = condition(file, tags)
         self._where = file.parsed("where", Expression) if file.text("where") else None
         self._strip = file.flag("strip", default=True)
-        self._chats = Chats.of(file, self._known_tags, strip=self._strip)
+        self._chats = read_chats(file, self._known_tags, strip=self._strip)
         keys = [key for key in ("instruction", "response", "text") if key in file]
         self._texts = {key: file.parsed(key, Template.parse) for key in keys}
         self._instruction = self._texts.get("instruction")

@@ -12,7 +12,7 @@ from pairmill.engine.manifest import Ledger, Manifest
 from pairmill.formats.results import CleanResult
 from pairmill.report.charts import Bars, Histogram, Stacked
 from pairmill.report.model import Block, Percent, Report, Samples, Section, Table, describe_names, describe_rows
-from pairmill.sources.language.chats import NOT_RENDERED, REASONING, TOOLS, WEIGHT_0
+from pairmill.sources.language.chats import CALLS_NOT_RENDERED, NOT_RENDERED, REASONING, TOOLS, WEIGHT_0
 from pairmill.sources.parsed import FURTHER_TURNS, WITHHELD
 from pairmill.stages.clean.holdout import NOTE
 
@@ -28,13 +28,13 @@ _SAID_OF_CHATS = {
     TOOLS: "records that declare tools, which are left out",
     _CALL_ONLY: "turns that call a tool and say nothing, which make no row",
     WEIGHT_0: "answers of weight 0, which are rows like others",
+    CALLS_NOT_RENDERED: "turns that call a tool whose template does not write that, which make no row",
     **dict(
         zip(
             NOT_RENDERED,
             (
                 "rows whose template does not write their reasoning",
                 "chats whose template does not write the tools that they declare",
-                "rows whose template does not write the calls that they learn",
             ),
             strict=True,
         )
@@ -176,7 +176,8 @@ def _misread(name: str, files: Mapping[str, int]) -> str:
 
 def _left_out(source: Mapping[str, Any], ledger: Ledger) -> str:
     """Return what the chats of a source say beside the texts of their turns."""
-    counts = {**ledger.notes, _CALL_ONLY: source.get("answers", {}).get("skipped", {}).get(_CALL_ONLY, 0)}
+    skipped = source.get("answers", {}).get("skipped", {})
+    counts = {**ledger.notes, **{what: skipped.get(what, 0) for what in (_CALL_ONLY, CALLS_NOT_RENDERED)}}
     return "; ".join(f"{counts[what]:,} {said}" for what, said in _SAID_OF_CHATS.items() if counts.get(what))
 
 

@@ -329,11 +329,11 @@ def test_what_a_template_refuses_ends_the_chat(tmp_path: Path) -> None:
     first, *others = rows(source, greeting)
     assert (first, others) == (Malformed("template_failed"), [Drop("answer_without_question")])
     assert source.explain(record, first).found == "the template said: Roles must alternate user/assistant!"
-    tools = [*SAID[1:3], SAID[3], {"role": "tool_call", "content": "x"}, {"role": "tool", "content": "y"}, SAID[2]]
+    tools = [*SAID[1:3], SAID[3], {"role": "tool_call", "content": "x()"}, {"role": "tool", "content": "y"}, SAID[2]]
     made = rows(source, tools)
     assert made == [
         Row("direct", "[INST] Hi [/INST]", " Hello "),
-        Drop("tool_call_only"),
+        Drop("calls_not_rendered"),
         Malformed("template_failed"),
     ]
     with pytest.raises(TemplateFailed, match="Undefined: 'x' is undefined"):

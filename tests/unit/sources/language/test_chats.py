@@ -11,12 +11,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pairmill.chats import targets
+from pairmill.chats.structure import CHECKS
 from pairmill.engine import runner
 from pairmill.engine.manifest import Manifest
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.rows import Row
 from pairmill.sources.language import chats, mapped
-from pairmill.sources.language.chats import MEANINGS, ROLES, Turn, plain
+from pairmill.sources.language.chat_options import FAULTS
+from pairmill.sources.language.chats import (
+    BAD_INDEX,
+    BAD_WEIGHT,
+    BAD_WEIGHTS,
+    CALLS_NOT_RENDERED,
+    MEANINGS,
+    NOT_RENDERED,
+    ROLES,
+    Turn,
+    plain,
+)
 from pairmill.sources.parsed import ANSWERS, Drop, Malformed, Note, parts_of
 from pairmill.sources.source import Context, Source, checked, parse_record
 from pairmill.stages.clean.config import CleanConfig
@@ -356,8 +369,16 @@ def test_the_page_lists_every_role_and_reason() -> None:
     }
     assert listed == ROLES
     assert set(listed.values()) == set(MEANINGS)
-    code = (REPOSITORY / "pairmill" / "sources" / "language" / "chats.py").read_text()
-    reasons = set(re.findall(r'(?:Drop|Malformed|Note)\("(\w+)"', code))
+    language, folder = REPOSITORY / "pairmill" / "sources" / "language", REPOSITORY / "pairmill" / "chats"
+    code = "".join((language / name).read_text() for name in ("chats.py", "reading.py"))
+    reasons = set(re.findall(r'(?:Drop|Malformed|Note|ChatFault)\("(\w+)"', code))
+    # What is mended and noted on the way; the page has the former without their prefix.
+    counted = re.findall(
+        r'(?:notes|counts)\[\s*"(?:mended_)?(\w+)"', code + "".join(path.read_text() for path in folder.glob("*.py"))
+    )
+    assert len(counted) > 25
+    own = {*NOT_RENDERED, CALLS_NOT_RENDERED, BAD_WEIGHT, BAD_WEIGHTS, BAD_INDEX}
+    reasons |= {*counted, *CHECKS, *targets.REASONS, *FAULTS, *own} - {"arguments_as_json_twice"}
     assert len(reasons) > 15
     assert {reason for reason in reasons if f"`{reason}`" not in page} == set()
 
@@ -387,7 +408,7 @@ def test_the_instructions_of_a_chat_do_not_grow_without_end(load: Load, monkeypa
         ({"turns": None, "template": "plain"}, "required key missing|needs turns:"),
         ({"turns": "my messages"}, "line 4, turns: not a valid path"),
         ({"turns": "5"}, "line 4, turns: not a text"),
-        ({"answers": "first"}, "line 5, answers: unknown value; got 'first'; expected all or last"),
+        ({"answers": "some"}, "line 5, answers: unknown value; got 'some'; expected all or last or first"),
         ({"roles": "user"}, "line 5, roles: not a mapping; got 'user'; expected what roles mean, as {narrator: user}"),
         ({"roles": "{narrator: usr}"}, "line 5, roles: narrator: unknown role; got 'usr'.*did you mean 'user'"),
         ({"roles": "{narrator: 5}"}, "line 5, roles: narrator: unknown role; got 5"),
