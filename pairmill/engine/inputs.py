@@ -20,6 +20,7 @@ from pairmill.engine.chat_templates import Templates
 from pairmill.engine.conditions import Tag
 from pairmill.engine.content import Content
 from pairmill.engine.manifest import File, InputRef
+from pairmill.engine.results import HeldOutRows
 from pairmill.errors import InputError
 
 HELD_OUT = "holdout/"
@@ -169,7 +170,7 @@ def _discover_one(
                 files = [
                     replace(file, stamp=stamps.get(file.uri, "")) if file.random_access else file for file in files
                 ]
-        rows = manifest.ledger.rows_out + (manifest.held_out if held_out else 0)
+        rows = manifest.ledger.rows_out + (HeldOutRows.count(manifest) if held_out else 0)
         ref = InputRef(role, manifest.fingerprint, manifest.stage)
         return files, ref, rows, _brought(manifest.data, [each.task for each in chosen])
     above, data = _files_above(uri)

@@ -202,11 +202,6 @@ class Manifest:
                 result.setdefault(file.task, []).append(file)
         return result
 
-    @property
-    def held_out(self) -> int:
-        """Held-out rows: those of training, which the ledger counts as rows out, are beside them."""
-        return sum(self.data.get("held_out", {}).values())
-
     def dump(self) -> bytes:
         """Return the bytes of the file."""
         inputs = [

@@ -61,8 +61,8 @@ class PassOn(Stage[Any, StagePlan[None]]):
         return Ledger()
 
     def metrics(self, manifest: Manifest) -> dict[str, float]:
-        given = manifest.data.get("given", {})
-        return {"rows_out": given["rows"]} if "rows" in given else {}
+        rows = self._given.rows
+        return {} if rows is None or not manifest.data else {"rows_out": rows}
 
     def finish(self, config: Any, plan: StagePlan[None], rounds: Rounds, out: Writer) -> dict[str, Any]:
         return {"given": plan.says}
@@ -71,17 +71,20 @@ class PassOn(Stage[Any, StagePlan[None]]):
         uris = self._given.uris or (folder,)
         output = ",".join(map(list_item, uris)) if self.output_in_list else uris[0]
         # What a share of it gives has no data: the task that finishes says it.
-        return Outputs(output, int(manifest.data.get("given", {}).get("rows", 0)), printed=[output])
+        rows = self._given.rows or 0
+        return Outputs(output, rows if manifest.data else 0, printed=[output])
 
     def report(self, manifest: Manifest) -> Report:
-        given = manifest.data["given"]
-        if given["uris"] == [""]:
-            said = f"{given['option']} says that there is nothing to do: later stages read no result of this one."
+        given = self._given
+        if given.uris == ("",):
+            said = f"{given.option} says that there is nothing to do: later stages read no result of this one."
             return Report(self.name, verdict=said)
-        if not given["uris"]:
-            return Report(self.name, verdict=f"{given['option']}= is given, so this stage has nothing to do.")
-        figures = {"Files": given["files"], "Bytes": given["bytes"], "Rows": given.get("rows", "not counted")}
-        verdict = f"{given['option']}= is given: it was checked and is passed on; nothing was read or copied."
+        if not given.uris:
+            return Report(self.name, verdict=f"{given.option}= is given, so this stage has nothing to do.")
+        rows = "not counted" if given.rows is None else given.rows
         return Report(
-            self.name, figures, [Table("Passed on", ("Place",), [(uri,) for uri in given["uris"]])], verdict=verdict
+            self.name,
+            {"Files": given.files, "Bytes": given.size, "Rows": rows},
+            [Table("Passed on", ("Place",), [(uri,) for uri in given.uris])],
+            verdict=f"{given.option}= is given: it was checked and is passed on; nothing was read or copied.",
         )

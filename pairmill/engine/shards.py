@@ -236,6 +236,13 @@ def _clear(home: str, names: Iterable[str]) -> None:
                 storage.clear(storage.join(home, name))
 
 
+@dataclass(frozen=True)
+class _Finished:
+    """The data of a stage's end: the bytes of its manifest, as text."""
+
+    manifest: str
+
+
 def commit_finish(stage: str, out: FinishWriter, manifest: Manifest) -> tuple[Manifest, ShardRecord]:
     """As :func:`commit_record`, for a manifest and the files that a stage itself adds to its finished folder.
 
@@ -247,10 +254,10 @@ def commit_finish(stage: str, out: FinishWriter, manifest: Manifest) -> tuple[Ma
     with suppress(InputError):
         _load(f"{stage}: its end", key, cache, verify=True)
     ours = manifest.dump().decode()
-    data = commit_record(out, {"ledger": asdict(Ledger()), "data": {"manifest": ours}})
+    data = commit_record(out, {"ledger": asdict(Ledger()), "data": asdict(_Finished(ours))})
     record = _parse(data, stage, key, out.home)
     assert record is not None
-    theirs = record.data["manifest"]
+    theirs = record.read(_Finished).manifest
     return manifest if theirs == ours else Manifest.load(theirs.encode(), storage.join(out.home, RECORD)), record
 
 

@@ -7,81 +7,52 @@ Fields without a default make a result of a stage; the manifest of an older vers
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields
-from typing import Any, Self, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 from pairmill.engine.manifest import Manifest
-from pairmill.errors import InputError
+from pairmill.engine.results import HeldOutRows, Result, empty, left_out
 
 Rows: TypeAlias = Sequence[Mapping[str, Any]]
 ByName: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result:
-    """The base of all."""
+class FetchResult(Result):
+    """What was fetched or digested.
 
-    @classmethod
-    def from_manifest(cls, manifest: Manifest) -> Self:
-        """Read the data of a manifest.
+    Attributes:
+        sources: origin, revision, licence, citation, files and bytes of each.
+        given: the same of finished data, by ``option=address``.
+        passed_on: option and URI of finished data that is where it is.
+    """
 
-        Raises:
-            InputError: it lacks what the stage promises.
-        """
-        result = cls.find(manifest)
-        if result is None:
-            lacking = [name for name, default in _defaults(cls).items() if default is MISSING]
-            raise InputError(
-                f"not a result of {cls.__name__.removesuffix('Result').lower()} of this version",
-                where=f"{manifest.stage} {manifest.fingerprint}: data",
-                got=", ".join(sorted(manifest.data)) or "nothing",
-                expected=", ".join(lacking),
-                hint="run that stage again",
-            )
-        return result
-
-    @classmethod
-    def find(cls, manifest: Manifest) -> Self | None:
-        """Read the data of a manifest; None if it lacks what the stage promises."""
-        defaults = _defaults(cls)
-        if any(default is MISSING and name not in manifest.data for name, default in defaults.items()):
-            return None
-        return cls(**{name: manifest.data[name] for name in defaults if name in manifest.data})
-
-    def to_data(self) -> dict[str, Any]:
-        """Return the data of the manifest."""
-        values = ((item, getattr(self, item.name)) for item in fields(self))
-        return {item.name: value for item, value in values if not item.metadata or value != _default(item)}
-
-
-def left_out(default: Any) -> Any:
-    """Make a field that the manifest lacks while it has its default."""
-    metadata = {"left out": True}
-    if isinstance(default, dict):
-        return field(default_factory=dict, metadata=metadata)
-    return field(default=default, metadata=metadata)
-
-
-def empty() -> Any:
-    """Make a field that is an empty mapping by default."""
-    return field(default_factory=dict)
-
-
-def _defaults(kind: type[Result]) -> dict[str, Any]:
-    return {item.name: _default(item) for item in fields(kind)}
-
-
-def _default(item: Field[Any]) -> object:
-    return item.default if item.default_factory is MISSING else item.default_factory()
+    sources: Mapping[str, dict[str, Any]]
+    given: Mapping[str, dict[str, Any]] = left_out({})
+    passed_on: Sequence[Sequence[str]] = left_out(())
 
 
 @dataclass(frozen=True, kw_only=True)
-class CleanResult(Result):
-    """Rows of each output file by path, those that are held out, and what became of each source."""
+class RawResult(Result):
+    """A finished folder of raw data.
+
+    Attributes:
+        about: origin, revision, licence and citation.
+        fetched: when, in UTC.
+        extract: limit, records and published files of an extract; None = the published files.
+    """
+
+    about: dict[str, str]
+    fetched: str = ""
+    extract: Mapping[str, Any] | None = left_out(None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CleanResult(HeldOutRows):
+    """Rows of each output file by path, and what became of each source."""
 
     outputs: Mapping[str, int]
     sources: Mapping[str, dict[str, Any]] = empty()
-    held_out: Mapping[str, int] = left_out({})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,6 +131,14 @@ class TrainTokenizerResult(Result):
     growth: Sequence[Any]
     longest: Sequence[Any]
     metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizeResult(HeldOutRows):
+    """Size of the vocabulary, and by task the shards that a large one is of."""
+
+    vocab_size: int
+    pieces: Mapping[str, Sequence[str]] = left_out({})
 
 
 @dataclass(frozen=True, kw_only=True)

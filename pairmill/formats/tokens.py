@@ -30,6 +30,7 @@ from pairmill.engine import manifest as manifests
 from pairmill.engine.content import UNKNOWN, Content, whole
 from pairmill.engine.inputs import HELD_OUT
 from pairmill.engine.manifest import content_key
+from pairmill.engine.results import HeldOutRows
 from pairmill.errors import Changed, InputError
 from pairmill.log import event
 
@@ -302,7 +303,7 @@ def open_folder(
         if not tasks:
             raise _no_task(option, uri)
         tokenizer = next((ref.fingerprint for ref in manifest.inputs if ref.role == "tokenizer"), "")
-        rows = manifest.held_out if held_out else manifest.ledger.rows_out
+        rows = HeldOutRows.count(manifest) if held_out else manifest.ledger.rows_out
         return Folder(uri, tasks, info, manifest.fingerprint, rows, tokenizer)
     paths = {entry.path for entry in store.list(uri)}
     if held_out:

@@ -283,7 +283,7 @@ MEASURES: Mapping[str, tuple[Measure, int, int | None]] = {
     "calls with seven positional arguments": (calls_with_seven_positional_arguments, 0, 0),
     "__post_init__": (post_inits, 30, 30),
     "lines of __post_init__": (lines_of_post_inits, 327, None),
-    "reads of data[...]": (reads_of_data, 18, 0),
+    "reads of data[...]": (reads_of_data, 0, 0),
 }
 """Name: how it is measured, the most there may be now, what is wanted. Lower a bound when its figure has fallen."""
 

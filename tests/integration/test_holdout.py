@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from pairmill.engine import inputs, runner
 from pairmill.engine.manifest import Manifest
+from pairmill.engine.results import HeldOutRows
 from pairmill.errors import InputError, UsageError
 from pairmill.formats import slices
 from pairmill.formats.rows import Row
@@ -327,7 +328,7 @@ def test_a_python_source_says_its_attributes_and_its_first_question(
 
 def test_only_training_rows_are_found_unless_asked(tmp_path: Path) -> None:
     found = clean(tmp_path, [records(200, 60)], holdout="0.2")
-    held = found.manifest.held_out
+    held = HeldOutRows.count(found.manifest)
     for place in ("", "/data"):
         one = inputs.discover([str(found.folder) + place], ("jsonl", "parquet"), "rows")
         assert [file.task for file in one.files] == ["mine.jsonl"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from pairmill.engine import manifest as manifests
 from pairmill.engine.content import UNKNOWN, Content, whole
 from pairmill.engine.manifest import MANIFEST, STARTED, File
 from pairmill.errors import InputError, UsageError
+from pairmill.formats.results import FetchResult, RawResult
 from pairmill.sources.files.card import CARD, CARD_BYTES
 from pairmill.sources.files.extracts import Extract, extract_path, published_path
 from pairmill.sources.files.patterns import matching
@@ -142,7 +143,7 @@ def index(raw: str) -> dict[str, RawFolder] | None:
         )
     root, where = storage.parent_of(storage.parent_of(raw)), places(raw)
     result = {}
-    for name in manifest.data["sources"]:
+    for name in FetchResult.from_manifest(manifest).sources:
         entry = json.loads(manifests.read_file(raw, manifest, f"sources/{name}.json"))
         given = not entry["path"]
         if given and name not in where:
@@ -159,7 +160,7 @@ def index(raw: str) -> dict[str, RawFolder] | None:
 
 
 def _folder(
-    uri: str, files: Iterable[File], about: dict[str, Any], extract: dict[str, Any] | None, *, given: bool = False
+    uri: str, files: Iterable[File], about: dict[str, Any], extract: Mapping[str, Any] | None, *, given: bool = False
 ) -> RawFolder:
     """Return a folder whose manifest or index says what is in it."""
     if extract is None:
@@ -254,7 +255,7 @@ def folder_of(source: Source, raw: str) -> RawFolder:
     if not begun:
         return RawFolder(uri, sizes)
     manifests_of = {path: manifests.read(storage.join(uri, *path.split("/"))) for path in revisions}
-    whole_ones = [path for path, item in manifests_of.items() if item is not None and "extract" not in item.data]
+    whole_ones = [path for path, item in manifests_of.items() if item and not RawResult.from_manifest(item).extract]
     # A run with a limit leaves an extract beside the published files: without one it is not asked for.
     revisions = whole_ones or revisions
     if len(revisions) != 1:
@@ -269,4 +270,5 @@ def folder_of(source: Source, raw: str) -> RawFolder:
     manifest = manifests.read_intact(folder)
     assert manifest is not None
     files = [file for file in manifest.files if file.task]
-    return _folder(folder, files, manifest.data["about"], manifest.data.get("extract"))
+    result = RawResult.from_manifest(manifest)
+    return _folder(folder, files, result.about, result.extract)

@@ -86,7 +86,7 @@ def report_of(manifest: Manifest) -> Report:
             "Dropped": ledger.rows_in - ledger.rows_kept,
             "Malformed": sum(malformed.values()),
             "Rows out": ledger.rows_out,
-            **({"Held-out rows": manifest.held_out} if held_out else {}),
+            **({"Held-out rows": sum(held_out.values())} if held_out else {}),
             "Files": len(outputs),
             "Fingerprint": manifest.fingerprint,
         },
@@ -130,7 +130,7 @@ def report_of(manifest: Manifest) -> Report:
             *_apart(held_out, outputs),
         ],
         verdict=f"Records: {describe_rows(ledger)}; {ledger.rows_out:,} rows out"
-        + (f" and {manifest.held_out:,} held out." if held_out else "."),
+        + (f" and {sum(held_out.values()):,} held out." if held_out else "."),
         look_at=look_at,
     )
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
 
 from pairmill import storage
 from pairmill.address import FORMS, Address, Kind, parse
 from pairmill.engine.options import RunConfig, option
 from pairmill.errors import UsageError
+from pairmill.fields import checked_field
 from pairmill.formats import prefixes
 from pairmill.formats.settings_file import DEFAULT, SettingsFile
 from pairmill.formats.templates import template
@@ -20,8 +23,32 @@ KINDS: dict[str, tuple[Kind, ...]] = {
 """What each option that gives finished data takes beside folders and buckets."""
 
 
+_LATER = "of a later stage"
+
+
 def _forms(option: str) -> list[str]:
     return [f"{option}={FORMS[kind]}" for kind in KINDS[option]]
+
+
+class _Later(NamedTuple):
+    """How a file of a later stage is read, and the option with which that stage has nothing to do."""
+
+    load: Callable[[str, str], object]
+    idle_with: str
+
+
+def _later(
+    text: str,
+    default: str = DEFAULT,
+    load: Callable[[str, str], object] = SettingsFile.load,
+    idle_with: str = "",
+) -> Any:
+    """Make an option that names a file of a later stage."""
+    return checked_field(default, {"help": text, "changes_bytes": False, _LATER: _Later(load, idle_with)})
+
+
+def _load_rules(place: str, name: str) -> prefixes.Rules:
+    return prefixes.Rules.load(place, "data_io", name)
 
 
 @dataclass(kw_only=True)
@@ -72,17 +99,11 @@ class FetchConfig(RunConfig):
         help="file with the revision of each source, written at its first fetch; empty = <root>/sources.lock.yaml",
         changes_bytes=False,
     )
-    select_config: str = option(
-        DEFAULT, help="the file of the select stage, looked at if it is a URI", changes_bytes=False
-    )
-    curate_config: str = option(
-        DEFAULT, help="the file of the curate stage, looked at if it is a URI", changes_bytes=False
-    )
-    mix_config: str = option(DEFAULT, help="the file of the mix stage, looked at if it is a URI", changes_bytes=False)
-    prefix_config_path: str = option(
-        prefixes.DEFAULT, help="rules of sample, looked at if they are a URI", changes_bytes=False
-    )
-    train_config: str = option(DEFAULT, help="the file of a training, looked at if it is a URI", changes_bytes=False)
+    select_config: str = _later("the file of the select stage, looked at if it is a URI", idle_with="tokenized")
+    curate_config: str = _later("the file of the curate stage, looked at if it is a URI", idle_with="tokenized")
+    mix_config: str = _later("the file of the mix stage, looked at if it is a URI")
+    prefix_config_path: str = _later("rules of sample, looked at if they are a URI", prefixes.DEFAULT, _load_rules)
+    train_config: str = _later("the file of a training, looked at if it is a URI")
     update: list[str] = option(
         [],
         help="sources whose lock is moved to the revision that is published now, or rows, tokenizer, tokenized; "
@@ -147,10 +168,7 @@ class FetchConfig(RunConfig):
 
         The stage itself would say so, but hours later. A path is one of that stage's own pod.
         """
-        # With tokenized= no row is curated or selected.
-        of_rows = () if self.tokenized else ("curate_config", "select_config")
-        for name in (*of_rows, "mix_config", "train_config"):
-            if "://" in (place := getattr(self, name)):
-                SettingsFile.load(place, name)
-        if "://" in self.prefix_config_path:
-            prefixes.Rules.load(self.prefix_config_path, "data_io", "prefix_config_path")
+        for item in fields(self):
+            later = item.metadata.get(_LATER)
+            if later and "://" in (place := getattr(self, item.name)) and not getattr(self, later.idle_with, ""):
+                later.load(place, item.name)

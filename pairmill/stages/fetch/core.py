@@ -19,6 +19,7 @@ from pairmill.engine.options import Profile, list_item
 from pairmill.engine.stage import Outputs, Rounds, Shard, ShardRecord, Stage, StagePlan, fingerprint_of
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, UsageError
+from pairmill.formats.results import FetchResult
 from pairmill.log import event
 from pairmill.net import drive, http, hub
 from pairmill.report.model import Report
@@ -334,17 +335,13 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
         if seen:
             lock_digests(lock_of(config), seen)
         lock_tokenizer(lock_of(config), plan.sources, config.root)
-        return {
-            "sources": index,
-            **({"given": given} if given else {}),
-            **({"passed_on": plan.passed_on} if plan.passed_on else {}),
-        }
+        return FetchResult(sources=index, given=given, passed_on=tuple(plan.passed_on)).to_data()
 
     def metrics(self, manifest: Manifest) -> dict[str, float]:
-        sources = manifest.data["sources"].values()
-        every = [*sources, *manifest.data.get("given", {}).values()]
+        result = FetchResult.from_manifest(manifest)
+        every = [*result.sources.values(), *result.given.values()]
         sums = {what: sum(item[what] for item in every) for what in ("files", "bytes")}
-        return {"sources": len(sources), **sums}
+        return {"sources": len(result.sources), **sums}
 
     def report(self, manifest: Manifest) -> Report:
         return report_of(manifest)

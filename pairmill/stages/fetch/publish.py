@@ -12,6 +12,7 @@ from pairmill.engine.manifest import MANIFEST, Ledger, Manifest, canonical
 from pairmill.engine.stage import ShardRecord
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
+from pairmill.formats.results import RawResult
 from pairmill.sources.origin import Git
 from pairmill.stages.fetch import lock
 from pairmill.stages.fetch.bring import Brought
@@ -27,13 +28,14 @@ def publish(
     source, about = one.source, one.about
     # Where given files are is not content, so it is not here.
     entry: dict[str, Any] = {"path": "", "about": about}
+    extract: Mapping[str, Any] | None
     if one.given is not None:
         files = one.files(root, records)
         extract = asdict(one.given.extract) if one.given.extract else None
     else:
         entry["path"] = one.path
         finished = _finish_raw(one, root, stage_version, records)
-        files, extract = finished.files, finished.data.get("extract")
+        files, extract = finished.files, RawResult.from_manifest(finished).extract
     entry["files"] = [{"path": file.path, "size": file.size, "sha256": file.sha256} for file in files]
     said = {}
     if extract is not None:
@@ -54,9 +56,10 @@ def _finish_raw(one: PlannedSource, root: str, stage_version: int, records: Sequ
     # The manifest of an older declaration is deleted. Its files stay: older indexes name them.
     existing = manifests.load_or_discard(folder, lambda found: found.fingerprint == one.identity)
     if existing is not None:
-        if existing.data["about"] != about:
+        result = RawResult.from_manifest(existing)
+        if result.about != about:
             # Only the description is new.
-            data = {**existing.data, "about": about}
+            data = replace(result, about=about).to_data()
             storage.store_for(folder).write(storage.join(folder, MANIFEST), replace(existing, data=data).dump())
         return existing
     manifests.begin(folder, RAW, one.identity)
@@ -68,10 +71,10 @@ def _finish_raw(one: PlannedSource, root: str, stage_version: int, records: Sequ
     files = sorted(out.files, key=lambda file: file.path)
     fetched = max(record.read(Brought).fetched for record in brought)
     ledger = Ledger.sum(record.ledger for record in brought)
-    said: dict[str, Any] = {"about": about, "fetched": fetched}
+    extract = None
     if one.limit:
         (first,) = (record.read(Brought) for record in brought)
-        said["extract"] = {"limit": one.limit, "records": first.records, "listed": first.listed}
+        extract = {"limit": one.limit, "records": first.records, "listed": first.listed}
     made = Manifest(
         stage=RAW,
         version=stage_version,
@@ -80,7 +83,7 @@ def _finish_raw(one: PlannedSource, root: str, stage_version: int, records: Sequ
         inputs=[],
         ledger=ledger,
         files=files,
-        data=said,
+        data=RawResult(about=about, fetched=fetched, extract=extract).to_data(),
     )
     return manifests.finish(folder, made)
 

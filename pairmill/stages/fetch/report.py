@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pairmill.engine.manifest import Manifest
+from pairmill.formats.results import FetchResult
 from pairmill.report.charts import Bars
 from pairmill.report.model import Report, Table, describe_names
 
@@ -12,10 +14,9 @@ from pairmill.report.model import Report, Table, describe_names
 def report_of(manifest: Manifest) -> Report:
     """Return the report of a finished folder."""
     # A manifest that was read again has its keys sorted; its report has to be the same.
-    sources: dict[str, dict[str, Any]] = dict(sorted(manifest.data["sources"].items()))
-    given: dict[str, dict[str, Any]] = dict(sorted(manifest.data.get("given", {}).items()))
+    result = FetchResult.from_manifest(manifest)
+    sources, given = dict(sorted(result.sources.items())), dict(sorted(result.given.items()))
     count, size = (sum(item[what] for item in [*sources.values(), *given.values()]) for what in ("files", "bytes"))
-    passed_on: list[list[str]] = manifest.data.get("passed_on", [])
     unlocked = any(item["revision"] == "as given" for item in sources.values())
     look_at = []
     parts = [f"{name} ({item['extract']})" for name, item in sources.items() if "extract" in item]
@@ -34,7 +35,7 @@ def report_of(manifest: Manifest) -> Report:
                 ],
                 "Files that were given, not fetched, have no known revision." if unlocked else "",
             ),
-            *_finished(given, passed_on),
+            *_finished(given, result.passed_on),
             Bars(
                 "Bytes by source",
                 sorted(((name, item["bytes"]) for name, item in sources.items()), key=lambda bar: -bar[1]),
@@ -42,12 +43,12 @@ def report_of(manifest: Manifest) -> Report:
             ),
             Table("To cite", ("Source", "Citation"), [(name, item["citation"]) for name, item in sources.items()]),
         ],
-        verdict=_verdict(len(sources), len(given), len(passed_on), f"{count:,} files, {size:,} bytes"),
+        verdict=_verdict(len(sources), len(given), len(result.passed_on), f"{count:,} files, {size:,} bytes"),
         look_at=look_at,
     )
 
 
-def _finished(given: dict[str, dict[str, Any]], passed_on: list[list[str]]) -> list[Table]:
+def _finished(given: dict[str, dict[str, Any]], passed_on: Sequence[Sequence[str]]) -> list[Table]:
     """Finished data that was fetched, and what is passed on from where it is."""
     if not given and not passed_on:
         return []

@@ -22,6 +22,7 @@ from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats import row_files, tokens, window_files
+from pairmill.formats.results import TokenizeResult
 from pairmill.formats.slices import Slicing
 from pairmill.formats.tokenizer_file import NAME, locate, read
 from pairmill.log import event
@@ -158,12 +159,11 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
             out.write(HELD_OUT + tokens.INFO, said)
             if config.profile == "pairmill":
                 out.write(HELD_OUT + NAME, plan.context.text.encode())
-        data = {"vocab_size": plan.context.size, **({"pieces": pieces} if pieces else {})}
-        return {**data, **({"held_out": held_out} if held_out else {})}
+        return TokenizeResult(vocab_size=plan.context.size, pieces=pieces, held_out=held_out).to_data()
 
     def metrics(self, manifest: Manifest) -> dict[str, float]:
         sums, per_byte = sums_of(manifest)
-        vocab_size, tasks = manifest.data["vocab_size"], len(manifest.tasks())
+        vocab_size, tasks = TokenizeResult.from_manifest(manifest).vocab_size, len(manifest.tasks())
         return {**sums, "tokens_per_byte": round(per_byte, 6), "vocab_size": vocab_size, "tasks": tasks}
 
     def report(self, manifest: Manifest) -> Report:

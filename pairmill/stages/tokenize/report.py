@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pairmill.engine.manifest import Ledger, Manifest
+from pairmill.formats.results import TokenizeResult
 from pairmill.report.charts import Bars
 from pairmill.report.model import Report, Table, describe_names, describe_rows
 from pairmill.stages.tokenize.config import NONE
@@ -13,7 +14,9 @@ def report_of(manifest: Manifest) -> Report:
     ledger, measures = manifest.ledger, manifest.ledger.measures
     sums, per_byte = sums_of(manifest)
     density = f", {per_byte:.4f} per byte of text" if sums["text_bytes"] else ""
-    task_of = {name: task for task, names in manifest.data.get("pieces", {}).items() for name in names}
+    result = TokenizeResult.from_manifest(manifest)
+    held_out = sum(result.held_out.values())
+    task_of = {name: task for task, names in result.pieces.items() for name in names}
     by_task: dict[str, Ledger] = {}
     for name, each in manifest.shards.items():
         by_task.setdefault(task_of.get(name, name), Ledger()).add(each)
@@ -39,13 +42,13 @@ def report_of(manifest: Manifest) -> Report:
         "tokenize",
         {
             "Rows": ledger.rows_in,
-            **({"Held-out rows": manifest.held_out} if manifest.held_out else {}),
+            **({"Held-out rows": held_out} if held_out else {}),
             "Tokens": sums["tokens"],
             "Response tokens": sums["response_tokens"],
             "Tokens per byte": per_byte,
             "Bytes without symbol": measures.get("dropped_bytes", "not known"),
             **({"Tokens in flat files": measures["window_tokens"]} if "window_tokens" in measures else {}),
-            "Vocabulary": manifest.data["vocab_size"],
+            "Vocabulary": result.vocab_size,
             "Fingerprint": manifest.fingerprint,
         },
         [

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pairmill.engine.manifest import Manifest
+from pairmill.engine.results import HeldOutRows
 from pairmill.formats.results import CurateResult
 from pairmill.report.charts import Bars, HeatMap, Stacked
 from pairmill.report.model import Block, Cell, Percent, Report, Section, Table, describe_names, describe_rows
@@ -46,7 +47,7 @@ def report_of(manifest: Manifest) -> Report:
         "Rows changed": ledger.notes.get("redacted", 0),
         "Benchmark items found": sum(item.get("hit", 0) for item in result.benchmarks.values()),
         "Sources": len(sources),
-        "Held-out rows": manifest.held_out,
+        "Held-out rows": HeldOutRows.count(manifest),
         "Fingerprint": manifest.fingerprint,
     }
     for name in ("Rows changed", "Benchmark items found", "Held-out rows"):

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pairmill.engine.manifest import Manifest
+from pairmill.engine.results import HeldOutRows
 from pairmill.formats.results import SelectResult
 from pairmill.report.charts import Bars, Stacked
 from pairmill.report.model import Block, Cell, Percent, Report, Samples, Section, Table, describe_names, describe_rows
@@ -25,7 +26,7 @@ _UNITS = {"rows": "rows", "response_tokens": "response tokens"}
 def report_of(manifest: Manifest) -> Report:
     """Build the report of a finished folder of select, from its manifest alone."""
     result, ledger = SelectResult.from_manifest(manifest), manifest.ledger
-    unit = _UNITS[result.budget["unit"]]
+    unit, held_out = _UNITS[result.budget["unit"]], HeldOutRows.count(manifest)
     figures: dict[str, Cell] = {
         "Method": result.method,
         "Rows in": result.rows,
@@ -35,7 +36,7 @@ def report_of(manifest: Manifest) -> Report:
         f"Asked for, {unit}": result.budget["asked"],
         f"Taken, {unit}": result.budget["taken"],
         "Sources": len(result.sources),
-        **({"Held-out rows": manifest.held_out} if manifest.held_out else {}),
+        **({"Held-out rows": held_out} if held_out else {}),
         "Fingerprint": manifest.fingerprint,
     }
     parts = (_divergences, _rankings, _sources, _lengths, _groups, _samples, _settings)
