@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
+from pairmill import _native
 from pairmill.errors import InputError, InternalError, from_os_error
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from numpy.typing import NDArray
     from tokenizers import Tokenizer
 
-    from pairmill import _native
 
 # The splits that rust/core/src/bpe/split.rs implements. The library encodes with any other expression.
 SPLIT = (
@@ -203,7 +203,6 @@ class Encoder:
 def _made_native(text: str, tokenizer: Tokenizer | None, where: str) -> tuple[_native.Encoder | None, str]:
     """Return the native encoder of a tokenizer.json or None, and why. It is compared with `tokenizer` unless that is
     None."""
-    from pairmill import _native
 
     try:
         settings = json.loads(_native.tokenizer_settings(text))

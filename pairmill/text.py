@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import unicodedata
 
+import xxhash
+
 _IGNORED = dict.fromkeys(map(ord, "\u200b\ufeff\u00ad"))
 
 
@@ -24,6 +26,5 @@ def light(text: str) -> str:
 
 def hash64(salt: str, text: str, seed: int = 0) -> int:
     """XXH3 (64 bits) of salt, tab and text: a draw that depends on the text alone."""
-    import xxhash
 
     return int(xxhash.xxh3_64_intdigest(f"{salt}\t{text}".encode("utf-8", "surrogatepass"), seed))

@@ -9,14 +9,12 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pairmill.engine.manifest import InputRef, Manifest, is_fingerprint
 from pairmill.engine.options import default_of, list_item, program_name
+from pairmill.engine.stage import Stage
 from pairmill.report.model import Link
-
-if TYPE_CHECKING:
-    from pairmill.engine.stage import Stage
 
 _STAGES: Final = {"tokenized": "tokenize", "sampled": "sample", "index": "curate"}
 """The stage that finished the folders of some roles. Of others the input says it."""

@@ -35,10 +35,7 @@ Other times are not among them: a result that is used again shows what it showed
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pairmill.engine.manifest import Ledger
+from pairmill.engine.manifest import Ledger
 
 
 def of_rows(ledger: Ledger) -> dict[str, float]:

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar, Unpack
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar, Unpack
 
 from pairmill.errors import UsageError
 from pairmill.fields import Checked, Checks, checked_field, default_value
-
-if TYPE_CHECKING:
-    from pairmill.engine.stage import Shard
 
 Profile = Literal["pairmill", "data_io"]
 
@@ -85,10 +81,6 @@ class WorkerSlice:
     def all(cls, count: int) -> list[str]:
         """Return the texts of all ``count`` shares; an empty list for one, which needs no share."""
         return [f"{number}/{count}" for number in range(1, count + 1)] if count > 1 else []
-
-    def deal(self, shards: Sequence[Shard[Any]]) -> list[Shard[Any]]:
-        """Return the shards of this share. They are dealt from the largest to the smallest, so shares are alike."""
-        return sorted(shards, key=lambda shard: (-shard.size, shard.name))[self.number - 1 :: self.count]
 
 
 class RunOptions(Protocol):

@@ -50,6 +50,10 @@ class Together:
     patience: float = 60.0
     pause: float = 5.0
 
+    def deal(self, shards: Sequence[Shard[Any]]) -> list[Shard[Any]]:
+        """Return the shards of this share. They are dealt from the largest to the smallest, so shares are alike."""
+        return sorted(shards, key=lambda shard: (-shard.size, shard.name))[self.part.number - 1 :: self.part.count]
+
 
 @dataclass(frozen=True)
 class Result:
@@ -180,7 +184,7 @@ class _Job(Generic[C, P]):
         done = []
         with WorkerPool(self.stage.name, self.cache, self.config.workers) as pool:
             while self.shards is not None:
-                mine = self.shards if together is None else together.part.deal(self.shards)
+                mine = self.shards if together is None else together.deal(self.shards)
                 todo = self.todo(mine, verify=self.config.verify)
                 left = {shard.name for shard in todo.left}
                 records = _run_round(self, pool, todo)

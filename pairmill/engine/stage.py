@@ -12,17 +12,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from pairmill import storage
+from pairmill.engine.content import Content
 from pairmill.engine.keys import unkeyed
 from pairmill.engine.manifest import File, InputRef, Ledger, Manifest, content_key
 from pairmill.engine.options import RunOptions, byte_options, list_item
 from pairmill.engine.writer import Writer
-
-if TYPE_CHECKING:
-    from pairmill.engine.content import Content
-    from pairmill.report.model import Report
+from pairmill.report.model import Report
 
 X = TypeVar("X")
 D = TypeVar("D")

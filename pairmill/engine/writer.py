@@ -9,14 +9,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pairmill import storage
 from pairmill.engine.manifest import File, content_key
 from pairmill.errors import PairmillError
-
-if TYPE_CHECKING:
-    from pairmill.report.model import Report
+from pairmill.report.model import Report
 
 # Concurrent copies and uploads: an object store answers one in 10 to 100 ms, and many as fast as one.
 _AT_ONCE = 32

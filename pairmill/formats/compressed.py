@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
+import lzma
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any, BinaryIO, Self
+
+import pyarrow as pa
 
 from pairmill.errors import InputError
 
@@ -24,7 +29,6 @@ def decompressed(file: BinaryIO, suffix: str = "") -> Iterator[IO[bytes]]:
     Decompression takes at most :data:`MEMORY`, for any rate of compression. ``suffix`` (``.gz``, …) is the required
     format; without it the first bytes tell.
     """
-    import gzip
 
     kinds: dict[str, tuple[bytes, Callable[[BinaryIO], Any]]] = {
         ".gz": (b"\x1f\x8b", gzip.open),
@@ -44,13 +48,11 @@ def decompressed(file: BinaryIO, suffix: str = "") -> Iterator[IO[bytes]]:
 
 
 def _bzip2(file: BinaryIO) -> Any:
-    import bz2
 
     return io.BufferedReader(_Streams(file, bz2.BZ2Decompressor), _CHUNK)
 
 
 def _xz(file: BinaryIO) -> Any:
-    import lzma
 
     return io.BufferedReader(_Streams(file, lambda: lzma.LZMADecompressor(memlimit=MEMORY)), _CHUNK)
 
@@ -91,7 +93,6 @@ class _Streams(io.RawIOBase):
 
 
 def _zstd(file: BinaryIO) -> Any:
-    import pyarrow as pa
 
     return io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(file), "zstd"), _CHUNK)
 
@@ -165,7 +166,6 @@ def tar_members(file: BinaryIO) -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | N
 @contextmanager
 def damage(where: str, what: str = "is damaged or cut") -> Iterator[None]:
     """Turn errors of readers of compressed files and archives into an InputError."""
-    import lzma
 
     try:
         yield

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pairmill.errors import InputError
-from pairmill.formats.rows import open_parquet
+from pairmill.formats.parquet_reader import open_parquet
 
 _NAME: Final = pa.dictionary(pa.int32(), pa.string())
 

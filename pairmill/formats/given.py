@@ -13,6 +13,7 @@ from typing import Any
 
 from pairmill import storage
 from pairmill.address import refuse
+from pairmill.encoder import Encoder
 from pairmill.engine import manifest as manifests
 from pairmill.engine.stage import GivenResult
 from pairmill.errors import InputError, UsageError
@@ -181,7 +182,6 @@ def tokenizer_at(given: str, shown: str = "", template: str = "") -> GivenFiles:
     Raises:
         InputError: there is none, the library does not take it, or it lacks a token of the template.
     """
-    from pairmill.encoder import Encoder
 
     uri = place(given, "tokenizer")
     data = tokenizer_file.read(tokenizer_file.locate(uri))

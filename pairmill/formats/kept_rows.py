@@ -22,7 +22,8 @@ from pairmill.engine.inputs import InputFile
 from pairmill.errors import InputError
 from pairmill.formats import attributes, rows
 from pairmill.formats.attributes import AttributesWriter
-from pairmill.formats.rows import BATCH_BYTES, BATCH_ROWS, ParquetWriter, Row, writer_for
+from pairmill.formats.parquet_reader import BATCH_BYTES, open_parquet
+from pairmill.formats.rows import BATCH_ROWS, ParquetWriter, Row, writer_for
 
 _ORIGIN_TYPES: Final = {"ordinal": "integer"}
 
@@ -97,7 +98,7 @@ class _Groups:
 def _writer(file: InputFile, path: str, opened: BinaryIO) -> Any:
     if file.kind != "parquet":
         return writer_for(path, opened)
-    with rows.open_parquet(file.uri, file.content) as parquet:
+    with open_parquet(file.uri, file.content) as parquet:
         schema = parquet.schema_arrow
     fields = [name for name in schema.names if name in rows.FIELDS]
     large = any(pa.types.is_large_string(schema.field(name).type) for name in fields)
@@ -108,7 +109,7 @@ def row_groups(file: InputFile, longest: int) -> list[int]:
     """Return the rows of each row group that attributes of a file's rows have; ``longest`` is a row's limit in
     bytes."""
     if file.kind == "parquet":
-        with rows.open_parquet(file.uri, file.content) as parquet:
+        with open_parquet(file.uri, file.content) as parquet:
             metadata = parquet.metadata
             return [metadata.row_group(at).num_rows for at in range(metadata.num_row_groups)]
     count = rows.count(file.uri, file.content, longest)

@@ -70,7 +70,7 @@ def batch_rows(uri: str, file: Any, group: int, columns: Sequence[str] | None, m
 
     Args:
         uri: of the file, for messages.
-        file: from :func:`pairmill.formats.rows.open_parquet`.
+        file: from :func:`pairmill.formats.parquet_reader.open_parquet`.
         group: number of the row group.
         columns: top-level columns that are read; None = all.
         most: maximum rows.

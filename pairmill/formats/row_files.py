@@ -19,6 +19,7 @@ from pairmill.engine.inputs import HELD_OUT, InputFile, Inputs
 from pairmill.errors import InputError
 from pairmill.formats import attributes, rows
 from pairmill.formats.limits import EXPANSION
+from pairmill.formats.parquet_reader import open_parquet
 from pairmill.formats.slices import FileSlice, Slicing
 from pairmill.formats.source_names import source_of
 
@@ -151,7 +152,7 @@ def require_columns(
 def _columns(uri: str) -> list[str] | None:
     """Return the columns of a row file, or the fields of its first row; None if that does not tell them."""
     if uri.endswith(".parquet"):
-        with rows.open_parquet(uri) as file:
+        with open_parquet(uri) as file:
             return list(file.schema_arrow.names)
     with whole(uri, UNKNOWN) as lines:
         head = lines.read(_HEAD).lstrip().split(b"\n", 1)[0]

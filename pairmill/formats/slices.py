@@ -16,8 +16,8 @@ from typing import BinaryIO, TypeVar
 
 from pairmill import storage
 from pairmill.engine.content import UNKNOWN, Content, pinned, whole
-from pairmill.formats import rows
 from pairmill.formats.limits import EXPANSION, RECORD_BYTES
+from pairmill.formats.parquet_reader import open_parquet
 
 _BLOCK = 1 << 20
 # A line of white space, of ASCII or (what begins with C2, E1, E2, E3) beyond it.
@@ -121,7 +121,7 @@ class Slicing:
 
     def _row_groups(self, file: FileSlice) -> list[FileSlice]:
         result: list[FileSlice] = []
-        with rows.open_parquet(file.uri, file.content) as parquet:
+        with open_parquet(file.uri, file.content) as parquet:
             metadata = parquet.metadata
             start = first = count = size = 0
             for group in range(metadata.num_row_groups):

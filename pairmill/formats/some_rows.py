@@ -14,6 +14,7 @@ from pairmill.engine.content import UNKNOWN, Content
 from pairmill.errors import InputError
 from pairmill.formats import rows
 from pairmill.formats.limits import RECORD_BYTES
+from pairmill.formats.parquet_reader import open_parquet
 from pairmill.formats.rows import Row
 from pairmill.formats.slices import FileSlice
 
@@ -54,7 +55,7 @@ def read(
 
 def _row_groups(part: FileSlice, wanted: list[int]) -> Iterator[tuple[FileSlice, list[int]]]:
     """Run of successive row groups that hold wanted rows, with those rows."""
-    with rows.open_parquet(part.uri, part.content) as parquet:
+    with open_parquet(part.uri, part.content) as parquet:
         metadata = parquet.metadata
         counts = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
     run: FileSlice | None = None

@@ -22,9 +22,10 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, BinaryIO, Self
+from typing import Any, BinaryIO, Self
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from pairmill import storage
@@ -32,11 +33,8 @@ from pairmill.engine.content import UNKNOWN, Content, pinned
 from pairmill.errors import InputError
 from pairmill.formats import limits, rows
 from pairmill.formats.limits import EXPANSION, RECORD_BYTES
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from pairmill.formats.slices import FileSlice
+from pairmill.formats.parquet_reader import expansion_of, open_parquet, parquet_batches
+from pairmill.formats.slices import FileSlice
 
 Ints = NDArray[np.int64]
 
@@ -118,13 +116,13 @@ def read_parquet(
             integers, a null, lists of different lengths, a label that is neither -100 nor the id, padding between
             tokens, several samples in one, or too long a record.
     """
-    with rows.open_parquet(uri, content) as file:
+    with open_parquet(uri, content) as file:
         columns = _columns(uri, file.schema_arrow)
         start = part.first if part else 0
         groups = range(file.metadata.num_row_groups)
         if part and part.stop is not None:
             groups = range(part.start, part.stop)
-        expanded = rows.expansion_of(uri, file, groups, part.expansion if part else EXPANSION)
+        expanded = expansion_of(uri, file, groups, part.expansion if part else EXPANSION)
         for group in groups:
             meta = file.metadata.row_group(group)
             # A column that says -100 throughout takes a few bytes of the file and eight a token of memory.
@@ -132,7 +130,7 @@ def read_parquet(
             values = sum(item.num_values for item in paths if item.path_in_schema.split(".", 1)[0] in columns)
             most = min(_BATCH_SAMPLES, max(1, _BATCH_BYTES * meta.num_rows // max(1, 8 * values)))
             only = range(group, group + 1)
-            for batch in rows.parquet_batches(
+            for batch in parquet_batches(
                 uri, file, columns, groups=only, most=most, size=_BATCH_BYTES, longest=longest, expanded=expanded
             ):
                 yield _samples(uri, start, batch)
@@ -141,12 +139,11 @@ def read_parquet(
 
 def count_parquet(uri: str, content: Content = UNKNOWN) -> int:
     """Return the number of samples of a Parquet file, as its footer says it."""
-    with rows.open_parquet(uri, content) as file:
+    with open_parquet(uri, content) as file:
         return int(file.metadata.num_rows)
 
 
 def _columns(uri: str, schema: pa.Schema) -> list[str]:
-    import pyarrow as pa
 
     if _IDS not in schema.names:
         raise InputError(
@@ -236,7 +233,6 @@ def _samples(uri: str, start: int, batch: pa.RecordBatch) -> Samples:
 
 def _flat(uri: str, start: int, name: str, column: Any) -> tuple[NDArray[Any], Ints]:
     """Return the values of a column of lists, and int64 [rows + 1] offsets."""
-    import pyarrow as pa
 
     if column.null_count:
         row = column.is_null().index(True).as_py()

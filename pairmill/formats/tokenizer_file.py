@@ -13,6 +13,7 @@ from pairmill.address import parse, refuse
 from pairmill.engine import manifest as manifests
 from pairmill.errors import InputError
 from pairmill.log import event
+from pairmill.net import hub
 
 NAME = "tokenizer.json"
 
@@ -105,7 +106,6 @@ def ids(tokenizer: bytes, where: str) -> int:
 
 
 def _of_hub(owner: str, name: str, revision: str, root: str) -> str:
-    from pairmill.net import hub
 
     repository = hub.Repository(f"{owner}/{name}", "model", "give an existing commit, branch or tag after @")
     commit = revision

@@ -14,6 +14,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -93,7 +94,6 @@ def write_npy(path: Path, dtype: type[np.generic], length: int, chunks: Iterable
     A thread makes the next chunk, casts it to ``dtype`` without a check and digests it while the present one is
     written: both take about as long.
     """
-    from concurrent.futures import ThreadPoolExecutor
 
     head = header(np.dtype(dtype), length)
     digest = hashlib.sha256(head)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    from pairmill.loader.plan import Draw, Phase
 
 IGNORED = -100
 """The label that no loss counts."""
@@ -57,30 +54,6 @@ class Batch(Mapping[str, NDArray[Any]]):
     lr_scale: float
     global_rows: int
     global_tokens: int
-
-    @classmethod
-    def of(
-        cls,
-        draw: Draw,
-        phases: Sequence[Phase],
-        arrays: dict[str, NDArray[Any]],
-        scalars: dict[str, int],
-        rows: NDArray[np.int64],
-    ) -> Batch:
-        """Return a rank's share of what was drawn."""
-        return cls(
-            arrays=arrays,
-            scalars=scalars,
-            rows=rows,
-            step=draw.after.batches - 1,
-            phase=draw.phase,
-            source=draw.source,
-            epoch=draw.epoch,
-            start_row=draw.start_row,
-            lr_scale=phases[draw.phase].lr_scale,
-            global_rows=draw.rows,
-            global_tokens=draw.tokens,
-        )
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         return self.arrays[name]

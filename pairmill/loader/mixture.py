@@ -170,7 +170,7 @@ class MixturePlan(WindowPlan):
         for low, high in pairwise([0, *edges, len(rows)]):
             source = self.sources[rows[low, 0]]
             source.fill(rows[low:high, 2], {name: arrays[name][low:high] for name in source.fields})
-        return Batch.of(draw, self.phases, arrays, {}, rows)
+        return draw.batch(self.phases, arrays, {}, rows)
 
 
 def _key(seed: int, *names: str) -> int:

@@ -119,6 +119,28 @@ class Draw:
     ends_epoch: bool
     detail: Any = field(repr=False)
 
+    def batch(
+        self,
+        phases: Sequence[Phase],
+        arrays: dict[str, NDArray[Any]],
+        scalars: dict[str, int],
+        rows: NDArray[np.int64],
+    ) -> Batch:
+        """Return a rank's share of it; see :class:`~pairmill.loader.batch.Batch` for the arrays."""
+        return Batch(
+            arrays=arrays,
+            scalars=scalars,
+            rows=rows,
+            step=self.after.batches - 1,
+            phase=self.phase,
+            source=self.source,
+            epoch=self.epoch,
+            start_row=self.start_row,
+            lr_scale=phases[self.phase].lr_scale,
+            global_rows=self.rows,
+            global_tokens=self.tokens,
+        )
+
 
 @dataclass(frozen=True)
 class EpochEnd:

@@ -331,7 +331,7 @@ class RowPlan(TrainingPlan):
         rows[:, 1] = packed.epoch + np.searchsorted(packed.firsts, mine, side="right") - 1
         rows[:, 2] = packed.window[mine, 0]
         arrays = dict(zip((*PREFIXLM, DOC_IDS) if self.doc_ids else PREFIXLM, out, strict=True))
-        return Batch.of(draw, self.phases, arrays, dict(zip(SCALARS, sizes, strict=True)), rows)
+        return draw.batch(self.phases, arrays, dict(zip(SCALARS, sizes, strict=True)), rows)
 
 
 def _fullest(rows: Rows, places: NDArray[np.uint32], ends: NDArray[np.uint32]) -> int:

@@ -92,4 +92,4 @@ class StreamPlan(WindowPlan):
         windows.fill(np.arange(len(windows)), arrays)
         # Epoch and document in which each chunk begins.
         rows = np.array([(0, mark.epoch, mark.document) for mark in marks[rank : -1 : world.ranks]], np.int64)
-        return Batch.of(draw, self.phases, arrays, {}, rows)
+        return draw.batch(self.phases, arrays, {}, rows)

@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pairmill.engine.content import pinned
@@ -58,7 +61,6 @@ def codes_of(task: str, attributes: Sequence[BucketAttribute], files: Mapping[st
 
 def _names(operation: str, file: InputFile) -> list[str]:
     """Return the attributes in a file."""
-    import pyarrow.parquet as pq
 
     with pinned(file.uri, file.content) as opened:
         return [f"{operation}.{column}" for column in pq.ParquetFile(opened).schema_arrow.names]
@@ -66,8 +68,6 @@ def _names(operation: str, file: InputFile) -> list[str]:
 
 def _labels(one: BucketAttribute, file: InputFile, column: str) -> Labels:
     """Return the number of the group of each row."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
 
     result = []
     with pinned(file.uri, file.content) as opened:
@@ -75,15 +75,12 @@ def _labels(one: BucketAttribute, file: InputFile, column: str) -> Labels:
         for batch in table.iter_batches(columns=[column]):
             values = batch.column(0)
             if pa.types.is_timestamp(values.type):
-                import pyarrow.compute as pc
-
                 values = pc.year(values)
             result.append((_by_edges if one.edges else _by_value)(one, values, file))
     return np.concatenate(result) if result else np.empty(0, np.int64)
 
 
 def _by_edges(one: BucketAttribute, values: Any, file: InputFile) -> Labels:
-    import pyarrow as pa
 
     kind = values.type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
@@ -97,7 +94,6 @@ def _by_edges(one: BucketAttribute, values: Any, file: InputFile) -> Labels:
 
 
 def _by_value(one: BucketAttribute, values: Any, file: InputFile) -> Labels:
-    import pyarrow as pa
 
     if pa.types.is_nested(values.type):
         raise InputError(

@@ -13,8 +13,9 @@ from pairmill.engine.inputs import InputFile
 from pairmill.engine.manifest import InputRef, Ledger, content_key
 from pairmill.engine.stage import ShardRecord
 from pairmill.errors import InputError, UsageError
-from pairmill.formats import characters, tokenizer_file, tokens
+from pairmill.formats import characters, row_files, tokenizer_file, tokens
 from pairmill.formats.prefixes import Rules
+from pairmill.formats.rows import EXTENSIONS
 from pairmill.mixture.buckets import Codes, codes_of
 from pairmill.mixture.config import MixtureConfig
 from pairmill.mixture.counting import CountedTask, Counting, CountOptions, Counts, CountTasks, cell_of
@@ -114,8 +115,6 @@ def _attributes(config: MixtureConfig, bucketed: set[str]) -> tuple[dict[str, di
     if not bucketed:
         return {}, ""
     # Imported here: what reads rows takes a quarter of a second to import.
-    from pairmill.formats import row_files
-    from pairmill.formats.rows import EXTENSIONS
 
     if not config.rows:
         raise UsageError(

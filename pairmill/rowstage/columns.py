@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from pairmill.engine.content import Content
 from pairmill.errors import InputError
-from pairmill.formats.rows import BATCH_ROWS, open_parquet, parquet_batches
+from pairmill.formats.parquet_reader import open_parquet, parquet_batches
+from pairmill.formats.rows import BATCH_ROWS
 
 _SHOWN: Final = 20
 

@@ -17,6 +17,7 @@ from pairmill.engine.inputs import HELD_OUT, InputFile, Inputs
 from pairmill.engine.keys import unkeyed
 from pairmill.errors import InputError
 from pairmill.formats import row_files, rows
+from pairmill.formats.parquet_reader import open_parquet
 from pairmill.formats.row_files import ORIGIN, RowFile
 from pairmill.formats.rows import Batch
 from pairmill.formats.slices import FileSlice, grouped
@@ -68,7 +69,7 @@ class Slice:
         part = self.part
         if not part.uri.endswith(".parquet"):
             return sum(len(batch) for batch in self.batches(()))
-        with rows.open_parquet(part.uri, part.content) as file:
+        with open_parquet(part.uri, part.content) as file:
             meta = file.metadata
             groups = range(part.start, meta.num_row_groups if part.stop is None else part.stop)
             return sum(meta.row_group(group).num_rows for group in groups)

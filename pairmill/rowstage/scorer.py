@@ -7,11 +7,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
 
+from pairmill.engine.content import Content
 from pairmill.engine.manifest import Ledger
 from pairmill.engine.stage import Shard, ShardResult
 from pairmill.engine.writer import Writer
@@ -20,9 +21,6 @@ from pairmill.formats.attributes import AttributesWriter, schema_of
 from pairmill.rowstage import histograms
 from pairmill.rowstage.histograms import Histogram
 from pairmill.rowstage.rows import Slice
-
-if TYPE_CHECKING:
-    from pairmill.engine.content import Content
 
 
 @dataclass

@@ -7,6 +7,9 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from pairmill import storage
 from pairmill.errors import InputError
 from pairmill.evaluation.benchmarks.question import Benchmark, Need, Row
@@ -117,8 +120,6 @@ def _lines(uri: str) -> Iterator[Row]:
 
 
 def _parquet(uri: str) -> Iterator[Row]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
 
     with storage.store_for(uri).open(uri) as file:
         try:

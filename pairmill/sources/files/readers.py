@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 
 from pairmill.errors import InputError, did_you_mean
 from pairmill.formats import compressed, jsonstream, limits, rows
+from pairmill.formats.parquet_reader import expansion_of, open_parquet, parquet_batches
 from pairmill.formats.slices import FileSlice
 from pairmill.sources.files import json_shapes
 from pairmill.sources.files.card import COMPRESSED, READABLE, suffix_of
@@ -74,12 +75,12 @@ def parquet(piece: FileSlice, source: Readable) -> Iterator[Record]:
     Raises:
         InputError: the file is damaged or not Parquet, or lacks a column that the source reads.
     """
-    with rows.open_parquet(piece.uri, piece.content) as file:
+    with open_parquet(piece.uri, piece.content) as file:
         columns = _columns(piece.uri, file.schema_arrow, source)
         groups = range(piece.start, file.metadata.num_row_groups if piece.stop is None else piece.stop)
         number = piece.first
-        expanded = rows.expansion_of(piece.uri, file, groups, piece.expansion)
-        for batch in rows.parquet_batches(
+        expanded = expansion_of(piece.uri, file, groups, piece.expansion)
+        for batch in parquet_batches(
             piece.uri, file, columns, groups, longest=piece.longest, expanded=expanded, aside=piece.aside
         ):
             for part in _parts(batch):

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import Any, get_type_hints
 
 from pairmill.engine.options import ReplaceableConfig, default_of, option
 from pairmill.errors import UsageError
 from pairmill.interface import cli
-
-if TYPE_CHECKING:
-    from pairmill.stages.clean.holdout import Holdout
-
+from pairmill.sources.datasets import SOURCES
+from pairmill.stages.clean.holdout import Holdout
 
 REJECT = "reject"
 """The value of ``on_long_record`` with which a record that is too long is put aside."""
@@ -98,7 +96,6 @@ class CleanConfig(ReplaceableConfig):
 
     def held_out(self) -> Holdout | None:
         """Return how much of each task is held out. Raises UsageError if ``holdout`` does not say it."""
-        from pairmill.stages.clean.holdout import Holdout
 
         return Holdout.parse(self.holdout)
 
@@ -108,7 +105,6 @@ class CleanConfig(ReplaceableConfig):
         Raises:
             UsageError: an item is not ``<source>.<option>=<value>`` of a source that has such an option.
         """
-        from pairmill.sources.datasets import SOURCES
 
         result: dict[str, dict[str, str]] = {}
         for item in self.source_options:
@@ -147,7 +143,6 @@ def build_options(kind: type[Any], source: str, values: dict[str, str]) -> Any:
 
 def source_options() -> list[tuple[str, str, str, str]]:
     """List (``<source>.<option>``, type, default, meaning) of every option of every source."""
-    from pairmill.sources.datasets import SOURCES
 
     return [
         (

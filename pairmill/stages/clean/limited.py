@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, cast
 from pairmill.engine.content import Borrowed, pinned
 from pairmill.engine.options import Profile
 from pairmill.errors import InputError
-from pairmill.formats.rows import open_parquet
+from pairmill.formats.parquet_reader import open_parquet
 from pairmill.formats.slices import FileSlice
 from pairmill.sources.files.card import suffix_of
 from pairmill.sources.files.raw import RawFolder

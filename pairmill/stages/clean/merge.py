@@ -22,7 +22,8 @@ from pairmill.engine.options import Profile
 from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InternalError
-from pairmill.formats.rows import BATCH_BYTES, BATCH_ROWS
+from pairmill.formats.parquet_reader import BATCH_BYTES
+from pairmill.formats.rows import BATCH_ROWS
 from pairmill.sources.quirks import QUIRKS
 from pairmill.sources.source import OutputFormat, Source
 from pairmill.stages.clean.cleaning import Cleaned

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pairmill.engine.inputs import HELD_OUT
@@ -15,11 +17,9 @@ from pairmill.engine.writer import Writer
 from pairmill.formats import attributes
 from pairmill.formats.attributes import AttributesWriter
 from pairmill.formats.parquet import number_row_groups
-from pairmill.formats.rows import BATCH_BYTES, BATCH_ROWS, ParquetWriter
+from pairmill.formats.parquet_reader import BATCH_BYTES
+from pairmill.formats.rows import BATCH_ROWS, ParquetWriter
 from pairmill.sources.source import OutputFormat
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Rows: TypeAlias = "bytes | pa.Table"
 """Lines of JSON, or a table."""
@@ -49,7 +49,6 @@ class Side:
     @staticmethod
     def filtered(rows: Rows, beside: pa.Table | None, chosen: NDArray[np.bool_]) -> tuple[Rows, pa.Table | None, int]:
         """Return what is chosen of a group."""
-        import pyarrow as pa
 
         mask = pa.array(chosen)
         if isinstance(rows, bytes):
@@ -73,7 +72,6 @@ class Side:
 
     def flush(self) -> None:
         """Write what is held."""
-        import pyarrow as pa
 
         waiting, self._waiting, self._size, self._count = self._waiting, [], 0, 0
         if not waiting:
@@ -115,8 +113,6 @@ def _write_group(writer: ParquetWriter, rows: pa.Table) -> None:
 
 
 def _table(files: Sequence[bytes]) -> pa.Table:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
 
     return pa.concat_tables([pq.read_table(pa.BufferReader(data)) for data in files])
 

@@ -21,7 +21,8 @@ import numpy as np
 from pairmill.engine import inputs
 from pairmill.formats import rows
 from pairmill.formats.attributes import AttributesWriter, table_of
-from pairmill.formats.rows import BATCH_BYTES, BATCH_ROWS, Row
+from pairmill.formats.parquet_reader import BATCH_BYTES
+from pairmill.formats.rows import BATCH_ROWS, Row
 from pairmill.sources.source import OutputFormat
 
 SEGMENTS = "_segments"

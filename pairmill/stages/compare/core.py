@@ -9,23 +9,22 @@ from __future__ import annotations
 import json
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
 from pairmill.engine.stage import Outputs, Rounds, Shard, ShardRecord, ShardResult, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.evaluation import before
 from pairmill.formats.results import CompareResult
+from pairmill.report.model import Report
 from pairmill.stages.compare import made, plans
 from pairmill.stages.compare.config import CompareConfig
 from pairmill.stages.compare.made import Run
 from pairmill.stages.compare.plans import Budget, Plan
+from pairmill.stages.compare.report.page import report_of
 from pairmill.stages.compare.result import compared
 from pairmill.stages.compare.table import table_of
 from pairmill.training.settings import TrainSettings
-
-if TYPE_CHECKING:
-    from pairmill.report.model import Report
 
 RESULT: Final = "compare.json"
 TABLE: Final = "table.md"
@@ -134,6 +133,5 @@ class Compare(Stage[CompareConfig, ComparePlan]):
         return result
 
     def report(self, manifest: Manifest) -> Report:
-        from pairmill.stages.compare.report.page import report_of
 
         return report_of(CompareResult.from_manifest(manifest))

@@ -21,8 +21,8 @@ from pairmill.engine.manifest import InputRef, Manifest, content_key
 from pairmill.engine.stage import Rounds, Shard, ShardFile, ShardRecord
 from pairmill.engine.writer import Writer
 from pairmill.formats.attributes import unknown
+from pairmill.formats.parquet_reader import open_parquet
 from pairmill.formats.results import CurateResult
-from pairmill.formats.rows import open_parquet
 from pairmill.leaks import index as leaks
 from pairmill.leaks.index import LeakPlan
 from pairmill.log import event

@@ -28,6 +28,7 @@ from pairmill.engine.manifest import Ledger, content_key
 from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats import rows
+from pairmill.formats.parquet_reader import open_parquet
 from pairmill.formats.rows import Batch
 from pairmill.formats.slices import FileSlice
 from pairmill.rowstage import Slice
@@ -142,7 +143,7 @@ class ReadKeys(Shard[object], reads=()):
 def _count(part: FileSlice) -> int:
     if part.stop is None:
         return rows.count(part.uri, part.content, part.longest)
-    with rows.open_parquet(part.uri, part.content) as file:
+    with open_parquet(part.uri, part.content) as file:
         return sum(file.metadata.row_group(group).num_rows for group in range(part.start, part.stop))
 
 

@@ -18,6 +18,7 @@ from pairmill.engine.inputs import HELD_OUT, task_name
 from pairmill.engine.manifest import File, Manifest
 from pairmill.errors import InputError, UsageError, did_you_mean
 from pairmill.formats import rows, some_rows
+from pairmill.formats.parquet_reader import open_parquet, parquet_batches
 from pairmill.formats.results import CurateResult
 from pairmill.formats.rows import Row
 from pairmill.stages.curate.operations import in_order
@@ -167,8 +168,8 @@ class CuratedFolder:
         file = self._beside.get(("decisions", operation, task))
         if file is not None:
             uri = self._uri(file)
-            with rows.open_parquet(uri, _content(file)) as parquet:
-                yield from rows.parquet_batches(uri, parquet, columns)
+            with open_parquet(uri, _content(file)) as parquet:
+                yield from parquet_batches(uri, parquet, columns)
 
     def attributes(self, task: str, ordinal: int) -> dict[str, Any]:
         """Return the attributes of a kept row by ``operation.column``; none of a row that was removed."""
@@ -181,9 +182,9 @@ class CuratedFolder:
         for operation in operations:
             file = self._beside["attributes", operation, task]
             uri = self._uri(file)
-            with rows.open_parquet(uri, _content(file)) as parquet:
+            with open_parquet(uri, _content(file)) as parquet:
                 start = 0
-                for batch in rows.parquet_batches(uri, parquet, None):
+                for batch in parquet_batches(uri, parquet, None):
                     if start <= place < start + len(batch):
                         values = batch.slice(place - start, 1).to_pylist()[0]
                         result |= {f"{operation}.{name}": value for name, value in values.items()}

@@ -27,6 +27,7 @@ from pairmill.evaluation.settings import EvaluateSettings, Generation
 from pairmill.formats.results import EvaluateResult
 from pairmill.loader import plan_arrays
 from pairmill.log import event
+from pairmill.report.model import Report
 from pairmill.stages.evaluate.asking import QUESTIONS, TEXTS, MakePrompts, ask_all
 from pairmill.stages.evaluate.cautions import cautions
 from pairmill.stages.evaluate.config import EvaluateConfig
@@ -34,10 +35,11 @@ from pairmill.stages.evaluate.harness import ScoreAnswers, WriteRequests
 from pairmill.stages.evaluate.models.model import Model
 from pairmill.stages.evaluate.models.opened import open_model
 from pairmill.stages.evaluate.models.server import ServedModel
+from pairmill.stages.evaluate.overlap import BuildIndex, Overlap, scoring, training_rows
+from pairmill.stages.evaluate.report.page import report_of
 from pairmill.stages.evaluate.scored import Score, ScoredBenchmark
 
 if TYPE_CHECKING:
-    from pairmill.report.model import Report
     from pairmill.stages.evaluate.held_out import HeldOutLoss
 
 RESULTS: Final = "results.json"
@@ -82,8 +84,6 @@ class Evaluate(Stage[EvaluateConfig, EvaluatePlan]):
         held_out = _held_out(config, model) if config.held_out else None
         training = None
         if config.training:
-            from pairmill.stages.evaluate.overlap import training_rows
-
             training = training_rows(config.training, verify=config.verify)
         refs = [InputRef("model", model.digest[:16]), *(item.ref for item, _ in asked)]
         refs += [InputRef("held_out", held_out.content[:16])] if held_out is not None else []
@@ -114,8 +114,6 @@ class Evaluate(Stage[EvaluateConfig, EvaluatePlan]):
         overlap = None
         ours = [record for record in prompts if not harness_tasks.is_task(record.name)]
         if plan.training is not None and ours:
-            from pairmill.stages.evaluate.overlap import BuildIndex, Overlap, scoring
-
             benchmarks_ = tuple((record.name, record.file(QUESTIONS)) for record in ours)
             made = yield [*texts, *beside, BuildIndex(benchmarks_, name="index of questions")]
             overlap = Overlap.from_records((yield scoring(plan.training, made[-1])))
@@ -191,7 +189,6 @@ class Evaluate(Stage[EvaluateConfig, EvaluatePlan]):
         return results
 
     def report(self, manifest: Manifest) -> Report:
-        from pairmill.stages.evaluate.report.page import report_of
 
         return report_of(manifest)
 

@@ -7,6 +7,7 @@ import re
 import shutil
 import stat
 import struct
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -83,7 +84,6 @@ def _tarred(file: BinaryIO, where: str, wanted: Callable[[str], bool]) -> Member
 
 
 def _zipped(file: BinaryIO, where: str, wanted: Callable[[str], bool]) -> Members:
-    import zipfile
 
     with zipfile.ZipFile(file) as archive:
         for member in archive.infolist():
@@ -127,7 +127,6 @@ def _in(member: str) -> str:
 
 @contextmanager
 def _damage(where: str, what: str = _WHAT) -> Iterator[None]:
-    import zipfile
 
     with compressed.damage(where, what):
         try:

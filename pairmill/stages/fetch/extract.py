@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
 import csv
+import gzip
 import io
 import json
+import lzma
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -12,6 +15,9 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from pairmill.engine.content import Borrowed, Content, pinned
 from pairmill.errors import InputError
@@ -150,8 +156,6 @@ def extract(place: Place, limit: int, target: Path, scratch: Path, source: Sourc
 
 
 def _parquet(place: Place, file: BinaryIO, limit: int, target: Path, _: Source) -> int:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
 
     written = 0
     try:
@@ -180,7 +184,6 @@ def _parquet(place: Place, file: BinaryIO, limit: int, target: Path, _: Source) 
 
 def _tables(batches: Iterator[Any], most: int) -> Iterator[Any]:
     """Yield the first ``most`` rows of some batches, in tables large enough to be row groups."""
-    import pyarrow as pa
 
     held: list[Any] = []
     while most > 0 and (batch := next(batches, None)) is not None:
@@ -330,11 +333,6 @@ def _texts(place: Place, file: BinaryIO, target: Path) -> Iterator[tuple[IO[byte
 
 
 def _packed(suffix: str, out: IO[bytes]) -> Any:
-    import bz2
-    import gzip
-    import lzma
-
-    import pyarrow as pa
 
     kinds: dict[str, Callable[[], Any]] = {
         ".gz": lambda: gzip.GzipFile("", "wb", compresslevel=6, fileobj=out, mtime=0),

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from pairmill.errors import InputError
 from pairmill.formats import rows
 from pairmill.net import hub
 from pairmill.sources.origin import HubRows
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _PART_BYTES = 128 << 20
 _GROUP_BYTES = 16 << 20
@@ -47,8 +46,6 @@ def stream(
             (:func:`pairmill.formats.rows.refuse_mixed`).
         StorageError: the Hub does not answer.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
 
     groups = _groups(origin, commit, split, repository, limit)
     group = next(groups, None)
@@ -76,7 +73,6 @@ def _groups(origin: HubRows, commit: str, split: str, repository: hub.Repository
     """Yield the rows of a split in tables large enough to be row groups."""
     import datasets
     import httpx
-    import pyarrow as pa
     from huggingface_hub.errors import HfHubHTTPError
 
     hub.limit_waiting()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
 from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
@@ -18,10 +18,9 @@ from pairmill.mixture.inputs import CountingPlan, counted_sources, ledgers_of, o
 from pairmill.mixture.plan import NAME, Mixture
 from pairmill.mixture.planned import mixture_of, table_of
 from pairmill.mixture.reading import load_mixture
+from pairmill.report.model import Report
 from pairmill.stages.mix.config import MixConfig
-
-if TYPE_CHECKING:
-    from pairmill.report.model import Report
+from pairmill.stages.mix.report import report_of
 
 _TASKS_AT_ONCE: Final = 32
 """Of a shard. Counting a task takes milliseconds, and a shard has a folder and a record."""
@@ -106,7 +105,6 @@ class Mix(Stage[MixConfig, MixPlan]):
         }
 
     def report(self, manifest: Manifest) -> Report:
-        from pairmill.stages.mix.report import report_of
 
         return report_of(manifest)
 

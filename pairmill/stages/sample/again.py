@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pairmill import storage
 from pairmill.engine import manifest as manifests
@@ -15,10 +15,7 @@ from pairmill.formats.prefixes import Rule, Rules
 from pairmill.formats.results import SampleResult
 from pairmill.formats.sample_plan import HELD_OUT, read_plan
 from pairmill.stages.sample.config import SampleConfig
-
-if TYPE_CHECKING:
-    from pairmill.stages.sample.core import Draft
-    from pairmill.stages.sample.mixed import OpenMixture
+from pairmill.stages.sample.mixed import OpenMixture
 
 _MIX, _TOKENIZE = "mix", "tokenize"
 _MOST: Final = 1000
@@ -49,8 +46,8 @@ class RecordedRules(Rules):
         return self._recorded
 
 
-def drawn_again(config: SampleConfig, draft: type[Draft]) -> Draft:
-    """Return what ``again=<plan>@<seed>`` asks for.
+def read_again(config: SampleConfig) -> tuple[SampleConfig, tokens.Folder, Rules, OpenMixture | None]:
+    """Return the options, tokens, rules and mixture that ``again=<plan>@<seed>`` asks for.
 
     Raises:
         UsageError: it is not a plan and a seed.
@@ -84,20 +81,11 @@ def drawn_again(config: SampleConfig, draft: type[Draft]) -> Draft:
     if "mixture" in refs:
         result = _mixture(root, refs["mixture"])
         mixed = replace(result, plan=replace(result.plan, seed=config.seed))
-    return draft(config, folder, rules, _tokenizer(folder, rules), mixed)
-
-
-def _tokenizer(folder: tokens.Folder, rules: Rules) -> bytes:
-    from pairmill.stages.sample.core import tokenizer_of
-
-    split = any(rules.match(task.name)[0].long_context == "split" for task in folder.tasks)
-    return tokenizer_of(folder) if split else b""
+    return config, folder, rules, mixed
 
 
 def _mixture(root: str, digest: str) -> OpenMixture:
     """Return the mixture of a project that has this digest."""
-    from pairmill.stages.sample.mixed import OpenMixture
-
     top = storage.join(root, _MIX)
     store = storage.store_for(top)
     names = sorted(name for name in store.folders(top) if manifests.is_fingerprint(name))

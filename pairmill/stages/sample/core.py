@@ -10,7 +10,7 @@ import json
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -29,19 +29,19 @@ from pairmill.formats.sample_plan import HELD_OUT
 from pairmill.formats.split import Cutter
 from pairmill.formats.tokenizer_file import NAME as TOKENIZER
 from pairmill.formats.tokenizer_file import read as read_tokenizer
+from pairmill.mixture.realised import Realised
+from pairmill.report.model import Report
 from pairmill.stages.sample import analytics
+from pairmill.stages.sample.again import read_again
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.draw import draw_plan
+from pairmill.stages.sample.mixed import OpenMixture
 from pairmill.stages.sample.node import owned
 from pairmill.stages.sample.node.carry_out import Made, PlannedSample, carry_out, threads
 from pairmill.stages.sample.node.config import OutputFormat
 from pairmill.stages.sample.node.plan import SamplePlan, fingerprint_of
+from pairmill.stages.sample.report import PlanReport, report_of
 from pairmill.stages.sample.sampled_rows import SampledRows
-
-if TYPE_CHECKING:  # what a sample without a mixture does not load
-    from pairmill.mixture.realised import Realised
-    from pairmill.report.model import Report
-    from pairmill.stages.sample.mixed import OpenMixture
 
 
 class Sample(Stage[SampleConfig, StagePlan["Draft"]]):
@@ -83,9 +83,6 @@ class Sample(Stage[SampleConfig, StagePlan["Draft"]]):
         return {name: value for name, value in rounds[0][0].data.items() if name != "ledgers"}
 
     def report(self, manifest: Manifest) -> Report:
-        # Imported here because a sample without a root writes no report.
-        from pairmill.stages.sample.report import PlanReport, report_of
-
         return PlanReport(**vars(report_of(manifest)), analytics=SampleResult.from_manifest(manifest).analytics)
 
 
@@ -137,17 +134,17 @@ class Draft:
     @classmethod
     def from_config(cls, config: SampleConfig) -> Draft:
         """Open the inputs that the options name."""
-        if config.again:
-            from pairmill.stages.sample.again import drawn_again
+        config, folder, rules, mixed = read_again(config) if config.again else cls._open(config)
+        split = any(rules.match(task.name)[0].long_context == "split" for task in folder.tasks)
+        return cls(config, folder, rules, tokenizer_of(folder) if split else b"", mixed)
 
-            return drawn_again(config, cls)
+    @staticmethod
+    def _open(config: SampleConfig) -> tuple[SampleConfig, tokens.Folder, Rules, OpenMixture | None]:
         rules = Rules.load(config.prefix_config_path, config.profile, "prefix_config_path")
         mixed = None
         if config.held_out:
             rules = rules.of_long_rows(inputs.HELD_OUT)
         elif config.mixture:
-            from pairmill.stages.sample.mixed import OpenMixture
-
             mixed = OpenMixture.open(config.mixture)
             config, rules = mixed.applied_to(config), rules.of_long_rows("")
         strays = config.profile == "pairmill"
@@ -160,8 +157,7 @@ class Draft:
         )
         if mixed is not None:
             mixed.require_same_inputs(folder, rules)
-        split = any(rules.match(task.name)[0].long_context == "split" for task in folder.tasks)
-        return cls(config, folder, rules, tokenizer_of(folder) if split else b"", mixed)
+        return config, folder, rules, mixed
 
     @property
     def inputs(self) -> list[InputRef]:
@@ -287,8 +283,6 @@ class Draft:
     def _realised(self, sampled: list[SampledRows]) -> Realised | None:
         if self.mixed is None:
             return None
-        from pairmill.mixture.realised import Realised
-
         drawn = {key: tokens for item in sampled for key, tokens in item.drawn.items()}
         return Realised.of(self.mixed.plan, drawn)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +20,9 @@ from pairmill.errors import InputError
 from pairmill.formats.eligible_rows import DatasetRows
 from pairmill.formats.tokens import BYTES, INDEX, UNKNOWN_BYTES
 from pairmill.stages.sample.config import SampleConfig
+from pairmill.stages.sample.mixed import WantedRows
 from pairmill.stages.sample.node.plan import PlannedDataset, SamplePlan
 from pairmill.stages.sample.sampled_rows import SampledRows, sampled
-
-if TYPE_CHECKING:
-    from pairmill.stages.sample.mixed import WantedRows
 
 T = TypeVar("T")
 Rows = NDArray[np.uint32]

@@ -11,6 +11,8 @@ from pairmill.errors import did_you_mean
 from pairmill.formats.eligible_rows import SPLIT
 from pairmill.formats.results import SampleResult
 from pairmill.formats.sample_plan import HELD_OUT
+from pairmill.mixture.realised import Realised
+from pairmill.mixture.shown import blocks, summary
 from pairmill.report.charts import Bars, Histogram, Stacked
 from pairmill.report.model import Block, Cell, Percent, Report, Section, Table, describe_names, describe_rows
 from pairmill.report.powers import bins
@@ -154,8 +156,6 @@ def _mixture(manifest: Manifest, look_at: list[str]) -> tuple[list[Block], str]:
     drawn = SampleResult.from_manifest(manifest)
     if not drawn.mixture:
         return [], ""
-    from pairmill.mixture.realised import Realised
-    from pairmill.mixture.shown import blocks, summary
 
     realised = Realised.load(drawn.mixture)
     if realised.outside or realised.over_cap:

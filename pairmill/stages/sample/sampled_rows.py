@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pairmill.formats.eligible_rows import DatasetRows, count_cut
+from pairmill.mixture.plan import Key
 from pairmill.report.powers import by_size
 from pairmill.stages.sample.analytics import Stats
-
-if TYPE_CHECKING:
-    from pairmill.mixture.plan import Key
 
 
 @dataclass

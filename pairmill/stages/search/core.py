@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -28,18 +28,17 @@ from pairmill.mixture.plan import BUCKETS, NAME, Mixture, identity
 from pairmill.mixture.planned import Counted, mixture_of
 from pairmill.mixture.planning import limits_of
 from pairmill.mixture.settings import MixSettings
+from pairmill.report.model import Report
 from pairmill.stages.search import draw, findings, lengths, results
 from pairmill.stages.search.config import SearchConfig
 from pairmill.stages.search.findings import Findings, Measured
 from pairmill.stages.search.law import least_runs
+from pairmill.stages.search.report import report_of
 from pairmill.stages.search.results import Evaluated, ProxyResults
 from pairmill.stages.search.settings import SearchSettings
 from pairmill.stages.search.space import Source, Space
 from pairmill.storage import join
 from pairmill.training.settings import TrainSettings
-
-if TYPE_CHECKING:
-    from pairmill.report.model import Report
 
 OPTIMUM: Final = "optimum.json"
 """The best mixture with the budget of a proxy, to be measured beside them; :data:`NAME` is the same with the whole."""
@@ -239,7 +238,6 @@ class Search(Stage[SearchConfig, SearchPlan]):
         return collected
 
     def report(self, manifest: Manifest) -> Report:
-        from pairmill.stages.search.report import report_of
 
         return report_of(manifest)
 

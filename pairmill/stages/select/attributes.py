@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from pairmill.engine.inputs import InputFile
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.attributes import unknown
+from pairmill.formats.parquet_reader import open_parquet
 from pairmill.formats.row_files import ORIGIN
-from pairmill.formats.rows import open_parquet
 from pairmill.rowstage import Rows, Slice, Task
 from pairmill.stages.select import sidecar
 from pairmill.stages.select.settings import Bound, Settings

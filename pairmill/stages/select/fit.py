@@ -16,7 +16,8 @@ from pairmill.engine.manifest import Ledger
 from pairmill.engine.stage import Shard, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
-from pairmill.formats import jsonstream, rows
+from pairmill.formats import jsonstream
+from pairmill.formats.parquet_reader import open_parquet, parquet_batches
 from pairmill.rowstage import Block, Slice
 from pairmill.stages.select import arrays, attributes
 from pairmill.stages.select.attributes import AttributeQuery
@@ -135,13 +136,13 @@ def _read_texts(piece: Slice, fields: Sequence[str]) -> Iterator[dict[str, pa.Ar
     """Yield these columns of rows that may lack others."""
     file = piece.part
     if file.uri.endswith(".parquet"):
-        with rows.open_parquet(file.uri, file.content) as parquet:
+        with open_parquet(file.uri, file.content) as parquet:
             names = parquet.schema_arrow.names
             for name in fields:
                 if name not in names:
                     raise InputError(f"column {name!r} is missing", where=file.uri, got=", ".join(names))
             groups = None if file.stop is None else range(file.start, file.stop)
-            for batch in rows.parquet_batches(file.uri, parquet, list(fields), groups, longest=file.longest):
+            for batch in parquet_batches(file.uri, parquet, list(fields), groups, longest=file.longest):
                 for name in fields:
                     if batch.column(name).null_count:
                         raise InputError(f"{name} is null", where=file.uri, expected="text")

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from pairmill.engine import inputs
 from pairmill.engine.inputs import InputFile
 from pairmill.errors import InputError
-from pairmill.formats.rows import BATCH_ROWS, open_parquet, parquet_batches
+from pairmill.formats.parquet_reader import open_parquet, parquet_batches
+from pairmill.formats.rows import BATCH_ROWS
 from pairmill.rowstage import Rows, Slice
 from pairmill.rowstage.columns import combine, no_column
 

@@ -8,10 +8,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from pairmill import _native
 from pairmill.encoder import Encoder
+from pairmill.engine.conditions import Tag
+from pairmill.engine.content import Content
 from pairmill.engine.manifest import Ledger
 from pairmill.engine.stage import Shard, ShardResult
 from pairmill.engine.writer import Writer
@@ -20,14 +26,6 @@ from pairmill.formats import rows, templates, tokens, window_files
 from pairmill.formats.slices import FileSlice
 from pairmill.log import event
 from pairmill.stages.tokenize.config import TokenizeConfig
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from pairmill.engine.conditions import Tag
-    from pairmill.engine.content import Content
-
 
 READ: Final = ("profile", "boq", "eoq", "eoa", "conditions", "windows", "eod")
 """The options that every shard of the first round reads."""
@@ -224,7 +222,6 @@ def _nulls_filled(batch: rows.Batch) -> rows.Batch:
 
 
 def _untagged(batch: rows.Batch) -> rows.Batch:
-    import pyarrow as pa
 
     return replace(batch, condition=pa.repeat(pa.scalar("", batch.condition.type), len(batch)))
 

@@ -11,12 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pairmill import storage
 from pairmill.engine import inputs
+from pairmill.engine.content import Content
 from pairmill.engine.manifest import Ledger
 from pairmill.engine.stage import Shard, ShardResult
 from pairmill.engine.writer import Writer
@@ -26,11 +28,6 @@ from pairmill.formats.slices import FileSlice, Slicing
 from pairmill.formats.token_files import Index, Ints, Samples
 from pairmill.stages.tokenize.config import TokenizeConfig
 from pairmill.stages.tokenize.encode import READ, Vocabulary, flat_file
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from pairmill.engine.content import Content
 
 _BIN, _IDX = ".bin", ".idx"
 # Bytes of tokens that are put together at once.

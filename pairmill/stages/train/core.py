@@ -11,7 +11,7 @@ import json
 import logging
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from pairmill import storage
 from pairmill.engine import manifest as manifests
@@ -24,19 +24,18 @@ from pairmill.formats import window_files
 from pairmill.formats.results import TrainResult
 from pairmill.loader import RowPlan, plan_arrays
 from pairmill.log import event, logger
+from pairmill.report.model import Report
 from pairmill.stages.train import launch
 from pairmill.stages.train.config import TrainConfig
 from pairmill.stages.train.data.inputs import Inputs, open_inputs, refuse_training_rows
 from pairmill.stages.train.data.steps import scheduled_steps
+from pairmill.stages.train.report.page import report_of
 from pairmill.stages.train.report.summary import metrics_of
 from pairmill.stages.train.run.job import Job
 from pairmill.stages.train.samples import check_prompts
 from pairmill.stages.train.start import Start
 from pairmill.stages.train.watch.records import LIVE
 from pairmill.training.settings import TrainSettings
-
-if TYPE_CHECKING:
-    from pairmill.report.model import Report
 
 
 @dataclass(frozen=True)
@@ -148,7 +147,6 @@ class Train(Stage[TrainConfig, TrainPlan]):
         return metrics_of(TrainResult.from_manifest(manifest))
 
     def report(self, manifest: Manifest) -> Report:
-        from pairmill.stages.train.report.page import report_of
 
         return report_of(manifest)
 

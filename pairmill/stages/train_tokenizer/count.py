@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmill import _native
 from pairmill.engine.content import Content
 from pairmill.engine.manifest import Ledger
 from pairmill.engine.options import Profile
@@ -127,8 +128,6 @@ def chosen_texts(profile: Profile, sample: Sample, total: int) -> NDArray[np.boo
     data_io counts texts against the limit and keeps the head of a half-done shuffle; pairmill draws rows uniformly.
     """
     if profile == "data_io":
-        from pairmill import _native
-
         if 2 * total <= sample.limit:
             return None
         flat = np.zeros(2 * total, np.bool_)

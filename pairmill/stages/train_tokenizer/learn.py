@@ -5,18 +5,18 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
+from pairmill import _native
 from pairmill.encoder import PRE_TOKENIZER
 from pairmill.errors import InputError
 from pairmill.formats import rows
 from pairmill.stages.train_tokenizer import runs
 from pairmill.stages.train_tokenizer.config import TrainTokenizerConfig
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 BYTE_LEVEL = {"add_prefix_space": False, "trim_offsets": False, "use_regex": False}
 _LONGEST = 20
@@ -63,9 +63,6 @@ def learn(config: TrainTokenizerConfig, uris: Sequence[str], *, full_alphabet: b
     Raises:
         InputError: there is more than can be counted.
     """
-    import pyarrow as pa
-
-    from pairmill import _native
 
     trainer = _native.Trainer()
     for batch in runs.merged(uris):
@@ -89,9 +86,6 @@ def encode(learned: Learned, tasks: Iterable[tuple[str, Sequence[str]]]) -> Iter
 
     Each word is encoded as a text of its own, which splits into that word alone.
     """
-    import pyarrow as pa
-
-    from pairmill import _native
 
     encoder = _native.Encoder({token: number for number, token in enumerate(learned.vocab)}, learned.merges)
     for task, uris in tasks:

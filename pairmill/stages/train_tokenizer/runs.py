@@ -9,19 +9,17 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
+from pairmill import _native
 from pairmill.engine.stage import ShardRecord
 from pairmill.engine.writer import Writer
-from pairmill.formats import rows
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from numpy.typing import NDArray
-
-    from pairmill import _native
+from pairmill.formats.parquet_reader import open_parquet
 
 Batch: TypeAlias = "tuple[_native.ArrowArray, NDArray[np.int64]]"
 """Words, Arrow large_binary [n], sorted by bytes, and their counts, int64 [n]."""
@@ -65,7 +63,6 @@ class Counter:
 
 
 def _counter() -> _native.WordCounter:
-    from pairmill import _native
 
     return _native.WordCounter()
 
@@ -88,8 +85,6 @@ def values(counts: pa.Array) -> NDArray[np.int64]:
 
 def write(out: Writer, path: str, batches: Iterable[Batch]) -> None:
     """Write sorted words and their counts as a run."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
 
     schema = pa.schema([("word", pa.large_binary()), ("count", pa.int64())])
     with (
@@ -107,7 +102,7 @@ def write(out: Writer, path: str, batches: Iterable[Batch]) -> None:
 
 def batches(uri: str) -> Generator[pa.RecordBatch, None, None]:
     """Yield the words of a run and their counts, in order."""
-    with rows.open_parquet(uri) as file:
+    with open_parquet(uri) as file:
         # Threads would take half as much memory again, and no less time.
         yield from file.iter_batches(batch_size=_BATCH, use_threads=False)
 

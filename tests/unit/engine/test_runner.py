@@ -195,7 +195,7 @@ def test_what_other_shares_leave_undone_is_done_here_from_the_smallest_on(
 ) -> None:
     caplog.set_level(logging.INFO)
     sizes = {shard.name: shard.size for shard in runner.first_round(Toy(), bench.config())}
-    mine = [shard.name for shard in WorkerSlice(2, 2).deal(runner.first_round(Toy(), bench.config()))]
+    mine = [shard.name for shard in Together(WorkerSlice(2, 2)).deal(runner.first_round(Toy(), bench.config()))]
     order: list[str] = []
     run_shard = Upper.run
 
@@ -216,7 +216,7 @@ def test_what_other_shares_leave_undone_is_done_here_from_the_smallest_on(
 
 
 def test_a_share_waits_as_long_as_the_others_make_progress(bench: Bench) -> None:
-    shards = [shard.name for shard in WorkerSlice(1, 2).deal(runner.first_round(Toy(), bench.config()))]
+    shards = [shard.name for shard in Together(WorkerSlice(1, 2)).deal(runner.first_round(Toy(), bench.config()))]
     assert len(shards) >= 2
     late = bench.process(share="1/2", finish="true")
     result = runner.run_share(Toy(), bench.config(), alone(2, 2, patience=PATIENCE))
@@ -247,8 +247,8 @@ def test_a_text_that_is_not_a_share_is_refused(bench: Bench, share: str) -> None
 
 def test_shares_are_dealt_from_the_largest_shard_to_the_smallest() -> None:
     shards = [upper(str(size), size=size) for size in (1, 9, 5, 7, 3)]
-    assert [shard.size for shard in WorkerSlice(1, 2).deal(shards)] == [9, 5, 1]
-    assert [shard.size for shard in WorkerSlice(2, 2).deal(shards)] == [7, 3]
+    assert [shard.size for shard in Together(WorkerSlice(1, 2)).deal(shards)] == [9, 5, 1]
+    assert [shard.size for shard in Together(WorkerSlice(2, 2)).deal(shards)] == [7, 3]
     assert WorkerSlice.all(1) == []
     assert WorkerSlice.all(3) == ["1/3", "2/3", "3/3"]
     assert [WorkerSlice.parse(text) for text in WorkerSlice.all(2)] == [WorkerSlice(1, 2), WorkerSlice(2, 2)]

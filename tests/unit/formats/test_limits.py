@@ -28,6 +28,7 @@ from pairmill.engine.manifest import Manifest
 from pairmill.engine.options import Profile
 from pairmill.errors import InputError, StageFailure, StorageError, UsageError
 from pairmill.formats import jsonstream, limits, rows, token_files
+from pairmill.formats.parquet_reader import open_parquet, parquet_batches
 from pairmill.formats.rows import Row
 from pairmill.formats.slices import FileSlice, Slicing
 from pairmill.sources.files import readers
@@ -541,8 +542,8 @@ def test_rows_of_parquet_are_the_same_in_batches_of_any_size(tmp_path: Path) -> 
             pa.table({"a": column, "b": texts}), path, compression=codec, row_group_size=130, data_page_size=500
         )
         for most, size in ((1024, 8 << 20), (7, 1 << 20), (1024, 1000), (1024, 1)):
-            with rows.open_parquet(str(path)) as file:
-                found = list(rows.parquet_batches(str(path), file, None, None, most, size))
+            with open_parquet(str(path)) as file:
+                found = list(parquet_batches(str(path), file, None, None, most, size))
             assert pa.Table.from_batches(found)["b"].to_pylist() == texts
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from pairmill import _native
@@ -19,9 +20,6 @@ from pairmill.stages.curate.near.given import NearSlice
 from pairmill.stages.curate.near.records import KEY, KEY_OF_LONGEST, KEYS, ROW
 from pairmill.stages.curate.near.settings import NearSettings, native
 from pairmill.stages.curate.near.stored import RunWriter, partition
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 ROWS, SKETCHES = "rows.bin", "sketches.bin"
 # Keys that are held; each takes 12 bytes, and some 30 while they are put in order.
@@ -150,6 +148,5 @@ class _Keys:
 
 
 def _indices(numbers: NDArray[np.int64]) -> pa.Array:
-    import pyarrow as pa
 
     return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, Protocol
 import numpy as np
 
 from pairmill import storage
+from pairmill.encoder import Encoder
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import content_key
 from pairmill.errors import InputError, UsageError
@@ -320,7 +321,6 @@ def _split(windows: Windows, share: float) -> tuple[Windows, Windows]:
 
 
 def _hub(options: DataOptions, settings: TrainSettings) -> Inputs:
-    from pairmill.encoder import Encoder
 
     data, hub = settings.data, settings.data.hub
     if options.held_out:
