@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pairmill.engine.manifest import Ledger, Manifest
 from pairmill.engine.options import Profile
 from pairmill.formats.eligible_rows import REASONS, SPLIT
 from pairmill.formats.split import NO_CUT
-from pairmill.mixture.realised import Realised
-from pairmill.mixture.shown import tables
 from pairmill.report.markdown import plain
+
+if TYPE_CHECKING:
+    from pairmill.mixture.realised import Realised
 
 _HEADER = "| Name | Rows (%) | Tokens (%) | Cov Rows (%) | Cov Toks (%) | Cov IToks (%) | Cov RToks (%) |"
 _RULE = "".join(character if character == "|" else "-" for character in _HEADER)
@@ -125,6 +127,7 @@ def markdown(
         lines += [*_left_out(ledgers if by_task else _sum_by_category(ledgers)), ""]
     if realised is not None:
         # Imported here so that a node starts without it.
+        from pairmill.mixture.shown import tables
 
         for block in tables(realised):
             lines += block.markdown(3)[1:]
