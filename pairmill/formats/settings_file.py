@@ -48,17 +48,15 @@ def refuse_unusable(node: Any, uri: str) -> None:
     Raises:
         UsageError: there is one, in a key or a value.
     """
-    import yaml
-
     seen, left = set[int](), [node]
     while left:
         node = left.pop()
         if node is None or id(node) in seen:
             continue
         seen.add(id(node))
-        if isinstance(node, yaml.MappingNode):
+        if node.id == "mapping":
             left += [part for pair in reversed(node.value) for part in reversed(pair)]
-        elif isinstance(node, yaml.SequenceNode):
+        elif node.id == "sequence":
             left += reversed(node.value)
         else:
             wrong = _unusable(node)
@@ -194,33 +192,27 @@ class Part:
 
     def is_scalar(self) -> bool:
         """Tell whether it is a single value, neither a list nor a mapping."""
-        import yaml
-
-        return isinstance(self.node, yaml.ScalarNode)
+        return bool(self.node.id == "scalar")
 
     def locate(self, path: str) -> str:
         """Return where a value below is, or would be, such as ``rules[2].name``."""
-        import yaml
-
-        if isinstance(self.node, yaml.MappingNode):
+        if self.node.id == "mapping":
             for key, part in self.entries().items():
                 if path == key or path.startswith((f"{key}.", f"{key}[")):
                     return part.locate(path[len(key) :].removeprefix("."))
         match = re.match(r"\[(\d+)\]\.?", path)
-        if match and isinstance(self.node, yaml.SequenceNode) and int(match[1]) <= len(self.node.value):
+        if match and self.node.id == "sequence" and int(match[1]) <= len(self.node.value):
             return self.items()[int(match[1]) - 1].locate(path[match.end() :])
         return f"{self.where}{'.' if self.path else ', '}{path}" if path and path[0] != "[" else self.where + path
 
     def entries(self) -> dict[str, Part]:
         """Return the values of a mapping by key. Raises UsageError if it is none, or a key occurs twice."""
-        import yaml
-
-        if not isinstance(self.node, yaml.MappingNode):
+        if self.node.id != "mapping":
             raise self.wrong("not a mapping", expected="key: value")
         parts: dict[str, Part] = {}
         for key, value in self.node.value:
             # `in`, `on` and `off` are keys too: what is written counts.
-            name = str(key.value) if isinstance(key, yaml.ScalarNode) else "…"
+            name = str(key.value) if key.id == "scalar" else "…"
             part = Part(self.file, value, (*self.path, name))
             if name in parts:
                 line = key.start_mark.line + 1
@@ -230,9 +222,7 @@ class Part:
 
     def items(self) -> list[Part]:
         """Return the values of a list. Raises UsageError if it is none."""
-        import yaml
-
-        if not isinstance(self.node, yaml.SequenceNode):
+        if self.node.id != "sequence":
             raise self.wrong("not a list", expected="a list, such as [a, b]")
         *above, name = self.path or ("",)
         return [Part(self.file, node, (*above, f"{name}[{number + 1}]")) for number, node in enumerate(self.node.value)]
@@ -248,12 +238,10 @@ class Part:
 
     def wrong(self, what: str, *, got: str = "", expected: str = "", hint: str = "") -> UsageError:
         """Make the error to raise for this value."""
-        import yaml
-
-        if not got and isinstance(self.node, yaml.ScalarNode):
+        if not got and self.node.id == "scalar":
             got = repr(self.node.value)
         elif not got:
-            got = "a list" if isinstance(self.node, yaml.SequenceNode) else "a mapping"
+            got = "a list" if self.node.id == "sequence" else "a mapping"
         return UsageError(what, where=self.where, got=got, expected=expected, hint=hint)
 
     def onto(self, base: Any, *, only: Collection[str] | None = None, leave: Collection[str] = ()) -> Any:
@@ -326,14 +314,12 @@ class Part:
         return self._scalar(kind)
 
     def _one_of(self, kinds: Sequence[Any]) -> Any:
-        import yaml
-
         if len(kinds) == 1:
             return self.as_type(kinds[0])
         for kind in kinds:
             lists = get_origin(kind) in (list, tuple)
             mapping = dataclasses.is_dataclass(kind) or get_origin(kind) is dict
-            if isinstance(self.node, yaml.SequenceNode) == lists and isinstance(self.node, yaml.MappingNode) == mapping:
+            if (self.node.id == "sequence") == lists and (self.node.id == "mapping") == mapping:
                 try:
                     return self.as_type(kind)
                 except UsageError:
@@ -342,9 +328,7 @@ class Part:
         raise self.wrong("not a valid value", expected=" or ".join(describe(kind) for kind in kinds))
 
     def _scalar(self, kind: Any) -> Any:
-        import yaml
-
-        if not isinstance(self.node, yaml.ScalarNode):
+        if self.node.id != "scalar":
             raise self.wrong("not a valid value", expected=describe(kind))
         value = self.plain()
         if get_origin(kind) is Literal:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from pairmill.engine.options import option
 from pairmill.errors import InputError
 from pairmill.fields import Checked
@@ -225,7 +227,6 @@ class LintConfig(Checked):
 
 def run(config: LintConfig) -> list[Finding]:
     """Return the findings of a compiled file."""
-    import yaml
 
     try:
         result = [item for item in documents(Path(config.file).read_bytes()) if item]

@@ -10,7 +10,8 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -137,18 +138,17 @@ def _request(
     repository: Repository, commit: str, file: RemoteFile
 ) -> tuple[str, dict[str, str], Callable[[Any], None]]:
     """Return the address of a file, the headers to send, and what raises our error for a refusal."""
-    from huggingface_hub import hf_hub_url, hf_raise_for_status
-    from huggingface_hub.utils._headers import build_hf_headers
+    import huggingface_hub
 
     def refuse(response: Any) -> None:
         try:
             response.read()
-            hf_raise_for_status(response)
+            huggingface_hub.hf_raise_for_status(response)
         except Exception as error:
             raise translated(error, f"{repository.name} {file.path}", repository) from error
 
-    url = hf_hub_url(repository.name, file.path, repo_type=repository.kind, revision=commit)
-    return url, build_hf_headers(), refuse
+    url = huggingface_hub.hf_hub_url(repository.name, file.path, repo_type=repository.kind, revision=commit)
+    return url, huggingface_hub.utils.build_hf_headers(), refuse
 
 
 def _checked(file: RemoteFile, local: Path) -> tuple[str, str]:
@@ -190,8 +190,7 @@ def limit_waiting() -> None:
 
 
 def _asked(repository: Repository, question: Callable[[Any], T]) -> T:
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub import HfApi, errors
 
     limit_waiting()
     api = HfApi()
@@ -199,7 +198,7 @@ def _asked(repository: Repository, question: Callable[[Any], T]) -> T:
     def ask() -> T:
         try:
             return question(api)
-        except HfHubHTTPError as error:
+        except errors.HfHubHTTPError as error:
             response = error.response
             if response is not None and response.status_code in TRANSIENT:
                 raise Again(f"status {response.status_code}", asked_pause(response.headers)) from error
@@ -208,6 +207,34 @@ def _asked(repository: Repository, question: Callable[[Any], T]) -> T:
             raise translated(error, repository.name, repository) from error
 
     return http.asked(f"{api.endpoint}/{repository.kind}s/{repository.name}", ask)
+
+
+@contextmanager
+def open_split(
+    repository: Repository, config: str, split: str, revision: str, *, where: str, hint: str
+) -> Iterator[Any]:
+    """Provide a split of a data set as ``datasets`` streams it. Its cache of prepared data sets is never asked: that
+    can serve another folder's rows.
+
+    Raises:
+        InputError: ``datasets`` cannot read it; ``where`` and ``hint`` are those of the message.
+        StorageError: the Hub does not answer.
+    """
+    import datasets
+    import httpx
+    from huggingface_hub.errors import HfHubHTTPError
+
+    limit_waiting()
+    datasets.disable_progress_bars()
+    datasets.utils.logging.set_verbosity(datasets.utils.logging.CRITICAL)  # stderr is for our log
+    name = None if config == "default" else config
+    try:
+        yield datasets.load_dataset(repository.name, name=name, split=split, revision=revision, streaming=True)
+    except (httpx.TransportError, HfHubHTTPError) as error:
+        raise translated(error, f"{repository.name} {split}", repository) from error
+    except Exception as error:
+        got = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        raise InputError("datasets cannot read it", where=where, got=got, hint=hint) from error
 
 
 def translated(error: Exception, where: str, repository: Repository) -> PairmillError:

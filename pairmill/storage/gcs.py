@@ -14,6 +14,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
+import requests
+import urllib3
+from google.api_core.exceptions import GoogleAPICallError, GoogleAPIError, RequestRangeNotSatisfiable, RetryError
+from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, TransportError
+from google.cloud.storage import Client
+from google.cloud.storage.exceptions import DataCorruption
+from google.cloud.storage.retry import DEFAULT_RETRY
+from requests.adapters import HTTPAdapter
+
 from pairmill.errors import StorageError
 from pairmill.retry import Again, delays, patience, timeouts
 from pairmill.storage.remote import Body, Place, RemoteStore, Stat, no_credentials, refusal
@@ -30,8 +40,6 @@ class GcsStore(RemoteStore):
     loggers = ("google", "urllib3")
 
     def _connected(self) -> Any:
-        from google.cloud.storage import Client
-        from requests.adapters import HTTPAdapter
 
         # For traces, the client would read the bucket's metadata, which takes a permission that nothing else needs.
         os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
@@ -43,24 +51,18 @@ class GcsStore(RemoteStore):
 
     @contextmanager
     def _failures(self, place: Place) -> Iterator[None]:
-        import requests
-        import urllib3
-        from google.api_core import exceptions as of
-        from google.auth import exceptions as of_auth
-        from google.cloud.storage.exceptions import DataCorruption
-
         try:
             yield
-        except of.GoogleAPICallError as error:
+        except GoogleAPICallError as error:
             headers = getattr(error.response, "headers", {})
             detail = "; ".join(str(item.get("message", "")) for item in error.errors if isinstance(item, dict))
             if error.code == 400 and "CRC32C" in detail:
                 raise Again(f"400 {detail}") from None
             raise refusal(place, int(error.code or 0), detail, headers) from None
-        except of_auth.DefaultCredentialsError as error:
+        except DefaultCredentialsError as error:
             raise no_credentials(place, type(error).__name__, _CREDENTIALS) from None
-        except of_auth.GoogleAuthError as error:
-            if isinstance(error, of_auth.TransportError) or error.retryable:
+        except GoogleAuthError as error:
+            if isinstance(error, TransportError) or error.retryable:
                 raise Again(type(error).__name__) from None
             raise no_credentials(place, type(error).__name__, _CREDENTIALS) from None
         except (
@@ -73,10 +75,10 @@ class GcsStore(RemoteStore):
         ) as error:
             # Their messages contain URLs with secrets.
             raise Again(f"{type(error).__name__} at {self._client.api_endpoint}") from None
-        except of.RetryError as error:
+        except RetryError as error:
             with self._failures(place):
                 raise error.cause from None
-        except of.GoogleAPIError as error:
+        except GoogleAPIError as error:
             raise StorageError("storage failed", where=place.uri, got=type(error).__name__) from None
 
     def _blob(self, place: Place, **options: Any) -> Any:
@@ -88,7 +90,6 @@ class GcsStore(RemoteStore):
         return Stat(blob.size, str(blob.generation))
 
     def _get(self, place: Place, start: int, end: int, body: Body) -> None:
-        from google.api_core.exceptions import RequestRangeNotSatisfiable
 
         # By generation, not by a condition: a versioned bucket still has the generation after it was replaced.
         version = {"generation": int(body.version)} if body.version else {}
@@ -140,8 +141,6 @@ class GcsStore(RemoteStore):
         )
 
     def _put_large(self, place: Place, path: Path) -> None:
-        from google.api_core.exceptions import GoogleAPICallError
-        from google.cloud.storage.retry import DEFAULT_RETRY
 
         blob = self._blob(place, chunk_size=CHUNK)
         checksum = _checksum(path)
@@ -185,7 +184,6 @@ class GcsStore(RemoteStore):
 
 
 def _checksum(path: Path) -> str:
-    import google_crc32c
 
     result = google_crc32c.Checksum()
     with path.open("rb") as file:

@@ -18,6 +18,12 @@ from threading import Event
 from typing import Any
 from urllib.parse import urlsplit
 
+import botocore.session
+import urllib3
+from botocore import exceptions
+from botocore.config import Config
+from botocore.parsers import ResponseParserError
+
 from pairmill.errors import StorageError, UsageError
 from pairmill.retry import Again, raced, timeouts
 from pairmill.storage.base import each
@@ -64,8 +70,6 @@ class S3Store(RemoteStore):
     loggers = ("botocore", "urllib3")
 
     def _connected(self) -> Any:
-        import botocore.session
-        from botocore.config import Config
 
         connect, read = timeouts()
         config = Config(
@@ -85,13 +89,10 @@ class S3Store(RemoteStore):
 
     @contextmanager
     def _failures(self, place: Place) -> Iterator[None]:
-        import urllib3
-        from botocore import exceptions as of
-        from botocore.parsers import ResponseParserError
 
         try:
             yield
-        except of.ClientError as error:
+        except exceptions.ClientError as error:
             answer = error.response
             code, text = (str(answer.get("Error", {}).get(part, "")) for part in ("Code", "Message"))
             told = answer.get("ResponseMetadata", {})
@@ -103,27 +104,27 @@ class S3Store(RemoteStore):
                 raise no_credentials(place, detail, _CREDENTIALS) from None
             raise refusal(place, status, detail, headers) from None
         except (
-            of.NoCredentialsError,
-            of.PartialCredentialsError,
-            of.CredentialRetrievalError,
-            of.TokenRetrievalError,
-            of.ProfileNotFound,
+            exceptions.NoCredentialsError,
+            exceptions.PartialCredentialsError,
+            exceptions.CredentialRetrievalError,
+            exceptions.TokenRetrievalError,
+            exceptions.ProfileNotFound,
         ) as error:
             raise no_credentials(place, type(error).__name__, _CREDENTIALS) from None
         except (
-            of.ConnectionError,
-            of.HTTPClientError,
-            of.IncompleteReadError,
-            of.ResponseStreamingError,
+            exceptions.ConnectionError,
+            exceptions.HTTPClientError,
+            exceptions.IncompleteReadError,
+            exceptions.ResponseStreamingError,
             ResponseParserError,
             urllib3.exceptions.HTTPError,
         ) as error:
             # Their messages contain URLs with secrets.
             endpoint = urlsplit(self._client.meta.endpoint_url)
             raise Again(f"{type(error).__name__} at {endpoint.hostname}:{endpoint.port or endpoint.scheme}") from None
-        except of.ParamValidationError as error:
+        except exceptions.ParamValidationError as error:
             raise UsageError("not a valid URI of an object", where=place.uri, got=str(error)) from None
-        except of.BotoCoreError as error:
+        except exceptions.BotoCoreError as error:
             raise StorageError("storage failed", where=place.uri, got=type(error).__name__) from None
 
     def _stat(self, place: Place) -> Stat:
@@ -131,14 +132,13 @@ class S3Store(RemoteStore):
         return Stat(answer["ContentLength"], answer["ETag"])
 
     def _get(self, place: Place, start: int, end: int, body: Body) -> None:
-        from botocore.exceptions import ClientError
 
         condition = {"IfMatch": body.version} if body.version else {}
         try:
             answer = self._client.get_object(
                 Bucket=place.bucket, Key=place.key, Range=f"bytes={start}-{end - 1}", **condition
             )
-        except ClientError as error:
+        except exceptions.ClientError as error:
             if error.response["ResponseMetadata"]["HTTPStatusCode"] == 416:
                 return
             raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -136,26 +136,9 @@ def _of_hub(benchmark: Benchmark, need: Need, name: str, revision: str) -> Itera
 
 
 def _streamed(name: str, configs: Sequence[str], need: Need, revision: str) -> Iterator[Row]:
-    import datasets
-    import httpx
-    from huggingface_hub.errors import HfHubHTTPError
-
-    hub.limit_waiting()
-    datasets.disable_progress_bars()
-    datasets.utils.logging.set_verbosity(datasets.utils.logging.CRITICAL)  # stderr is for our log
     repository = hub.Repository(name, "dataset", "write an existing commit, branch or tag after @")
+    hint = "check the name and the commit; a gated data set needs HF_TOKEN"
     for config in configs:
-        try:
-            result: Any = datasets.load_dataset(
-                name, name=None if config == "default" else config, split=need.split, revision=revision, streaming=True
-            )
+        where = f"{name} {config} {need.split} at {revision}"
+        with hub.open_split(repository, config, need.split, revision, where=where, hint=hint) as result:
             yield from result
-        except (httpx.TransportError, HfHubHTTPError) as error:
-            raise hub.translated(error, f"{name} {need.split}", repository) from error
-        except Exception as error:
-            raise InputError(
-                "datasets cannot read it",
-                where=f"{name} {config} {need.split} at {revision}",
-                got=f"{type(error).__name__}: {' '.join(str(error).split())[:300]}",
-                hint="check the name and the commit; a gated data set needs HF_TOKEN",
-            ) from error

@@ -17,6 +17,7 @@ from pairmill.sources.origin import HubRows
 _PART_BYTES = 128 << 20
 _GROUP_BYTES = 16 << 20
 _BATCH_ROWS = 1000
+_HINT = "check name, config and split on the Hub; a gated data set needs HF_TOKEN"
 
 
 def stream(
@@ -61,7 +62,12 @@ def stream(
                 try:
                     writer.write_table(group.cast(schema))
                 except pa.ArrowException as error:
-                    raise _unreadable(error, origin, split) from error
+                    raise InputError(
+                        "datasets cannot read it",
+                        where=f"{origin.repo} {origin.config} {split}",
+                        got=f"{type(error).__name__}: {' '.join(str(error).split())[:300]}",
+                        hint=_HINT,
+                    ) from error
                 size += group.nbytes
                 written += len(group)
                 group = next(groups, None)
@@ -71,36 +77,14 @@ def stream(
 
 def _groups(origin: HubRows, commit: str, split: str, repository: hub.Repository, limit: int) -> Iterator[pa.Table]:
     """Yield the rows of a split in tables large enough to be row groups."""
-    import datasets
-    import httpx
-    from huggingface_hub.errors import HfHubHTTPError
-
-    hub.limit_waiting()
-    datasets.disable_progress_bars()
-    datasets.utils.logging.set_verbosity(datasets.utils.logging.CRITICAL)  # stderr is for our log
-    name = None if origin.config == "default" else origin.config
     waiting: list[pa.Table] = []
-    try:
-        # Streamed: the library's cache of prepared data sets is never asked, which can serve another folder's rows.
-        result = datasets.load_dataset(origin.repo, name=name, split=split, revision=commit, streaming=True)
+    where = f"{origin.repo} {origin.config} {split}"
+    with hub.open_split(repository, origin.config, split, commit, where=where, hint=_HINT) as result:
         result = result.take(limit) if limit else result
         for table in result.with_format("arrow").iter(batch_size=_BATCH_ROWS):
             waiting.append(table)
             if sum(item.nbytes for item in waiting) >= _GROUP_BYTES:
                 yield pa.concat_tables(waiting, promote_options="permissive")
                 waiting = []
-    except (httpx.TransportError, HfHubHTTPError) as error:
-        raise hub.translated(error, f"{origin.repo} {split}", repository) from error
-    except Exception as error:
-        raise _unreadable(error, origin, split) from error
     if waiting:
         yield pa.concat_tables(waiting, promote_options="permissive")
-
-
-def _unreadable(error: Exception, origin: HubRows, split: str) -> InputError:
-    return InputError(
-        "datasets cannot read it",
-        where=f"{origin.repo} {origin.config} {split}",
-        got=f"{type(error).__name__}: {' '.join(str(error).split())[:300]}",
-        hint="check name, config and split on the Hub; a gated data set needs HF_TOKEN",
-    )
