@@ -139,6 +139,7 @@ def _request(
 ) -> tuple[str, dict[str, str], Callable[[Any], None]]:
     """Return the address of a file, the headers to send, and what raises our error for a refusal."""
     import huggingface_hub
+    from huggingface_hub.utils._headers import build_hf_headers
 
     def refuse(response: Any) -> None:
         try:
@@ -148,7 +149,7 @@ def _request(
             raise translated(error, f"{repository.name} {file.path}", repository) from error
 
     url = huggingface_hub.hf_hub_url(repository.name, file.path, repo_type=repository.kind, revision=commit)
-    return url, huggingface_hub.utils.build_hf_headers(), refuse
+    return url, build_hf_headers(), refuse
 
 
 def _checked(file: RemoteFile, local: Path) -> tuple[str, str]:
