@@ -187,7 +187,9 @@ class Chats:
         if not read.answers:
             return [read.fault or Drop("no_answer" if messages else "no_messages"), Note(ANSWERS, 0)]
         if read.fault is not None and self.options.fate(read.fault.reason) == DROP_CHAT:
-            read.answers = [read.fault] * len(read.answers)
+            # As was asked, where the chat has answers that could be rows.
+            asked = any(isinstance(item, Answer) for item in read.answers)
+            read.answers = [Drop(read.fault.reason) if asked else read.fault] * len(read.answers)
         result = self._made(read, self._chosen(read.answers, index))
         rows = [item for item in result if isinstance(item, Row)]
         notes = [*read.notes, *(Note(what, times) for what, times in sorted(read.counts.items()))]

@@ -373,6 +373,9 @@ class Mapped(Source):
 
 
 def _tagged(row: Row, condition: str) -> Row:
+    """Return a row with a condition, and the tag that it has already."""
+    if row.condition and row.condition not in condition.split(","):
+        condition = f"{condition},{row.condition}"
     if isinstance(row, RenderedRow):
         return RenderedRow(condition, row.instruction or "", row.response or "", row.chat)
     return row._replace(condition=condition)

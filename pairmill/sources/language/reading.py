@@ -164,7 +164,7 @@ class RenderedReading(Reading):
         reasoning: what becomes of reasoning.
         structure: the checks.
         counts: where shapes that are mended, and faults that are kept, are counted.
-        asked: faults that the source names: a record that they leave without an answer is not malformed.
+        asked: faults that the source names, empty = any: a record that they leave without a row is not malformed.
     """
 
     def __init__(
@@ -198,7 +198,8 @@ class RenderedReading(Reading):
     def end(self, error: ChatFault) -> Drop:
         """Return the drop of a fault."""
         self.problem = error
-        return (Drop if error.reason in CHECKS or error.reason in self._asked else Malformed)(error.reason)
+        asked = "" in self._asked or error.reason in self._asked
+        return (Drop if error.reason in CHECKS or asked else Malformed)(error.reason)
 
     def _take(self, place: int, role: str, message: dict[str, Any]) -> Drop | None:
         if role in (ASSISTANT, CALL):
