@@ -25,6 +25,8 @@ from pairmill.errors import InputError
 
 HELD_OUT = "holdout/"
 """How the tasks of held-out rows begin, and the paths of their files in a finished folder."""
+PROMPTS, PAIRS = USES = ("prompts", "pairs")
+"""Folders of files beside the rows of a finished folder (:mod:`pairmill.formats.uses`); they are read by name alone."""
 
 _Brought = tuple[dict[str, Tag], Templates]
 LONGEST_TASK = 255 - len(".parquet")
@@ -90,6 +92,12 @@ class Inputs:
     def passed_on(self) -> dict[str, Any]:
         """Return what the manifest's data of a stage that keeps rows as they are says for the stages after it."""
         return {**conditions.to_data(self.conditions), **chat_templates.to_data(self.templates)}
+
+
+def use_of(path: str) -> str:
+    """Return the folder of USES that a file of a finished folder is in, by its path below it; empty = in none."""
+    use, below, _ = path.partition("/")
+    return use if below and use in USES else ""
 
 
 def task_name(path: str) -> str:
@@ -175,8 +183,8 @@ def _discover_one(
         return files, ref, rows, _brought(manifest.data, [each.task for each in chosen])
     above, data = _files_above(uri)
     promises = {each: file.sha256 for each, file in above.items()}
-    # What lies beside the rows of a finished folder, as attributes do, has no task.
-    aside = {each for each, file in above.items() if not file.task}
+    # What lies beside the rows of a finished folder, as attributes do, has no task; prompts and pairs are read by name.
+    aside = {each for each, file in above.items() if not file.task and not use_of(file.path)}
     listed = [item.path for item in store.list(uri) if PurePosixPath(item.path).suffix in endings]
     paths = [path for path in listed if storage.join(uri, path) not in aside]
     files = _digested([(storage.join(uri, path), task_name(path)) for path in paths], promises)

@@ -49,10 +49,12 @@ class RawResult(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class CleanResult(HeldOutRows):
-    """Rows of each output file by path, and what became of each source."""
+    """Rows of each output file by path, and what became of each source; ``beside`` are the records of each file of
+    prompts or pairs."""
 
     outputs: Mapping[str, int]
     sources: Mapping[str, dict[str, Any]] = empty()
+    beside: Mapping[str, int] = left_out({})
 
 
 @dataclass(frozen=True, kw_only=True)

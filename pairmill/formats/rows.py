@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from pairmill import _native
 from pairmill.engine.content import UNKNOWN, Content, whole
 from pairmill.errors import InputError
-from pairmill.formats import jsonstream, limits
+from pairmill.formats import jsonstream, limits, uses
 from pairmill.formats.limits import EXPANSION, RECORD_BYTES
 from pairmill.formats.parquet_reader import expansion_of, open_parquet, parquet_batches
 from pairmill.formats.slices import FileSlice
@@ -61,6 +61,23 @@ class RenderedRow(Row):
     def __new__(cls, condition: str, instruction: str, response: str, chat: str) -> Self:
         made = super().__new__(cls, condition, instruction, response)
         made.chat = chat
+        return made
+
+
+class WideRow(Row):
+    """A row of a file with further columns (:mod:`pairmill.formats.uses`).
+
+    Attributes:
+        columns: their values by name.
+        size: their characters as JSON.
+    """
+
+    columns: Mapping[str, Any]
+    size: int
+
+    def __new__(cls, row: Row, columns: Mapping[str, Any], size: int) -> Self:
+        made = super().__new__(cls, *row)
+        made.columns, made.size = columns, size
         return made
 
 
@@ -177,7 +194,7 @@ class ParquetWriter:
     def _open(self, kind: pa.DataType) -> None:
         self._writer = pq.ParquetWriter(
             self._file,
-            pa.schema([(name, kind) for name in self._fields]),
+            pa.schema([(name, uses.TYPES.get(name, kind)) for name in self._fields]),
             compression=self._compression,
             version="2.6",
             use_dictionary=["condition"],
@@ -187,8 +204,13 @@ class ParquetWriter:
     def write(self, rows: Sequence[Row]) -> None:
         """Append rows as one row group."""
         if rows:
-            columns = dict(zip(FIELDS, zip(*rows, strict=True), strict=True))
-            self.write_arrays({name: pa.array(column, self.type) for name, column in columns.items()})
+            texts = dict(zip(FIELDS, zip(*rows, strict=True), strict=True))
+            columns = {name: pa.array(column, self.type) for name, column in texts.items()}
+            for name in self._fields:
+                if name not in columns:
+                    values = [row.columns[name] if isinstance(row, WideRow) else None for row in rows]
+                    columns[name] = pa.array(values, uses.TYPES[name])
+            self.write_arrays(columns)
 
     def write_arrays(self, columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> None:
         """Append columns by name, of the writer's type, as one row group."""

@@ -117,7 +117,8 @@ def _columns(uri: str, schema: pa.Schema, source: Readable) -> list[str] | None:
         rows.refuse_mixed(schema, {*source.fields, *source.optional}, uri)
     _check_columns(uri, schema.names, source)
     read = {*source.fields, *source.optional, *(name for name in source.counted if schema.names.count(name) == 1)}
-    return [name for name in schema.names if name in read] if source.fields else None
+    wanted = [name for name in schema.names if name in read] if source.fields or source.optional else []
+    return wanted or None  # a batch without columns has no records
 
 
 def _check_columns(uri: str, names: Sequence[str], source: Readable) -> None:

@@ -50,7 +50,7 @@ def read_chats(file: Description, tags: Collection[str], *, strip: bool) -> Chat
     Raises:
         UsageError: an entry is not valid.
     """
-    if "turns" not in file:
+    if "turns" not in file and not file.is_preference:
         return None
     roles = {}
     for name, meaning, place in file.mapping("roles", "what roles mean, as {narrator: user}"):
@@ -66,7 +66,7 @@ def read_chats(file: Description, tags: Collection[str], *, strip: bool) -> Chat
         if key in file and template is None:
             raise file.wrong(key, "needs a template:", hint="write 'template: chatml', or the path of one")
     return Chats(
-        file.parsed("turns", Path.parse),
+        file.parsed("turns", Path.parse) if "turns" in file else Path.parse("messages"),
         (_key(file.parsed("role", Path.parse)),) if "role" in file else ("role", "from"),
         (_key(file.parsed("content", Path.parse)),) if "content" in file else ("content", "value"),
         ROLES | roles,

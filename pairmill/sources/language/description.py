@@ -33,7 +33,7 @@ CHAT_KEYS = (
 KEYS = (
     *("name", "hub", "files", "url", "condition", "instruction", "response", "where", "strip", "format", "output"),
     *("config", "split", "revision", "via", "licence", "citation", "attributes", "limit"),
-    *("text", "each", "turns", *CHAT_KEYS),
+    *("text", "each", "turns", *CHAT_KEYS, "answer", "use", "pairs"),
     *("delimiter", "quote", "header", "encoding", "records", "json", "tags"),
 )
 """All keys. Beside the required ones a file has ``hub``, ``files`` or both."""
@@ -69,7 +69,11 @@ class Description:
         self.uri, self._entries, self._raw = uri, _entries(uri, data), raw
         self._shared: tuple[str, list[str]] = "", []
         self._refuse_mixed()
-        required = REQUIRED[:1] if "text" in self else REQUIRED[:2] if "turns" in self else REQUIRED
+        required: Sequence[str] = REQUIRED
+        if "text" in self or "use" in self:
+            required = REQUIRED[:1]
+        elif "turns" in self or self.is_preference:
+            required = REQUIRED[:2]
         missing = [key for key in required if key not in self._entries]
         if missing:
             got = ", ".join(self._entries)
@@ -94,7 +98,7 @@ class Description:
             if key in self._entries:
                 raise self.wrong(key, "each: file reads no records of a file", expected=f"each: record, or no {key}:")
         for key in CHAT_KEYS:
-            if key in self._entries and "turns" not in self._entries:
+            if key in self._entries and "turns" not in self._entries and not self.is_preference:
                 raise self.wrong(key, "needs turns:", hint="write 'turns: messages', the path of the list of messages")
 
     def __contains__(self, key: str) -> bool:
@@ -217,6 +221,8 @@ class Description:
     def output(self, name: str) -> str:
         """Return the path of the output."""
         kind = self.choice("format", "jsonl", "parquet")
+        if "use" in self:
+            return f"{self.text('use')}/{name}.parquet"
         if "output" not in self._entries:
             return f"data_clustered/{name}/all.parquet" if kind == "parquet" else f"data/{name}.jsonl"
         path = self.text("output")
@@ -342,6 +348,11 @@ class Description:
             raise self.wrong(
                 "files", "no reader for this kind of file", got=repr(pattern), expected=expected, hint=hint
             )
+
+    @property
+    def is_preference(self) -> bool:
+        """Whether each record is a better and a worse answer."""
+        return "pairs" in self or ("use" in self and self._entries["use"].value == "pairs")
 
     @property
     def whole_files(self) -> bool:

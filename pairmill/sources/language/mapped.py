@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import yaml
@@ -15,9 +15,10 @@ import yaml
 from pairmill.engine.manifest import canonical
 from pairmill.engine.options import Profile
 from pairmill.errors import InputError, UsageError, did_you_mean
-from pairmill.formats.rows import RenderedRow, Row
+from pairmill.formats.rows import RenderedRow, Row, WideRow
 from pairmill.formats.slices import FileSlice
 from pairmill.formats.templates import TAGS
+from pairmill.formats.uses import COLUMNS
 from pairmill.sources.files.card import READABLE, configs_of, hub_split, suffix_of, unnamed_split
 from pairmill.sources.files.dialect import fits
 from pairmill.sources.files.patterns import matching
@@ -31,9 +32,21 @@ from pairmill.sources.language.missing_paths import Watched, kind_of, names_at, 
 from pairmill.sources.language.paths import MISSING, First, Path, Step
 from pairmill.sources.language.tags import condition, own_tags, tags_of, wrong_tag
 from pairmill.sources.language.template import Template, Value, paths_of
+from pairmill.sources.language.uses import use_in
 from pairmill.sources.origin import HubRows
-from pairmill.sources.parsed import FURTHER_TURNS, Drop, Finding, Malformed, Note, Parsed, Record, WrongAttribute, shown
-from pairmill.sources.source import Context, Source, Unit
+from pairmill.sources.parsed import (
+    FURTHER_TURNS,
+    Drop,
+    Finding,
+    Malformed,
+    Note,
+    Parsed,
+    Part,
+    Record,
+    WrongAttribute,
+    shown,
+)
+from pairmill.sources.source import Context, OutputFormat, Source, Unit
 
 # Raised when an unchanged YAML file gives other rows than before.
 _MEANING = 2
@@ -73,6 +86,7 @@ class Mapped(Source):
         self._texts = {key: file.parsed(key, Template.parse) for key in keys}
         self._instruction = self._texts.get("instruction")
         self._response = self._texts.get("response") or self._texts.get("text")
+        self._use = use_in(file, self._chats, self._instruction, strip=self._strip)
         self._chat = _Chat.of(self._instruction, self._response) if self._instruction and self._response else None
         if isinstance(self._condition, Template):
             self._texts["condition"] = self._condition
@@ -80,9 +94,11 @@ class Mapped(Source):
         output = file.output(name)
         needed = [path.column for text in self._texts.values() for path in text.needed]
         optional = [path.column for text in self._texts.values() for path in text.paths if path.column not in needed]
-        if self._chats is not None:
+        if self._chats is not None and "turns" in file:
             needed.append(self._chats.turns.column)
             optional += self._chats.columns
+        if self._use is not None:
+            optional += self._use.columns
         asked = self._where.optional if self._where else ()
         needed += [column for column in (self._where.columns if self._where else ()) if column not in asked]
         optional += [*asked, *self._attributes.columns]
@@ -104,6 +120,7 @@ class Mapped(Source):
         # Entries of their own, so that a description without them keeps its version.
         meaning += [dialect.meaning] if dialect.meaning else []
         meaning += [sorted(tags)] if tags else []
+        meaning += [self._use.meaning()] if self._use else []
         # Shards know a source by name and version, so another meaning is another version.
         self._meaning = [_MEANING, meaning]
         rendering = self._chats.rendering() if self._chats else {}
@@ -124,6 +141,8 @@ class Mapped(Source):
             attributes={**({CHAT: "text"} if rendering else {}), **self._attributes.types},
             rendering=rendering,
             limit=file.number("limit"),
+            use=self._use.folder if self._use else "",
+            **({"format": OutputFormat(tuple(COLUMNS[self._use.folder]))} if self._use and self._use.folder else {}),
             watched=tuple(self._watched(file)),
             documents="text" in file,
             whole_files=file.whole_files,
@@ -133,13 +152,14 @@ class Mapped(Source):
     def _set_version(self) -> None:
         chats = [self._chats.meaning()] if self._chats else []
         version = int(hashlib.sha256(canonical([*self._meaning, *chats])).hexdigest()[:12], 16)
-        vars(self).update(version=version, answers=self._chats.answers if self._chats else "")
+        vars(self).update(version=version, answers=self._chats.answers if self._chats and not self.use else "")
 
     def answering(self, answers: str) -> Source:
-        if self._chats is None or answers in ("", self._chats.answers):
+        if self._chats is None or self.use or answers in ("", self._chats.answers):
             return self
         other = copy.copy(self)
         other._chats = self._chats.answering(answers)
+        other._use = self._use and replace(self._use, chats=other._chats)
         other._set_version()
         return other
 
@@ -149,7 +169,10 @@ class Mapped(Source):
         read += [(key, path) for key, text in self._texts.items() for path in text.needed]
         if self._chats is not None:
             index = self._chats.options.target_index
-            read += [("turns", self._chats.turns), *([("target_index", index)] if index else [])]
+            read += [
+                *([("turns", self._chats.turns)] if "turns" in file else []),
+                *([("target_index", index)] if index else []),
+            ]
         known: set[tuple[Step, ...]] = {path.steps for path in asked}
         for key, path in read:
             if path.steps not in known:
@@ -236,20 +259,33 @@ class Mapped(Source):
                     return Drop("filtered_by_where")
             except Failed:
                 return Malformed("where_failed")
+        if self._use is not None:
+            return self._tagged(self._use.parts(record), record)
         turns = self._chats.rows(record) if self._chats is not None else ()
         instruction = self._instruction.of(record) if self._instruction is not None else ""
         response = self._response.of(record) if self._response is not None else ""
         if self._strip:
             instruction, response = instruction.strip(), response.strip()
-        tags = tags_of(self._condition if isinstance(self._condition, str) else self._condition.of(record))
-        if self._condition and wrong_tag(tags, self._known_tags) is not None:
-            return Malformed("unknown_condition")
         if turns:
-            condition = ",".join(tags)
-            return [_tagged(part, condition) if isinstance(part, Row) else part for part in turns]
-        row = Row(",".join(tags), instruction, response)
+            return self._tagged(turns, record)
+        tags = self._tags_of(record)
+        if tags is None:
+            return Malformed("unknown_condition")
+        row = Row(tags, instruction, response)
         further = self._chat.further_turns(record) if self._chat else 0
         return (row, Note(FURTHER_TURNS, further)) if further else row
+
+    def _tags_of(self, record: Any) -> str | None:
+        """Return the condition of a record's rows, None if it has tags that are not known."""
+        tags = tags_of(self._condition if isinstance(self._condition, str) else self._condition.of(record))
+        return None if self._condition and wrong_tag(tags, self._known_tags) is not None else ",".join(tags)
+
+    def _tagged(self, parts: Sequence[Part], record: Any) -> Parsed:
+        """Return the same parts with the condition in their rows."""
+        tags = self._tags_of(record)
+        if tags is None:
+            return Malformed("unknown_condition")
+        return [_with_condition(part, tags) if isinstance(part, Row) else part for part in parts]
 
     def attributes_of(self, record: Any, context: Context) -> Mapping[str, Any]:
         return self._attributes.of(record)
@@ -271,6 +307,8 @@ class Mapped(Source):
             return Finding(kind_of(record))
         if why.reason == "where_failed":
             return self._explain_where(record)
+        if self._use is not None and self._use.folder:
+            return Finding(shown(record))
         if self._chats is not None and why.reason != "unknown_condition":
             result = self._chats.explain(record, why)
             if result.found:
@@ -372,10 +410,12 @@ class Mapped(Source):
         return _line("where", f"{has} and ({' '.join(self._where.text.split())})" if self._where else has)
 
 
-def _tagged(row: Row, condition: str) -> Row:
+def _with_condition(row: Row, condition: str) -> Row:
     """Return a row with a condition, and the tag that it has already."""
     if row.condition and row.condition not in condition.split(","):
         condition = f"{condition},{row.condition}"
+    if isinstance(row, WideRow):
+        return WideRow(Row(condition, *row[1:]), row.columns, row.size)
     if isinstance(row, RenderedRow):
         return RenderedRow(condition, row.instruction or "", row.response or "", row.chat)
     return row._replace(condition=condition)

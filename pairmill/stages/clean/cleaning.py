@@ -15,7 +15,7 @@ from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats import attributes, limits
 from pairmill.formats.jsonstream import Mended
-from pairmill.formats.rows import RenderedRow, Row
+from pairmill.formats.rows import RenderedRow, Row, WideRow
 from pairmill.formats.slices import FileSlice
 from pairmill.sources.files.card import suffix_of
 from pairmill.sources.files.dialect import UTF8
@@ -28,6 +28,7 @@ from pairmill.stages.clean.answers import Answers
 from pairmill.stages.clean.config import CleanConfig
 from pairmill.stages.clean.holdout import hash_of
 from pairmill.stages.clean.limited import Beginning, count_records, records_of
+from pairmill.stages.clean.signs import signs_in
 from pairmill.stages.clean.sink import ATTRIBUTES, HASHES, SEGMENTS, Beside, Segments, Sink, task_of
 from pairmill.stages.clean.tally import AttributesTally
 
@@ -68,6 +69,7 @@ class Cleaned:
         said: what :class:`pairmill.stages.clean.tally.AttributesTally` says of the attributes.
         misread: by file: records that are UTF-8 and were read in another encoding; of the first hundred such files.
         answers: of chats: how many answers were found, how many are rows, and how many were skipped by reason.
+        signs: columns of records without an answer, where no record is kept.
     """
 
     source: str
@@ -87,6 +89,7 @@ class Cleaned:
     said: dict[str, dict[str, Any]] = field(default_factory=dict)
     answers: dict[str, Any] = field(default_factory=dict)
     misread: dict[str, int] = field(default_factory=dict)
+    signs: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -180,6 +183,10 @@ class CleanPieces(Shard[Sources], reads=("profile",)):
                         answers=answers,
                         hashed=self.hashed,
                     )
+        written = ledger.rows_out
+        if source.use:  # they are no rows of the stages after it
+            ledger.note(f"in_{source.use}", written)
+            ledger.rows_out = 0
         segments, of_attributes, hashes = sink.segments() if self.output else (None, None, None)
         data = Cleaned(
             source=self.source,
@@ -193,12 +200,13 @@ class CleanPieces(Shard[Sources], reads=("profile",)):
             instruction_bits=tally.instruction_bits,
             response_bits=tally.response_bits,
             segments=segments,
-            outputs={self.output: ledger.rows_out} if self.output and not self.segmented else {},
+            outputs={self.output: written} if self.output and not self.segmented else {},
             attributes=of_attributes,
             hashes=hashes,
             said=tally.attributes.said(),
             answers=answers.summary(),
             misread=rejects.misread,
+            signs=signs_in(source, self.pieces, ledger, profile),
         )
         return ShardResult(ledger, asdict(data))
 
@@ -290,7 +298,8 @@ def _clean(
                     own = (row.chat, *values[1:])
                     add(label, row, measure(ledger.rows_out, row) + len(row.chat) + more, own, draw)
                 else:
-                    add(label, row, measure(ledger.rows_out, row) + more, values, draw)
+                    wide = row.size if isinstance(row, WideRow) else 0
+                    add(label, row, measure(ledger.rows_out, row) + wide + more, values, draw)
             for drop in drops:
                 ledger.note(f"{drop.reason} (one answer left out)")
             for part in parts_of(parsed):

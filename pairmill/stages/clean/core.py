@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 from pairmill import storage
 from pairmill.engine import chat_templates, conditions
+from pairmill.engine.inputs import use_of
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
 from pairmill.engine.options import list_item
 from pairmill.engine.stage import Outputs, Rounds, Shard, ShardRecord, Stage, StagePlan
@@ -177,7 +178,7 @@ class Clean(Stage[CleanConfig, CleanPlan]):
 
         groups = list(grouped(slices(unit.files), lambda one: one.size, SLICING.size, _FILES_PER_SHARD))
         withheld = tuple(slices(unit.withheld))
-        hashed = bool(config.holdout)
+        hashed = bool(config.holdout) and not source.use
         segmented = len(groups) > 1 or "{}" in unit.output or hashed
         name = unit.output.replace("{}", "*")
         for index, group in enumerate(groups or [()]):
@@ -237,6 +238,8 @@ class Clean(Stage[CleanConfig, CleanPlan]):
         merges = [record.read(Merged) for record in merged]
         made = [item.outputs for item in result] + [item.outputs for item in merges]
         outputs = {path: rows for rows_by_path in made for path, rows in rows_by_path.items()}
+        beside = {path: rows for path, rows in outputs.items() if use_of(path)}
+        outputs = {path: rows for path, rows in outputs.items() if path not in beside}
         for record in (*cleaned, *merged):
             for file in record.files:
                 if file.path not in SCRATCH:
@@ -290,9 +293,12 @@ class Clean(Stage[CleanConfig, CleanPlan]):
         data = {
             "sources": sources,
             "outputs": dict(sorted(outputs.items())),
+            **({"beside": dict(sorted(beside.items()))} if beside else {}),
             **plan.conditions,
             **chat_templates.to_data(rendered),
         }
+        for path, count in beside.items():
+            event(f"clean: {count:,} records in {path}, which is beside the rows", path=path, records=count)
         if config.holdout:
             held_out = {path: rows for item in merges for path, rows in item.held_out.items()}
             data["held_out"] = dict(sorted(held_out.items()))

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
+from pairmill.engine.manifest import Ledger
 from pairmill.engine.stage import ShardRecord
 from pairmill.errors import InputError
 from pairmill.sources.files.dialect import fits
@@ -16,6 +17,7 @@ from pairmill.sources.quirks import QUIRKS
 from pairmill.sources.source import Source
 from pairmill.stages.clean.cleaning import Cleaned, by_source
 from pairmill.stages.clean.config import CleanConfig
+from pairmill.stages.clean.signs import no_rows
 
 _REASONS = 4
 _FILES_NAMED = 3
@@ -49,6 +51,24 @@ def refuse_malformed(
 
 
 def _refuse(
+    config: CleanConfig,
+    source: Source,
+    mine: list[tuple[ShardRecord, Cleaned]],
+    there: int,
+    withheld: int,
+    files: Collection[str],
+) -> None:
+    dropped = Ledger.sum(record.ledger for record, _ in mine)
+    signs = sorted({sign for _, item in mine for sign in item.signs}) if not dropped.rows_kept else []
+    try:
+        _refuse_faults(config, source, mine, there, withheld, files)
+    except InputError as error:
+        raise (no_rows(source, signs, dropped.dropped, error) if signs else error) from None
+    if signs:
+        raise no_rows(source, signs, dropped.dropped, None)
+
+
+def _refuse_faults(
     config: CleanConfig,
     source: Source,
     mine: list[tuple[ShardRecord, Cleaned]],

@@ -87,6 +87,7 @@ def report_of(manifest: Manifest) -> Report:
             "Malformed": sum(malformed.values()),
             "Rows out": ledger.rows_out,
             **({"Held-out rows": sum(held_out.values())} if held_out else {}),
+            **({"Prompts and pairs": sum(result.beside.values())} if result.beside else {}),
             "Files": len(outputs),
             "Fingerprint": manifest.fingerprint,
         },

@@ -54,7 +54,9 @@ Segments: TypeAlias = "list[Segment]"
 
 
 def task_of(path: str) -> str:
-    """Task name of an output."""
+    """Task name of an output; empty for one whose rows are not trained on."""
+    if inputs.use_of(path):
+        return ""
     for folder in _FOLDERS:
         path = path.removeprefix(folder)
     return inputs.task_name(path)

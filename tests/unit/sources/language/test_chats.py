@@ -547,7 +547,12 @@ def test_what_a_chat_says_beside_its_texts_is_counted_and_told(clean: Cleaned) -
 
 
 def test_a_source_of_prompts_alone_is_told_with_its_count(clean: Cleaned) -> None:
-    manifest = clean([{"messages": said((U, f"What is {n}?")), "ground_truth": str(n)} for n in range(50)])
+    records = [{"messages": said((U, f"What is {n}?"))} for n in range(50)]
+    with pytest.raises(
+        InputError, match="no record of mine gives a row; got records with ground_truth, dropped as 50 no_a"
+    ):
+        clean([record | {"ground_truth": "1"} for record in records])
+    manifest = clean(records)
     (told,) = [line for line in report_of(manifest).look_at if "mine" in line]
     assert "Nothing is kept of mine (50 no_answer" in told
     assert "ground_truth" in told
