@@ -318,6 +318,51 @@ def test_clean(what: str, tmp_path: Path) -> None:
     )
 
 
+def trajectories(path: Path, size: int) -> None:
+    """Long chats of an agent, and the description of their source beside them."""
+    path.parent.mkdir(parents=True)
+    texts = Texts(2)
+    tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
+    with path.open("w") as file:
+        for _ in range(size // (100 * LENGTH)):
+            messages = [{"role": "user", "content": "Find it."}]
+            for number, text in enumerate(texts.some(98, LENGTH)):
+                call = {"id": f"call{number}", "function": {"name": "look", "arguments": json.dumps({"at": text[:30]})}}
+                messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
+                messages.append({"role": "environment", "content": text, "tool_call_id": f"call{number}"})
+            file.write(
+                json.dumps({"messages": [*messages, {"role": "assistant", "content": "."}], "tools": [tool]}) + "\n"
+            )
+    (path.parent / "a.jinja").write_text(
+        "{{ tools }}{% for m in messages %}[{{ m.role }}]{{ m.content }}{{ m.tool_calls }}{% endfor %}"
+        "{% if add_generation_prompt %}[assistant]{% endif %}"
+    )
+    (path.parent / "mine.yaml").write_text(
+        "name: mine\nfiles: x.jsonl\ncondition: direct\nturns: messages\ntemplate: a.jinja\nstride: 10\n"
+        "max_targets_per_chat: 3\n"
+    )
+
+
+def test_clean_trajectories(tmp_path: Path) -> None:
+    compare(
+        "clean trajectories",
+        trajectories,
+        "x.jsonl",
+        (400 if FULL else 40) * MB,
+        tmp_path,
+        lambda raw, root: command("clean", slices=1, scale=SCALE_CLEAN, sources=raw / "mine.yaml", root=root),
+        look=lambda root: assert_rows(root, 2),
+    )
+
+
+def assert_rows(root: Path, least: int) -> None:
+    """Rows are of three answers of each chat."""
+    (path,) = root.glob("clean/*/_MANIFEST.json")
+    manifest = json.loads(path.read_text())
+    answers = manifest["data"]["sources"]["mine"]["answers"]
+    assert answers["rows"] * 33 == answers["found"] > least
+
+
 @pytest.mark.parametrize("what", FAMILIES)
 def test_clean_of_hundreds_of_megabytes(what: str, tmp_path: Path) -> None:
     """In full with worker processes, of which the largest counts."""

@@ -41,8 +41,10 @@ def run(
     structure = Structure(TOOLS, notes, kept)
     made: list[Any] = []
     for turn in turns:
-        for item in [turn] if "role" not in turn[0] else turn:
-            made += structure.take_calls(item) if isinstance(item, list) else take(structure, item)
+        if "role" in turn[0]:
+            made += [message for item in turn for message in take(structure, item)]
+        else:
+            made += structure.take_calls(turn)
     structure.finish_turn()
     return made, notes
 

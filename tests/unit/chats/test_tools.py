@@ -3,6 +3,7 @@
 import json
 import random
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,8 +16,14 @@ SCHEMA = {
     "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
     "required": ["city"],
 }
-WEATHER = {"type": "function", "function": {"name": "weather", "description": "It's <b>.", "parameters": SCHEMA}}
-CLOCK = {"type": "function", "function": {"name": "clock", "parameters": {"type": "object", "properties": {}}}}
+WEATHER: dict[str, Any] = {
+    "type": "function",
+    "function": {"name": "weather", "description": "It's <b>.", "parameters": SCHEMA},
+}
+CLOCK: dict[str, Any] = {
+    "type": "function",
+    "function": {"name": "clock", "parameters": {"type": "object", "properties": {}}},
+}
 BARE = [WEATHER["function"], CLOCK["function"]]
 BOTH = [WEATHER, CLOCK]
 
@@ -108,7 +115,7 @@ def test_a_system_text_without_declarations_stays(text: str) -> None:
     assert not notes
 
 
-def call_of(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+def call_of(name: str, arguments: Any) -> dict[str, Any]:
     return {"type": "function", "function": {"name": name, "arguments": arguments}}
 
 
@@ -117,7 +124,7 @@ def python_line(name: str, arguments: dict[str, Any]) -> str:
 
 
 Given = list[tuple[str, dict[str, Any]]]
-CALLS: dict[str, tuple[Any, set[str]]] = {
+CALLS: dict[str, tuple[Callable[[Given], Any], set[str]]] = {
     "OpenAI's with objects": (lambda calls: {"tool_calls": [call_of(*call) for call in calls]}, set()),
     "OpenAI's with JSON": (
         lambda calls: {"tool_calls": [call_of(name, json.dumps(given)) for name, given in calls]},
@@ -168,7 +175,7 @@ CALLS: dict[str, tuple[Any, set[str]]] = {
 
 def drawn_calls(draw: random.Random) -> Given:
     words = ["Århus", "it's", '"q"', "a\nb", "\\", "", "<tag>", "{", "日本"]
-    values = [
+    values: list[Callable[[], Any]] = [
         lambda: draw.choice(words),
         lambda: draw.randrange(-9, 99),
         lambda: draw.random(),
@@ -223,13 +230,13 @@ def test_calls_at_the_end_of_a_text_are_taken_out() -> None:
         calls_in_text("<tool_call>weather", {}, Counter())
 
 
+NO_CALLS: list[Any] = [5, True, [5], [[]], [{}], [{"name": 5}], "what is it?", "f(g)", [{"function": {}}]]
+
+
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        *(
-            (value, "call_unparsed")
-            for value in (5, True, [5], [[]], [{}], [{"name": 5}], "what is it?", "f(g)", [{"function": {}}])
-        ),
+        *((value, "call_unparsed") for value in NO_CALLS),
         *(
             ([call_of("f", given)], "arguments_unparsed")
             for given in ("{", "[1]", 5, [1], "text", '{"a": NaN}', float("inf"))
