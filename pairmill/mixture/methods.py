@@ -1,22 +1,17 @@
-"""The methods by name: which weights a method gives sources, and what the presets stand for."""
+"""The registry of methods, which give sources their weights; a method with a smaller name of another is a preset.
+
+What a method is outside its entry in ``METHODS`` is its function of weights.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from pairmill.errors import UsageError, did_you_mean
-from pairmill.mixture.plan import Method
 from pairmill.mixture.planning import exponent_weights
-
-MethodName = Literal["unimax", "exponent", "temperature", "weights", "attribute", "english", "code"]
-
-ENGLISH_EPOCHS: Final = 1.0
-"""Preset ``english``: UniMax, each row at most once."""
-CODE_EXPONENT: Final = 1.3
-"""Preset ``code``: shares in proportion to count ** 1.3, so the head is favoured."""
 
 
 @dataclass(frozen=True)
@@ -24,25 +19,23 @@ class Recipe:
     """How a budget is shared out.
 
     Args:
-        method: with presets and other spellings resolved.
+        method: as plans name it: presets and other spellings are resolved.
         exponent: of the method ``exponent``.
         weights: by source, of the method ``weights``.
         max_epochs: cap of all sources in passes; None = no cap.
-        asked: what was asked for, for reports.
         only: the sources that it is shared out to; empty = all.
     """
 
-    method: Method
+    method: str
     exponent: float | None = None
     weights: Mapping[str, float] = field(default_factory=dict)
     max_epochs: float | None = None
-    asked: str = ""
     only: frozenset[str] = frozenset()
 
     @classmethod
-    def of(
+    def parse(
         cls,
-        name: MethodName,
+        name: str,
         *,
         exponent: float | None = None,
         temperature: float | None = None,
@@ -64,33 +57,29 @@ class Recipe:
                 hint="a temperature T is the exponent 1/T",
             )
         check_cap("max_epochs", max_epochs)
-        _require("exponent", exponent, needed=name == "exponent", method=name)
-        _require("temperature", temperature, needed=name == "temperature", method=name)
-        _require("weights", weights or None, needed=name in ("weights", "attribute"), method=name)
-        if name == "english":
-            if max_epochs not in (None, ENGLISH_EPOCHS):
-                raise UsageError(
-                    "the preset english has a cap of its own",
-                    where="max_epochs",
-                    got=f"{max_epochs:g}",
-                    expected="null, or 1",
-                    hint="method: unimax takes any cap",
-                )
-            return cls("unimax", max_epochs=ENGLISH_EPOCHS, asked=name)
-        if name == "code":
-            return cls("exponent", CODE_EXPONENT, max_epochs=max_epochs, asked=name)
-        if name == "temperature":
-            assert temperature is not None
+        kind = METHODS[name]
+        for option, value in (("exponent", exponent), ("temperature", temperature), ("weights", weights or None)):
+            _require(option, value, needed=kind.needs == option, method=name)
+        if kind.cap is not None and max_epochs not in (None, kind.cap):
+            raise UsageError(
+                f"the preset {name} has a cap of its own",
+                where="max_epochs",
+                got=f"{max_epochs:g}",
+                expected=f"null, or {kind.cap:g}",
+                hint=f"method: {kind.planned} takes any cap",
+            )
+        if temperature is not None:
             if not (math.isfinite(temperature) and temperature > 0):
                 raise UsageError("out of range", where="temperature", got=repr(temperature), expected="above 0")
-            return cls("exponent", 1 / temperature, max_epochs=max_epochs, asked=name)
-        if name == "exponent":
-            assert exponent is not None
+            exponent = 1 / temperature
+        if exponent is not None:
             exponent_weights({}, exponent)
-            return cls("exponent", exponent, max_epochs=max_epochs, asked=name)
-        if name == "unimax":
-            return cls("unimax", max_epochs=max_epochs, asked=name)
-        return cls("weights", weights={**(weights or {})}, max_epochs=max_epochs, asked=name)
+        return cls(
+            kind.planned or name,
+            kind.exponent if exponent is None else exponent,
+            {**(weights or {})},
+            max_epochs if kind.cap is None else kind.cap,
+        )
 
     def weights_of(self, counts: Mapping[str, float]) -> dict[str, float]:
         """Return the weight of each source; of one without a token, or that the method is not for, 0.
@@ -102,28 +91,83 @@ class Recipe:
             refuse_unknown("sources", dict.fromkeys(sorted(self.only), 1.0), counts)
             mine = {name: count for name, count in counts.items() if name in self.only}
             return {**dict.fromkeys(counts, 0.0), **replace(self, only=frozenset()).weights_of(mine)}
-        if self.method == "unimax":
-            return {name: float(count > 0) for name, count in counts.items()}
-        if self.method == "exponent":
-            assert self.exponent is not None
-            return exponent_weights(counts, self.exponent)
-        refuse_unknown("weights", self.weights, counts)
-        missing = [name for name, count in counts.items() if count and name not in self.weights]
-        if missing:
-            raise UsageError(
-                f"{len(missing)} sources have no weight" if len(missing) > 1 else "a source has no weight",
-                where="weights",
-                got=f"none for {', '.join(map(repr, missing[:5]))}{' …' if len(missing) > 5 else ''}",
-                expected="one for each source",
-                hint="0 leaves a source out",
-            )
-        result = {name: self.weights[name] if count else 0.0 for name, count in counts.items()}
-        for name, weight in result.items():
-            if not (math.isfinite(weight) and weight >= 0):
-                raise UsageError("out of range", where=f"weights.{name}", got=repr(weight), expected="0 or more")
-        if not any(result.values()):
-            raise UsageError("no source with a weight has a row", where="weights", expected="a weight above 0")
-        return result
+        return METHODS[self.method].weigh(counts, self)
+
+
+@dataclass(frozen=True)
+class MixingMethod:
+    """A method.
+
+    Args:
+        weigh: returns the weight of each source, 0 or more, by its count of tokens; of one without a token 0.
+        needs: the setting that it needs: ``exponent``, ``temperature`` or ``weights``; empty = none.
+        planned: the method that plans name in its place; empty = itself.
+        exponent: that a preset has.
+        cap: that a preset has, in passes.
+        buckets: whether sources have to be buckets.
+    """
+
+    weigh: Callable[[Mapping[str, float], Recipe], dict[str, float]]
+    needs: Literal["", "exponent", "temperature", "weights"] = ""
+    planned: str = ""
+    exponent: float | None = None
+    cap: float | None = None
+    buckets: bool = False
+
+
+def _weigh_equally(counts: Mapping[str, float], recipe: Recipe) -> dict[str, float]:
+    return {name: float(count > 0) for name, count in counts.items()}
+
+
+def _weigh_by_size(counts: Mapping[str, float], recipe: Recipe) -> dict[str, float]:
+    assert recipe.exponent is not None
+    return exponent_weights(counts, recipe.exponent)
+
+
+def _weigh_as_given(counts: Mapping[str, float], recipe: Recipe) -> dict[str, float]:
+    refuse_unknown("weights", recipe.weights, counts)
+    missing = [name for name, count in counts.items() if count and name not in recipe.weights]
+    if missing:
+        raise UsageError(
+            f"{len(missing)} sources have no weight" if len(missing) > 1 else "a source has no weight",
+            where="weights",
+            got=f"none for {', '.join(map(repr, missing[:5]))}{' …' if len(missing) > 5 else ''}",
+            expected="one for each source",
+            hint="0 leaves a source out",
+        )
+    result = {name: recipe.weights[name] if count else 0.0 for name, count in counts.items()}
+    for name, weight in result.items():
+        if not (math.isfinite(weight) and weight >= 0):
+            raise UsageError("out of range", where=f"weights.{name}", got=repr(weight), expected="0 or more")
+    if not any(result.values()):
+        raise UsageError("no source with a weight has a row", where="weights", expected="a weight above 0")
+    return result
+
+
+METHODS: Final[dict[str, MixingMethod]] = {
+    "unimax": MixingMethod(_weigh_equally),
+    "exponent": MixingMethod(_weigh_by_size, needs="exponent"),
+    "temperature": MixingMethod(_weigh_by_size, needs="temperature", planned="exponent"),
+    "weights": MixingMethod(_weigh_as_given, needs="weights"),
+    "attribute": MixingMethod(_weigh_as_given, needs="weights", planned="weights", buckets=True),
+    # UniMax, each row at most once.
+    "english": MixingMethod(_weigh_equally, planned="unimax", cap=1.0),
+    # Shares in proportion to count ** 1.3, so the head is favoured.
+    "code": MixingMethod(_weigh_by_size, planned="exponent", exponent=1.3),
+}
+"""The registry."""
+
+PLANNED: Final = tuple(dict.fromkeys(kind.planned or name for name, kind in METHODS.items()))
+"""The methods that plans name."""
+
+if TYPE_CHECKING:
+    MethodName = str
+    MethodOrOff = str
+    MethodOrNone = str
+else:
+    MethodName = Literal[tuple(METHODS)]
+    MethodOrOff = Literal[("off", *METHODS)]
+    MethodOrNone = Literal[("", *METHODS)]
 
 
 def refuse_unknown(option: str, given: Mapping[str, float], names: Mapping[str, object]) -> None:
@@ -155,5 +199,5 @@ def _require(option: str, value: object, *, needed: bool, method: str) -> None:
             where=option,
             got=repr(value),
             expected="null",
-            hint=f"method: {'exponent' if option == 'exponent' else option} does",
+            hint=f"method: {option} does",
         )

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from pairmill.engine.manifest import content_key
 
@@ -23,9 +23,6 @@ MOST_EPOCHS: Final = 10_000
 """Of a training: a plan says the rows of each task for every epoch, and more is a slip of the hand."""
 NO_BUCKET: Final = 65535
 """The code of a row that no bucket has."""
-
-Method = Literal["unimax", "exponent", "weights"]
-"""The methods of a plan: a ``temperature`` is an exponent there, ``attribute`` has weights, and presets are either."""
 
 Key = tuple[str, int | None]
 """A task and its bucket; the bucket is None if the task is drawn as a whole."""
@@ -77,7 +74,7 @@ class PlannedSource:
 
     name: str
     phase: str
-    method: Method
+    method: str
     cap: float | None
     tokens: float
     share: float

@@ -6,11 +6,12 @@ import json
 import math
 from collections.abc import Collection
 from dataclasses import MISSING, fields
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.errors import InputError, did_you_mean
+from pairmill.mixture.methods import PLANNED
 from pairmill.mixture.plan import (
     FORMAT,
     MOST_EPOCHS,
@@ -18,7 +19,6 @@ from pairmill.mixture.plan import (
     UNIT,
     Inputs,
     Key,
-    Method,
     Mixture,
     PlannedPhase,
     PlannedSource,
@@ -101,8 +101,8 @@ def _source(where: str, raw: Any, phases: dict[str, PlannedPhase], buckets: int)
     _require(where, values, {"name": str, "phase": str, "tokens": float, "share": float, "epochs": float})
     if values["phase"] not in phases:
         raise _wrong(where, "no such phase", got=repr(values["phase"]), expected=", ".join(phases))
-    if values["method"] not in get_args(Method):
-        raise _wrong(where, "unknown method", got=repr(values["method"]), expected=", ".join(get_args(Method)))
+    if values["method"] not in PLANNED:
+        raise _wrong(where, "unknown method", got=repr(values["method"]), expected=", ".join(PLANNED))
     if values["cap"] is not None:
         _require(where, values, {"cap": float})
     if not isinstance(values["tasks"], list):

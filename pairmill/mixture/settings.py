@@ -11,7 +11,7 @@ from pairmill.errors import UsageError
 from pairmill.fields import COLUMN, Checked, setting
 from pairmill.formats.settings_file import FileSettings
 from pairmill.mixture.making import WantedPhase, Within
-from pairmill.mixture.methods import MethodName, Recipe
+from pairmill.mixture.methods import METHODS, MethodName, MethodOrOff, Recipe
 from pairmill.mixture.plan import MOST_EPOCHS
 
 _CLOSE: Final = 1e-9
@@ -124,9 +124,7 @@ sampler takes what prefix_config.yaml says. Methods: unimax (as even as the caps
 of buckets), english (unimax, each row at most once), code (exponent 1.3: large sources are favoured).
 Made by: pairmill mix settings"""
 
-    method: Literal["off", "unimax", "exponent", "temperature", "weights", "attribute", "english", "code"] = setting(
-        "off", help="off, unimax, exponent, temperature, weights, attribute, english or code"
-    )
+    method: MethodOrOff = setting("off", help=" or ".join(", ".join(["off", *METHODS]).rsplit(", ", 1)))
     budget: float | None = setting(
         None,
         help="response tokens of the whole training, such as 2_000_000_000; null = one pass over all sources, or less "
@@ -173,9 +171,9 @@ Made by: pairmill mix settings"""
             if source.name in buckets:
                 where = f"sources[{number}].name"
                 raise UsageError("the name of a bucket", where=where, got=source.name, expected="another name")
-        if self.method == "attribute" and not self.buckets.attributes:
+        if self.method != "off" and METHODS[self.method].buckets and not self.buckets.attributes:
             raise UsageError(
-                "the method attribute needs buckets", where="buckets", expected="attributes: [{attribute, edges}]"
+                f"the method {self.method} needs buckets", where="buckets", expected="attributes: [{attribute, edges}]"
             )
         self._check_phases()
         self.recipes()
@@ -216,16 +214,17 @@ Made by: pairmill mix settings"""
     def _recipe(self, phase: PhaseSettings) -> Recipe:
         assert self.method != "off"
         method = phase.method or self.method
-        weights = phase.weights or (self.weights if _reads(method, "weights") or not self.phases else {})
+        kind = METHODS[method]
+        weights = phase.weights or (self.weights if kind.needs == "weights" or not self.phases else {})
         # What the top says is for the phases that read it.
         exponent, temperature, cap = phase.exponent, phase.temperature, phase.max_epochs
-        if exponent is None and (_reads(method, "exponent") or not self.phases):
+        if exponent is None and (kind.needs == "exponent" or not self.phases):
             exponent = self.exponent
-        if temperature is None and (_reads(method, "temperature") or not self.phases):
+        if temperature is None and (kind.needs == "temperature" or not self.phases):
             temperature = self.temperature
-        if cap is None and (method != "english" or not self.phases):
+        if cap is None and (kind.cap is None or not self.phases):
             cap = self.max_epochs
-        made = Recipe.of(method, exponent=exponent, temperature=temperature, weights=weights, max_epochs=cap)
+        made = Recipe.parse(method, exponent=exponent, temperature=temperature, weights=weights, max_epochs=cap)
         return replace(made, only=frozenset(phase.sources))
 
     def wanted(self, epochs: int) -> list[WantedPhase]:
@@ -275,12 +274,8 @@ Made by: pairmill mix settings"""
         """Return the same with other values. Another method does not keep what only the one before read."""
         if "method" in values:
             values = {"exponent": None, "temperature": None, "weights": {}, **values}
-            if values["method"] == "english":
+            if values["method"] != "off" and METHODS[values["method"]].cap is not None:
                 values = {"max_epochs": None, **values}
         elif "exponent" in values or "temperature" in values:
             values = {"exponent": None, "temperature": None, **values}
         return replace(self, **values)
-
-
-def _reads(method: str, option: str) -> bool:
-    return method == option or (method == "attribute" and option == "weights")

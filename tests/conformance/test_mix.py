@@ -26,7 +26,7 @@ def recorded(shared: Path) -> dict[str, Any]:
 
 def recipe(case: dict[str, Any]) -> Recipe:
     said = {name: case[name] for name in ("exponent", "temperature", "weights") if name in case}
-    return Recipe.of(case["method"], max_epochs=case.get("cap"), **said)
+    return Recipe.parse(case["method"], max_epochs=case.get("cap"), **said)
 
 
 def test_budgets(recorded: dict[str, Any]) -> None:
@@ -63,8 +63,11 @@ def test_presets_are_methods_with_their_parameters(recorded: dict[str, Any]) -> 
     for case in recorded["cases"]:
         cap = case.get("cap")
         pairs = (
-            (Recipe.of("english", max_epochs=None), Recipe.of("unimax", max_epochs=1)),
-            (Recipe.of("code", max_epochs=cap), Recipe.of("exponent", exponent=1.3, max_epochs=cap)),
+            (Recipe.parse("english", max_epochs=None), Recipe.parse("unimax", max_epochs=1)),
+            (
+                Recipe.parse("code", max_epochs=cap),
+                Recipe.parse("exponent", exponent=1.3, max_epochs=cap),
+            ),
         )
         for preset, plain in pairs:
             assert preset.weights_of(case["counts"]) == plain.weights_of(case["counts"]), case["case"]

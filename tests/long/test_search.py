@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from pairmill.engine.manifest import content_key
 from pairmill.mixture.plan import NAME
-from pairmill.stages.search import findings, law
+from pairmill.stages.search import findings
 from pairmill.stages.search.core import OPTIMUM
 from pairmill.stages.search.draw import Draw, mixtures
 from pairmill.stages.search.findings import Measured
@@ -65,7 +65,7 @@ def test_the_gain_that_is_found(kind: str, axes: int) -> None:
     )
     assert ordered[1] >= 0.9
     assert float(np.median(correlations)) > 0.85
-    assert law.least_runs(axes) <= len(points)
+    assert axes + LAWS["log_linear"].more_runs <= len(points)
 
 
 def task(kind: str, axes: int, random: np.random.Generator) -> Callable[[Floats], Floats]:

@@ -115,7 +115,12 @@ def random_phases(draw: random.Random, cap: float) -> list[WantedPhase]:
     count = draw.choice([1, 1, 2, 3])
     parts = [draw.uniform(0.1, 1) for _ in range(count)]
     recipes = [
-        draw.choice([Recipe.of("unimax", max_epochs=cap), Recipe.of("exponent", exponent=1.3, max_epochs=cap)])
+        draw.choice(
+            [
+                Recipe.parse("unimax", max_epochs=cap),
+                Recipe.parse("exponent", exponent=1.3, max_epochs=cap),
+            ]
+        )
         for _ in parts
     ]
     return [

@@ -121,7 +121,7 @@ class Bench:
                 CountedSource(name, tuple(counted[one, None] for one in sorted(tasks)))
                 for name, tasks in sources.items()
             ]
-        phases = phases or [WantedPhase("all", 1.0, epochs, recipe or Recipe.of("unimax"))]
+        phases = phases or [WantedPhase("all", 1.0, epochs, recipe or Recipe.parse("unimax"))]
         numbers = make(made, phases, **options)
         plan = self.plan_of(numbers.phases, numbers.sources, buckets, seed, numbers.budget, numbers.unfilled)
         self.write(plan)

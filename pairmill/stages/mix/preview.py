@@ -7,7 +7,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
 from pairmill.engine.manifest import Ledger
 from pairmill.engine.options import option
@@ -15,6 +15,7 @@ from pairmill.errors import UsageError
 from pairmill.formats import prefixes, settings_file
 from pairmill.mixture.counting import count
 from pairmill.mixture.inputs import open_inputs
+from pairmill.mixture.methods import MethodOrNone
 from pairmill.mixture.plan import Mixture
 from pairmill.mixture.planned import mixture_of, sources_of, table_of
 from pairmill.mixture.reading import load_mixture
@@ -36,9 +37,7 @@ class PreviewConfig:
     """Print the shares, tokens and passes that a mixture would have, and write nothing."""
 
     tokenized_path: str = option(help="tokenized folder or URI")
-    method: Literal["", "unimax", "exponent", "temperature", "weights", "attribute", "english", "code"] = option(
-        "", help=f"the method; {_AS_SET}, where off shows the shares as they come"
-    )
+    method: MethodOrNone = option("", help=f"the method; {_AS_SET}, where off shows the shares as they come")
     budget: str = option("", help=f"response tokens, as in 2_000_000 or 2e9; {_AS_SET}")
     exponent: str = option("", help=f"of method exponent; {_AS_SET}")
     temperature: str = option("", help=f"of method temperature; {_AS_SET}")

@@ -32,7 +32,7 @@ from pairmill.report.model import Report
 from pairmill.stages.search import draw, findings, lengths, results
 from pairmill.stages.search.config import SearchConfig
 from pairmill.stages.search.findings import Findings, Measured
-from pairmill.stages.search.law import least_runs
+from pairmill.stages.search.laws import DEFAULT, LAWS
 from pairmill.stages.search.report import report_of
 from pairmill.stages.search.results import Evaluated, ProxyResults
 from pairmill.stages.search.settings import SearchSettings
@@ -162,7 +162,7 @@ class Search(Stage[SearchConfig, SearchPlan]):
             }
             known = [identity(item.dump(), _of(digests, item)) for item in drawn.mixtures]
             losses = plan.proxies.measured(known, np.stack(drawn.points), config.settings.objective)
-            fitted = findings.find(losses, drawn.space, config.settings.objective.closeness)
+            fitted = findings.find(losses, drawn.space, config.settings.objective.closeness, config.settings.law)
         return replace(plan, drawn=drawn, fitted=fitted, losses=losses, build_context=lambda: plan.context)
 
     def parts(self, plan: SearchPlan, rounds: Rounds) -> dict[str, Ledger]:
@@ -302,7 +302,7 @@ def _drawn(config: SearchConfig, plan: SearchPlan, counted: Counted) -> Drawn:
     sources = [Source(name, count, limits.get(name, np.inf), identities[name]) for name, count in counts.items()]
     kept = {} if plan.earlier is None else results.kept(plan.earlier, sources, settings.again)
     space = Space.from_sources(sources, budget, kept)
-    count, least = settings.count(len(space.axes)), least_runs(len(space.axes))
+    count, least = settings.count(len(space.axes)), len(space.axes) + LAWS[settings.law].more_runs
     if 0 < config.max_runs < count:
         raise too_many(count, config.max_runs, "runs")
     if count < least:
@@ -382,7 +382,8 @@ def _fit_said(fitted: Findings, losses: Measured) -> dict[str, Any]:
         for name in losses.losses
     }
     whole = one(fitted.objective(losses.losses), fitted.objective(fitted.left_out))
-    return {"weights": dict(fitted.weights), "targets": targets, "objective": whole}
+    law = {"law": fitted.law} if fitted.law != DEFAULT else {}
+    return {**law, "weights": dict(fitted.weights), "targets": targets, "objective": whole}
 
 
 def _optimum_said(fitted: Findings, drawn: Drawn) -> dict[str, Any]:

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmill.stages.search import law
 from pairmill.stages.search.draw import rounded
-from pairmill.stages.search.law import Law
+from pairmill.stages.search.laws import DEFAULT, LAWS, Law
 from pairmill.stages.search.optimum import GAP, Objective, distance, distance_gradient, minimise
 from pairmill.stages.search.space import Space
 
@@ -51,12 +50,14 @@ class Findings:
     """What was fitted.
 
     Attributes:
+        law: its name in the registry.
         laws: by target, also of those that count nothing.
         left_out: by target, what the law of the other runs says of each run, float64 [runs].
         weights: by target that counts.
         optimum: of the weighted mean.
     """
 
+    law: str
     laws: Mapping[str, Law]
     left_out: Mapping[str, Floats]
     weights: Mapping[str, float]
@@ -78,11 +79,11 @@ class Findings:
         return made
 
 
-def find(measured: Measured, space: Space, closeness: float) -> Findings:
+def find(measured: Measured, space: Space, closeness: float, law: str = DEFAULT) -> Findings:
     """Fit a law to each target, and find the optimum of the weighted mean under the limits of the space."""
-    points = measured.points
-    laws = {name: law.fit(points, losses) for name, losses in measured.losses.items()}
-    left_out = {name: law.left_out(points, losses) for name, losses in measured.losses.items()}
+    points, kind = measured.points, LAWS[law]
+    laws = {name: kind.fit(points, losses) for name, losses in measured.losses.items()}
+    left_out = {name: kind.leave_out(points, losses) for name, losses in measured.losses.items()}
     natural = np.asarray(space.natural)
     counted = [(weight, laws[name]) for name, weight in measured.weights.items()]
 
@@ -98,7 +99,7 @@ def find(measured: Measured, space: Space, closeness: float) -> Findings:
     best = int(np.argmin(sum(weight * measured.losses[name] for name, weight in measured.weights.items())))
     result = minimise(Objective(at, gradient), points[best], np.asarray(space.limits))
     point = rounded(result.shares, space.limits)
-    return Findings(laws, left_out, measured.weights, Optimum(point, max(result.gap / abs(result.value), GAP)))
+    return Findings(law, laws, left_out, measured.weights, Optimum(point, max(result.gap / abs(result.value), GAP)))
 
 
 def sensitivities(slope: Floats, point: Floats) -> Floats:

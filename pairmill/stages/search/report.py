@@ -10,6 +10,7 @@ from pairmill.formats.results import SearchResult
 from pairmill.report.charts import Bars, Grouped
 from pairmill.report.model import Block, Cell, Report, Section, Table, describe_names
 from pairmill.report.points import Agreement
+from pairmill.stages.search.laws import DEFAULT, LAWS
 
 _OFTEN: Final = 4.0
 """Passes from which on repeated rows teach clearly less than new ones (arXiv 2305.16264)."""
@@ -203,7 +204,8 @@ def _slopes(result: SearchResult) -> Section:
     for name, item in result.fit["targets"].items():
         middle = sum(item["slopes"]) / len(names)
         rows.append([name, *(f"{slope - middle:+.3f}" for slope in item["slopes"])])
-    note = "Of the law floor + exp(shares · slopes), about their mean. The lower, the more the source helps."
+    formula = LAWS[result.fit.get("law", DEFAULT)].formula
+    note = f"Of the law {formula}, about their mean. The lower, the more the source helps."
     return Section("What helps what", [Table("Slopes", ("Held-out source", *names), rows, note)], "slopes of the laws")
 
 

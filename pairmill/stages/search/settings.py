@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from pairmill.fields import Checked, setting
 from pairmill.formats.settings_file import FileSettings
 from pairmill.stages.search.draw import Draw
+from pairmill.stages.search.laws import DEFAULT, LAWS, LawName
 
 RUNS_PER_AXIS: Final = 3
 """Proxies for each share that is searched, and as many more; arXiv 2602.12237 finds that a linear number is enough."""
@@ -81,8 +82,14 @@ Made by: pairmill search settings"""
         4.0, help="passes over any source at the budget of mix_config, where that has no cap; null = no cap", above=0
     )
     again: list[str] = setting([], help="sources that are searched again although they are as they were, with earlier=")
+    law: LawName = setting(DEFAULT, help=", ".join(LAWS))
     draw: DrawSettings = setting(DrawSettings, help="mixtures of the proxies")
     objective: Objective = setting(Objective, help="what is to be low")
+
+    def to_manifest(self) -> dict[str, Any]:
+        """Return JSON-like values; those of the default law do not name it, so that searches made before are reused."""
+        values = super().to_manifest()
+        return {name: value for name, value in values.items() if (name, value) != ("law", DEFAULT)}
 
     def count(self, axes: int) -> int:
         """Count the proxies, if this many shares are searched."""

@@ -25,9 +25,9 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     for name in ("web", "code", "math"):
         bench.put(name, draw.integers(2, 120, 600))
     phases = [
-        WantedPhase("broad", 0.5, 2, Recipe.of("unimax")),
-        WantedPhase("narrow", 0.3, 1, Recipe.of("weights", weights={"web": 0, "code": 1, "math": 1})),
-        WantedPhase("last", 0.2, 2, Recipe.of("weights", weights={"web": 0, "code": 0, "math": 1})),
+        WantedPhase("broad", 0.5, 2, Recipe.parse("unimax")),
+        WantedPhase("narrow", 0.3, 1, Recipe.parse("weights", weights={"web": 0, "code": 1, "math": 1})),
+        WantedPhase("last", 0.2, 2, Recipe.parse("weights", weights={"web": 0, "code": 0, "math": 1})),
     ]
     bench.plan(phases=phases, budget=100_000)
     bench.run()

@@ -45,12 +45,12 @@ def mixture(made: Made) -> Mixture:
     return Mixture(0, epochs, 65, 2, made.budget, made.unfilled, made.phases, made.sources, Inputs("0"))
 
 
-UNIMAX = Recipe.of("unimax")
+UNIMAX = Recipe.parse("unimax")
 
 
 def test_a_cap_may_differ_by_source_and_be_below_one() -> None:
     sources = [source("a", 10), source("b", 10), source("c", 100)]
-    made = make(sources, one(Recipe.of("unimax", max_epochs=4.0)), budget=600, caps={"a": 0.5, "b": 3.0})
+    made = make(sources, one(Recipe.parse("unimax", max_epochs=4.0)), budget=600, caps={"a": 0.5, "b": 3.0})
     assert tokens(made) == pytest.approx({"a": 50, "b": 275, "c": 275})
     assert {one.name: one.cap for one in made.sources} == {"a": 0.5, "b": 3.0, "c": 4.0}
 
@@ -63,15 +63,15 @@ def test_a_cap_of_a_large_source_leaves_no_budget_while_others_have_room() -> No
 
 def test_without_a_budget_there_is_one_pass_or_what_caps_allow() -> None:
     sources = [source("a", 10), source("b", 90)]
-    assert make(sources, one(Recipe.of("english"))).budget == 1000
-    assert make(sources, one(Recipe.of("unimax", max_epochs=0.25))).budget == 250
-    assert make(sources, one(Recipe.of("weights", weights={"a": 1, "b": 0}))).budget == 100
+    assert make(sources, one(Recipe.parse("english"))).budget == 1000
+    assert make(sources, one(Recipe.parse("unimax", max_epochs=0.25))).budget == 250
+    assert make(sources, one(Recipe.parse("weights", weights={"a": 1, "b": 0}))).budget == 100
 
 
 def test_caps_count_over_all_phases() -> None:
     phases = [
-        WantedPhase("first", 0.5, 2, Recipe.of("unimax", max_epochs=2.0)),
-        WantedPhase("last", 0.5, 2, Recipe.of("unimax", max_epochs=2.0)),
+        WantedPhase("first", 0.5, 2, Recipe.parse("unimax", max_epochs=2.0)),
+        WantedPhase("last", 0.5, 2, Recipe.parse("unimax", max_epochs=2.0)),
     ]
     made = make([source("small", 10), source("large", 1000)], phases, budget=600)
     # 300 a phase: 150 of each, and of small only 50 are left for the second.
@@ -82,8 +82,8 @@ def test_caps_count_over_all_phases() -> None:
 
 def test_a_phase_may_have_no_part_of_a_source() -> None:
     phases = [
-        WantedPhase("web", 0.9, 3, Recipe.of("weights", weights={"web": 1, "books": 0})),
-        WantedPhase("books", 0.1, 1, Recipe.of("weights", weights={"web": 0, "books": 1})),
+        WantedPhase("web", 0.9, 3, Recipe.parse("weights", weights={"web": 1, "books": 0})),
+        WantedPhase("books", 0.1, 1, Recipe.parse("weights", weights={"web": 0, "books": 1})),
     ]
     made = make([source("web", 90), source("books", 10)], phases, budget=1000)
     assert rows(made) == {"web__0": [30, 30, 30, 0], "books__0": [0, 0, 0, 10]}
@@ -93,7 +93,7 @@ def test_a_phase_may_have_no_part_of_a_source() -> None:
 def test_whole_passes_are_whole(passes: int, epochs: int) -> None:
     """Every row as often as the cap says, though no epoch could have the same number of rows."""
     sources = [source("a", 101, 7, 1), source("b", 1003)]
-    made = make(sources, one(Recipe.of("unimax", max_epochs=passes), epochs), budget=1e9, allow_unfilled=True)
+    made = make(sources, one(Recipe.parse("unimax", max_epochs=passes), epochs), budget=1e9, allow_unfilled=True)
     for counted in sources:
         for task in counted.tasks:
             wanted = rows(made)[task.task]
@@ -102,7 +102,10 @@ def test_whole_passes_are_whole(passes: int, epochs: int) -> None:
 
 
 def test_whole_passes_over_two_phases() -> None:
-    phases = [WantedPhase("a", 0.37, 3, Recipe.of("english")), WantedPhase("b", 0.63, 4, Recipe.of("english"))]
+    phases = [
+        WantedPhase("a", 0.37, 3, Recipe.parse("english")),
+        WantedPhase("b", 0.63, 4, Recipe.parse("english")),
+    ]
     made = make([source("s", 101, 7, 1, 333)], phases)
     assert {name: sum(wanted) for name, wanted in rows(made).items()} == {
         "s__0": 101, "s__1": 7, "s__2": 1, "s__3": 333
@@ -110,12 +113,12 @@ def test_whole_passes_over_two_phases() -> None:
 
 
 def test_few_rows_are_drawn_in_some_epochs() -> None:
-    made = make([source("a", 3), source("b", 30_000)], one(Recipe.of("english"), 10))
+    made = make([source("a", 3), source("b", 30_000)], one(Recipe.parse("english"), 10))
     assert sorted(rows(made)["a__0"]) == [0] * 7 + [1] * 3
 
 
 def test_epochs_are_equal_where_that_is_near_enough() -> None:
-    made = make([source("a", 12_345, 54_321)], one(Recipe.of("unimax"), 7), budget=300_003)
+    made = make([source("a", 12_345, 54_321)], one(Recipe.parse("unimax"), 7), budget=300_003)
     (found,) = made.sources
     assert [type(task.rows_per_epoch) for task in found.tasks] == [int, int]
     real = {task.task: found.tokens * task.rows / (found.epochs and 666_660) / 7 for task in found.tasks}
@@ -126,12 +129,12 @@ def test_within_a_source_tasks_get_as_much_as_they_are_or_the_same() -> None:
     sources = [source("a", 10, 90)]
     assert rows(make(sources, one(UNIMAX), budget=200)) == {"a__0": [2], "a__1": [18]}
     assert rows(make(sources, one(UNIMAX), budget=100, within="unimax")) == {"a__0": [5], "a__1": [5]}
-    capped = make(sources, one(Recipe.of("unimax", max_epochs=1.0)), budget=400, within="unimax")
+    capped = make(sources, one(Recipe.parse("unimax", max_epochs=1.0)), budget=400, within="unimax")
     assert rows(capped) == {"a__0": [10], "a__1": [30]}
 
 
 def test_within_a_source_a_task_keeps_its_cap_over_all_phases() -> None:
-    recipe = Recipe.of("unimax", max_epochs=1.0)
+    recipe = Recipe.parse("unimax", max_epochs=1.0)
     phases = [WantedPhase("first", 0.5, 1, recipe), WantedPhase("last", 0.5, 1, recipe)]
     made = make([source("a", 10, 90)], phases, budget=500, within="unimax")
     # 25 rows a phase: the small task has 10 rows in all.
@@ -163,20 +166,24 @@ def test_a_source_without_a_row_gives_nothing() -> None:
 )
 def test_recipes_that_say_too_much_or_too_little(asked: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        Recipe.of(**asked)
+        Recipe.parse(**asked)
 
 
 @pytest.mark.parametrize(
     ("recipe", "options", "said"),
     [
-        (Recipe.of("unimax", max_epochs=2.0), {"budget": 3000}, "budget: .*got 3,000.*at most 2,000.*allow_unfilled"),
-        (Recipe.of("unimax"), {"budget": 0.0}, "budget: out of range"),
-        (Recipe.of("unimax"), {"caps": {"webb": 2.0}}, "no source is called 'webb'.*did you mean 'web'"),
-        (Recipe.of("unimax"), {"caps": {"web": 0.0}}, "caps.web: out of range"),
-        (Recipe.of("weights", weights={"web": 1, "bookz": 2}), {}, "called 'bookz'.*did you mean 'books'"),
-        (Recipe.of("weights", weights={"web": 1}), {}, "a source has no weight; got none for 'books'"),
-        (Recipe.of("weights", weights={"web": 0, "books": 0}), {}, "no source with a weight has a row"),
-        (Recipe.of("weights", weights={"web": -1, "books": 2}), {}, "weights.web: out of range"),
+        (
+            Recipe.parse("unimax", max_epochs=2.0),
+            {"budget": 3000},
+            "budget: .*got 3,000.*at most 2,000.*allow_unfilled",
+        ),
+        (Recipe.parse("unimax"), {"budget": 0.0}, "budget: out of range"),
+        (Recipe.parse("unimax"), {"caps": {"webb": 2.0}}, "no source is called 'webb'.*did you mean 'web'"),
+        (Recipe.parse("unimax"), {"caps": {"web": 0.0}}, "caps.web: out of range"),
+        (Recipe.parse("weights", weights={"web": 1, "bookz": 2}), {}, "called 'bookz'.*did you mean 'books'"),
+        (Recipe.parse("weights", weights={"web": 1}), {}, "a source has no weight; got none for 'books'"),
+        (Recipe.parse("weights", weights={"web": 0, "books": 0}), {}, "no source with a weight has a row"),
+        (Recipe.parse("weights", weights={"web": -1, "books": 2}), {}, "weights.web: out of range"),
     ],
 )
 def test_what_the_data_does_not_allow(recipe: Recipe, options: dict[str, Any], said: str) -> None:
@@ -186,21 +193,21 @@ def test_what_the_data_does_not_allow(recipe: Recipe, options: dict[str, Any], s
 
 
 def test_unfilled_is_said_if_it_is_allowed() -> None:
-    made = make([source("a", 10)], one(Recipe.of("english"), 1), budget=250, allow_unfilled=True)
+    made = make([source("a", 10)], one(Recipe.parse("english"), 1), budget=250, allow_unfilled=True)
     assert (made.budget, made.unfilled, tokens(made)) == (250, 150, {"a": 100})
 
 
 def test_more_rows_in_an_epoch_than_there_are() -> None:
     sources = [source("a", 10), source("b", 90)]
-    made = make(sources, one(Recipe.of("unimax", max_epochs=4.0), 3), budget=4000)
+    made = make(sources, one(Recipe.parse("unimax", max_epochs=4.0), 3), budget=4000)
     with pytest.raises(UsageError, match="epochs are too few; got 3 epochs of 134 rows") as caught:
         capacity.check(mixture(made))
     (least,) = re.findall(r"give it (\d+) epochs", str(caught.value))
-    capacity.check(mixture(make(sources, one(Recipe.of("unimax", max_epochs=4.0), int(least)), budget=4000)))
+    capacity.check(mixture(make(sources, one(Recipe.parse("unimax", max_epochs=4.0), int(least)), budget=4000)))
 
 
 def test_rules_for_other_samplers() -> None:
-    made = make([source("a", 10), source("ab", 90)], one(Recipe.of("unimax", max_epochs=4.0), 2), budget=300)
+    made = make([source("a", 10), source("ab", 90)], one(Recipe.parse("unimax", max_epochs=4.0), 2), budget=300)
     assert prefix_config(mixture(made), long_context={"a__0": "drop"}) == (
         "# 2 epochs, context 65, min_resp_length 2\n"
         '- {prefix: "ab__0", max_per_file: 7}\n'

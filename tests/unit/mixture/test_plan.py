@@ -26,8 +26,8 @@ def planned(**options: Any) -> Mixture:
         CountedSource("books", (counted("books", 20, 50),)),
     ]
     phases = [
-        WantedPhase("first", 0.75, 3, Recipe.of("unimax", max_epochs=2.0)),
-        WantedPhase("last", 0.25, 2, Recipe.of("code")),
+        WantedPhase("first", 0.75, 3, Recipe.parse("unimax", max_epochs=2.0)),
+        WantedPhase("last", 0.25, 2, Recipe.parse("code")),
     ]
     made = make(sources, phases, **options)
     return Mixture(
@@ -148,7 +148,7 @@ def test_a_hundred_thousand_tasks() -> None:
         by_name.setdefault(one.task[:4], []).append(one)
     sources = [CountedSource(name, tuple(some)) for name, some in sorted(by_name.items())]
     start = time.process_time()
-    made = make(sources, [WantedPhase("all", 1.0, 7, Recipe.of("unimax", max_epochs=3.0))])
+    made = make(sources, [WantedPhase("all", 1.0, 7, Recipe.parse("unimax", max_epochs=3.0))])
     plan = Mixture(0, 7, 65, 2, made.budget, made.unfilled, made.phases, made.sources, Inputs("0"))
     again = read(plan.dump(), "here")
     assert time.process_time() - start < 5

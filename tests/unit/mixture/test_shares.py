@@ -74,8 +74,8 @@ def test_comparison_allows_a_tenth_of_a_point_or_four_errors() -> None:
 def test_predicted_and_expected_shares_of_phases() -> None:
     sources = [CountedSource(name, (PlannedTask(name, 100, 1000, 12_000, 0),)) for name in ("a", "b")]
     phases = [
-        WantedPhase("first", 0.5, 1, Recipe.of("weights", weights={"a": 3, "b": 1})),
-        WantedPhase("last", 0.5, 3, Recipe.of("weights", weights={"a": 0, "b": 1})),
+        WantedPhase("first", 0.5, 1, Recipe.parse("weights", weights={"a": 3, "b": 1})),
+        WantedPhase("last", 0.5, 3, Recipe.parse("weights", weights={"a": 0, "b": 1})),
     ]
     made = make(sources, phases, budget=800)
     plan = Mixture(0, 4, 65, 2, made.budget, made.unfilled, made.phases, made.sources, Inputs("0"))

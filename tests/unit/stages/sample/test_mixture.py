@@ -19,7 +19,7 @@ from pairmill.stages.sample.config import SampleConfig
 from tests.support.helpers import contents
 from tests.support.mixed import Bench, changed
 
-CAPPED = Recipe.of("unimax", max_epochs=4)
+CAPPED = Recipe.parse("unimax", max_epochs=4)
 
 
 @pytest.fixture
@@ -82,9 +82,9 @@ def naive_shares(bench: Bench, plan: Mixture, epochs: range) -> dict[str, tuple[
 @pytest.mark.parametrize(
     "recipe",
     [
-        Recipe.of("unimax", max_epochs=4),
-        Recipe.of("exponent", exponent=1.3, max_epochs=3),
-        Recipe.of("temperature", temperature=2.0, max_epochs=4),
+        Recipe.parse("unimax", max_epochs=4),
+        Recipe.parse("exponent", exponent=1.3, max_epochs=3),
+        Recipe.parse("temperature", temperature=2.0, max_epochs=4),
     ],
     ids=lambda recipe: recipe.method,
 )
@@ -133,7 +133,7 @@ def test_shares_are_exact_where_each_row_is_drawn_a_whole_number_of_times(bench:
     counts = {name: int(lengths.sum()) for name, lengths in bench.lengths.items()}
     times = {name: 1 + number % 4 for number, name in enumerate(bench.lengths)}
     weights = {name: float(times[name] * count) for name, count in counts.items()}
-    recipe = Recipe.of("weights", weights=weights)
+    recipe = Recipe.parse("weights", weights=weights)
     plan = bench.plan(recipe=recipe, epochs=5, budget=sum(weights.values()))
     bench.run()
     for name, (planned, drawn, error) in naive_shares(bench, plan, range(5)).items():
@@ -150,8 +150,8 @@ def test_phases_continue_the_walk_and_have_shares_of_their_own(bench: Bench) -> 
     whole = sum(map(sum, bench.lengths.values()))
     weights = {name: float(number < 6) for number, name in enumerate(names)}
     phases = [
-        WantedPhase("broad", 0.6, 3, Recipe.of("exponent", exponent=1.0, max_epochs=2)),
-        WantedPhase("narrow", 0.4, 2, Recipe.of("weights", weights=weights, max_epochs=3)),
+        WantedPhase("broad", 0.6, 3, Recipe.parse("exponent", exponent=1.0, max_epochs=2)),
+        WantedPhase("narrow", 0.4, 2, Recipe.parse("weights", weights=weights, max_epochs=3)),
     ]
     plan = bench.plan(phases=phases, budget=0.7 * whole, allow_unfilled=True)
     outcome = bench.run()
@@ -180,7 +180,7 @@ def test_buckets_are_drawn_each_as_its_own(bench: Bench) -> None:
         codes = draw.choice([0, 1, 2, 65535], 3000, p=[0.5, 0.3, 0.1, 0.1])
         bench.put(name, draw.integers(2, 200, 3000) * (1 + codes % 7), codes.tolist())
     buckets = ["math, high", "math, low", "rest"]
-    recipe = Recipe.of("weights", weights=dict(zip(buckets, (5.0, 1.0, 2.0), strict=True)))
+    recipe = Recipe.parse("weights", weights=dict(zip(buckets, (5.0, 1.0, 2.0), strict=True)))
     plan = bench.plan(buckets=buckets, recipe=recipe, epochs=4, budget=600_000)
     bench.run()
     wants = plan.wants()
@@ -230,7 +230,7 @@ def test_of_the_rules_only_long_context_applies(bench: Bench) -> None:
     bench.put("a", [40] * 50 + [10] * 50)
     bench.put("b", [40] * 50 + [10] * 50)
     bench.rules([{"prefix": "a", "long_context": "drop", "repeat": 9}, {"prefix": "b", "max_per_file": 1}])
-    bench.plan(epochs=1, recipe=Recipe.of("exponent", exponent=1))
+    bench.plan(epochs=1, recipe=Recipe.parse("exponent", exponent=1))
     bench.run()
     one = bench.epoch(0)
     assert Counter(zip(one.task.tolist(), one.length.tolist(), strict=True)) == {(0, 10): 50, (1, 30): 50, (1, 10): 50}
@@ -361,7 +361,7 @@ def test_wrong_buckets_are_refused(bench: Bench, codes: Any, said: str) -> None:
 def test_a_plan_whose_cap_is_exceeded_is_said_so(bench: Bench) -> None:
     for name in ("a", "b"):
         bench.put(name, range(2, 300))
-    plan = bench.plan(epochs=3, recipe=Recipe.of("unimax", max_epochs=1))
+    plan = bench.plan(epochs=3, recipe=Recipe.parse("unimax", max_epochs=1))
     assert bench.run().metrics["mixture_over_cap"] == 0
     bench.write(changed(plan, 0, 0, rows_per_epoch=101))  # 303 rows of 298: a row more an epoch is allowed
     assert bench.run().metrics["mixture_over_cap"] == 1
@@ -378,7 +378,7 @@ def test_only_rows_that_the_mixture_draws_count_as_cut(bench: Bench) -> None:
     over = bench.context + 7
     bench.put("a__drawn", [over] * 3 + [20] * 3)
     bench.put("b__not_drawn", [over] * 9)
-    bench.plan(recipe=Recipe.of("weights", weights={"a__drawn": 1.0, "b__not_drawn": 0.0}), epochs=1)
+    bench.plan(recipe=Recipe.parse("weights", weights={"a__drawn": 1.0, "b__not_drawn": 0.0}), epochs=1)
     outcome = bench.run(root=str(bench.folder / "root"))
     manifest = manifests.read(str(bench.target))
     assert manifest is not None

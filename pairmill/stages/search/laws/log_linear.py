@@ -38,7 +38,7 @@ _FAR: Final = 30.0
 
 
 @dataclass(frozen=True)
-class Law:
+class LogLinear:
     """The law of one loss.
 
     Attributes:
@@ -59,12 +59,7 @@ class Law:
         return made
 
 
-def least_runs(axes: int) -> int:
-    """Return the fewest runs that a law of this many axes can be fitted to with one run left out."""
-    return axes + 2
-
-
-def fit(shares: Floats, losses: Floats) -> Law:
+def fit(shares: Floats, losses: Floats) -> LogLinear:
     """Fit the law to what was measured.
 
     Floor and penalty are those with the smallest error at the runs that each fit leaves out, by the shortcut for linear
@@ -87,7 +82,7 @@ def left_out(shares: Floats, losses: Floats) -> Floats:
     return np.array([item.at(point) for item, point in zip(result, shares, strict=True)])
 
 
-def _fits(shares: Floats, losses: Floats, used: Bools) -> list[Law]:
+def _fits(shares: Floats, losses: Floats, used: Bools) -> list[LogLinear]:
     """Return a law for each set of runs, bool [sets, runs]."""
     tried = [_tried(losses[some]) for some in used]
     pairs = [(floor, ridge, some) for some, floors in enumerate(tried) for floor in floors for ridge in _RIDGES]
@@ -101,7 +96,7 @@ def _fits(shares: Floats, losses: Floats, used: Bools) -> list[Law]:
         mine = np.flatnonzero(sets == number)
         if len(mine):
             best = int(mine[np.argmin(errors[mine])])
-            made.append(Law(float(floors[best]), slopes[best]))
+            made.append(LogLinear(float(floors[best]), slopes[best]))
         else:
             made.append(_level(losses[some], shares.shape[1]))
     return made
@@ -117,10 +112,10 @@ def _tried(losses: Floats) -> list[float]:
     return sorted({max(0.0, floor) for floor in floors} if lowest > 0 else floors, reverse=True)
 
 
-def _level(losses: Floats, axes: int) -> Law:
+def _level(losses: Floats, axes: int) -> LogLinear:
     """Return the law of a loss that is the same for every mixture: the logarithm below would have no slope to find."""
     level = float(losses.mean())
-    return Law(0.0, np.full(axes, np.log(level) if level > 0 else _NOTHING))
+    return LogLinear(0.0, np.full(axes, np.log(level) if level > 0 else _NOTHING))
 
 
 def _fitted(shares: Floats, losses: Floats, floors: Floats, ridges: Floats, used: Bools) -> tuple[Floats, Floats]:
