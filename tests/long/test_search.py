@@ -22,6 +22,7 @@ from pairmill.stages.search import findings
 from pairmill.stages.search.core import OPTIMUM
 from pairmill.stages.search.draw import Draw, mixtures
 from pairmill.stages.search.findings import Measured
+from pairmill.stages.search.laws import LAWS
 from pairmill.stages.search.optimum import Objective, minimise
 from pairmill.stages.search.space import Source, Space
 from tests.support.crash_points import crashes

@@ -73,12 +73,12 @@ class AttributeQuery:
     def from_settings(cls, settings: Settings) -> AttributeQuery:
         """Read nothing that the method does not use."""
         own = settings.attributes
-        where = tuple(own.where) if settings.method != "dsir" else ()
+        where = tuple(own.where) if settings.selector.where else ()
         day = settings.reference_date
         reference = (
             None if day is None else int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp()) * 1_000_000
         )
-        if not settings.uses_score:
+        if not settings.selector.score:
             return cls(where, (), "", (), reference)
         terms = tuple(term.attribute for term in own.score)
         return cls(where, terms, own.group_by or "", tuple(own.edges or ()), reference)

@@ -40,7 +40,7 @@ from pairmill.stages.select.fit import FitRows, FitTarget
 from pairmill.stages.select.judge import JudgeRows
 from pairmill.stages.select.model import AddUp, Model, refuse_empty
 from pairmill.stages.select.moments import MOMENTS, Moments
-from pairmill.stages.select.rankings import Budget, KeyRule, Ranking, rankings_of
+from pairmill.stages.select.rankings import Budget, Ranking, rankings_of, rule_of
 from pairmill.stages.select.report.page import report_of
 from pairmill.stages.select.score import ScoreRows
 from pairmill.stages.select.settings import Quota, Settings
@@ -108,7 +108,7 @@ class Select(RowStage[SelectConfig, SelectPlan]):
                 option=f"dsir.targets {target.name}",
                 fields=settings.dsir.fields,
             )
-            for target in (settings.dsir.targets if settings.uses_targets else ())
+            for target in (settings.dsir.targets if settings.selector.targets else ())
         ]
         return SelectPlan(
             inputs=[*refs, *(ref for target in targets for ref in target.found.refs)],
@@ -124,7 +124,7 @@ class Select(RowStage[SelectConfig, SelectPlan]):
         )
 
     def find(self, config: SelectConfig, plan: SelectPlan) -> ShardRounds[SelectFindings]:
-        settings, rule = plan.settings, KeyRule.from_settings(plan.settings)
+        settings, rule = plan.settings, rule_of(plan.settings)
         model = yield from self._fit(config, plan)
         scored = yield [
             ScoreRows.from_settings(block, model, settings, plan.query, plan.rankings, config.seed)
@@ -137,8 +137,8 @@ class Select(RowStage[SelectConfig, SelectPlan]):
                 rankings=plan.rankings,
                 rule=rule,
                 budget=Budget.from_settings(settings, model.read(Model).candidates),
-                quota=settings.attributes.quota if settings.uses_score else Quota(),
-                filters_last=settings.filters_last,
+                quota=settings.attributes.quota if settings.selector.score else Quota(),
+                filters_last=settings.selector.where == "last",
                 allow_unfilled=settings.allow_unfilled,
                 name="choose",
                 size=8 * (len(plan.rankings) + 1) * model.read(Model).rows,
@@ -155,8 +155,8 @@ class Select(RowStage[SelectConfig, SelectPlan]):
                 rule=rule,
                 rankings=rankings,
                 targets=tuple(target.name for target in settings.dsir.targets) or rankings,
-                filters_last=settings.filters_last,
-                reason=settings.reason,
+                filters_last=settings.selector.where == "last",
+                reason=settings.selector.reason,
                 report=settings.mode == "report",
                 name=f"judge {block.name}",
                 size=block.size,
@@ -179,12 +179,12 @@ class Select(RowStage[SelectConfig, SelectPlan]):
         records = iter((yield [*rows, *targets]))
         fitted = tuple(islice(records, len(rows)))
         by_target = tuple(tuple(islice(records, len(blocks))) for blocks in plan.targets)
-        laplace = settings.dsir.laplace if settings.uses_weights else None
+        laplace = settings.dsir.laplace if settings.selector.weights else None
         (record,) = yield [AddUp(fitted, by_target, laplace, plan.query.terms, name="add up")]
         model = record.read(Model)
         names = [target.name for target in settings.dsir.targets] or [ranking.name for ranking in plan.rankings]
-        refuse_empty(model, names if settings.uses_weights else [], f"select_config={config.select_config}")
-        if settings.uses_score:
+        refuse_empty(model, names if settings.selector.weights else [], f"select_config={config.select_config}")
+        if settings.selector.score:
             quotas.refuse_unknown(settings.attributes.quota, Moments.load(record).names, settings.attributes.group_by)
         # Before anything is scored; what groups of weight 0 take from it, and tokens, choose knows.
         if settings.rows is not None:
@@ -198,7 +198,7 @@ class Select(RowStage[SelectConfig, SelectPlan]):
         self, config: SelectConfig, plan: SelectPlan, findings: SelectFindings
     ) -> ShardRounds[Sequence[ShardRecord]]:
         features = Features.from_settings(plan.settings.dsir)
-        blocks = plan.rows.blocks if plan.settings.uses_weights else []
+        blocks = plan.rows.blocks if plan.settings.selector.weights else []
         counts = [CountChosen.from_record(block, findings.chosen, features) for block in blocks]
         samples = ReadSamples.from_findings(findings, plan.rows, plan.rankings, config.max_record_bytes)
         return (yield [samples, *counts])

@@ -23,7 +23,7 @@ from pairmill.stages.select import arrays, attributes
 from pairmill.stages.select.attributes import AttributeQuery
 from pairmill.stages.select.features import Features, Fitted
 from pairmill.stages.select.moments import Moments
-from pairmill.stages.select.settings import FILTERS_FIRST, Settings
+from pairmill.stages.select.settings import OFF, SELECTORS, Settings
 
 _TEXTS: Final = 1 << 20
 
@@ -50,7 +50,7 @@ class FitRows(Shard[object], reads=()):
     @classmethod
     def from_settings(cls, block: Block, settings: Settings, query: AttributeQuery, seed: int) -> FitRows:
         """Make the shard of a block; what it does not use has one value, so that equal shards have equal keys."""
-        features = Features.from_settings(settings.dsir) if settings.uses_weights else None
+        features = Features.from_settings(settings.dsir) if settings.selector.weights else None
         share = settings.dsir.fit_share if features is not None else 1.0
         method = settings.method if query.names else ""
         seed = seed if share < 1 else 0
@@ -61,7 +61,8 @@ class FitRows(Shard[object], reads=()):
 
     def run(self, context: object, out: Writer) -> ShardResult:
         data = Fitted()
-        own = self.method == "target_by_attribute"
+        kind = SELECTORS.get(self.method, OFF)
+        own = kind.where == "target"
         counts = np.zeros((2 if own else 1, self.features.buckets if self.features is not None else 0), np.int64)
         moments: list[Moments] = []
         for piece in self.block.slices:
@@ -72,7 +73,7 @@ class FitRows(Shard[object], reads=()):
             if self.features is not None:
                 count = self._count_features(piece, self.features, values, counts, data)
             values = values or attributes.read(self.query, piece, count)
-            within = values.passes if self.method in FILTERS_FIRST else np.ones(count, np.bool_)
+            within = values.passes if kind.where == "first" else np.ones(count, np.bool_)
             moments.append(Moments.from_values(values.values, values.groups, values.names, within))
             data.rows += count
         if self.features is not None:
@@ -92,7 +93,8 @@ class FitRows(Shard[object], reads=()):
         which: NDArray[np.bool_] | None = None
         if values is not None:
             count = len(values.passes)
-            which = values.passes if self.method == "filter_then_dsir" else np.ones(count, np.bool_)
+            fitted = SELECTORS.get(self.method, OFF).fits_candidates
+            which = values.passes if fitted else np.ones(count, np.bool_)
             if self.share < 1:
                 draws = _native.select_draws(piece.task, piece.ordinals(count), self.seed, "fit")
                 which = which & (draws < self.share)

@@ -5,11 +5,12 @@ Rows are always in rank order: tasks by code point, rows by number. Of equal key
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,9 +81,9 @@ class Budget:
 
 def rankings_of(settings: Settings) -> tuple[Ranking, ...]:
     """List the rankings in the order in which they take rows."""
-    if settings.uses_score:
+    if settings.selector.score:
         return (Ranking(settings.method, 1.0, "sample" if settings.attributes.choose == "sample" else ""),)
-    if settings.method == "target_by_attribute":
+    if settings.selector.where == "target":
         names, shares = [OWN_TARGET], [1.0]
     else:
         names = [target.name for target in settings.dsir.targets]
@@ -161,11 +162,11 @@ class KeyRule:
     part: float | None = None
 
     @classmethod
-    def from_settings(cls, settings: Settings) -> KeyRule:
+    def from_settings(cls, settings: Settings) -> Self:
         """Take it from the settings."""
-        if not settings.uses_score:
+        if not settings.selector.score:
             return cls()
-        part = settings.hybrid.lambda_ if settings.method == "hybrid" else 0.0
+        part = settings.hybrid.lambda_ if settings.selector.both else 0.0
         return cls(settings.attributes.tau if settings.attributes.choose == "sample" else 1.0, part)
 
     def values(self, rows: ScoredRows, ranking: int, moments: Moments | None) -> Floats:
@@ -191,6 +192,13 @@ class KeyRule:
         """Return the keys of rows, float64 [rows], given what they are ranked by: the largest are taken."""
         noise = rows.load(noise_of(ranking))
         return values if noise is None else values / self.tau + noise
+
+
+def rule_of(settings: Settings) -> KeyRule:
+    """Make the rule of the method."""
+    module, _, name = settings.selector.rule.partition(".")
+    kind: type[KeyRule] = getattr(importlib.import_module(f"pairmill.stages.select.{module}"), name)
+    return kind.from_settings(settings)
 
 
 @dataclass

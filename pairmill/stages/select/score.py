@@ -30,7 +30,7 @@ from pairmill.stages.select.rankings import (
     Scored,
     noise_of,
 )
-from pairmill.stages.select.settings import Length, Settings
+from pairmill.stages.select.settings import SELECTORS, Length, Settings
 
 _ROWS: Final = 1 << 20
 """Rows whose noise is drawn together."""
@@ -75,15 +75,15 @@ class ScoreRows(Shard[object], reads=()):
     ) -> ScoreRows:
         """Make the shard of a block; what it does not use has one value, so that equal shards have equal keys."""
         salts = {noise_of(number): ranking.salt for number, ranking in enumerate(rankings) if ranking.salt}
-        salts |= {UNIFORM: "uniform"} if settings.uses_weights else {}
+        salts |= {UNIFORM: "uniform"} if settings.selector.weights else {}
         return cls(
             block,
             model,
-            features=Features.from_settings(settings.dsir) if settings.uses_weights else None,
-            length=settings.dsir.length if settings.uses_weights else "none",
+            features=Features.from_settings(settings.dsir) if settings.selector.weights else None,
+            length=settings.dsir.length if settings.selector.weights else "none",
             tokens=_native.curate_unicode() if settings.tokens is not None else "",
             query=query,
-            weights=tuple(term.weight for term in settings.attributes.score) if settings.uses_score else (),
+            weights=tuple(term.weight for term in settings.attributes.score) if settings.selector.score else (),
             method=settings.method,
             salts=salts,
             seed=seed if salts else 0,
@@ -98,20 +98,20 @@ class ScoreRows(Shard[object], reads=()):
         weights = arrays.load(self.model, arrays.WEIGHTS) if self.features is not None else None
         groups = Moments.load(self.model)
         codes_by_name = {name: code for code, name in enumerate(groups.names)}
-        scored, moments = Scored(), list[Moments]()
+        scored, moments, kind = Scored(), list[Moments](), SELECTORS[self.method]
         columns: dict[str, list[NDArray[Any]]] = {}
         for piece in self.block.slices:
             count, pieces = self._read_texts(piece, weights)
             values = attributes.read(self.query, piece, count)
             # A group without a candidate has no code, so its rows get 0.
             codes = np.array([codes_by_name.get(name, 0) for name in values.names] or [0])[values.groups]
-            if self.query.where and self.method != "target_by_attribute":
+            if self.query.where and kind.where != "target":
                 pieces[PASSES] = [values.passes]
             if len(groups.names) > 1:
                 pieces[GROUP] = [codes.astype(np.uint32)]
             if self.weights:
                 pieces[SCORE] = [score(values.values, codes, groups, self.weights)]
-            if self.method == "hybrid":
+            if kind.both:
                 first = np.concatenate(pieces[LOG_WEIGHTS], axis=1)[:1]
                 moments.append(Moments.from_values(first, codes, groups.names, values.passes))
             for name, some in pieces.items():

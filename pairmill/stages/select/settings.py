@@ -1,24 +1,83 @@
-"""``configs/select_config.yaml``: which rows are chosen, by what, and how many."""
+"""``configs/select_config.yaml``: which rows are chosen, by what, and how many; and the registry of selectors."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NoReturn, TypeAlias
 
 from pairmill import storage
 from pairmill.errors import UsageError
 from pairmill.fields import COLUMN, NAME, Checked, setting
 from pairmill.formats.settings_file import FileSettings
 
-Method: TypeAlias = Literal[
-    "off", "dsir", "attributes", "hybrid", "filter_then_dsir", "dsir_then_filter", "target_by_attribute"
-]
+
+@dataclass(frozen=True)
+class Selector:
+    """A method.
+
+    Args:
+        note: what it is, in words, if its name does not say it.
+        reason: in the ledger, of rows that are not chosen.
+        targets: whether it reads target rows, by which each row gets a log weight.
+        score: whether each row gets a score of its attributes, and groups count.
+        where: what ``attributes.where`` decides: ``first``, which rows are candidates; ``last``, which of the chosen
+            rows stay; ``target``, which rows are the target; empty = it is not read.
+        rule: ``module.NAME`` of this package: the class of the rule by which rows are ordered
+            (:class:`~pairmill.stages.select.rankings.KeyRule` or a subclass).
+    """
+
+    note: str = ""
+    reason: str = "not_selected_dsir"
+    targets: bool = False
+    score: bool = False
+    where: Literal["", "first", "last", "target"] = ""
+    rule: str = "rankings.KeyRule"
+
+    @property
+    def weights(self) -> bool:
+        """Whether rows get a log weight, for which their texts are read."""
+        return self.targets or self.where == "target"
+
+    @property
+    def both(self) -> bool:
+        """Whether the score of a row has a part of its log weight in it."""
+        return self.targets and self.score
+
+    @property
+    def fits_candidates(self) -> bool:
+        """Whether the raw distribution is that of the rows within ``attributes.where`` alone."""
+        return self.where == "first" and not self.score
+
+
+OFF: Final = Selector()
+SELECTORS: Final[dict[str, Selector]] = {
+    "dsir": Selector(targets=True),
+    "attributes": Selector(score=True, where="first", reason="not_selected_attribute"),
+    "hybrid": Selector(targets=True, score=True, where="first", reason="not_selected_hybrid"),
+    "filter_then_dsir": Selector(
+        "only rows within attributes.where are fitted and chosen", targets=True, where="first"
+    ),
+    "dsir_then_filter": Selector("of the chosen rows those within attributes.where stay", targets=True, where="last"),
+    "target_by_attribute": Selector("the rows within attributes.where are the target", where="target"),
+}
+"""The registry."""
+
+if TYPE_CHECKING:
+    Method = str
+else:
+    Method = Literal[("off", *SELECTORS)]
+
+
+def describe_methods() -> str:
+    """Describe all methods in a line."""
+    listed = [f"{name} ({kind.note})" if kind.note else name for name, kind in SELECTORS.items()]
+    return f"{', '.join(['off', *listed[:-1]])}, or {listed[-1]}"
+
+
 Length: TypeAlias = Literal["sqrt", "mean", "none"]
 Share: TypeAlias = Literal["proportional", "unimax", "exponent", "weights"]
 RowField: TypeAlias = Literal["instruction", "response"]
 
-FILTERS_FIRST: Final = ("attributes", "hybrid", "filter_then_dsir")
-"""The methods of which only rows within ``attributes.where`` are candidates."""
 OWN_TARGET: Final = "attributes"
 """The name of the target that ``target_by_attribute`` makes of rows."""
 
@@ -162,12 +221,7 @@ targets, attributes the best by what is known of each row, hybrid both. Say how 
 Every choice follows from the row and seed=, never from the order of rows or from how many processes work.
 Made by: pairmill select settings"""
 
-    method: Method = setting(
-        "off",
-        help="off, dsir, attributes, hybrid, filter_then_dsir (only rows within attributes.where are fitted and "
-        "chosen), dsir_then_filter (of the chosen rows those within attributes.where stay), or target_by_attribute "
-        "(the rows within attributes.where are the target)",
-    )
+    method: Method = setting("off", help=describe_methods())
     mode: Literal["drop", "report"] = setting(
         "drop", help="drop removes rows that are not chosen, report only counts and shows them"
     )
@@ -207,45 +261,30 @@ Made by: pairmill select settings"""
 
     def _refuse_absent(self) -> None:
         """Refuse a method that lacks what it chooses by, or has what it does not read."""
-        own, targets = self.attributes, self.dsir.targets
-        scores = self.method == "attributes" or (self.method == "hybrid" and self.hybrid.lambda_ < 1)
-        if self.uses_targets and not targets:
+        own, targets, kind = self.attributes, self.dsir.targets, self.selector
+        scores = kind.score and not (kind.both and self.hybrid.lambda_ == 1)
+        if kind.targets and not targets:
             self._refuse("no target is given", "dsir.targets", "{name, rows: <place>}")
-        if self.method == "target_by_attribute" and targets:
+        if kind.where == "target" and targets:
             expected = "none: the rows within attributes.where are the target"
             self._refuse("targets are not read with this method", "dsir.targets", expected)
-        if self.method == "hybrid" and len(targets) > 1:
-            self._refuse("hybrid has one target", "dsir.targets", f"one in place of {len(targets)}")
-        if self.method == "dsir" and own.where:
+        if kind.both and len(targets) > 1:
+            self._refuse(f"{self.method} has one target", "dsir.targets", f"one in place of {len(targets)}")
+        if not kind.where and own.where:
             expected = "filter_then_dsir, where only rows within them are candidates, or dsir_then_filter"
             self._refuse("bounds are not read with this method", "attributes.where", expected)
         if scores and not own.score and own.choose == "top":
             self._refuse("nothing is scored", "attributes.score", "{attribute, weight}, or choose: sample")
-        if ("filter" in self.method or self.method == "target_by_attribute") and not own.where:
+        if kind.where and not kind.score and not own.where:
             self._refuse("no bound is given", "attributes.where", "{attribute, min, max, in}")
 
     def _refuse(self, what: str, where: str, expected: str) -> NoReturn:
         raise UsageError(what, where=where, got=f"method: {self.method}", expected=expected)
 
     @property
-    def uses_targets(self) -> bool:
-        """Whether target rows are read."""
-        return self.method in ("dsir", "hybrid", "filter_then_dsir", "dsir_then_filter")
-
-    @property
-    def uses_weights(self) -> bool:
-        """Whether rows get a log weight, for which their texts are read."""
-        return self.uses_targets or self.method == "target_by_attribute"
-
-    @property
-    def uses_score(self) -> bool:
-        """Whether rows get a score of attributes, and groups count."""
-        return self.method in ("attributes", "hybrid")
-
-    @property
-    def filters_last(self) -> bool:
-        """Whether rows outside of ``attributes.where`` are taken, and go then."""
-        return self.method == "dsir_then_filter"
+    def selector(self) -> Selector:
+        """What the method is."""
+        return SELECTORS.get(self.method, OFF)
 
     @property
     def unread(self) -> list[str]:
@@ -255,18 +294,12 @@ Made by: pairmill select settings"""
         own, plain = self.attributes, AttributesSettings()
         scored = ("score", "group_by", "edges", "quota", "choose", "tau")
         unread = [f"attributes.{name}" for name in scored if getattr(own, name) != getattr(plain, name)]
-        unread = [] if self.uses_score else unread
-        if not self.uses_weights and self.dsir != DsirSettings():
+        unread = [] if self.selector.score else unread
+        if not self.selector.weights and self.dsir != DsirSettings():
             unread.append("dsir")
-        if self.method != "hybrid" and self.hybrid != HybridSettings():
+        if not self.selector.both and self.hybrid != HybridSettings():
             unread.append("hybrid")
         return unread
-
-    @property
-    def reason(self) -> str:
-        """The ledger's reason for rows that are not chosen."""
-        names = {"attributes": "attribute", "hybrid": "hybrid"}
-        return f"not_selected_{names.get(self.method, 'dsir')}"
 
     def to_manifest(self) -> dict[str, Any]:
         """Return JSON-like settings for the manifest: of places only the last part, because a place is not content."""

@@ -137,7 +137,7 @@ def summarise(
     # A hybrid has the divergences of its target.
     targets = (
         [target.name for target in settings.dsir.targets]
-        if settings.method == "hybrid"
+        if settings.selector.both
         else [ranking.name for ranking in rankings]
     )
     return {
@@ -167,7 +167,7 @@ def summarise(
 
 def _summarise_groups(findings: SelectFindings, settings: Settings) -> dict[str, Any]:
     """List the largest groups: candidates, part of the budget by the rule alone, quota, taken; count them all."""
-    if settings.attributes.group_by is None or not settings.uses_score:
+    if settings.attributes.group_by is None or not settings.selector.score:
         return {}
     groups, taken = Moments.load(findings.model), GroupCounts.from_record(findings.chosen)
     by_tokens = settings.tokens is not None

@@ -9,9 +9,10 @@ import pytest
 from numpy.typing import NDArray
 
 from pairmill.errors import InputError, UsageError
-from pairmill.stages.search import findings, law
+from pairmill.stages.search import findings
 from pairmill.stages.search.draw import DIGITS, Draw, limited, mixtures, rounded
 from pairmill.stages.search.findings import Measured
+from pairmill.stages.search.laws import LawKind, log_linear
 from pairmill.stages.search.optimum import GAP, Objective, distance, distance_gradient, gap, minimise, project
 from pairmill.stages.search.space import KEPT, Source, Space
 
@@ -26,7 +27,7 @@ def shares(seed: int, runs: int, axes: int) -> Floats:
 def test_a_law_is_found_again() -> None:
     points, slopes = shares(0, 30, 5), np.array([-1.2, 0.1, 0.4, -0.3, 0.2])
     losses = 1.1 + np.exp(points @ slopes)
-    found = law.fit(points, losses)
+    found = log_linear.fit(points, losses)
     others = shares(1, 50, 5)
     assert found.at(others) == pytest.approx(1.1 + np.exp(others @ slopes), abs=0.03)
     step = 1e-6 * np.eye(5)
@@ -39,7 +40,7 @@ def test_a_run_that_went_wrong_counts_less() -> None:
     losses = 0.9 + np.exp(points @ np.array([-1.0, 0.2, 0.3, -0.2]))
     truth = losses.copy()
     losses[5] += 0.8
-    robust = np.abs(np.delete(law.fit(points, losses).at(points) - truth, 5)).max()
+    robust = np.abs(np.delete(log_linear.fit(points, losses).at(points) - truth, 5)).max()
     assert robust < 0.06
     # Least squares on the logarithm, which is what a fit without that would be, is far from them.
     plain = np.exp(points @ np.linalg.lstsq(points, np.log(losses - 0.9), rcond=None)[0]) + 0.9
@@ -49,7 +50,7 @@ def test_a_run_that_went_wrong_counts_less() -> None:
 @pytest.mark.parametrize("level", [2.5, 0.0, -1.0])
 def test_a_loss_that_does_not_depend_on_the_mixture(level: float) -> None:
     points = shares(3, 9, 3)
-    found = law.fit(points, np.full(9, level))
+    found = log_linear.fit(points, np.full(9, level))
     assert found.at(points[0]) == pytest.approx(max(level, 0.0), abs=1e-9)
     assert findings.agreement(np.full(9, level), np.full(9, level))["pearson"] is None
 
@@ -57,14 +58,15 @@ def test_a_loss_that_does_not_depend_on_the_mixture(level: float) -> None:
 def test_what_is_left_out_is_not_known() -> None:
     points = shares(4, 12, 3)
     losses = 1 + np.exp(points @ np.array([-1.0, 0.5, 0.0]))
-    said = law.left_out(points, losses)
+    said = log_linear.left_out(points, losses)
+    assert LawKind("", log_linear.fit).leave_out(points, losses) == pytest.approx(said)
     assert np.abs(said - losses).max() < 0.05
     wrong = losses.copy()
     wrong[7] += 5
-    assert law.left_out(points, wrong)[7] == pytest.approx(said[7])
+    assert log_linear.left_out(points, wrong)[7] == pytest.approx(said[7])
     # Losses that say nothing of the mixture are not predicted by it.
     noise = np.random.default_rng(5).normal(2, 0.1, 12)
-    agreement = findings.agreement(noise, law.left_out(points, noise))
+    agreement = findings.agreement(noise, log_linear.left_out(points, noise))
     assert agreement["pearson"] is not None
     assert agreement["pearson"] < 0.5
 

@@ -89,7 +89,10 @@ def test_a_mistake_is_said_with_its_place(settings: str, message: str) -> None:
 
 
 def test_lambda_one_needs_no_score() -> None:
-    assert Settings.parse(f"method: hybrid\nrows: 1\n{TARGET}hybrid: {{lambda: 1}}").reason == "not_selected_hybrid"
+    assert (
+        Settings.parse(f"method: hybrid\nrows: 1\n{TARGET}hybrid: {{lambda: 1}}").selector.reason
+        == "not_selected_hybrid"
+    )
 
 
 def test_places_are_not_content() -> None:
