@@ -38,8 +38,8 @@ _MAX_INDENT = 16
 TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _ENDINGS = (".jinja", ".jinja2", ".j2", ".json", ".txt")
 _STATEMENTS = ("{%", "{{", "{#")
-_CONFIG, _BESIDE = "tokenizer_config.json", "chat_template.jinja"
-EXPECTED = f"plain, a text with {{{{ … }}}} in it, {_CONFIG}, or a file ending in {', '.join(_ENDINGS)}"
+CONFIG, _BESIDE = "tokenizer_config.json", "chat_template.jinja"
+EXPECTED = f"plain, a text with {{{{ … }}}} in it, {CONFIG}, or a file ending in {', '.join(_ENDINGS)}"
 """What a description may have as its template."""
 RESERVED = ("messages", "tools", "documents", "add_generation_prompt")
 """Variables that a rendering sets itself."""
@@ -145,13 +145,26 @@ class ChatTemplate:
             raise UsageError(error.what, where=self.place, expected=error.expected, hint=error.hint or _HINT) from error
 
 
+def is_one(given: str) -> bool:
+    """Return whether a text is a template or, by its name, a file with one."""
+    return any(sign in given for sign in _STATEMENTS) or given.endswith(_ENDINGS)
+
+
+def refuse_reserved(variables: Mapping[str, Any], place: str) -> None:
+    """Raise UsageError for a variable that each rendering sets itself."""
+    for name in variables:
+        if name in RESERVED:
+            expected = f"a name other than {', '.join(RESERVED)}"
+            raise UsageError("the variable is set by each rendering", where=place, got=name, expected=expected)
+
+
 def load(
     given: str, place: str, read: Callable[[str], bytes], variables: Mapping[str, Any] | None = None
 ) -> ChatTemplate:
     """Return the template that a description or an option names or holds.
 
     Args:
-        given: a template, or the path of one.
+        given: a template, or the path of one: :func:`is_one` is true of it.
         place: where it is given, for messages.
         read: returns the bytes of a file that ``given`` names, or one beside it.
         variables: what it gets beside messages and tokens.
@@ -160,21 +173,15 @@ def load(
         UsageError: no such file, or not a template that can be used.
     """
     tokens: dict[str, str] = {}
-    if any(sign in given for sign in _STATEMENTS):
-        text = given
-    elif given.endswith(_ENDINGS):
+    text = given
+    if not any(sign in given for sign in _STATEMENTS):
         text = _decoded(place, given, read(given))
         if given.endswith(".json"):
             text, tokens = _read_config(place, given, text, read)
-    else:
-        raise UsageError("not a template", where=place, got=repr(given), expected=EXPECTED)
     if len(text) > MAX_TEMPLATE:
         got, expected = f"{len(text)} characters", f"at most {MAX_TEMPLATE}"
         raise UsageError("the template is too long", where=place, got=got, expected=expected)
-    for name in variables or {}:
-        if name in RESERVED:
-            expected = f"a name other than {', '.join(RESERVED)}"
-            raise UsageError("the variable is set by each rendering", where=place, got=name, expected=expected)
+    refuse_reserved(variables or {}, place)
     template = ChatTemplate(text, place, tuple(sorted(tokens.items())), dict(variables or {}))
     template.check()
     return template
@@ -193,7 +200,7 @@ def _read_config(place: str, path: str, text: str, read: Callable[[str], bytes])
     try:
         config = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UsageError("the file is not JSON", where=place, got=repr(path), expected=_CONFIG) from error
+        raise UsageError("the file is not JSON", where=place, got=repr(path), expected=CONFIG) from error
     config = config if isinstance(config, dict) else {}
     tokens: dict[str, str] = {}
     for name in TOKENS:
@@ -246,7 +253,7 @@ class _Account:
 
     def shallow(self, value: Any) -> Any:
         """Pay for a list by its length alone."""
-        if isinstance(value, list | tuple | dict):
+        if value.__class__ is not str and isinstance(value, list | tuple | dict):
             self.pay(1 + len(value))
             return value
         return self.read(value)
@@ -266,8 +273,8 @@ def _lacking(name: str) -> _Refused:
     if name in TOKENS:
         return _Refused(
             f"the template needs {name}, and does not get it",
-            f"{_CONFIG}, which has it beside the template",
-            f"write 'template: {_CONFIG}', or template_variables: {{{name}: …}}",
+            f"{CONFIG}, which has it beside the template",
+            f"write 'template: {CONFIG}', or template_variables: {{{name}: …}}",
         )
     return _Refused(
         f"the template needs the variable {name}, and does not get it",
@@ -302,7 +309,7 @@ class _Compiled:
             _paying_visitor().visit(tree)
             tree.set_environment(environment)
             code = environment.compile(tree)
-            self._template = jinja2.Template.from_code(environment, code, environment.make_globals(None))
+            self._template = jinja2.Template.from_code(environment, code, dict(environment.globals))
         except jinja2.TemplateError as error:
             line = getattr(error, "lineno", None)
             where = f" (line {line})" if line else ""
@@ -480,6 +487,13 @@ def _environment(account: _Account) -> jinja2.Environment:
             return None  # format is not among the methods
 
         def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+            if operator == "+" and left.__class__ is str and right.__class__ is str:
+                # Most operations of most templates: what is paid is the same, at a fifth of the time.
+                size = len(left) + len(right)
+                account.pay(3 + size // (_UNIT // 2))
+                if size > MAX_TEXT:
+                    raise _too_long()
+                return left + right
             account.shallow(left)
             account.shallow(right)
             if operator == "%" and isinstance(left, str):
@@ -551,6 +565,8 @@ def _environment(account: _Account) -> jinja2.Environment:
         account.read(value)
         if not isinstance(value, str) and _ESCAPED * sum(map(len, _texts_in(value))) > MAX_TEXT:
             raise _too_long()
+        if value.__class__ is str:
+            return value
         below = [value]
         while below:
             item = below.pop()

@@ -33,7 +33,7 @@ LONGEST_TASK = 255 - len(".parquet")
 """Bytes of a task's name: file systems hold names of 255, and files of a task are called ``<task>.parquet``."""
 
 # How far a finished folder can be above one of its files: holdout/data_clustered/<set>/<file>.
-_DEPTH = 4
+DEPTH = 4
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ def _files_above(uri: str) -> tuple[dict[str, File], Mapping[str, Any]]:
         InputError: the URI is within a folder that is not finished.
     """
     folder = uri
-    for _ in range(_DEPTH):
+    for _ in range(DEPTH):
         folder = storage.parent_of(folder)
         if storage.is_top(folder):
             break

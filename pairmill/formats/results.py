@@ -137,10 +137,11 @@ class TrainTokenizerResult(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizeResult(HeldOutRows):
-    """Size of the vocabulary, and by task the shards that a large one is of."""
+    """Size of the vocabulary, by task the shards that a large one is of, and the chat template of rendered rows."""
 
     vocab_size: int
     pieces: Mapping[str, Sequence[str]] = left_out({})
+    chat_template: Mapping[str, Any] = left_out({})
 
 
 @dataclass(frozen=True, kw_only=True)

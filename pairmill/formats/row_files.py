@@ -199,6 +199,19 @@ def path_below(file: InputFile, tops: Sequence[str]) -> str:
     raise AssertionError(f"{file.uri} is below none of {tops}")
 
 
+def beside_each(files: Iterable[InputFile]) -> dict[str, dict[str, InputFile]]:
+    """Return the attributes beside row files, as :func:`beside`, in whichever finished folder above each they are."""
+    tops: dict[str, None] = {}
+    for file in files:
+        folder = file.uri
+        for _ in range(inputs.DEPTH):
+            folder = storage.parent_of(folder)
+            if storage.is_top(folder):
+                break
+            tops[folder] = None
+    return beside(list(tops))
+
+
 def beside(tops: Sequence[str]) -> dict[str, dict[str, InputFile]]:
     """Return the attributes beside the rows of finished folders, by URI of the row file and operation."""
     result: dict[str, dict[str, InputFile]] = {}

@@ -100,14 +100,29 @@ TEMPLATES = {
 """By name."""
 
 
+ROWS = "rows"
+"""In place of a name: pairs are rendered by the chat template of the rendered rows beside them."""
+
+
+def is_path(name: str) -> bool:
+    """Return whether what is given in place of a name is the path of a chat template, or of a folder with one."""
+    return "/" in name or name.endswith((".jinja", ".jinja2", ".j2", ".json", ".txt"))
+
+
 def template(name: str) -> Template:
-    """Return the template of a name. Raises UsageError if there is none."""
+    """Return the template of a name; of a chat template that has no name the default.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if name == ROWS or is_path(name):
+        return TEMPLATES[DEFAULT]
     if name not in TEMPLATES:
         raise UsageError(
             "not a known template",
             where="template",
             got=repr(name),
-            expected=f"one of {', '.join(TEMPLATES)}",
+            expected=f"one of {', '.join(TEMPLATES)}, {ROWS}, or the path of a chat template",
             hint=did_you_mean(name, TEMPLATES, "or name the tokens with boq= eoq= eoa= conditions="),
         )
     return TEMPLATES[name]
@@ -136,6 +151,8 @@ def require_tokens(name: str, has: Callable[[str], bool], where: str) -> None:
         where: the tokenizer, for the message.
     """
     chosen = template(name)
+    if name not in TEMPLATES:
+        return
     named = (chosen.boq, chosen.eoq, chosen.eoa, *chosen.conditions.values())
     missing = [token for token in dict.fromkeys(named) if not has(token)]
     if missing:

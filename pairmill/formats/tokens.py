@@ -42,6 +42,9 @@ DTYPES: dict[str, type[np.generic]] = {"tokens": np.uint32, **dict.fromkeys(INDE
 BYTES = "resp_bytes"
 """Bytes of UTF-8 of each response, as it was before the tokenizer; folders of others, and with data_io, lack it."""
 BYTES_DTYPE = np.uint64
+ROWS = "rows"
+"""Ordinal in the row file of each tokenized row, where tokenize dropped some; a data set without it has all rows."""
+ROWS_DTYPE = np.int64
 _LINKS_NAMED = 5
 UNKNOWN_BYTES = -1
 """In samples, of a response whose text is not known: it was cut, or its data set lacks the array."""
@@ -201,6 +204,16 @@ class Dataset:
     def has_bytes(self) -> bool:
         """Whether the bytes of its responses are known."""
         return BYTES in self.contents
+
+    def ordinals(self) -> Ints | None:
+        """Return the ordinals in the row file of its rows, int64 [rows]; None if it has all rows of the file.
+
+        Whoever puts attributes of rows beside tokens asks here which rows there are.
+        """
+        if ROWS not in self.contents and not storage.store_for(self.uri).exists(storage.join(self.uri, f"{ROWS}.npy")):
+            return None
+        parts = [np.empty(0, np.int64), *self.array(ROWS).pieces()]
+        return np.concatenate(parts).astype(np.int64)
 
     def array(self, name: str = "tokens") -> Array:
         """Return the array of tokens, or another one."""
@@ -380,7 +393,7 @@ def _nothing_held_out(option: str, uri: str) -> InputError:
 
 def _task(name: str, uri: str, contents: Mapping[str, Content]) -> Dataset:
     """``contents``: by path below the folder."""
-    mine = {array: contents[path] for array in (*ARRAYS, BYTES) if (path := f"{name}/{array}.npy") in contents}
+    mine = {array: contents[path] for array in (*ARRAYS, BYTES, ROWS) if (path := f"{name}/{array}.npy") in contents}
     return Dataset(name, uri, mine)
 
 

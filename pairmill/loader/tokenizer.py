@@ -13,6 +13,7 @@ from typing import Any, Self
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import Manifest
 from pairmill.errors import InputError
+from pairmill.formats.chat_digests import KEY, refuse_different
 from pairmill.formats.results import tokenizer_digest
 from pairmill.formats.tokens import INFO
 from pairmill.log import event
@@ -57,6 +58,9 @@ class Tokenizer:
     def __str__(self) -> str:
         others = dict(self.info)
         size = others.pop("vocab_size", None)
+        chat = others.pop(KEY, None)
+        if isinstance(chat, dict):
+            others[KEY] = chat.get("digest")
         parts = [f"sha256 {self.digest}" if self.digest else "", f"vocab_size {size}" if size is not None else ""]
         return ", ".join(filter(None, [*parts, json.dumps(others, ensure_ascii=False) if others else ""]))
 
@@ -64,9 +68,10 @@ class Tokenizer:
 def check_same_tokenizer(sources: Sequence[tuple[str, Tokenizer | None]], where: str) -> None:
     """Raise InputError, which names both, if two sources say that their tokenizers differ."""
     known = [(name, tokenizer) for name, tokenizer in sources if tokenizer is not None]
+    refuse_different([(name, tokenizer.info) for name, tokenizer in known], where)
     for (item, first), (other, second) in combinations(known, 2):
         by_digest = bool(first.digest and second.digest)
-        common = [] if by_digest else sorted((first.info.keys() & second.info.keys()) - {_PATH})
+        common = [] if by_digest else sorted((first.info.keys() & second.info.keys()) - {_PATH, KEY})
         differ = [name for name in common if first.info[name] != second.info[name]]
         if differ or (by_digest and first.digest != second.digest):
             raise InputError(

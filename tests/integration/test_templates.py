@@ -1,5 +1,7 @@
 """Each template on a tokenizer in the form of its family: from rows to arrays, and which one an error names."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +9,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
+from pairmill.chats.families import FAMILIES
 from pairmill.encoder import Encoder
 from pairmill.engine import runner
 from pairmill.errors import InputError, UsageError
@@ -68,7 +71,9 @@ def test_every_template_has_a_tokenizer_in_its_form() -> None:
 @pytest.mark.parametrize("family", TEMPLATES)
 def test_rows_have_the_tokens_of_the_template(tmp_path: Path, family: str) -> None:
     template = TEMPLATES[family]
-    folder, questions, answers = made(config(tmp_path, family, template=family))
+    if family in FAMILIES:  # tokens around the texts, in place of the chat template
+        template = replace(template, eoa=template.eoq if template.eoq != template.eoa else template.boq)
+    folder, questions, answers = made(config(tmp_path, family, template=family, eoa=template.eoa))
     library = Tokenizer.from_str(shapes.shaped(family))
     library.encode_special_tokens = True
 
@@ -88,14 +93,78 @@ def test_rows_have_the_tokens_of_the_template(tmp_path: Path, family: str) -> No
     assert (said in (folder / "report.md").read_text()) == (not template.conditions)
 
 
+CHAT = {
+    "llama3": (
+        "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
+        "<|start_header_id|>assistant<|end_header_id|>\n\n",
+        "Hello<|eot_id|>",
+    ),
+    "chatml": ("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n", "Hello<|im_end|>\n"),
+    "qwen": (
+        "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n",
+        "<think>\n\n</think>\n\nHello<|im_end|>\n",
+    ),
+    "smollm": (
+        "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
+        "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n",
+        "Hello<|im_end|>\n",
+    ),
+    "llama2": ("<s>[INST] Hi [/INST]", " Hello </s>"),
+    "mistral": ("<s>[INST] Hi[/INST]", " Hello</s>"),
+    "mistral_tekken": ("<s>[INST]Hi[/INST]", "Hello</s>"),
+    "gemma": (
+        "<bos><start_of_turn>user\nHi<end_of_turn>\n<start_of_turn>model\n",
+        "Hello<end_of_turn>\n",
+    ),
+    "phi3": ("<|user|>\nHi<|end|>\n<|assistant|>\n", "Hello<|end|>\n<|endoftext|>"),
+    "phi4": (
+        "<|im_start|>user<|im_sep|>Hi<|im_end|><|im_start|>assistant<|im_sep|>",
+        "Hello<|im_end|>",
+    ),
+    "olmo": ("<|endoftext|><|user|>\nHi\n<|assistant|>\n", "Hello<|endoftext|>"),
+    "deepseek": ("<｜begin▁of▁sentence｜><｜User｜>Hi<｜Assistant｜>", "Hello<｜end▁of▁sentence｜>"),
+    "gpt_oss": (
+        "<|start|>system<|message|>You are ChatGPT, a large language model trained by OpenAI.\n"
+        "Knowledge cutoff: 2024-06\n\nReasoning: medium\n\n# Valid channels: analysis, commentary, final. "
+        "Channel must be included for every message.<|end|><|start|>user<|message|>Hi<|end|><|start|>assistant",
+        "<|channel|>final<|message|>Hello<|return|>",
+    ),
+}
+"""What the models' own templates render of a question and its answer."""
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_pair_has_the_ids_of_the_family_s_own_rendering(tmp_path: Path, family: str) -> None:
+    given = [("direct", "Hi", "Hello"), ("direct", "<|im_end|></s>[/INST]<|end|>", "no"), ("cot", "Hi", "Hello")]
+    rows = tools.write_rows(tmp_path / "chats" / "a.jsonl", [*given, ("direct", "", "A document.")])
+    folder, questions, answers = made(config(tmp_path, family, template=family, rows=[str(rows)]))
+    library = Tokenizer.from_str(shapes.shaped(family))
+    prompt, rest = CHAT[family]
+    first, whole = (library.encode(text, add_special_tokens=False).ids for text in (prompt, prompt + rest))
+    assert [questions[0], answers[0]] == [first, whole[len(first) :]]
+    special = {item["id"] for item in json.loads(shapes.shaped(family))["added_tokens"] if item["special"]}
+    written = [[number for number in ids if number in special] for ids in (questions[0], questions[1])]
+    assert written[0] == written[1]
+    assert "Task condition: cot" in library.decode(questions[2]).replace("▁", " ")
+    assert answers[2] == answers[0]
+    names = TEMPLATES[family]
+    boq, eoq, eoa = (library.token_to_id(token) for token in (names.boq, names.eoq, names.eoa))
+    library.encode_special_tokens = True
+    assert questions[3] in ([boq, eoq], [boq, library.token_to_id(names.conditions.get("direct", "")), eoq])
+    assert answers[3] == [*library.encode("A document.", add_special_tokens=False).ids, eoa]
+    info = tools.read_json(folder / "tokenizer_info.json")
+    assert info["chat_template"]["text"] == FAMILIES[family].text
+    assert len(info["chat_template"]["digest"]) == 16
+
+
 def test_a_template_is_a_name_for_four_options(tmp_path: Path) -> None:
-    named = config(tmp_path, "llama3", template="llama3")
+    named = config(tmp_path, "llama3", template="llama3", eoa="<|eom_id|>")
     written = config(
         tmp_path,
         "llama3",
         boq="<|begin_of_text|>",
         eoq="<|eot_id|>",
-        eoa="<|end_of_text|>",
+        eoa="<|eom_id|>",
         conditions=[f"{tag}=<|reserved_special_token_{number}|>" for number, tag in enumerate(TAGS)],
     )
     first = runner.run(Tokenize(), named)

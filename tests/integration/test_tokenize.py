@@ -227,14 +227,14 @@ def test_what_is_reused_loads_no_tokenizer(world: World) -> None:
 def test_a_panic_names_file_and_row(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rust's side, that a panic becomes this exception, is tested there: no input is known that panics."""
     path = tools.write_rows(tmp_path / "rows" / "x.parquet", tools.rows(500), row_group_size=200)
-    real = encode._spans
+    real = encode.spans
 
     def panic(encoder: Any, layout: Any, batch: Any, start: int) -> Any:
         if batch.start + len(batch) > 450:
             raise _native.RowPanic(450 - batch.start, "row is bad at rust/core/src/x.rs:1:2")
         return real(encoder, layout, batch, start)
 
-    monkeypatch.setattr(encode, "_spans", panic)
+    monkeypatch.setattr(encode, "spans", panic)
     with pytest.raises(runner.StageFailure) as caught:
         tokenize(world, tmp_path / "rows", tmp_path / "root", workers=1)
     ((_, error),) = caught.value.failures

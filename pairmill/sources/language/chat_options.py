@@ -7,11 +7,12 @@ import re
 from collections.abc import Collection
 from typing import Any
 
+from pairmill.chats.families import load
 from pairmill.chats.reasoning import CONDITION, FIELDS, KEEP, MARKS, USES, Reasoning
 from pairmill.chats.render import BOUNDARIES
 from pairmill.chats.structure import CHECKS
 from pairmill.chats.targets import ALL, BOTH, FIRST, KINDS, LAST, Targets
-from pairmill.chats.template import ChatTemplate, load
+from pairmill.chats.template import ChatTemplate
 from pairmill.chats.tools import ARGUMENTS_UNPARSED, CALL_UNPARSED, TOOLS_UNPARSED
 from pairmill.errors import UsageError, did_you_mean
 from pairmill.sources.language.chats import (

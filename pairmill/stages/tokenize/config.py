@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from pairmill.chats.families import FAMILIES
+from pairmill.chats.render import BOUNDARIES, WHOLE
 from pairmill.engine.options import ReplaceableConfig, option
 from pairmill.errors import UsageError
-from pairmill.formats.templates import DEFAULT, TEMPLATES, template
+from pairmill.formats.templates import DEFAULT, ROWS, TEMPLATES, template
 
 NONE = "none"
 """The value of ``conditions`` with which tags get no token."""
@@ -34,7 +36,9 @@ class TokenizeConfig(ReplaceableConfig, any_of=("rows", "tokens", "tokenized")):
     )
     template: str = option(
         DEFAULT,
-        help=f"the tokens of a family of tokenizers, for boq, eoq, eoa and conditions: {', '.join(TEMPLATES)}",
+        help="how pairs are written: the name of a family, whose chat template renders them and whose tokens are boq, "
+        f"eoq, eoa and conditions ({', '.join(TEMPLATES)}); the path of a chat template (.jinja, "
+        f"tokenizer_config.json, a folder); {ROWS} = that of the rendered rows",
         changes_bytes=False,
         parse=template,
     )
@@ -44,6 +48,22 @@ class TokenizeConfig(ReplaceableConfig, any_of=("rows", "tokens", "tokenized")):
     conditions: list[str] = option(
         [],
         help="tag=token for each condition tag, joined by commas; none = tags get no token; empty = the template's",
+    )
+    # What follows from these is in the shards of rendered rows.
+    boundary: str = option(
+        WHOLE,
+        help="of rendered rows whose source does not say: prefix_of_whole = the ids of the whole begin with the "
+        "prompt's, or the row is dropped; apart = such a row's prompt and rest are encoded apart",
+        changes_bytes=False,
+        choices=BOUNDARIES,
+    )
+    min_response_tokens: int = option(
+        1, help="tokens that the response of a rendered row has to have", changes_bytes=False, at_least=1
+    )
+    plain_marks: list[str] = option(
+        [],
+        help="texts of a chat template that look like control tokens, as <|user|>, and are plain text here",
+        changes_bytes=False,
     )
     # Named in the manifest only if set: folders made without them keep their names and bytes.
     windows: bool = option(
@@ -82,6 +102,17 @@ class TokenizeConfig(ReplaceableConfig, any_of=("rows", "tokens", "tokenized")):
             raise UsageError(
                 "the reference has a token for each tag", where="conditions", got=NONE, expected="tag=token, …"
             )
+
+    @property
+    def chat_template(self) -> str:
+        """What renders pairs: a name of :data:`FAMILIES`, ``rows`` or a path; empty = nothing does."""
+        if self.profile == "data_io" or self.template == DEFAULT:
+            return ""
+        if self.template not in TEMPLATES:
+            return self.template
+        family = TEMPLATES[self.template]
+        own = (self.boq, self.eoq, self.eoa) == (family.boq, family.eoq, family.eoa)
+        return self.template if own and self.template in FAMILIES else ""
 
     @property
     def end_of_document(self) -> str:

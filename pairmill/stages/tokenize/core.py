@@ -21,16 +21,18 @@ from pairmill.engine.manifest import InputRef, Manifest, content_key
 from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
-from pairmill.formats import row_files, tokens, window_files
+from pairmill.formats import chat_digests, row_files, tokens, window_files
 from pairmill.formats.results import TokenizeResult
 from pairmill.formats.slices import Slicing
 from pairmill.formats.tokenizer_file import NAME, locate, read
 from pairmill.log import event
 from pairmill.report.model import Report
 from pairmill.stages.tokenize import token_inputs
+from pairmill.stages.tokenize.chats import ChatPlan, refuse_none_kept
 from pairmill.stages.tokenize.config import NONE, TokenizeConfig
 from pairmill.stages.tokenize.encode import EncodeRows, Vocabulary
 from pairmill.stages.tokenize.merge import MergeArrays
+from pairmill.stages.tokenize.rendered import EncodeChats
 from pairmill.stages.tokenize.report import report_of, sums_of
 from pairmill.stages.tokenize.token_inputs import TakeTokens
 
@@ -41,10 +43,17 @@ SLICING = Slicing(32 << 20, open_from=8 << 20, cut_from=64 << 20)
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizePlan(StagePlan[Vocabulary]):
-    """Args: shards: those of the first round, by task; config: the options, with the tags that the rows bring."""
+    """What tokenize reads.
 
-    shards: dict[str, list[EncodeRows] | list[TakeTokens]]
+    Args:
+        shards: those of the first round, by task.
+        config: the options, with the tags that the rows bring.
+        chats: which rows a chat template renders.
+    """
+
+    shards: dict[str, list[EncodeRows | EncodeChats] | list[TakeTokens]]
     config: TokenizeConfig
+    chats: ChatPlan
 
     def pieces(self) -> dict[str, list[str]]:
         """Return the names of the shards of each task that is made of several, in order."""
@@ -76,9 +85,11 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
                 f"tokenize: tags get no token, {', '.join(own)} neither; name all tags with conditions=, if they should"
             )
             event(said, level=logging.WARNING)
-        given, config = config, config.with_conditions({name: tag.token for name, tag in own.items()})
-        windows = config.window_options()
         other = token_inputs.discover(config.tokens, verify=config.verify)
+        chats = ChatPlan.from_inputs(config, result, data, uri)
+        given, config = config, config.with_conditions({name: tag.token for name, tag in own.items()})
+        config = chats.with_delimiters(config, data, only=not other.files)
+        windows = config.window_options()
         refs = [*result.refs, *other.refs, InputRef("tokenizer", digest[:16])]
         if config.profile == "data_io":
             # The reference copies the path it was given into tokenizer_info.json, so here the path changes bytes.
@@ -89,9 +100,10 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
             inputs=refs,
             rows_expected=result.rows,
             build_context=lambda: Vocabulary.from_tokenizer(config, uri, data, own),
-            shards={**{file.task: list(_shards(file, digest, config)) for file in result.files}, **taken},
-            options={**windows, **({"conditions": config.conditions} if config is not given else {})},
+            shards={**{file.task: list(_shards(file, digest, config, chats)) for file in result.files}, **taken},
+            options={**windows, **_changed(given, config)},
             config=config,
+            chats=chats,
         )
 
     def rounds(
@@ -100,6 +112,7 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
         first = [shard for shards in plan.shards.values() for shard in shards]
         records = yield first
         if config.profile == "pairmill" and not any(record.ledger.rows_kept for record in records):
+            refuse_none_kept(records)
             read = {"rows": config.rows, "tokens": config.tokens}
             raise InputError(
                 "the row files contain no row",
@@ -126,9 +139,13 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
             )
         pieces = plan.pieces()
         in_pieces = {name for names in pieces.values() for name in names}
+        dropped_of = {record.name: sum(record.ledger.dropped.values()) for record in encoded}
+        dropped_of |= {task: sum(dropped_of[name] for name in names) for task, names in pieces.items()}
         for record in (*encoded, *merged):
             if record.name not in in_pieces:
                 for file in record.files:
+                    if file.path == f"{tokens.ROWS}.npy" and not dropped_of[record.name]:
+                        continue  # all rows of the file are there
                     if file.path != f"{window_files.NAME}.npy":
                         out.link(record.folder, file, task=record.name)
                     elif record.ledger.measures["window_tokens"]:  # no window is cut from an empty file
@@ -147,6 +164,7 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
             "eoa": config.eoa,
             "condition_mapping": plan.config.condition_tokens(),
             "vocab_size": plan.context.size,
+            **({chat_digests.KEY: plan.chats.described} if plan.chats.described else {}),
         }
         said = json.dumps(info, separators=(",", ":"), ensure_ascii=False).encode()
         out.write(tokens.INFO, said)
@@ -159,7 +177,10 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
             out.write(HELD_OUT + tokens.INFO, said)
             if config.profile == "pairmill":
                 out.write(HELD_OUT + NAME, plan.context.text.encode())
-        return TokenizeResult(vocab_size=plan.context.size, pieces=pieces, held_out=held_out).to_data()
+        result = TokenizeResult(
+            vocab_size=plan.context.size, pieces=pieces, held_out=held_out, chat_template=plan.chats.described
+        )
+        return result.to_data()
 
     def metrics(self, manifest: Manifest) -> dict[str, float]:
         sums, per_byte = sums_of(manifest)
@@ -184,18 +205,26 @@ def _merge(task: str, pieces: tuple[ShardRecord, ...]) -> MergeArrays:
     return MergeArrays(pieces, name=task, size=sum(file.size for piece in pieces for file in piece.files))
 
 
-def _shards(file: inputs.InputFile, tokenizer: str, config: TokenizeConfig) -> Iterator[EncodeRows]:
+def _changed(given: TokenizeConfig, config: TokenizeConfig) -> dict[str, Any]:
+    """Return the options that differ from those given."""
+    names = ("boq", "eoq", "eoa", "conditions")
+    return {name: getattr(config, name) for name in names if getattr(config, name) != getattr(given, name)}
+
+
+def _shards(
+    file: inputs.InputFile, tokenizer: str, config: TokenizeConfig, chats: ChatPlan
+) -> Iterator[EncodeRows | EncodeChats]:
     whole = row_files.slice_whole(file, config.max_record_bytes, config.max_expansion)
     slices = [whole]
     # A damaged file is its shard's to name, so that all others are committed.
     with suppress(InputError):
         slices = SLICING.cut(whole)
     held_out = file.task.startswith(HELD_OUT)
-    if len(slices) == 1:
-        yield EncodeRows(tokenizer, slices[0], False, held_out, name=file.task, size=file.size)
-        return
+    alone = len(slices) == 1
     for index, part in enumerate(slices):
-        yield EncodeRows(tokenizer, part, True, held_out, name=f"{file.task} {index:05}", size=part.size)
+        name, size = (file.task, file.size) if alone else (f"{file.task} {index:05}", part.size)
+        shard = EncodeRows(tokenizer, part, not alone, held_out, name=name, size=size)
+        yield chats.rendering(shard, file) or shard
 
 
 def _refuse_one_name(rows_: Sequence[inputs.InputFile], tokens_: Sequence[inputs.InputFile]) -> None:

@@ -15,6 +15,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pairmill import _native
+from pairmill.chats.encode import ChatEncoder
+from pairmill.chats.template import ChatTemplate
 from pairmill.encoder import Encoder
 from pairmill.engine.conditions import Tag
 from pairmill.engine.content import Content
@@ -85,7 +87,7 @@ class Vocabulary:
             asked = {name: tag for name, tag in own.items() if conditions.get(name) in missing}
             said = {conditions[name]: f" (the tag {name} of {', '.join(tag.sources)})" for name, tag in asked.items()}
             # A token that an option names has nothing to do with the template.
-            if fit and templates.TEMPLATES[config.template].tokens.intersection(missing):
+            if fit and templates.template(config.template).tokens.intersection(missing):
                 hint = fit
             elif asked:
                 hint = _tokens_for(asked, config)
@@ -113,12 +115,23 @@ class Vocabulary:
         return made
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "encoder"}
+        return {name: value for name, value in vars(self).items() if name not in ("encoder", "_chat_encoders")}
 
     @cached_property
     def encoder(self) -> Encoder:
         """Each worker builds its own, without the check that :meth:`from_tokenizer` made."""
         return Encoder.from_json(self.text, where=self.uri, checked=self.native)
+
+    @cached_property
+    def _chat_encoders(self) -> dict[str, ChatEncoder]:
+        return {}
+
+    def chat_encoder(self, template: ChatTemplate) -> ChatEncoder:
+        """Return the encoder of rows that a template rendered, made once in each worker."""
+        made = self._chat_encoders
+        if template.digest not in made:
+            made[template.digest] = ChatEncoder(self.text, self.uri, template, checked=self.native)
+        return made[template.digest]
 
 
 def _tokens_for(tags: Mapping[str, Tag], config: TokenizeConfig) -> str:
@@ -145,8 +158,8 @@ class EncodeRows(Shard[Vocabulary], reads=READ):
     def run(self, context: Vocabulary, out: Writer) -> ShardResult:
         config, uri = context.config, self.part.uri
         encoder = context.encoder
-        untagged = config.profile == "pairmill"  # the reference fails on an empty condition
-        layout = _native.Layout(context.boq, context.eoq, context.eoa, context.conditions, untagged=untagged)
+        may_be_untagged = config.profile == "pairmill"  # the reference fails on an empty condition
+        layout = _native.Layout(context.boq, context.eoq, context.eoa, context.conditions, untagged=may_be_untagged)
         ledger = Ledger()
         totals = dict.fromkeys(("tokens", "response_tokens", "text_bytes"), 0)
         if context.native:  # the library does not tell
@@ -171,9 +184,9 @@ class EncodeRows(Shard[Vocabulary], reads=READ):
                     batch = _nulls_filled(batch)
                 rows.refuse_nulls(batch, uri)
                 if not context.conditions:
-                    batch = _untagged(batch)
-                with _rows_named(uri, batch.start, context):
-                    made, dropped = _spans(encoder, layout, batch, totals["tokens"])
+                    batch = untagged(batch)
+                with rows_named(uri, batch.start, context):
+                    made, dropped = spans(encoder, layout, batch, totals["tokens"])
                 for array, values in zip(arrays.values(), made, strict=True):
                     array.append(values)
                 if sizes is not None:
@@ -221,12 +234,12 @@ def _nulls_filled(batch: rows.Batch) -> rows.Batch:
     return rows.Batch(batch.start, *(text.fill_null("") if text.null_count else text for text in texts))
 
 
-def _untagged(batch: rows.Batch) -> rows.Batch:
+def untagged(batch: rows.Batch) -> rows.Batch:
 
     return replace(batch, condition=pa.repeat(pa.scalar("", batch.condition.type), len(batch)))
 
 
-def _spans(
+def spans(
     encoder: Encoder, layout: _native.Layout, batch: rows.Batch, start: int
 ) -> tuple[tuple[NDArray[Any], ...], int]:
     """Return the arrays of a batch whose first token lies at ``start``, and the bytes that have no symbol."""
@@ -237,7 +250,7 @@ def _spans(
 
 
 @contextmanager
-def _rows_named(uri: str, start: int, context: Vocabulary) -> Iterator[None]:
+def rows_named(uri: str, start: int, context: Vocabulary) -> Iterator[None]:
     """Errors of the Rust module about a row name the file and the row within it; ``start`` is the batch's first."""
     try:
         yield

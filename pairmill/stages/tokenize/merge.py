@@ -33,6 +33,8 @@ class MergeArrays(Shard[object], reads=()):
         dtypes = dict(tokens.DTYPES)
         if all(any(file.path == f"{tokens.BYTES}.npy" for file in piece.files) for piece in self.pieces):
             lengths[tokens.BYTES], dtypes[tokens.BYTES] = rows, tokens.BYTES_DTYPE
+        if any(piece.ledger.dropped for piece in self.pieces):
+            lengths[tokens.ROWS], dtypes[tokens.ROWS] = rows, tokens.ROWS_DTYPE
         windows = {}
         if all("window_tokens" in item for item in measures):
             windows = {"window_tokens": sum(item["window_tokens"] for item in measures)}

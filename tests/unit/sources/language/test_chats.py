@@ -414,7 +414,7 @@ def test_the_instructions_of_a_chat_do_not_grow_without_end(load: Load, monkeypa
         ({"roles": "{narrator: 5}"}, "line 5, roles: narrator: unknown role; got 5"),
         ({"role": "a b"}, "line 5, role: not a valid path"),
         ({"condition": None}, "required key missing.*expected condition"),
-        ({"template": "chatml"}, "line 5, template: not a template; got 'chatml'; expected plain, a text with"),
+        ({"template": "chatm"}, "line 5, template: not a template; got 'chatm'; expected llama3, chatml, .*'chatml'"),
         ({"template": "missing.jinja"}, "line 5, template: no such file.*missing.jinja"),
         ({"template": "../../../etc/passwd.txt"}, "line 5, template: the path is outside the folders"),
         ({"template": "/etc/x.jinja"}, "line 5, template: the path is outside the folders"),
