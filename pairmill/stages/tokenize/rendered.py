@@ -23,6 +23,7 @@ from pairmill.engine.stage import Shard, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats import rows, tokens, window_files
+from pairmill.formats.parquet_reader import open_parquet, parquet_batches
 from pairmill.formats.slices import FileSlice
 from pairmill.stages.tokenize.encode import READ, Vocabulary, flat_file, optional, rows_named, spans, untagged
 
@@ -150,7 +151,7 @@ class EncodeChats(Shard[Vocabulary], reads=READ):
         """Yield the chats of the rows."""
         if self.chats is None:
             return
-        with rows.open_parquet(self.chats.uri, self.chats.content) as file:
+        with open_parquet(self.chats.uri, self.chats.content) as file:
             if _CHAT not in file.schema_arrow.names:
                 raise self._other_rows(f"no column {_CHAT!r}")
             left = self.part.first
@@ -159,7 +160,7 @@ class EncodeChats(Shard[Vocabulary], reads=READ):
                 if left >= size:
                     left -= size
                     continue
-                for batch in rows.parquet_batches(self.chats.uri, file, [_CHAT], range(group, group + 1), 1024):
+                for batch in parquet_batches(self.chats.uri, file, [_CHAT], range(group, group + 1), 1024):
                     column = batch.column(0)
                     for text in column.slice(min(left, len(column))).to_pylist():
                         if text is None:
