@@ -20,15 +20,19 @@ from numpy.typing import NDArray
 from pairmill.engine.content import UNKNOWN, Content, pinned
 from pairmill.engine.inputs import InputFile
 from pairmill.errors import InputError
-from pairmill.formats import attributes, rows
+from pairmill.formats import attributes, rows, uses
 from pairmill.formats.attributes import AttributesWriter
-from pairmill.formats.parquet_reader import BATCH_BYTES, open_parquet
+from pairmill.formats.limits import RECORD_BYTES
+from pairmill.formats.parquet_reader import BATCH_BYTES, open_parquet, parquet_batches
 from pairmill.formats.rows import BATCH_ROWS, ParquetWriter, Row, writer_for
+from pairmill.formats.slices import FileSlice
 
 _ORIGIN_TYPES: Final = {"ordinal": "integer"}
 
+_TIMES = 4
+
 Texts: TypeAlias = "list[pa.Array]"
-"""Condition, instruction and response of consecutive rows."""
+"""Condition, instruction and response of consecutive rows; of prompts and pairs their further columns too."""
 
 
 def write(
@@ -38,8 +42,12 @@ def write(
     path: str,
     opened: BinaryIO,
     change: Callable[[Texts], Texts] | None = None,
+    part: FileSlice | None = None,
+    longest: int = RECORD_BYTES,
 ) -> tuple[int, list[int]]:
     """Write rows but those that go; returns how many were read, and the rows of each row group.
+
+    The further columns of prompts and pairs (:mod:`pairmill.formats.uses`) are written too.
 
     Args:
         file: which the rows are of: what is written has its columns in their order.
@@ -48,16 +56,28 @@ def write(
         path: of the new file, whose extension says the format.
         opened: the new file.
         change: makes new texts of those that stay.
+        part: the row groups that the batches are of; None = all.
+        longest: bytes of the longest row.
+
+    Raises:
+        InputError: texts of prompts or pairs would change, and not the messages that they are of.
     """
     count, sizes = 0, list[int]()
+    further = _further_in(file)
+    if further and change is not None:
+        what = "prompts and pairs are kept or dropped, and their texts are not changed"
+        raise InputError(what, where=file.uri, hint="give the operation that changes texts mode: drop, report or off")
+    beside = _InStep(_read_further(file, further, part, longest))
     with _writer(file, path, opened) as writer:
-        groups = _Groups(writer, sizes)
+        groups = _Groups(writer, sizes, further)
         for batch in batches:
             start, stop = np.searchsorted(removed, [batch.start, batch.start + len(batch)])
             keep = np.ones(len(batch), np.bool_)
             keep[removed[start:stop].astype(np.int64) - batch.start] = False
             count += len(batch)
             texts = [column.filter(pa.array(keep)) for column in (batch.condition, batch.instruction, batch.response)]
+            if further:
+                texts += [column.combine_chunks() for column in beside.take(len(batch)).filter(pa.array(keep)).columns]
             groups.add(texts if change is None else change(texts))
         groups.flush()
     return count, sizes
@@ -66,15 +86,15 @@ def write(
 class _Groups:
     """Collects rows and writes them as row groups."""
 
-    def __init__(self, writer: Any, sizes: list[int]) -> None:
-        self._writer, self._sizes = writer, sizes
+    def __init__(self, writer: Any, sizes: list[int], further: Sequence[str] = ()) -> None:
+        self._writer, self._sizes, self._further = writer, sizes, further
         self._held: list[Texts] = []
         self._rows = self._bytes = 0
 
     def add(self, texts: Texts) -> None:
         if not len(texts[0]):
             return
-        size = sum(rows.text_bytes(column) for column in texts)
+        size = sum(rows.text_bytes(column) for column in texts[:3]) + sum(column.nbytes for column in texts[3:])
         if self._held and (self._rows + len(texts[0]) > BATCH_ROWS or self._bytes + size > BATCH_BYTES):
             self.flush()
         self._held.append(texts)
@@ -87,7 +107,10 @@ class _Groups:
         if isinstance(self._writer, ParquetWriter):
             kind = self._writer.type
             joined = [pa.concat_arrays([item[at].cast(kind) for item in self._held]) for at in range(3)]
-            self._writer.write_arrays(dict(zip(rows.FIELDS, joined, strict=True)))
+            columns = dict(zip(rows.FIELDS, joined, strict=True))
+            for at, name in enumerate(self._further, 3):
+                columns[name] = pa.concat_arrays([item[at] for item in self._held]).cast(uses.TYPES[name])
+            self._writer.write_arrays(columns)
         else:
             for item in self._held:
                 self._writer.write(list(map(Row, *(column.to_pylist() for column in item))))
@@ -95,14 +118,50 @@ class _Groups:
         self._held, self._rows, self._bytes = [], 0, 0
 
 
+class _InStep:
+    """Batches of some columns, taken in step with others of the same rows."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self._left: list[pa.RecordBatch] = []
+
+    def take(self, count: int) -> pa.Table:
+        """Return the next ``count`` rows."""
+        parts = []
+        while count:
+            batch = self._left.pop() if self._left else next(self._batches)
+            parts.append(batch.slice(0, count))
+            if len(batch) > count:
+                self._left.append(batch.slice(count))
+            count -= len(parts[-1])
+        return pa.Table.from_batches(parts)
+
+
+def _further_in(file: InputFile) -> list[str]:
+    """Return the columns of prompts or pairs beside the three of a row; none of any other file."""
+    if file.kind != "parquet":
+        return []
+    with open_parquet(file.uri, file.content) as parquet:
+        names = parquet.schema_arrow.names
+    is_known = any(names == list(columns) for columns in uses.COLUMNS.values())
+    return [name for name in names if name in uses.TYPES] if is_known else []
+
+
+def _read_further(file: InputFile, names: list[str], part: FileSlice | None, longest: int) -> Iterator[pa.RecordBatch]:
+    with open_parquet(file.uri, file.content) as parquet:
+        groups = range(part.start, part.stop) if part and part.stop is not None else None
+        # The messages of a pair say again what its texts say, and the worse answer.
+        yield from parquet_batches(file.uri, parquet, names, groups, longest=_TIMES * longest)
+
+
 def _writer(file: InputFile, path: str, opened: BinaryIO) -> Any:
     if file.kind != "parquet":
         return writer_for(path, opened)
     with open_parquet(file.uri, file.content) as parquet:
         schema = parquet.schema_arrow
-    fields = [name for name in schema.names if name in rows.FIELDS]
-    large = any(pa.types.is_large_string(schema.field(name).type) for name in fields)
-    return ParquetWriter(opened, fields, large=large)
+    texts = [name for name in schema.names if name in rows.FIELDS]
+    fields = list(schema.names) if _further_in(file) else texts
+    return ParquetWriter(opened, fields, large=any(pa.types.is_large_string(schema.field(name).type) for name in texts))
 
 
 def row_groups(file: InputFile, longest: int) -> list[int]:

@@ -156,7 +156,9 @@ class WriteRows(Shard[object], reads=()):
         with out.create(self.path, task=self.file.task, scratch=self._is_part) as local:
             change = None if rewrite is None else lambda texts: rewrite.apply(texts, ledger)
             with local.open("wb") as file:
-                _, groups = kept_rows.write(self.file, batches, removed, self.path, file, change)
+                _, groups = kept_rows.write(
+                    self.file, batches, removed, self.path, file, change, part=part, longest=self.longest
+                )
             if groups and self.path.endswith(".parquet") and not self._is_part:
                 number_row_groups(local)
         return groups
