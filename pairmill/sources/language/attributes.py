@@ -132,7 +132,7 @@ def _declared(name: str, value: Any, place: str) -> tuple[Path, str]:
     try:
         return Path.parse(path), kind
     except UsageError as error:
-        raise UsageError(error.what, where=place, got=error.got, expected=error.expected, hint=error.hint) from error
+        raise error.moved(place) from error
 
 
 def _text(value: Any) -> str:

@@ -203,10 +203,7 @@ class Description:
         try:
             return parse(self.text(key))
         except UsageError as error:
-            raise self._placed(key, error) from error
-
-    def _placed(self, key: str, error: UsageError) -> UsageError:
-        return self.wrong(key, error.what, got=error.got, expected=error.expected, hint=error.hint)
+            raise error.moved(self.place(key)) from error
 
     def name(self, built_in: Collection[str] = ()) -> str:
         """Return the name of the source, which is none of those that are built in."""
@@ -311,7 +308,7 @@ class Description:
             try:
                 yield self._below(pattern), encoding_of(value)
             except UsageError as error:
-                raise UsageError(error.what, where=place, got=error.got, expected=error.expected) from error
+                raise error.moved(place) from error
 
     def _refuse_outside(self, patterns: Sequence[str], what: str) -> None:
         for pattern in patterns:
@@ -328,7 +325,7 @@ class Description:
         try:
             uri = storage.normalise("/".join([root, *parts]), key)
         except UsageError as error:
-            raise self._placed(key, error) from error
+            raise error.moved(self.place(key)) from error
         if storage.scheme(uri) == "file":
             self._within(uri, [path], key)
         store = storage.store_for(uri)
@@ -412,7 +409,7 @@ class Description:
         try:
             folder = storage.normalise("/".join([root, *(map(quote, shared) if escaped else shared)]), "files")
         except UsageError as error:
-            raise self._placed("files", error) from error
+            raise error.moved(self.place("files")) from error
         return folder, tuple("/".join(parts[len(shared) :]) for _, parts in places)
 
     def _below(self, pattern: str) -> str:

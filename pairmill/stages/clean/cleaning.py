@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from pairmill.engine.content import Content
@@ -29,7 +30,7 @@ from pairmill.stages.clean.config import CleanConfig
 from pairmill.stages.clean.holdout import hash_of
 from pairmill.stages.clean.limited import Beginning, count_records, records_of
 from pairmill.stages.clean.signs import signs_in
-from pairmill.stages.clean.sink import ATTRIBUTES, HASHES, SEGMENTS, Beside, Segments, Sink, task_of
+from pairmill.stages.clean.sink import ATTRIBUTES, HASHES, SEGMENTS, Segments, Sink, task_of
 from pairmill.stages.clean.tally import AttributesTally
 
 SAMPLES = 3
@@ -138,51 +139,38 @@ class CleanPieces(Shard[Sources], reads=("profile",)):
 
     def run(self, context: Sources, out: Writer) -> ShardResult:
         source, profile = context.by_name[self.source], context.config.profile
-        of_rows = Context(profile, self.tag)
         where = ", ".join(piece.uri for piece in self.pieces[:_NAMED]) + ", …" * (len(self.pieces) > _NAMED)
-        expanded = limits.Expansion(where, lambda: self.size, context.config.max_expansion)
-        ledger, tally, watch = Ledger(), _Tally(source, expanded), Watch(source.watched)
-        answers = Answers()
-        rejects = _Rejects(out, self, source)
-        for piece in self.withheld:
-            ledger.rows_in += count_records(piece, source, profile)
-        if ledger.rows_in:
-            ledger.drop(WITHHELD, ledger.rows_in)
+        tally = _Tally(source, limits.Expansion(where, lambda: self.size, context.config.max_expansion))
         with ExitStack() as stack:
-            stack.enter_context(rejects)
+
+            def create(path: str, task: str = "") -> Path:
+                return stack.enter_context(out.create(path, task=task, scratch=self.segmented))
+
+            rejects = _Rejects(out, self, source, stack.enter_context(ExitStack()))
+            cleaner = _Cleaner(source, Context(profile, self.tag), tally, rejects, self.hashed)
+            ledger = cleaner.ledger
+            for piece in self.withheld:
+                ledger.rows_in += count_records(piece, source, profile)
+            if ledger.rows_in:
+                ledger.drop(WITHHELD, ledger.rows_in)
             if self.output:
-                path, task = (SEGMENTS, "") if self.segmented else (self.output, task_of(self.output))
-                beside = Beside(source.attributes)
-                if source.attributes:
-                    place = ATTRIBUTES if self.segmented else attributes.path_of(task)
-                    made = stack.enter_context(out.create(place, scratch=self.segmented))
-                    beside = replace(beside, attributes=made)
-                if self.hashed:
-                    beside = replace(beside, hashes=stack.enter_context(out.create(HASHES, scratch=True)))
-                sink = stack.enter_context(
-                    Sink(
-                        stack.enter_context(out.create(path, task=task, scratch=self.segmented)),
-                        self.output,
-                        source.format,
-                        segmented=self.segmented,
-                        null_type_if_empty=of_rows.quirks.null_type_columns and not source.format.large,
-                        labels=self.labels,
-                        beside=beside,
-                    )
+                task = task_of(self.output)
+                beside = ATTRIBUTES if self.segmented else attributes.path_of(task)
+                types = source.attributes
+                files = create(beside) if types else None, create(HASHES) if self.hashed else None
+                sink = Sink(
+                    create(SEGMENTS) if self.segmented else create(self.output, task),
+                    self.output,
+                    source.format,
+                    *files,
+                    types=types,
+                    segmented=self.segmented,
+                    null_type_if_empty=cleaner.context.quirks.null_type_columns and not source.format.large,
+                    labels=self.labels,
                 )
+                stack.enter_context(sink)
                 for piece in self.pieces:
-                    _clean(
-                        source,
-                        piece,
-                        of_rows,
-                        sink,
-                        ledger,
-                        tally,
-                        watch=watch,
-                        rejects=rejects,
-                        answers=answers,
-                        hashed=self.hashed,
-                    )
+                    cleaner.clean(piece, sink)
         written = ledger.rows_out
         if source.use:  # they are no rows of the stages after it
             ledger.note(f"in_{source.use}", written)
@@ -196,7 +184,7 @@ class CleanPieces(Shard[Sources], reads=("profile",)):
             reject_file=self.rejects,
             reasons=rejects.reasons,
             samples=tally.samples,
-            missed=watch.missed(),
+            missed=cleaner.watch.missed(),
             instruction_bits=tally.instruction_bits,
             response_bits=tally.response_bits,
             segments=segments,
@@ -204,7 +192,7 @@ class CleanPieces(Shard[Sources], reads=("profile",)):
             attributes=of_attributes,
             hashes=hashes,
             said=tally.attributes.said(),
-            answers=answers.summary(),
+            answers=cleaner.answers.summary(),
             misread=rejects.misread,
             signs=signs_in(source, self.pieces, ledger, profile),
         )
@@ -241,90 +229,95 @@ class _Tally:
         return instruction + response
 
 
-def _clean(
-    source: Source,
-    piece: FileSlice,
-    context: Context,
-    sink: Sink,
-    ledger: Ledger,
-    tally: _Tally,
-    watch: Watch,
-    rejects: _Rejects,
-    answers: Answers,
-    *,
-    hashed: bool,
-) -> None:
-    profile, add, measure, documents = context.profile, sink.add, tally.add, source.documents
-    plain = not source.attributes and not hashed
-    look, sought = watch.look, watch.open
-    encoding = UTF8 if suffix_of(piece.path) == ".parquet" else source.dialect.encoding_in(piece.path)
-    for place, record in source.joined(records_of(piece, source, profile), context):
-        ledger.rows_in += 1
-        if type(record) is Mended:
-            for what, times in record.mended.items():
-                ledger.note(what, times)
-        # The path of a file that is one record is not part of it.
-        if encoding != UTF8 and is_utf8(
-            record["text"] if source.whole_files and type(record) is dict else record, encoding
-        ):
-            rejects.note_misread(piece)
-            ledger.note(f"utf8_read_as_{encoding}")
-        if sought:
-            look(record)
-        parsed = parse_record(source, record, context)
-        # Most records: this is the inner loop of the stage.
-        if plain and type(parsed) is Row and is_complete(parsed, documents=documents):
-            ledger.rows_kept += 1
-            ledger.rows_out += 1
-            add("", parsed, measure(ledger.rows_out, parsed))
-            continue
-        result, drops = checked(parsed, profile, documents=documents)
-        values: tuple[Any, ...] | Malformed = ()
-        if result and source.attributes:
-            values = _values_of(source, record, context)
-            if isinstance(values, Malformed):
-                result, drops = [], [values]
-        if source.answers:
-            answers.add(parsed, len(result), drops)
-        if result:
-            assert not isinstance(values, Malformed)
-            more = size_of(values) if values else 0
-            draw = hash_of(source, record, [row for _, row in result]) if hashed else 0
-            tally.attributes.add(values, len(result))
-            ledger.rows_kept += 1
-            for label, row in result:
+@dataclass
+class _Cleaner:
+    """Turns the records of a shard into rows, and counts what became of each."""
+
+    source: Source
+    context: Context
+    tally: _Tally
+    rejects: _Rejects
+    hashed: bool
+    ledger: Ledger = field(default_factory=Ledger)
+    answers: Answers = field(default_factory=Answers)
+
+    @cached_property
+    def watch(self) -> Watch:
+        """Return what looks for misspelt paths."""
+        return Watch(self.source.watched)
+
+    def clean(self, piece: FileSlice, sink: Sink) -> None:
+        """Clean a piece of a raw file."""
+        source, profile, documents = self.source, self.context.profile, self.source.documents
+        add, measure, ledger = sink.add, self.tally.add, self.ledger
+        plain = not source.attributes and not self.hashed
+        look, sought = self.watch.look, self.watch.open
+        encoding = UTF8 if suffix_of(piece.path) == ".parquet" else source.dialect.encoding_in(piece.path)
+        for place, record in source.joined(records_of(piece, source, profile), self.context):
+            ledger.rows_in += 1
+            if type(record) is Mended:
+                for what, times in record.mended.items():
+                    ledger.note(what, times)
+            # The path of a file that is one record is not part of it.
+            if encoding != UTF8 and is_utf8(
+                record["text"] if source.whole_files and type(record) is dict else record, encoding
+            ):
+                self.rejects.note_misread(piece)
+                ledger.note(f"utf8_read_as_{encoding}")
+            if sought:
+                look(record)
+            parsed = parse_record(source, record, self.context)
+            # Most records: this is the inner loop of the stage.
+            if plain and type(parsed) is Row and is_complete(parsed, documents=documents):
+                ledger.rows_kept += 1
                 ledger.rows_out += 1
-                if isinstance(row, RenderedRow):
-                    own = (row.chat, *values[1:])
-                    add(label, row, measure(ledger.rows_out, row) + len(row.chat) + more, own, draw)
-                else:
-                    wide = row.size if isinstance(row, WideRow) else 0
-                    add(label, row, measure(ledger.rows_out, row) + wide + more, values, draw)
-            for drop in drops:
-                ledger.note(f"{drop.reason} (one answer left out)")
-            for part in parts_of(parsed):
-                if isinstance(part, Note) and part.what != ANSWERS:
-                    ledger.note(part.what, part.times)
-        else:
-            drop = drops[0]
-            ledger.drop(drop.reason)
-            if isinstance(drop, Malformed):
-                rejects.add(piece, place, drop, record)
+                add("", parsed, measure(ledger.rows_out, parsed))
+                continue
+            result, drops = checked(parsed, profile, documents=documents)
+            values: tuple[Any, ...] | Malformed = ()
+            if result and source.attributes:
+                values = self._values_of(record)
+                if isinstance(values, Malformed):
+                    result, drops = [], [values]
+            if source.answers:
+                self.answers.add(parsed, len(result), drops)
+            if result:
+                assert not isinstance(values, Malformed)
+                more = size_of(values) if values else 0
+                draw = hash_of(source, record, [row for _, row in result]) if self.hashed else 0
+                self.tally.attributes.add(values, len(result))
+                ledger.rows_kept += 1
+                for label, row in result:
+                    ledger.rows_out += 1
+                    if isinstance(row, RenderedRow):
+                        own = (row.chat, *values[1:])
+                        add(label, row, measure(ledger.rows_out, row) + len(row.chat) + more, own, draw)
+                    else:
+                        wide = row.size if isinstance(row, WideRow) else 0
+                        add(label, row, measure(ledger.rows_out, row) + wide + more, values, draw)
+                for drop in drops:
+                    ledger.note(f"{drop.reason} (one answer left out)")
+                for part in parts_of(parsed):
+                    if isinstance(part, Note) and part.what != ANSWERS:
+                        ledger.note(part.what, part.times)
+            else:
+                drop = drops[0]
+                ledger.drop(drop.reason)
+                if isinstance(drop, Malformed):
+                    self.rejects.add(piece, place, drop, record)
 
-
-def _values_of(source: Source, record: Any, context: Context) -> tuple[Any, ...] | Malformed:
-    try:
-        return convert(source.attributes_of(record, context), source.attributes)
-    except MalformedRecord as error:
-        return error.why
+    def _values_of(self, record: Any) -> tuple[Any, ...] | Malformed:
+        try:
+            return convert(self.source.attributes_of(record, self.context), self.source.attributes)
+        except MalformedRecord as error:
+            return error.why
 
 
 class _Rejects:
     """The file of malformed records, made when the first one comes."""
 
-    def __init__(self, out: Writer, work: CleanPieces, source: Source) -> None:
-        self._out, self._work, self._source = out, work, source
-        self._stack = ExitStack()
+    def __init__(self, out: Writer, work: CleanPieces, source: Source, stack: ExitStack) -> None:
+        self._out, self._work, self._source, self._stack = out, work, source, stack
         self._file: Any = None
         self.count = self.refused = 0
         self.misread: dict[str, int] = {}
@@ -374,16 +367,11 @@ class _Rejects:
         if piece.path in self.misread or len(self.misread) < _FILES:
             self.misread[piece.path] = self.misread.get(piece.path, 0) + 1
 
-    def __enter__(self) -> _Rejects:
-        return self
 
-    def __exit__(self, *error: Any) -> None:
-        self._stack.__exit__(*error)
-
-
-def by_source(records: Sequence[ShardRecord]) -> dict[str, Ledger]:
-    """Return the ledger of each source."""
-    result: dict[str, Ledger] = {}
+def by_source(records: Sequence[ShardRecord]) -> dict[str, list[tuple[ShardRecord, Cleaned]]]:
+    """Return the records of each source, with their data."""
+    result: dict[str, list[tuple[ShardRecord, Cleaned]]] = {}
     for record in records:
-        result.setdefault(record.read(Cleaned).source, Ledger()).add(record.ledger)
+        cleaned = record.read(Cleaned)
+        result.setdefault(cleaned.source, []).append((record, cleaned))
     return result

@@ -234,9 +234,9 @@ class Clean(Stage[CleanConfig, CleanPlan]):
 
     def finish(self, config: CleanConfig, plan: CleanPlan, rounds: Rounds, out: Writer) -> dict[str, Any]:
         cleaned, merged = rounds
-        result = [record.read(Cleaned) for record in cleaned]
+        by_name = by_source(cleaned)
         merges = [record.read(Merged) for record in merged]
-        made = [item.outputs for item in result] + [item.outputs for item in merges]
+        made = [item.outputs for pairs in by_name.values() for _, item in pairs] + [item.outputs for item in merges]
         outputs = {path: rows for rows_by_path in made for path, rows in rows_by_path.items()}
         beside = {path: rows for path, rows in outputs.items() if use_of(path)}
         outputs = {path: rows for path, rows in outputs.items() if path not in beside}
@@ -244,7 +244,7 @@ class Clean(Stage[CleanConfig, CleanPlan]):
             for file in record.files:
                 if file.path not in SCRATCH:
                     out.link(record.folder, file)
-        ledgers = by_source(cleaned)
+        ledgers = {name: Ledger.sum(record.ledger for record, _ in pairs) for name, pairs in by_name.items()}
         for merged_one in merges:
             for name, lost in merged_one.overwritten.items():
                 ledgers[name].rows_out -= lost
@@ -262,7 +262,7 @@ class Clean(Stage[CleanConfig, CleanPlan]):
             )
         sources = {}
         for name, ledger in ledgers.items():
-            mine = [item for item in result if item.source == name]
+            mine = [item for _, item in by_name[name]]
             sources[name] = {
                 "ledger": ledger.__dict__,
                 "rejects": sum(item.rejects for item in mine),
@@ -290,21 +290,15 @@ class Clean(Stage[CleanConfig, CleanPlan]):
             for source in map(plan.context.by_name.get, ledgers)
             if source is not None and source.rendering
         }
-        data = {
-            "sources": sources,
-            "outputs": dict(sorted(outputs.items())),
-            **({"beside": dict(sorted(beside.items()))} if beside else {}),
-            **plan.conditions,
-            **chat_templates.to_data(rendered),
-        }
+        held_out = {path: rows for item in merges for path, rows in item.held_out.items()}
         for path, count in beside.items():
             event(f"clean: {count:,} records in {path}, which is beside the rows", path=path, records=count)
         if config.holdout:
-            held_out = {path: rows for item in merges for path, rows in item.held_out.items()}
-            data["held_out"] = dict(sorted(held_out.items()))
             rows, tasks = sum(held_out.values()), len(held_out)
             event(f"clean: {rows:,} rows of {tasks:,} of {len(outputs):,} tasks are held out", held_out=rows)
-        return data
+        outputs, beside, held_out = (dict(sorted(item.items())) for item in (outputs, beside, held_out))
+        promised = CleanResult(sources=sources, outputs=outputs, beside=beside, held_out=held_out)
+        return {**promised.to_data(), **plan.conditions, **chat_templates.to_data(rendered)}
 
     def metrics(self, manifest: Manifest) -> dict[str, float]:
         result = CleanResult.from_manifest(manifest)

@@ -37,8 +37,8 @@ def refuse_malformed(
         files: the paths of each source's files.
     """
     errors = []
-    for name, ledger in by_source(records).items():
-        mine = [(record, record.read(Cleaned)) for record in records if record.read(Cleaned).source == name]
+    for name, mine in by_source(records).items():
+        ledger = Ledger.sum(record.ledger for record, _ in mine)
         try:
             _refuse(config, sources[name], mine, ledger.rows_in, ledger.dropped.get(WITHHELD, 0), files[name])
         except InputError as error:

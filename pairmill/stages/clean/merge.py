@@ -28,7 +28,7 @@ from pairmill.sources.quirks import QUIRKS
 from pairmill.sources.source import OutputFormat, Source
 from pairmill.stages.clean.cleaning import Cleaned
 from pairmill.stages.clean.holdout import NOTE, Hashes, Holdout, held_out_path
-from pairmill.stages.clean.sides import Side, opened
+from pairmill.stages.clean.sides import Group, Side, opened, read_tables
 from pairmill.stages.clean.sink import ATTRIBUTES, HASHES, SEGMENTS, Segment, task_of
 
 # The size of a shard of the second round, in bytes of segments and in outputs.
@@ -224,19 +224,22 @@ def _merge(output: _Output, out: Writer) -> int:
         held: Side | None = None
         limit = output.holdout.limit(_hashes(output), output.rows) if output.holdout else None
         for group in _groups_of_pieces(output):
-            rows, attributes = training.joined(
-                [item.rows for item in group], [item.attributes for item in group if item.attributes is not None]
+            data, beside = [item.rows for item in group], [item.attributes for item in group if item.attributes]
+            rows = Group(
+                b"".join(data) if output.path.endswith(".jsonl") else read_tables(data),
+                read_tables(beside) if beside else None,
+                sum(item.number for item in group),
             )
             if limit is None:
-                training.add(rows, attributes, sum(item.number for item in group))
+                training.add(rows)
                 continue
             chosen = np.concatenate([item.hashes for item in group if item.hashes is not None]) < limit
-            training.add(*training.filtered(rows, attributes, ~chosen))
+            training.add(rows.filter(~chosen))
             if chosen.any():
                 if held is None:
                     path = held_out_path(output.path)
                     held = stack.enter_context(opened(out, path, held_out_path(task), output.format, types, few=True))
-                held.add(*held.filtered(rows, attributes, chosen))
+                held.add(rows.filter(chosen))
     return held.rows if held is not None else 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,11 +18,32 @@ from pairmill.formats import attributes
 from pairmill.formats.attributes import AttributesWriter
 from pairmill.formats.parquet import number_row_groups
 from pairmill.formats.parquet_reader import BATCH_BYTES
-from pairmill.formats.rows import BATCH_ROWS, ParquetWriter
+from pairmill.formats.rows import BATCH_ROWS, ParquetWriter, writer_for
 from pairmill.sources.source import OutputFormat
 
-Rows: TypeAlias = "bytes | pa.Table"
-"""Lines of JSON, or a table."""
+
+class Group(NamedTuple):
+    """Consecutive rows of an output: lines of JSON, or a table; and a table of their attributes, if they have any."""
+
+    rows: bytes | pa.Table
+    beside: pa.Table | None
+    number: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of both."""
+        rows = len(self.rows) if isinstance(self.rows, bytes) else self.rows.nbytes
+        return int(rows + (0 if self.beside is None else self.beside.nbytes))
+
+    def filter(self, chosen: NDArray[np.bool_]) -> Group:
+        """Return the rows that are chosen."""
+        mask = pa.array(chosen)
+        if isinstance(self.rows, bytes):
+            lines = zip(self.rows.split(b"\n"), chosen, strict=False)
+            rows = b"".join(line + b"\n" for line, take in lines if take)
+        else:
+            rows = self.rows.filter(mask)
+        return Group(rows, None if self.beside is None else self.beside.filter(mask), int(chosen.sum()))
 
 
 class Side:
@@ -31,55 +52,35 @@ class Side:
     Args:
         write_rows: appends rows.
         write_attributes: appends attributes; None = the rows have none.
-        lines: whether rows are lines of JSON.
         few: hold the groups until they are worth a row group: what is held out of each is little.
     """
 
-    def __init__(self, write_rows: Any, write_attributes: Any, *, lines: bool, few: bool) -> None:
+    def __init__(self, write_rows: Any, write_attributes: Any, *, few: bool) -> None:
         self.rows = 0
-        self._lines = lines
         self._write_rows, self._write_attributes, self._few = write_rows, write_attributes, few
-        self._waiting: list[tuple[Rows, pa.Table | None]] = []
-        self._size = self._count = 0
+        self._waiting: list[Group] = []
+        self._size = self._number = 0
 
-    def joined(self, rows: Sequence[bytes], beside: Sequence[bytes]) -> tuple[Rows, pa.Table | None]:
-        """Segments as one group: rows, and attributes if there are any."""
-        return b"".join(rows) if self._lines else _table(rows), _table(beside) if beside else None
-
-    @staticmethod
-    def filtered(rows: Rows, beside: pa.Table | None, chosen: NDArray[np.bool_]) -> tuple[Rows, pa.Table | None, int]:
-        """Return what is chosen of a group."""
-
-        mask = pa.array(chosen)
-        if isinstance(rows, bytes):
-            lines = rows.split(b"\n")
-            some: Rows = b"".join(line + b"\n" for line, take in zip(lines, chosen, strict=False) if take)
-        else:
-            some = rows.filter(mask)
-        return some, None if beside is None else beside.filter(mask), int(chosen.sum())
-
-    def add(self, rows: Rows, beside: pa.Table | None, count: int) -> None:
-        """Take the next ``count`` rows."""
-        if not count:
+    def add(self, group: Group) -> None:
+        """Take the next rows."""
+        if not group.number:
             return
-        self.rows += count
-        self._waiting.append((rows, beside))
-        self._count += count
-        self._size += len(rows) if isinstance(rows, bytes) else rows.nbytes
-        self._size += 0 if beside is None else beside.nbytes
-        if not self._few or self._count >= BATCH_ROWS or self._size >= BATCH_BYTES:
+        self.rows += group.number
+        self._waiting.append(group)
+        self._number += group.number
+        self._size += group.size
+        if not self._few or self._number >= BATCH_ROWS or self._size >= BATCH_BYTES:
             self.flush()
 
     def flush(self) -> None:
         """Write what is held."""
-
-        waiting, self._waiting, self._size, self._count = self._waiting, [], 0, 0
+        waiting, self._waiting, self._size, self._number = self._waiting, [], 0, 0
         if not waiting:
             return
-        rows = [item for item, _ in waiting]
+        rows = [item.rows for item in waiting]
         self._write_rows(b"".join(rows) if isinstance(rows[0], bytes) else pa.concat_tables(rows))
         if self._write_attributes is not None:
-            self._write_attributes(pa.concat_tables([beside for _, beside in waiting]))
+            self._write_attributes(pa.concat_tables([item.beside for item in waiting]))
 
 
 @contextmanager
@@ -100,8 +101,9 @@ def opened(
             file = writers.enter_context(local.open("wb"))
             write_rows: Any = file.write
             if not lines:
-                write_rows = partial(_write_group, writers.enter_context(ParquetWriter(file, **_layout(layout))))
-            side = Side(write_rows, write_attributes, lines=lines, few=few)
+                writer: Any = writers.enter_context(writer_for(path, file, fields=layout.fields, large=layout.large))
+                write_rows = partial(_write_group, writer)
+            side = Side(write_rows, write_attributes, few=few)
             yield side
             side.flush()
         if side.rows and not lines:
@@ -112,10 +114,6 @@ def _write_group(writer: ParquetWriter, rows: pa.Table) -> None:
     writer.write_arrays({name: rows[name] for name in rows.column_names})
 
 
-def _table(files: Sequence[bytes]) -> pa.Table:
-
+def read_tables(files: Sequence[bytes]) -> pa.Table:
+    """Return the rows of Parquet files, one after another."""
     return pa.concat_tables([pq.read_table(pa.BufferReader(data)) for data in files])
-
-
-def _layout(layout: OutputFormat) -> dict[str, Any]:
-    return {"large": layout.large} | ({"fields": layout.fields} if layout.fields else {})

@@ -70,21 +70,6 @@ class _Held:
     size: int = 0
 
 
-@dataclass(frozen=True)
-class Beside:
-    """Files that a sink fills beside that of the rows.
-
-    Args:
-        types: of attributes, by name.
-        attributes: file for the attributes; None = the rows have none.
-        hashes: file for their hashes; None = no row is held out.
-    """
-
-    types: Mapping[str, str] = field(default_factory=dict)
-    attributes: Path | None = None
-    hashes: Path | None = None
-
-
 class _Segmented:
     """A file of segments."""
 
@@ -105,10 +90,12 @@ class Sink:
         local: file to fill.
         kind: the output's path, whose extension says how rows are written.
         layout: of the output.
+        attributes: file for the attributes; None = the rows have none.
+        hashes: file for the hashes of rows; None = no row is held out.
+        types: of attributes, by name.
         segmented: whether to write segments rather than the output itself (then the label is always empty).
         null_type_if_empty: see :func:`pairmill.formats.rows.writer_for`.
         labels: labels that have an output even without a row.
-        beside: further files to fill.
     """
 
     def __init__(
@@ -116,37 +103,39 @@ class Sink:
         local: Path,
         kind: str,
         layout: OutputFormat,
+        attributes: Path | None,
+        hashes: Path | None,
         *,
+        types: Mapping[str, str],
         segmented: bool,
-        null_type_if_empty: bool = False,
-        labels: Sequence[str] = (),
-        beside: Beside = Beside(),
+        null_type_if_empty: bool,
+        labels: Sequence[str],
     ) -> None:
         self._kind, self._layout, self._segmented = kind, layout, segmented
         self._held: dict[str, _Held] = {}
         self._size = self._rows = 0
-        self._types = beside.types
+        self._types = types
         self._closing = ExitStack()
-        file, attributes, hashes = map(self._create, (local, beside.attributes, beside.hashes))
-        assert file is not None
+        file = self._create(local)
+        others = [None if path is None else self._create(path) for path in (attributes, hashes)]
         self._writer: rows.JsonlWriter | rows.ParquetWriter | None = None
         self._attributes: AttributesWriter | None = None
         self._rows_of, self._attributes_of, self._hashes_of = (
-            _Segmented(item, labels) if segmented and item is not None else None for item in (file, attributes, hashes)
+            _Segmented(item, labels) if segmented and item is not None else None for item in (file, *others)
         )
         if not segmented:
             self._writer = self._open(file, null_type_if_empty=null_type_if_empty)
             self._closing.enter_context(self._writer)
-            if attributes is not None:
-                self._attributes = self._closing.enter_context(AttributesWriter(attributes, self._types))
+            if others[0] is not None:
+                self._attributes = self._closing.enter_context(AttributesWriter(others[0], self._types))
 
     def segments(self) -> tuple[list[tuple[str, Segments]] | None, ...]:
         """Segments of rows, of attributes and of hashes by label, in the order in which labels were first seen."""
         result = (self._rows_of, self._attributes_of, self._hashes_of)
         return tuple(None if item is None else list(item.segments.items()) for item in result)
 
-    def _create(self, path: Path | None) -> BinaryIO | None:
-        return None if path is None else self._closing.enter_context(path.open("wb"))
+    def _create(self, path: Path) -> BinaryIO:
+        return self._closing.enter_context(path.open("wb"))
 
     def _open(self, file: BinaryIO, *, null_type_if_empty: bool = False) -> rows.JsonlWriter | rows.ParquetWriter:
         layout = self._layout
