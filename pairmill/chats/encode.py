@@ -120,6 +120,10 @@ class ChatEncoder:
             else:
                 yield item if len(item.ids) - item.prompt >= least else TOO_SHORT
 
+    def count(self, text: str) -> int:
+        """Return the tokens of a rendered text, all of whose control tokens are taken for the template's."""
+        return len(self._encoder.encode([text]).ids)
+
     def _suspect(self, chats: Sequence[str]) -> NDArray[np.bool_]:
         """Return whether a text of each chat could become part of a control token; bool [rows]."""
         tokens = self._tokens

@@ -12,7 +12,8 @@ KEY = "chat_templates"
 """Of a manifest's data: {"templates": digest → template, "tasks": task → digest}; left out without a template."""
 
 Templates: TypeAlias = Mapping[str, Mapping[str, Any]]
-"""By task: text, tokens and variables of its template, and how its rows are encoded (boundary)."""
+"""By task: text, tokens and variables of its template, and how its rows are encoded (boundary, long_rows). Without a
+text its rows are pairs."""
 
 
 def to_data(by_task: Templates) -> dict[str, Any]:

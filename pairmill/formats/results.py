@@ -137,11 +137,20 @@ class TrainTokenizerResult(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizeResult(HeldOutRows):
-    """Size of the vocabulary, by task the shards that a large one is of, and the chat template of rendered rows."""
+    """What tokenize says beside counts.
+
+    Attributes:
+        vocab_size: number of tokens.
+        pieces: by task the shards that a large one is of.
+        chat_template: of rendered rows.
+        lengths: by source :meth:`pairmill.formats.token_lengths.TokenLengths.describe` of its rows, ``after`` long ones
+            were made to fit, and ``before`` where some were.
+    """
 
     vocab_size: int
     pieces: Mapping[str, Sequence[str]] = left_out({})
     chat_template: Mapping[str, Any] = left_out({})
+    lengths: Mapping[str, Any] = left_out({})
 
 
 @dataclass(frozen=True, kw_only=True)

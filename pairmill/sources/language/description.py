@@ -34,6 +34,7 @@ KEYS = (
     *("name", "hub", "files", "url", "condition", "instruction", "response", "where", "strip", "format", "output"),
     *("config", "split", "revision", "via", "licence", "citation", "attributes", "limit"),
     *("text", "each", "turns", *CHAT_KEYS, "answer", "use", "pairs"),
+    *("long_prompt", "long_answer", "window", "cut_ok"),
     *("delimiter", "quote", "header", "encoding", "records", "json", "tags"),
 )
 """All keys. Beside the required ones a file has ``hub``, ``files`` or both."""

@@ -28,6 +28,7 @@ from pairmill.sources.language.chat_options import read_chats
 from pairmill.sources.language.description import Description
 from pairmill.sources.language.expression import Expression, Failed
 from pairmill.sources.language.filters import Filtered, printed
+from pairmill.sources.language.long_options import read_long_rows
 from pairmill.sources.language.missing_paths import Watched, kind_of, names_at, nearest
 from pairmill.sources.language.paths import MISSING, First, Path, Step
 from pairmill.sources.language.tags import condition, own_tags, tags_of, wrong_tag
@@ -124,6 +125,8 @@ class Mapped(Source):
         # Shards know a source by name and version, so another meaning is another version.
         self._meaning = [_MEANING, meaning]
         rendering = self._chats.rendering() if self._chats else {}
+        long_rows = read_long_rows(file, self._chats)
+        settings = {"long_rows": long_rows.to_data()} if long_rows else {}
         # Other sources are classes with one instance, which have these as class variables.
         vars(self).update(
             name=name,
@@ -139,7 +142,7 @@ class Mapped(Source):
             tags=tags,
             described_in=file.uri,
             attributes={**({CHAT: "text"} if rendering else {}), **self._attributes.types},
-            rendering=rendering,
+            rendering={**rendering, **settings},
             limit=file.number("limit"),
             use=self._use.folder if self._use else "",
             **({"format": OutputFormat(tuple(COLUMNS[self._use.folder]))} if self._use and self._use.folder else {}),

@@ -40,6 +40,8 @@ class ChatPlan:
         boundary: how those are encoded whose source does not say.
         least: tokens of a response.
         every: whether all rows are rendered.
+        long_rows: what becomes of long rows, as JSON by task.
+        context: tokens of the longest row.
     """
 
     template: ChatTemplate | None = None
@@ -50,6 +52,8 @@ class ChatPlan:
     boundary: str = ""
     least: int = 1
     every: bool = False
+    long_rows: Mapping[str, str] = field(default_factory=dict)
+    context: int = 0
 
     @classmethod
     def from_inputs(cls, config: TokenizeConfig, found: Inputs, tokenizer: bytes, uri: str) -> Self:
@@ -59,8 +63,21 @@ class ChatPlan:
             UsageError: the option names no template that can be used.
             InputError: two templates; a tokenizer without its control tokens; or rows without their chats.
         """
-        files = [file for file in found.files if file.task.removeprefix(HELD_OUT) in found.templates]
-        given = {file.task: found.templates[file.task.removeprefix(HELD_OUT)] for file in files}
+        settings = {file.task: found.templates.get(file.task.removeprefix(HELD_OUT), {}) for file in found.files}
+        long_rows = {
+            task: json.dumps(item["long_rows"], sort_keys=True)
+            for task, item in settings.items()
+            if "long_rows" in item
+        }
+        if long_rows and config.profile == "data_io":
+            raise UsageError(
+                "the reference makes no long row fit",
+                where="profile",
+                got=f"data_io, and {next(iter(long_rows))} of a source with long_prompt: or long_answer:",
+                expected="profile=pairmill",
+            )
+        files = [file for file in found.files if "text" in settings[file.task]]
+        given = {file.task: settings[file.task] for file in files}
         known = {task: ChatTemplate.from_data(item, f"the template of {task}") for task, item in given.items()}
         if known and config.profile == "data_io":
             raise UsageError(
@@ -82,7 +99,7 @@ class ChatPlan:
             known["pairs"] = _load(asked)
         templates = {item.digest: (task, item) for task, item in known.items()}
         if not templates:
-            return cls()
+            return cls(long_rows=long_rows, context=config.context_size)
         (task, template), *others = templates.values()
         for other, item in others:
             raise InputError(
@@ -118,25 +135,36 @@ class ChatPlan:
             boundary=config.boundary,
             least=config.min_response_tokens,
             every=bool(asked) or len(files) == len(found.files),
+            long_rows=long_rows,
+            context=config.context_size,
         )
 
     def rendering(self, shard: EncodeRows, file: InputFile) -> EncodeChats | None:
         """Return the shard in place of that of plain rows; None if no template renders the rows of the file."""
         chats = self.beside.get(file.task)
-        if self.template is None or (chats is None and not self.pairs):
+        long_rows = self.long_rows.get(file.task, "")
+        rendered = self.template is not None and (chats is not None or self.pairs)
+        if not rendered and not long_rows:
             return None
         return EncodeChats(
             tokenizer=shard.tokenizer,
             part=shard.part,
             is_piece=shard.is_piece,
             held_out=shard.held_out,
-            template=json.dumps(self.template.to_data(), sort_keys=True),
+            template=json.dumps(self.template.to_data(), sort_keys=True) if rendered and self.template else "",
             boundary=self.boundaries.get(file.task, self.boundary),
             least=self.least,
             chats=chats,
+            long_rows=long_rows,
+            context=self.context if long_rows else 0,
             name=shard.name,
             size=shard.size + (chats.size if chats else 0),
         )
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the manifest says of its options."""
+        return {"context_size": self.context} if self.long_rows else {}
 
     @property
     def described(self) -> dict[str, Any]:

@@ -57,6 +57,12 @@ class TokenizeConfig(ReplaceableConfig, any_of=("rows", "tokens", "tokenized")):
         changes_bytes=False,
         choices=BOUNDARIES,
     )
+    context_size: int = option(
+        4097,
+        help="of sources with long_prompt or long_answer: longest row in tokens, as sample has it",
+        changes_bytes=False,
+        at_least=2,
+    )
     min_response_tokens: int = option(
         1, help="tokens that the response of a rendered row has to have", changes_bytes=False, at_least=1
     )

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from pairmill.chats.long_rows import PROMPT_CUT
 from pairmill.engine import inputs
 from pairmill.engine.inputs import HELD_OUT
 from pairmill.engine.manifest import InputRef, Manifest, content_key
@@ -31,7 +32,8 @@ from pairmill.stages.tokenize import token_inputs
 from pairmill.stages.tokenize.chats import ChatPlan, refuse_none_kept
 from pairmill.stages.tokenize.config import NONE, TokenizeConfig
 from pairmill.stages.tokenize.encode import EncodeRows, Vocabulary
-from pairmill.stages.tokenize.merge import MergeArrays
+from pairmill.stages.tokenize.lengths import describe_lengths
+from pairmill.stages.tokenize.merge import MergeArrays, changes_rows
 from pairmill.stages.tokenize.rendered import EncodeChats
 from pairmill.stages.tokenize.report import report_of, sums_of
 from pairmill.stages.tokenize.token_inputs import TakeTokens
@@ -101,7 +103,7 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
             rows_expected=result.rows,
             build_context=lambda: Vocabulary.from_tokenizer(config, uri, data, own),
             shards={**{file.task: list(_shards(file, digest, config, chats)) for file in result.files}, **taken},
-            options={**windows, **_changed(given, config)},
+            options={**windows, **_changed(given, config), **chats.options},
             config=config,
             chats=chats,
         )
@@ -139,12 +141,12 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
             )
         pieces = plan.pieces()
         in_pieces = {name for names in pieces.values() for name in names}
-        dropped_of = {record.name: sum(record.ledger.dropped.values()) for record in encoded}
-        dropped_of |= {task: sum(dropped_of[name] for name in names) for task, names in pieces.items()}
+        other_rows = {record.name for record in encoded if changes_rows(record.ledger)}
+        other_rows |= {task for task, names in pieces.items() if other_rows.intersection(names)}
         for record in (*encoded, *merged):
             if record.name not in in_pieces:
                 for file in record.files:
-                    if file.path == f"{tokens.ROWS}.npy" and not dropped_of[record.name]:
+                    if file.path == f"{tokens.ROWS}.npy" and record.name not in other_rows:
                         continue  # all rows of the file are there
                     if file.path != f"{window_files.NAME}.npy":
                         out.link(record.folder, file, task=record.name)
@@ -177,8 +179,16 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
             out.write(HELD_OUT + tokens.INFO, said)
             if config.profile == "pairmill":
                 out.write(HELD_OUT + NAME, plan.context.text.encode())
+        if cut := sum(record.ledger.notes.get(PROMPT_CUT, 0) for record in encoded):
+            text = f"tokenize: {cut:,} prompts lost their middle while their answers are whole"
+            event(text, level=logging.WARNING, prompts=cut)
+        task_of = {name: task for task, names in pieces.items() for name in names}
         result = TokenizeResult(
-            vocab_size=plan.context.size, pieces=pieces, held_out=held_out, chat_template=plan.chats.described
+            vocab_size=plan.context.size,
+            pieces=pieces,
+            held_out=held_out,
+            chat_template=plan.chats.described,
+            lengths=describe_lengths(encoded, task_of),
         )
         return result.to_data()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
@@ -26,6 +26,7 @@ from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, InternalError
 from pairmill.formats import rows, templates, tokens, window_files
 from pairmill.formats.slices import FileSlice
+from pairmill.formats.token_lengths import Lengths, TokenLengths
 from pairmill.log import event
 from pairmill.stages.tokenize.config import TokenizeConfig
 
@@ -160,7 +161,7 @@ class EncodeRows(Shard[Vocabulary], reads=READ):
         encoder = context.encoder
         may_be_untagged = config.profile == "pairmill"  # the reference fails on an empty condition
         layout = _native.Layout(context.boq, context.eoq, context.eoa, context.conditions, untagged=may_be_untagged)
-        ledger = Ledger()
+        ledger, lengths = Ledger(), TokenLengths()
         totals = dict.fromkeys(("tokens", "response_tokens", "text_bytes"), 0)
         if context.native:  # the library does not tell
             totals["dropped_bytes"] = 0
@@ -195,6 +196,7 @@ class EncodeRows(Shard[Vocabulary], reads=READ):
                     values = window_files.flat(made, rows.is_empty(batch.instruction), context.eod)
                     flat.append(values)
                     totals["window_tokens"] += len(values)
+                lengths.add(made[2], made[-1])
                 ledger.rows_in += len(batch)
                 totals["tokens"] += len(made[0])
                 totals["response_tokens"] += int(made[-1].sum())
@@ -207,7 +209,7 @@ class EncodeRows(Shard[Vocabulary], reads=READ):
         else:
             ledger.rows_out = ledger.rows_in
         ledger.measures = totals
-        return ShardResult(ledger)
+        return ShardResult(ledger, asdict(Lengths(lengths.to_data())))
 
 
 def flat_file(

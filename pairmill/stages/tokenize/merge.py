@@ -11,10 +11,16 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from pairmill.chats.long_rows import ANSWER_SPLIT
 from pairmill.engine.manifest import Ledger
 from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats import tokens, window_files
+
+
+def changes_rows(ledger: Ledger) -> bool:
+    """Return whether the rows with tokens are others than those of the row file."""
+    return bool(ledger.dropped or ledger.notes.get(ANSWER_SPLIT))
 
 
 @dataclass(frozen=True)
@@ -33,7 +39,7 @@ class MergeArrays(Shard[object], reads=()):
         dtypes = dict(tokens.DTYPES)
         if all(any(file.path == f"{tokens.BYTES}.npy" for file in piece.files) for piece in self.pieces):
             lengths[tokens.BYTES], dtypes[tokens.BYTES] = rows, tokens.BYTES_DTYPE
-        if any(piece.ledger.dropped for piece in self.pieces):
+        if any(changes_rows(piece.ledger) for piece in self.pieces):
             lengths[tokens.ROWS], dtypes[tokens.ROWS] = rows, tokens.ROWS_DTYPE
         windows = {}
         if all("window_tokens" in item for item in measures):

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from pairmill import _native
-from pairmill.chats.encode import ChatEncoder, EncodedRow
+from pairmill.chats.encode import EncodedRow
+from pairmill.chats.long_rows import fit_row
 from pairmill.chats.render import PREFIX_MISMATCH, Chat, PrefixMismatch, render
 from pairmill.chats.template import ChatTemplate, TemplateFailed
+from pairmill.chats.window import CUT, SPLIT, LongRows
 from pairmill.engine.content import Content
 from pairmill.engine.inputs import InputFile
 from pairmill.engine.manifest import Ledger
@@ -25,6 +28,7 @@ from pairmill.errors import InputError
 from pairmill.formats import rows, tokens, window_files
 from pairmill.formats.parquet_reader import open_parquet, parquet_batches
 from pairmill.formats.slices import FileSlice
+from pairmill.formats.token_lengths import Lengths, TokenLengths
 from pairmill.stages.tokenize.encode import READ, Vocabulary, flat_file, optional, rows_named, spans, untagged
 
 _CHAT: Final = "chat"
@@ -42,10 +46,13 @@ class EncodeChats(Shard[Vocabulary], reads=READ):
         part: of the row file.
         is_piece: whether a later round puts the arrays together with others.
         held_out: whether the rows are for evaluation.
-        template: what :meth:`pairmill.chats.template.ChatTemplate.to_data` describes, as JSON.
+        template: what :meth:`pairmill.chats.template.ChatTemplate.to_data` describes, as JSON; empty = they are pairs
+            between the delimiters, some of which are too long.
         boundary: see :mod:`pairmill.chats.render`.
         least: tokens of a response.
         chats: the file with the attribute ``chat`` of the rows; None = they are pairs.
+        long_rows: what :meth:`pairmill.chats.window.LongRows.to_data` describes, as JSON; empty = they stay.
+        context: tokens of the longest row, where ``long_rows`` says something.
     """
 
     work = "encode chats"
@@ -58,19 +65,20 @@ class EncodeChats(Shard[Vocabulary], reads=READ):
     boundary: str
     least: int
     chats: InputFile | None
+    long_rows: str = ""
+    context: int = 0
 
     def random_access(self) -> Mapping[str, Content]:
         return {**self.part.random_access, **(self.chats.random_access if self.chats else {})}
 
     def run(self, context: Vocabulary, out: Writer) -> ShardResult:
-        template = ChatTemplate.from_data(json.loads(self.template), "the chat template")
-        encoder = context.chat_encoder(template)
-        ledger = Ledger()
+        encoding = _Encoding(self, context)
+        ledger, before, after = Ledger(), TokenLengths(), TokenLengths()
         totals = dict.fromkeys(("tokens", "response_tokens", "text_bytes"), 0)
         if context.config.windows:
             totals["window_tokens"] = 0
         create = partial(out.create, scratch=self.is_piece)
-        chats = self._chats()
+        chats, kept_rows, made_rows = self._chats(), 0, 0
         with (
             tokens.writers(create) as arrays,
             optional(create, tokens.BYTES, tokens.BYTES_DTYPE, True) as sizes,
@@ -84,9 +92,15 @@ class EncodeChats(Shard[Vocabulary], reads=READ):
             ):
                 rows.refuse_nulls(batch, self.part.uri)
                 given = list(islice(chats, len(batch)))
-                encoded = self._encode(encoder, template, context, batch, given)
-                kept = [row for row, item in enumerate(encoded) if not isinstance(item, str)]
-                made = _arrays([item for item in encoded if not isinstance(item, str)], totals["tokens"])
+                if self.chats is not None and len(given) < len(batch):
+                    raise self._other_rows(f"{batch.start + len(given):,} rows")
+                encoded = encoding.encode(batch, given)
+                _, _, prompts, _, answers = _arrays([item for item in encoded if not isinstance(item, str)], 0)
+                before.add(prompts, answers)
+                results = [encoding.fit(item, batch, row, given, ledger) for row, item in enumerate(encoded)]
+                kept = [row for row, items in enumerate(results) for _ in items]
+                made = _arrays([item for items in results for item in items], totals["tokens"])
+                after.add(made[2], made[-1])
                 for array, values in zip(arrays.values(), made, strict=True):
                     array.append(values)
                 places = np.array(kept, np.int64)
@@ -97,55 +111,19 @@ class EncodeChats(Shard[Vocabulary], reads=READ):
                     flat.append(values)
                     totals["window_tokens"] += len(values)
                 ledger.rows_in += len(batch)
-                for item in encoded:
-                    if isinstance(item, str):
-                        ledger.drop(item)
-                    elif item.apart:
-                        ledger.note(APART)
+                kept_rows, made_rows = kept_rows + len(set(kept)), made_rows + len(kept)
                 totals["tokens"] += len(made[0])
                 totals["response_tokens"] += int(made[-1].sum())
                 totals["text_bytes"] += rows.text_bytes(batch.instruction) + rows.text_bytes(batch.response)
         if self.chats is not None and self.part.stop is None and next(chats, None) is not None:
             raise self._other_rows(f"more than {ledger.rows_in:,} rows")
-        ledger.rows_kept = ledger.rows_in - sum(ledger.dropped.values())
+        ledger.rows_kept = kept_rows
         if self.held_out:  # no later stage trains on them
-            ledger.note("held_out", ledger.rows_kept)
+            ledger.note("held_out", kept_rows)
         else:
-            ledger.rows_out = ledger.rows_kept
+            ledger.rows_out = made_rows
         ledger.measures = totals
-        return ShardResult(ledger)
-
-    def _encode(
-        self, encoder: ChatEncoder, template: ChatTemplate, context: Vocabulary, batch: rows.Batch, chats: list[str]
-    ) -> list[EncodedRow | str]:
-        texts = [getattr(batch, name).to_pylist() for name in rows.FIELDS]
-        if self.chats is not None:
-            if len(chats) < len(batch):
-                raise self._other_rows(f"{batch.start + len(chats):,} rows")
-            return list(encoder.encode(texts[1], texts[2], chats, self.boundary, self.least))
-        made: list[EncodedRow | str] = [_FAILED] * len(batch)
-        rendered: list[int] = []
-        parts: list[tuple[str, str, str]] = []
-        documents = []
-        for row, (condition, instruction, response) in enumerate(zip(*texts, strict=True)):
-            if not instruction:
-                documents.append(row)
-                continue
-            chat = chat_of(condition, instruction, response)
-            try:
-                parts.append((*render(template, chat), chat.to_json()))
-                rendered.append(row)
-            except PrefixMismatch:
-                made[row] = PREFIX_MISMATCH
-            except TemplateFailed:
-                continue
-        prompts, rests, given = ([part[at] for part in parts] for at in (0, 1, 2))
-        encoded = encoder.encode(prompts, rests, given, self.boundary, self.least)
-        for row, item in zip(rendered, encoded, strict=True):
-            made[row] = item
-        for row, item in zip(documents, _encode_documents(context, batch, documents, self.part.uri), strict=True):
-            made[row] = item
-        return made
+        return ShardResult(ledger, asdict(Lengths(after.to_data(), before.to_data() if self.long_rows else {})))
 
     def _chats(self) -> Iterator[str]:
         """Yield the chats of the rows."""
@@ -179,24 +157,140 @@ class EncodeChats(Shard[Vocabulary], reads=READ):
         )
 
 
+class _Encoding:
+    """Encodes the rows of a shard, and makes those fit that are too long.
+
+    Args:
+        shard: what says how.
+        context: the tokenizer.
+    """
+
+    def __init__(self, shard: EncodeChats, context: Vocabulary) -> None:
+        self._shard, self._context = shard, context
+        self._template = (
+            ChatTemplate.from_data(json.loads(shard.template), "the chat template") if shard.template else None
+        )
+        self._encoder = context.chat_encoder(self._template) if self._template else None
+        self._long = LongRows.from_data(json.loads(shard.long_rows)) if shard.long_rows else None
+        if self._long and shard.held_out and self._long.answer == SPLIT:
+            self._long = replace(self._long, answer=CUT)  # one held-out row stays one
+
+    def encode(self, batch: rows.Batch, chats: Sequence[str]) -> list[EncodedRow | str]:
+        """Return the ids of each row, or why it has none; ``chats`` are those of rendered rows."""
+        if self._template is None or self._encoder is None:
+            return list(self._encode_pairs(batch, range(len(batch))))
+        texts = [getattr(batch, name).to_pylist() for name in rows.FIELDS]
+        boundary, least = self._shard.boundary, self._shard.least
+        if self._shard.chats is not None:
+            return list(self._encoder.encode(texts[1], texts[2], chats, boundary, least))
+        made: list[EncodedRow | str] = [_FAILED] * len(batch)
+        rendered: list[int] = []
+        parts: list[tuple[str, str, str]] = []
+        documents = []
+        for row, (condition, instruction, response) in enumerate(zip(*texts, strict=True)):
+            if not instruction:
+                documents.append(row)
+                continue
+            chat = chat_of(condition, instruction, response)
+            try:
+                parts.append((*render(self._template, chat), chat.to_json()))
+                rendered.append(row)
+            except PrefixMismatch:
+                made[row] = PREFIX_MISMATCH
+            except TemplateFailed:
+                continue
+        prompts, rests, given = ([part[at] for part in parts] for at in (0, 1, 2))
+        encoded = self._encoder.encode(prompts, rests, given, boundary, least)
+        for row, item in zip(rendered, encoded, strict=True):
+            made[row] = item
+        for row, item in zip(documents, self._encode_pairs(batch, documents), strict=True):
+            made[row] = item
+        return made
+
+    def fit(
+        self, item: EncodedRow | str, batch: rows.Batch, row: int, chats: Sequence[str], ledger: Ledger
+    ) -> tuple[EncodedRow, ...]:
+        """Return what is in the place of a row: itself, what was made of it, or nothing; the ledger says why."""
+        if isinstance(item, str):
+            ledger.drop(item)
+            return ()
+        if item.apart:
+            ledger.note(APART)
+        if self._long is None or len(item.ids) <= self._shard.context:
+            return (item,)
+        condition, instruction, response = (getattr(batch, name)[row].as_py() for name in rows.FIELDS)
+        if chats:
+            chat = Chat.from_json(chats[row])
+        else:
+            chat = chat_of(condition if self._template else "", instruction, response)
+
+        def encode(other: Chat) -> EncodedRow | str:
+            return self._encode_chat(other) if self._template else self._encode_pair(condition, other)
+
+        estimate = self._estimate if self._template else None
+        fitted = fit_row(
+            item, chat, self._shard.context, self._long, encode=encode, count=self._count, estimate=estimate
+        )
+        if not fitted.rows:
+            ledger.drop(fitted.reason)
+        elif fitted.reason:
+            ledger.note(fitted.reason)
+        return fitted.rows
+
+    def _count(self, text: str) -> int:
+        return len(self._context.encoder.encode([text]).ids)
+
+    def _estimate(self, chat: Chat) -> tuple[int, int] | None:
+        """Return the tokens of the whole as those of the prompt; both apart where room is kept for an answer."""
+        assert self._template is not None
+        assert self._encoder is not None
+        assert self._long is not None
+        try:
+            whole = self._encoder.count(self._template.render(chat.messages, chat.tools, generation_prompt=False))
+            if not self._long.window.reserve_answer:
+                return whole, 0
+            prompt = self._encoder.count(self._template.render(chat.messages[:-1], chat.tools))
+        except TemplateFailed:
+            return None
+        return prompt, whole - prompt
+
+    def _encode_chat(self, chat: Chat) -> EncodedRow | str:
+        assert self._template is not None
+        assert self._encoder is not None
+        try:
+            prompt, rest = render(self._template, chat)
+        except PrefixMismatch:
+            return PREFIX_MISMATCH
+        except TemplateFailed:
+            return _FAILED
+        (item,) = self._encoder.encode([prompt], [rest], [chat.to_json()], self._shard.boundary, self._shard.least)
+        return item
+
+    def _encode_pair(self, condition: str, chat: Chat) -> EncodedRow:
+        texts = (condition, chat.messages[-2]["content"], chat.messages[-1]["content"])
+        batch = rows.Batch(0, *(pa.array([text], pa.large_string()) for text in texts))
+        (item,) = self._encode_pairs(batch, [0])
+        return item
+
+    def _encode_pairs(self, batch: rows.Batch, places: Sequence[int]) -> Iterator[EncodedRow]:
+        """Yield rows with the tokens around them that they have without a template."""
+        if not places:
+            return
+        context = self._context
+        some = rows.Batch(batch.start, *(getattr(batch, name).take(pa.array(places)) for name in rows.FIELDS))
+        layout = _native.Layout(context.boq, context.eoq, context.eoa, context.conditions, untagged=True)
+        with rows_named(self._shard.part.uri, batch.start, context):
+            made, _ = spans(context.encoder, layout, some if context.conditions else untagged(some), 0)
+        ids, begins, prompts, _, answers = made
+        for begin, prompt, answer in zip(begins.tolist(), prompts.tolist(), answers.tolist(), strict=True):
+            yield EncodedRow(ids[begin : begin + prompt + answer], prompt)
+
+
 def chat_of(condition: str, instruction: str, response: str) -> Chat:
     """Return a pair as a chat; a condition other than ``direct`` is named by a system message."""
     first = [] if condition in ("", "direct") else [{"role": "system", "content": f"Task condition: {condition}"}]
     turns = [{"role": "user", "content": instruction}, {"role": "assistant", "content": response}]
     return Chat([*first, *turns])
-
-
-def _encode_documents(context: Vocabulary, batch: rows.Batch, places: Sequence[int], uri: str) -> Iterator[EncodedRow]:
-    """Yield rows without an instruction with the tokens around them that they have without a template."""
-    if not places:
-        return
-    some = rows.Batch(batch.start, *(getattr(batch, name).take(list(places)) for name in rows.FIELDS))
-    layout = _native.Layout(context.boq, context.eoq, context.eoa, context.conditions, untagged=True)
-    with rows_named(uri, batch.start, context):
-        made, _ = spans(context.encoder, layout, some if context.conditions else untagged(some), 0)
-    ids, begins, prompts, _, answers = made
-    for begin, prompt, answer in zip(begins.tolist(), prompts.tolist(), answers.tolist(), strict=True):
-        yield EncodedRow(ids[begin : begin + prompt + answer], prompt)
 
 
 def _arrays(encoded: Sequence[EncodedRow], start: int) -> tuple[NDArray[Any], ...]:

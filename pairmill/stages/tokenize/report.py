@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from pairmill.chats.long_rows import ANSWER_CUT, ANSWER_SPLIT, PROMPT_CUT, WINDOWED
 from pairmill.engine.manifest import Ledger, Manifest
 from pairmill.formats.results import TokenizeResult
 from pairmill.report.charts import Bars
 from pairmill.report.model import Report, Table, describe_names, describe_rows
 from pairmill.stages.tokenize.config import NONE
+from pairmill.stages.tokenize.lengths import tables_of
+from pairmill.stages.tokenize.rendered import APART
+
+_NOTES = {
+    WINDOWED: "rows are longer than the context and have a window of their chat.",
+    PROMPT_CUT: "prompts lost their middle; their answers are whole.",
+    ANSWER_CUT: "answers lost their end.",
+    ANSWER_SPLIT: "answers became several rows.",
+    APART: "rows have prompt and rest encoded apart.",
+}
+"""What the report says of rows that were made to fit."""
 
 
 def report_of(manifest: Manifest) -> Report:
@@ -34,6 +46,9 @@ def report_of(manifest: Manifest) -> Report:
     look_at = []
     if measures.get("dropped_bytes"):
         look_at.append(f"{measures['dropped_bytes']:,} bytes of text have no symbol in the vocabulary: left out.")
+    for note, text in _NOTES.items():
+        if count := ledger.notes.get(note):
+            look_at.append(f"{count:,} {text}")
     if empty:
         look_at.append(f"No row is in {describe_names(empty)}.")
     if manifest.options["conditions"] == [NONE] and measures.get("text_bytes"):
@@ -54,6 +69,7 @@ def report_of(manifest: Manifest) -> Report:
         [
             Bars("Tokens by task", [(task[0], task[2]) for task in tasks], "tokens"),
             Table("Tasks", ("Task", "Rows", "Tokens", "Response tokens", "Bytes per token"), tasks),
+            *tables_of(result.lengths),
         ],
         verdict=f"Rows: {describe_rows(ledger)}; {sums['tokens']:,} tokens{density}.",
         look_at=look_at,

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pairmill.engine.options import list_item
 from pairmill.nets import needs
-from pairmill.stages.train import run
 from pairmill.stages.train.config import TrainConfig
 
 if TYPE_CHECKING:
@@ -38,7 +37,9 @@ def count(config: TrainConfig) -> int:
     if config.processes:
         return config.processes
     needs.require("train", "torch", "safetensors")
-    return max(1, run.parallel.count_devices()) if config.device != "cpu" else 1
+    import torch
+
+    return max(1, torch.cuda.device_count()) if config.device != "cpu" else 1
 
 
 class Group:
@@ -88,8 +89,9 @@ class Group:
 
 
 def join(config: TrainConfig) -> Ranks:
-    ranks: Ranks = run.parallel.start(config.device)
-    return ranks
+    from pairmill.stages.train.run import parallel
+
+    return parallel.start(config.device)
 
 
 def _environment(number: int, size: int, port: int) -> dict[str, str]:

@@ -32,7 +32,16 @@ class Progress:
             self._bars, self._task = self._shown(done)
 
     def _shown(self, done: int) -> tuple[Any, Any]:
-        bars = log.terminal().training_bar()
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[said]}"),
+            TimeRemainingColumn(),
+        )
+        bars = Progress(*columns, console=log.console(), transient=True)
         task = bars.add_task("train", total=self._total, completed=done, said="")
         bars.start()
         return bars, task
@@ -81,13 +90,15 @@ def summary(title: str, rows: Mapping[str, Cell], fields: Mapping[str, Any]) -> 
     if not log.human():
         log.event(f"{title}: " + ", ".join(f"{name} {value}" for name, value in shown.items()), **fields)
         return
-    draw = log.terminal()
-    table = draw.Table(title=draw.Text(title), show_header=False, title_justify="left")
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(title), show_header=False, title_justify="left")
     table.add_column()
     table.add_column(justify="right", overflow="fold")
     for name, value in shown.items():
-        table.add_row(draw.Text(name), draw.Text(value))
-    draw.console().print(table)
+        table.add_row(Text(name), Text(value))
+    log.console().print(table)
 
 
 def duration(seconds: float) -> str:
