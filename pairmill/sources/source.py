@@ -206,6 +206,8 @@ class Source(ABC):
     """Type by name of what is written beside its rows (:mod:`pairmill.formats.attributes`), in the order of columns."""
     limit: ClassVar[int] = 0
     """The first this many records are read; 0 = all."""
+    signs: ClassVar[tuple[str, ...]] = ()
+    """Columns that say that records are prompts or pairs, where a source is described as if they were not."""
     use: ClassVar[str] = ""
     """What its results are for, if they are not rows (:mod:`pairmill.formats.uses`)."""
     by_name_only: ClassVar[bool] = False

@@ -95,7 +95,11 @@ BASES: dict[str, tuple[Any, ...]] = {
         "format": "parquet", "strip": True, "encoding": "utf-8",
         "attributes": {"s": {"path": "score", "type": "number"}}}),
     "chats": ({**yaml.safe_load(CHATS), "template": "{{ messages }}", "answers": "all", "roles": {"a": "user"},
-        "role": "role", "content": "content"},),
+        "role": "role", "content": "content"},
+        {**yaml.safe_load(CHATS), "answer": {"path": "ground_truth", "template": "<{answer}>"}, "json": "lenient"},
+        {"name": "chats", "files": "chats/*.jsonl", "use": "prompts", "turns": "messages", "answer": {"path": "id"}},
+        {"name": "chats", "files": "chats/*.jsonl", "use": "pairs", "roles": {"a": "user"}},
+        {"name": "chats", "files": "chats/*.jsonl", "condition": "synth", "pairs": "chosen_as_answer"}),
     "train settings": (yaml.safe_load(train_file()),),
     "search settings": (yaml.safe_load(SearchSettings.default_file()),),
     "evaluate settings": (

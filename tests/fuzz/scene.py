@@ -29,7 +29,13 @@ condition: synth
 turns: messages
 """
 CARDS = {
-    "quiz.yaml": (QUIZ, f"{QUIZ}format: parquet\n", f"{QUIZ}where: score > 0.3\n", f"{QUIZ}licence: MIT\n"),
+    "quiz.yaml": (
+        QUIZ,
+        f"{QUIZ}format: parquet\n",
+        f"{QUIZ}where: score > 0.3\n",
+        f"{QUIZ}licence: MIT\n",
+        f"{QUIZ}json: lenient\n",
+    ),
     "chats.yaml": (CHATS, f"{CHATS}template: {json.dumps(TEMPLATE)}\n", f"{CHATS}answers: last\n"),
 }
 DSIR = "dsir: {targets: [{name: some, rows: <given>/target}]}"

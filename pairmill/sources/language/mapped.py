@@ -33,7 +33,7 @@ from pairmill.sources.language.missing_paths import Watched, kind_of, names_at, 
 from pairmill.sources.language.paths import MISSING, First, Path, Step
 from pairmill.sources.language.tags import condition, own_tags, tags_of, wrong_tag
 from pairmill.sources.language.template import Template, Value, paths_of
-from pairmill.sources.language.uses import use_in
+from pairmill.sources.language.uses import SIGNS, use_in
 from pairmill.sources.origin import HubRows
 from pairmill.sources.parsed import (
     FURTHER_TURNS,
@@ -145,6 +145,7 @@ class Mapped(Source):
             rendering={**rendering, **settings},
             limit=file.number("limit"),
             use=self._use.folder if self._use else "",
+            signs=() if self._use else SIGNS,
             **({"format": OutputFormat(tuple(COLUMNS[self._use.folder]))} if self._use and self._use.folder else {}),
             watched=tuple(self._watched(file)),
             documents="text" in file,

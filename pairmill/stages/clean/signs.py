@@ -12,7 +12,7 @@ from pairmill.errors import InputError
 from pairmill.formats.parquet_reader import open_parquet
 from pairmill.formats.slices import FileSlice
 from pairmill.sources.files.card import suffix_of
-from pairmill.sources.language.uses import LINES, SIGNS
+from pairmill.sources.language.uses import LINES
 from pairmill.sources.parsed import WITHHELD
 from pairmill.sources.source import Source
 from pairmill.stages.clean.limited import records_of
@@ -23,7 +23,7 @@ _FILTERED = "filtered_by_where"
 def signs_in(source: Source, pieces: Sequence[FileSlice], ledger: Ledger, profile: Profile) -> list[str]:
     """Return which columns say that records are prompts or pairs, where none of them was kept."""
     others = sum(count for reason, count in ledger.dropped.items() if reason not in (_FILTERED, WITHHELD))
-    if not source.described_in or source.use or ledger.rows_kept or not others:
+    if not source.signs or ledger.rows_kept or not others:
         return []
     piece = pieces[0]
     if suffix_of(piece.path) == ".parquet":
@@ -33,7 +33,7 @@ def signs_in(source: Source, pieces: Sequence[FileSlice], ledger: Ledger, profil
         reading: Any = records_of(piece, source, profile)
         with closing(reading):
             names = next((record for _, record in reading if isinstance(record, dict)), {})
-    return [name for name in SIGNS if name in names]
+    return [name for name in source.signs if name in names]
 
 
 def no_rows(source: Source, signs: Sequence[str], dropped: dict[str, int], error: InputError | None) -> InputError:

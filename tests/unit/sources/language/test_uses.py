@@ -394,6 +394,11 @@ def test_a_source_that_gives_no_row_says_what_to_write(
         assert f"write in {tmp_path / 'mine.yaml'} one of: {TRUTH}; use: prompts; use: pairs (or " in said
 
 
+def test_a_source_that_says_it_already_is_not_told_again(tmp_path: Path) -> None:
+    manifest = clean(tmp_path, [{"chosen": "a", "rejected": "b"}], "condition: direct", "pairs: chosen_as_answer")
+    assert manifest.ledger.dropped == {"no_prompt": 1}
+
+
 def test_a_source_that_gives_a_row_or_is_filtered_says_nothing(tmp_path: Path) -> None:
     records = [{"messages": QUESTION, "ground_truth": "1"}, {"messages": chat("a", "b"), "ground_truth": "1"}]
     assert clean(tmp_path, records, "condition: direct", "turns: messages").ledger.rows_kept == 1
