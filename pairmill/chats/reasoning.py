@@ -81,13 +81,18 @@ class Reasoning:
         first, last = self.marks
         bare = text.lstrip()
         begins = bare.startswith(first)
-        # Where a template opens the reasoning, texts begin within it and only close it.
         end = bare.find(last)
-        if end < 0 or (not begins and first in bare[:end]):
+        if end < 0 or not (begins or _is_line(bare, end, last)):
             if begins:
                 notes["reasoning_without_end"] += 1
             return "", text
         return bare[len(first) * begins : end].strip(), bare[end + len(last) :].lstrip()
+
+
+def _is_line(text: str, start: int, mark: str) -> bool:
+    """Return whether a mark is a line: where a template opens the reasoning, texts begin within it and close it so."""
+    after = start + len(mark)
+    return text[start - 1 : start] in ("", "\n") and text[after : after + 1] in ("", "\n")
 
 
 def _joined(parts: list[Any]) -> Any:

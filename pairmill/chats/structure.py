@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from pairmill.chats.message import ChatFault, Message, compact_json, normal_message, parse_json, parse_json_values
-from pairmill.chats.tools import Call, Tool, named_tools
+from pairmill.chats.tools import CALL_UNPARSED, Call, Tool, named_tools, properties_of
 
 TOOL_IDS, RESULTS, SCHEMA, NAMES, FOREIGN = (
     "tool_ids",
@@ -31,6 +31,7 @@ OLD_MARKS = (
 left over from another."""
 
 _MAX_DEPTH = 32
+_MOST_CALLS = 1024
 _TYPES = {
     **dict.fromkeys(("object", "dict", "map"), "object"),
     **dict.fromkeys(("array", "list", "tuple"), "array"),
@@ -94,13 +95,15 @@ class Structure:
         """
         if not more:
             self.finish_turn()
+        if len(self._waiting) + len(calls) > _MOST_CALLS:
+            raise ChatFault(CALL_UNPARSED, f"more than {_MOST_CALLS} calls in a turn")
         given = [_id_of(call) for call in calls]
         known = [item for item in (*given, *(waiting[0] for waiting in self._waiting)) if item]
         if len(set(known)) < len(known):
-            self._refuse(TOOL_IDS, f"the id {max(known, key=known.count)!r} twice in a turn")
+            self._refuse(TOOL_IDS, f"the id {Counter(known).most_common(1)[0][0]!r} twice in a turn")
         result = []
         for item, call in zip(given, calls, strict=True):
-            function = call["function"]
+            function = self._without_nulls(call["function"])
             self._check_call(function["name"], function["arguments"])
             made = item
             if not item or item in self._ids:
@@ -162,6 +165,16 @@ class Structure:
         # A list of another length is what one call returned, unless each of its items says which call it is of.
         fits = len(content) == len(self._waiting) or all(_says_call(item) for item in content)
         return [_result_in(item) for item in content] if fits else None
+
+    def _without_nulls(self, function: dict[str, Any]) -> dict[str, Any]:
+        """Return a call without nulls for what its tool does not declare: other records have these columns."""
+        if None not in function["arguments"].values() or function["name"] not in self.tools:
+            return function
+        declared = properties_of(self.tools[function["name"]])
+        kept = {key: value for key, value in function["arguments"].items() if value is not None or key in declared}
+        if len(kept) < len(function["arguments"]):
+            self._notes["mended_null_arguments"] += 1
+        return {**function, "arguments": kept}
 
     def _check_call(self, name: str, arguments: Mapping[str, Any]) -> None:
         if not self.tools:

@@ -27,7 +27,7 @@ _SPACE = re.compile(r"\s*")
 _NAMED_CALL = re.compile(r"\s*([A-Za-z_][\w.-]*)\s*(?=\{)")
 _ARGUMENT_KEYS = ("arguments", "parameters", "input", "args")
 _SCHEMA_KEYS = ("parameters", "input_schema")
-_MOST_BLOCKS = 8
+_MOST_BLOCKS, _MAX_DEPTH = 8, 32
 _MOST_SHOWN = 80
 
 
@@ -84,6 +84,10 @@ def _tool(value: Any, notes: Counter[str]) -> Tool:
     if "properties" not in schema and not isinstance(schema.get("type"), str) and _holds_objects(schema):
         notes["mended_parameters_bare"] += 1
         schema = {"type": "object", "properties": schema}
+    whole = _without_nulls(schema)
+    if whole != schema:
+        notes["mended_null_parameters"] += 1
+        schema = whole
     inner = {item: function[item] for item in function if item not in _SCHEMA_KEYS and item != "type"}
     tool = {"type": "function", "function": {**inner, "parameters": schema}}
     if given is function:
@@ -95,6 +99,17 @@ def _tool(value: Any, notes: Counter[str]) -> Tool:
     except ValueError as error:
         raise ChatFault(TOOLS_UNPARSED, f"{name}: {error}") from error
     return tool
+
+
+def _without_nulls(schema: Any, depth: int = 0) -> Any:
+    """Return a schema without keys that are null: in columns, each object has the keys of all."""
+    if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
+        return schema
+    return {
+        key: _without_nulls(value, depth + 1)
+        for key, value in schema.items()
+        if value is not None or key in ("default", "const")
+    }
 
 
 def tools_in_text(text: str, notes: Counter[str]) -> tuple[list[Tool], str]:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from pairmill.engine.options import Profile
-from pairmill.formats.rows import Row
+from pairmill.formats.rows import RenderedRow, Row
 from pairmill.formats.slices import FileSlice
 from pairmill.sources.files.card import hub_split
 from pairmill.sources.files.dialect import Dialect
@@ -108,6 +108,8 @@ def checked(parsed: Parsed, profile: Profile, *, documents: bool = False) -> tup
             continue
         label, row = part if isinstance(part, Labelled) else ("", part)
         problem = None if is_complete(row, documents=documents) else _problem(row, QUIRKS[profile], documents)
+        if isinstance(row, RenderedRow) and not _has_text(row.chat):  # what the template does not write is in it too
+            problem = Malformed("unpaired_surrogate")
         if problem is None:
             result.append((label, row))
         elif isinstance(problem, Malformed):

@@ -72,6 +72,8 @@ _SEEN = 40
 """Characters of reasoning that are looked for in what a template wrote."""
 BAD_WEIGHT, BAD_WEIGHTS, BAD_INDEX = "weight_is_not_0_or_1", "weights_do_not_fit_messages", "target_index_is_no_answer"
 
+_EVERY_ANSWER = Targets()
+
 MAX_CHARACTERS = 1 << 25
 """Characters of all instructions of one chat: without a limit they grow with the square of its turns."""
 
@@ -191,16 +193,20 @@ class Chats:
             asked = any(isinstance(item, Answer) for item in read.answers)
             read.answers = [Drop(read.fault.reason) if asked else read.fault] * len(read.answers)
         result = self._made(read, self._chosen(read.answers, index))
-        rows = [item for item in result if isinstance(item, Row)]
+        taught = [
+            (item, made)
+            for item, made in zip(read.answers, result, strict=True)
+            if isinstance(made, Row) and isinstance(item, Answer)
+        ]
         notes = [*read.notes, *(Note(what, times) for what, times in sorted(read.counts.items()))]
-        if rows:
-            notes += self._left_out(record, messages, read, result)
+        if taught:
+            notes += self._left_out(record, messages, read, taught)
         if read.fault is not None and read.fault not in result:
             # No answer follows, so nothing else says that the chat ends early.
             notes.append(Note(read.fault.reason, 1))
         elif read.is_unanswered:
             notes.append(Note("unanswered_question", 1))
-        return [*_main_first(result), *notes, _counts(read, result), Note(ANSWERS, len(read.answers))]
+        return [*_main_first(result), *notes, _counts(read, taught), Note(ANSWERS, len(read.answers))]
 
     def _read(self, record: Any, messages: Sequence[Any]) -> Reading:
         """Return the messages as turns, in the template's form if there is one."""
@@ -281,6 +287,8 @@ class Chats:
 
     def _chosen(self, answers: Sequence[Answer | Drop], index: Collection[int] | None) -> list[Answer | Drop]:
         """Return the answers with a drop in the place of each that is no target."""
+        if index is None and self.options.weights is None and self.options.targets == _EVERY_ANSWER:
+            return list(answers)
         reasons = iter(self.options.targets.reasons([item for item in answers if isinstance(item, Answer)], index))
         chosen: list[Answer | Drop] = []
         for item in answers:
@@ -289,27 +297,22 @@ class Chats:
         return chosen
 
     def _left_out(
-        self, record: Any, messages: Sequence[Any], read: Reading, result: Sequence[Row | Drop]
+        self, record: Any, messages: Sequence[Any], read: Reading, taught: Sequence[tuple[Answer, Row]]
     ) -> list[Note]:
         """Return what the record says beside the texts of its turns, and no row shows."""
-        taught = [
-            (read.history[item.place], made)
-            for item, made in zip(read.answers, result, strict=True)
-            if isinstance(item, Answer) and isinstance(made, Row)
-        ]
-        counts = dict.fromkeys((REASONING, TOOLS, WEIGHT_0, *NOT_RENDERED), 0)
+        counts: dict[str, int] = {}
         if self.options.weights is None:
-            counts[WEIGHT_0] = sum(_weighs_nothing(messages[place]) for place in _places_taught(read.answers, result))
+            counts[WEIGHT_0] = sum(_weighs_nothing(messages[answer.messages[0]]) for answer, _ in taught)
         if isinstance(read, RenderedReading):
             first = taught[0][1].instruction or ""
-            shown_tools = not read.tools or any(tool["function"]["name"] in first for tool in read.tools)
-            hidden = sum(_thoughts_of(turn.message) not in (made.response or "") for turn, made in taught)
-            counts.update(zip(NOT_RENDERED, (hidden, int(not shown_tools)), strict=True))
+            written = not read.tools or any(tool["function"]["name"] in first for tool in read.tools)
+            hidden = (_thoughts_of(read.history[answer.place]) not in (row.response or "") for answer, row in taught)
+            counts |= dict(zip(NOT_RENDERED, (sum(hidden), int(not written)), strict=True))
         else:
             beside = [record, Path("", self.turns.steps[:-1]).find(record), *messages]
             if self.options.reasoning is None:
                 counts[REASONING] = sum(map(_has_reasoning, read.history))
-            counts[TOOLS] = int(any(isinstance(item, dict) and _is_there(item.get("tools")) for item in beside))
+            counts[TOOLS] = int(any(_is_there(item.get("tools")) for item in beside if isinstance(item, dict)))
         return [Note(what, count) for what, count in counts.items() if count]
 
     def _made(self, read: Reading, answers: Sequence[Answer | Drop]) -> list[Row | Drop]:
@@ -401,11 +404,14 @@ class Chats:
 
     def turn_of(self, role: str, message: dict[str, Any]) -> Turn | Drop:
         """Return a message as a turn, or why it is none."""
-        content = self.content_of(message)
+        content = _value(message, self.content)
         calls = _calls(message) if role == ASSISTANT else ""
-        if content is MISSING and not calls:
+        if type(content) is str and self.strip:  # most of them: this is the inner loop
+            text: str | Drop = content.strip()
+        elif content is MISSING and not calls:
             return Malformed("missing_content")
-        text = self.text_of(content)
+        else:
+            text = self.text_of(content)
         if isinstance(text, Drop):
             return text
         return Turn(ASSISTANT, "", text, message) if role == CALL else Turn(role, text, calls, message)
@@ -547,38 +553,29 @@ def _escaped(text: str) -> str:
     return _MARK.sub(r"\\", text) if _may_have_marks(text) else text
 
 
-def _places_taught(answers: Sequence[Answer | Drop], result: Sequence[Row | Drop]) -> Iterator[int]:
-    """Yield where the messages of answers that are rows are in the record's list."""
-    for item, made in zip(answers, result, strict=True):
-        if isinstance(item, Answer) and isinstance(made, Row):
-            yield item.messages[0]
+def _thoughts_of(turn: Turn) -> str:
+    """Return the beginning of a turn's reasoning."""
+    return str(turn.message.get("reasoning_content", ""))[:_SEEN].strip()
 
 
-def _thoughts_of(message: dict[str, Any]) -> str:
-    """Return the beginning of a message's reasoning."""
-    return str(message.get("reasoning_content", ""))[:_SEEN].strip()
-
-
-def _counts(read: Reading, result: Sequence[Row | Drop]) -> ChatCounts:
+def _counts(read: Reading, taught: Sequence[tuple[Answer, Row]]) -> ChatCounts:
     """Return what is summed up over the chats of a source."""
-    taught = [
-        (made, item.calls)
-        for item, made in zip(read.answers, result, strict=True)
-        if isinstance(item, Answer) and isinstance(made, Row)
-    ]
-    prompts = [len(made.instruction or "") for made, _ in taught]
+    prompts = [len(row.instruction or "") for _, row in taught]
+    total = sum(prompts)
     return ChatCounts(
-        calls=sum(calls for _, calls in taught),
+        calls=sum([answer.calls for answer, _ in taught]),
         ended=read.fault.reason if read.fault else "",
-        tools=dict(read.called),
-        prompts=sum(prompts),
-        repeated=sum(prompts) - max(prompts, default=0),
-        responses=sum(len(made.response or "") for made, _ in taught),
+        tools=read.called,
+        prompts=total,
+        repeated=total - max(prompts) if prompts else 0,
+        responses=sum([len(row.response or "") for _, row in taught]),
     )
 
 
 def _has_reasoning(turn: Turn) -> bool:
-    return turn.role == ASSISTANT and any(_is_there(turn.message.get(key)) for key in FIELDS)
+    if turn.role != ASSISTANT:
+        return False
+    return any(key in turn.message and _is_there(turn.message[key]) for key in FIELDS)
 
 
 def _weighs_nothing(message: Any) -> bool:

@@ -422,7 +422,7 @@ def _with_condition(row: Row, condition: str) -> Row:
         return WideRow(Row(condition, *row[1:]), row.columns, row.size)
     if isinstance(row, RenderedRow):
         return RenderedRow(condition, row.instruction or "", row.response or "", row.chat)
-    return row._replace(condition=condition)
+    return Row(condition, row.instruction, row.response)
 
 
 @dataclass(frozen=True)

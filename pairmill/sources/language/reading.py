@@ -20,6 +20,10 @@ SYSTEM, USER, ASSISTANT, TOOL, CALL = "system", "user", "assistant", "tool", "to
 # What a chat waits for.
 _START, _ASKED, _CALLED, _TOLD, _ANSWERED = range(5)
 
+# Most chats share them: they are not written to.
+_NO_FAULT = ChatFault("")
+_NONE = Counter[str]()
+
 
 class Turn(NamedTuple):
     """A message.
@@ -62,11 +66,11 @@ class Reading:
 
     def __init__(self, words: Words, weights: Sequence[int] = (), reasoning: Reasoning | None = None) -> None:
         self._words, self._weights, self._reasoning = words, weights, reasoning
-        self.counts: Counter[str] = Counter()
-        """What was found on the way, as notes."""
-        self.problem = ChatFault("")
+        self.problem = _NO_FAULT
         """What was wrong, if it is more than a reason."""
-        self.called: Counter[str] = Counter()
+        self.counts = _NONE if reasoning is None else Counter[str]()
+        """What was found on the way, as notes."""
+        self.called = _NONE
         """How often each tool is called."""
         self.history: list[Turn] = []
         self.answers: list[Answer | Drop] = []
@@ -179,6 +183,7 @@ class RenderedReading(Reading):
     ) -> None:
         super().__init__(words, weights)
         self.counts = counts
+        self.called = Counter[str]()
         self.tools: list[Tool] = []
         self._structure, self._thoughts, self._asked = structure, reasoning, asked
         self._sizes = [0]

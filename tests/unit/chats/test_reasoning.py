@@ -21,6 +21,8 @@ from pairmill.chats.reasoning import Reasoning
         ({}, "<think>\nr\n</think>\n\n4", "r", "4", ""),
         ({}, "r\n</think>\n4", "r", "4", ""),
         ({}, "<think></think>4", "", "4", ""),
+        ({}, "</think>\n4", "", "4", ""),
+        ({}, "Close it with </think> then.", "", "Close it with </think> then.", ""),
         ({}, "<think>r", "", "<think>r", "reasoning_without_end"),
         ({}, "Write <think> and </think>.", "", "Write <think> and </think>.", ""),
         ({"reasoning": "a"}, "<think>b</think>4", "a", "4", "reasoning_twice"),

@@ -571,6 +571,29 @@ def test_columns_of_parquet_are_read(tmp_path: Path, load: Load) -> None:
     assert mine["ledger"]["notes"]["mended_tools_as_text"] == 1
 
 
+def test_nulls_of_columns_are_no_arguments_and_no_parameters(load: Load) -> None:
+    def parameters(**properties: Any) -> dict[str, Any]:
+        return {"type": "object", "properties": properties, "required": ["city"]}
+
+    city = {"type": "string", "default": None}
+    tool = {
+        "type": "function",
+        "function": {"name": "weather", "parameters": parameters(city={**city, "enum": None}, at=None)},
+    }
+    chat = [said(U, "?"), calling(call(city="X", at=None, days=None)), result(), said(A, "4")]
+    parts = parse(load(), {"messages": chat, "tools": [tool]})
+    whole = json.loads(next(part.chat for part in parts if isinstance(part, RenderedRow)))
+    assert whole["tools"][0]["function"]["parameters"] == parameters(city=city)
+    assert whole["messages"][1]["tool_calls"][0]["function"]["arguments"] == {"city": "X"}
+    notes = notes_of(parts)
+    assert (notes["mended_null_arguments"], notes["mended_null_parameters"]) == (1, 1)
+    # A null for a name that is declared is an argument.
+    chat = [said(U, "?"), calling(call(city="X", days=None)), result(), said(A, "4")]
+    (row, *_) = rows_of(load(), {"messages": chat, "tools": TOOLS})
+    assert isinstance(row, RenderedRow)
+    assert '"arguments":{"city":"X","days":null}' in row.chat
+
+
 def test_tools_are_found_where_the_path_says(load: Load) -> None:
     chat = [{**said(U, "?"), "declared": TOOLS}, calling(call()), result(), said(A, "4")]
     expected = rows_of(load(), {"messages": [said(U, "?"), *chat[1:]], "tools": TOOLS})
@@ -639,6 +662,20 @@ def test_another_meaning_is_another_version(load: Load) -> None:
 
 
 # --- hostile values -------------------------------------------------------------------------------------------------
+
+
+def test_text_that_is_no_unicode_is_malformed_wherever_it_is(clean: Cleaned) -> None:
+    call_of_odd = calling({"function": {"name": "f", "arguments": {"\ud800": "\udfff"}}})
+    records: list[Any] = [
+        {"messages": [{**said(U, "a"), "name": "\ud800"}, said(A, "b")]},
+        {"messages": [said(U, "a"), {**said(A, "b"), "reasoning": "\ud800"}]},
+        {"messages": [said(U, "a"), said(A, "b")], "tools": [{"name": "x\ud800"}]},
+        {"messages": [said(U, "a"), call_of_odd, result(), said(A, "b")]},
+        {"messages": [said(U, "a"), {**said(A, ""), "function_calls": r"f(a='\ud800')"}, result(), said(A, "b")]},
+    ]
+    good = {"messages": [said(U, "a"), said(A, "b")]}
+    with pytest.raises(InputError, match=r"(?s)5 of 6 records.*unpaired_surrogate"):
+        clean([*records, good])
 
 
 def test_whatever_is_in_a_record_adds_up(load: Load) -> None:
