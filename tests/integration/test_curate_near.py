@@ -24,6 +24,7 @@ from tests.support.near_rounds import Found, run, slices_of, table_bytes
 
 ROWS = 1_500
 NAMES = ("first.parquet", "second.parquet", "third.jsonl")
+FIELDS = ("instruction", "response")
 
 
 @pytest.fixture(scope="module")
@@ -142,22 +143,18 @@ def test_a_cap_removes_a_row_that_so_many_retained_rows_are_like(
     assert not any(uncapped.ran[:1])  # what is signed is the same
     removed = found.removed()
     assert 10 < len(removed) < len(uncapped.removed())
-    texts = [
-        (path.name, ordinal, row)
-        for path in files
-        for ordinal, row in enumerate(pa.concat_tables(_tables(path)).to_pylist())
-    ]
-    for task, ordinal, row in texts:
-        if (task, ordinal) not in removed:
-            continue
-        before = [one for one in texts if (one[0], one[1]) not in removed]
-        before = [one for one in before if (NAMES.index(one[0]), one[1]) < (NAMES.index(task), ordinal)]
-        question, answer = (pa.array([row[name]] * len(before)) for name in ("instruction", "response"))
-        others, answers = (pa.array([one[2][name] for one in before]) for name in ("instruction", "response"))
-        verdicts, *_ = _native.curate_verify(question, answer, others, answers, native(settings))
+    tables = {path.name: pa.concat_tables(_tables(path)) for path in files}
+    rows = [(name, ordinal) for name, table in tables.items() for ordinal in range(len(table))]
+    joined = pa.concat_tables(tables.values(), promote_options="permissive").combine_chunks()
+    questions, answers = (joined[name].chunk(0) for name in FIELDS)
+    retained = np.array([row not in removed for row in rows])
+    for at in np.flatnonzero(~retained).tolist():
+        before = np.flatnonzero(retained[:at])
+        own = (pa.repeat(column[at], len(before)) for column in (questions, answers))
+        verdicts, *_ = _native.curate_verify(*own, questions.take(before), answers.take(before), native(settings))
         assert verdicts.sum() >= 3
-        other = found.evidence()[task, ordinal][2:]
-        assert other in [(one[0], one[1]) for one, is_like in zip(before, verdicts, strict=True) if is_like]
+        other = found.evidence()[rows[at]][2:]
+        assert other in [rows[one] for one in before[np.asarray(verdicts, bool)].tolist()]
     Limits().set(monkeypatch)
     again = run(NearInput(settings, all_slices(files, 20_000)), str(tmp_path / "again"), shares=3)
     assert bytes_of(again) == bytes_of(found)

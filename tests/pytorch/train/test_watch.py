@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.summary.writer import event_file_writer
 
 from pairmill import log
 from pairmill.engine.writer import Writer
@@ -22,6 +23,12 @@ from pairmill.stages.train.watch.watcher import About, Watcher
 
 STEPS = 20
 KEY = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture(autouse=True)
+def _files_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TensorBoard reads files by name: second, host, process and a count, of which 10 sorts before 9."""
+    monkeypatch.setattr(event_file_writer, "_global_uid", event_file_writer.AtomicCounter(1000))
 
 
 def watcher(folder: Path, project: str = "") -> Watcher:

@@ -107,9 +107,10 @@ def test_memory_does_not_grow_with_rows(tmp_path: Path, monkeypatch: pytest.Monk
                 peak = tracemalloc.get_traced_memory()[1]
                 tracemalloc.stop()
                 peaks[rows, name] = min(peak, peaks.get((rows, name), peak))
-    assert peaks[many, "arrays"] > peaks[few, "arrays"] + 20 * (many - few)
-    # Two bits a row are held in any case; the rest is a file for each range, and what chance does.
-    assert peaks[many, "ranges"] < peaks[few, "ranges"] + 2 * (many - few)
+    grown = {name: peaks[many, name] - peaks[few, name] for name in ("arrays", "ranges")}
+    assert grown["arrays"] > 20 * (many - few)
+    # Two bits a row are held in any case, and a file for each range; what other threads of this process hold is chance.
+    assert grown["ranges"] < grown["arrays"] / 10
     assert peaks[many, "ranges"] < peaks[many, "arrays"] / 2
 
 
