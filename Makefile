@@ -18,8 +18,6 @@ CURATE_CONFIG ?= $(if $(OWN),,examples/curate_config.yaml)
 SELECT_CONFIG ?= $(if $(OWN),,examples/select_config.yaml)
 MIX_CONFIG ?= $(if $(OWN),,examples/mix_config.yaml)
 OPTIONS ?=
-# Nobody steps through the tests, and to compile them without debug information takes two thirds of the time.
-export CARGO_PROFILE_DEV_DEBUG := 0
 CARGO := cargo --locked
 RUST := rust/Cargo.toml rust/Cargo.lock $(shell find rust/core rust/python -name '*.rs' -o -name Cargo.toml)
 
