@@ -219,3 +219,12 @@ def test_a_row_is_shown_with_visible_control_tokens_beside_its_messages(tmp_path
     ):
         with pytest.raises((InputError, UsageError), match=match):
             show.run(show.ShowConfig(tokenized=str(folder), row=[row]))
+
+
+def test_a_template_whose_whole_never_begins_with_the_prompt_gives_no_row_and_says_so(tmp_path: Path) -> None:
+    template = (
+        "{% for m in messages %}{{ m.role }}: {{ m.content }};{% endfor %}{% if add_generation_prompt %}?{% endif %}"
+    )
+    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    with pytest.raises(InputError, match="the row files contain no row"):
+        make(tmp_path, f"turns: messages\ntemplate: '{template}'\n", [{"messages": messages}])

@@ -11,7 +11,7 @@ from typing import Any, Self
 from pairmill import storage
 from pairmill.chats import families
 from pairmill.chats.control import ControlTokens, known_tokens, require_tokens
-from pairmill.chats.render import render
+from pairmill.chats.render import PrefixMismatch, render
 from pairmill.chats.template import CONFIG, ChatTemplate, TemplateFailed
 from pairmill.engine.inputs import HELD_OUT, InputFile, Inputs
 from pairmill.engine.manifest import canonical
@@ -189,7 +189,7 @@ class ChatPlan:
             return config
         try:
             prompt, rest = render(self.template, _TRIAL)
-        except TemplateFailed:
+        except (PrefixMismatch, TemplateFailed):
             prompt = rest = ""
         before, after = (
             [hit for hit in control.pattern.findall(text) if hit in control.special] for text in (prompt, rest)
