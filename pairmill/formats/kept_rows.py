@@ -142,9 +142,7 @@ def _further_in(file: InputFile) -> list[str]:
     if file.kind != "parquet":
         return []
     with open_parquet(file.uri, file.content) as parquet:
-        names = parquet.schema_arrow.names
-    is_known = any(names == list(columns) for columns in uses.COLUMNS.values())
-    return [name for name in names if name in uses.TYPES] if is_known else []
+        return uses.further_columns(parquet.schema_arrow.names)
 
 
 def _read_further(file: InputFile, names: list[str], part: FileSlice | None, longest: int) -> Iterator[pa.RecordBatch]:

@@ -268,6 +268,7 @@ def read(
     checked: bool = True,
     content: Content = UNKNOWN,
     longest: int = RECORD_BYTES,
+    to_train: bool = False,
 ) -> Iterator[Batch]:
     """Yield the rows of a ``.parquet`` or ``.jsonl`` file in order.
 
@@ -280,6 +281,7 @@ def read(
             checks them itself.
         content: the expected content of the file.
         longest: maximum bytes of a row, as text or as JSON.
+        to_train: refuse files of prompts and pairs.
 
     Raises:
         Changed: the file has another content; raised after the last row at the latest.
@@ -287,7 +289,10 @@ def read(
             field that is missing, null, duplicate or not text, or too long a row.
     """
     parquet = uri.endswith(".parquet")
-    yield from _read_parquet(uri, part, checked, content, longest) if parquet else _read_jsonl(uri, content, longest)
+    if parquet:
+        yield from _read_parquet(uri, part, checked, content, longest, to_train=to_train)
+    else:
+        yield from _read_jsonl(uri, content, longest)
 
 
 def text_bytes(column: pa.Array) -> int:
@@ -343,9 +348,14 @@ def text_offsets(column: pa.Array) -> NDArray[np.integer[Any]]:
     return np.frombuffer(column.buffers()[1], kind, len(column) + 1, column.offset * width)
 
 
-def _read_parquet(uri: str, part: FileSlice | None, checked: bool, content: Content, longest: int) -> Iterator[Batch]:
+def _read_parquet(
+    uri: str, part: FileSlice | None, checked: bool, content: Content, longest: int, *, to_train: bool
+) -> Iterator[Batch]:
     with open_parquet(uri, content) as file:
         schema = file.schema_arrow
+        if to_train and uses.further_columns(schema.names):
+            hint = "leave the folder out, or describe its source without use:"
+            raise InputError("prompts and pairs are not rows to train on", where=uri, hint=hint)
         missing = [name for name in FIELDS if name not in schema.names]
         if missing:
             raise InputError(

@@ -6,7 +6,7 @@ has the three of a row: the prompt and the answer as text, so that curate finds 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -53,3 +53,9 @@ COLUMNS: Final[Mapping[str, Mapping[str, pa.DataType]]] = {
 ``more`` are JSON, null where there is nothing."""
 
 TYPES: Final = {name: kind for columns in COLUMNS.values() for name, kind in columns.items() if name not in _TEXTS}
+
+
+def further_columns(names: Sequence[str]) -> list[str]:
+    """Return the columns beside the three of a row, if these are the columns of prompts or of pairs; else none."""
+    is_known = any(list(names) == list(columns) for columns in COLUMNS.values())
+    return [name for name in names if name in TYPES] if is_known else []

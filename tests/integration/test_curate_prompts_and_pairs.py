@@ -15,7 +15,10 @@ from pairmill.rowstage import join
 from pairmill.stages.clean import sink
 from pairmill.stages.clean.config import CleanConfig
 from pairmill.stages.clean.core import Clean
+from pairmill.stages.tokenize.config import TokenizeConfig
+from pairmill.stages.tokenize.core import Tokenize
 from tests.support import curating
+from tests.support.tools import World
 
 QUIET = "near: off\nheuristics: off\n"
 BENCHMARK = "decontaminate: {{benchmarks: [{{name: exam, uri: {uri}, question: q, answers: a}}]}}\n"
@@ -87,3 +90,13 @@ def test_texts_of_prompts_are_not_changed(tmp_path: Path) -> None:
     with pytest.raises(PairmillError, match="their texts are not changed") as caught:
         curating.curate(tmp_path / "curated", folder / "prompts", QUIET + "pii: {mode: redact}\n")
     assert caught.value.exit_code == 3
+
+
+def test_they_are_not_tokenized(world: World, tmp_path: Path) -> None:
+    folder = clean(tmp_path, records("pairs", 9), "use: pairs")
+    curated = curating.curate(tmp_path / "curated", folder / "pairs", QUIET)
+    for rows in (folder / "pairs", curated):
+        config = TokenizeConfig(rows=[str(rows)], root=str(tmp_path), tokenizer=str(world.tokenizer), workers=1)
+        with pytest.raises(PairmillError, match="prompts and pairs are not rows to train on") as caught:
+            runner.run(Tokenize(), config)
+        assert caught.value.exit_code == 3

@@ -180,6 +180,7 @@ class EncodeRows(Shard[Vocabulary], reads=READ):
                 checked=not context.native,
                 content=self.part.content,
                 longest=self.part.longest,
+                to_train=True,
             ):
                 if config.profile == "data_io":
                     batch = _nulls_filled(batch)
