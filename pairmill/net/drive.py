@@ -10,6 +10,7 @@ import html
 import re
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlencode, urljoin, urlsplit
 
@@ -54,6 +55,13 @@ def address_of(url: str) -> Address:
     return http.asked(
         url, lambda: _beyond_pages(url, f"{ENDPOINT}/uc?{urlencode({'export': 'download', 'id': _id(url)})}")
     )
+
+
+def download(url: str, local: Path, note: Path, *, expected: str, hint: str) -> None:
+    """Download a file as :func:`pairmill.net.http.download` does; the URL may be a shared link."""
+    address = address_of(url)
+    require = require_file if address.version else None
+    http.download(address.url, local, note, expected=expected, headers=address.headers, require=require, hint=hint)
 
 
 def require_file(response: httpx.Response) -> None:

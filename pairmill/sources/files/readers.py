@@ -173,7 +173,7 @@ def _line_for(piece: FileSlice, source: Readable, encoding: str) -> str:
 
 
 def _not_of(encoding: str) -> str:
-    return f"invalid_{encoding.replace('-', '_')}"
+    return "invalid_utf8" if encoding == UTF8 else f"invalid_{encoding.replace('-', '_')}"
 
 
 def json_lines(piece: FileSlice, source: Readable) -> Iterator[Record]:
@@ -334,12 +334,8 @@ def whole_file(piece: FileSlice, encoding: str = UTF8) -> Iterator[Record]:
     """
     name = PurePosixPath(piece.path)
     packed = name.suffix if name.suffix in COMPRESSED else ""
-    with piece.opened() as raw, compressed.damage(piece.uri):
-        with compressed.decompressed(raw, packed) if packed else nullcontext(raw) as file:
-            data = file.read(piece.longest + 1)
-        if len(data) > piece.longest and not piece.aside:
-            raise limits.too_long(piece.uri, piece.longest, "the file, which is one record,")
-    if len(data) > piece.longest:
+    data = _bytes(piece, packed)
+    if data is None:
         yield 0, TOO_LONG
         return
     if packed:
@@ -347,18 +343,25 @@ def whole_file(piece: FileSlice, encoding: str = UTF8) -> Iterator[Record]:
     try:
         text = data.decode(encoding).removeprefix("\ufeff")
     except UnicodeDecodeError:
-        yield 0, Malformed(f"invalid_{'utf8' if encoding == UTF8 else encoding.replace('-', '_')}")
+        yield 0, Malformed(_not_of(encoding))
         return
     yield 0, {"path": piece.path, "name": name.name, "extension": name.suffix.removeprefix("."), "text": text}
 
 
-def json_object(piece: FileSlice) -> Iterator[Record]:
-    """Yield the whole file as one record."""
-    with piece.opened() as file:
-        data = file.read(piece.longest + 1)
+def _bytes(piece: FileSlice, packed: str = "") -> bytes | None:
+    """Return a whole file, unpacked; None if it is longer than a record may be and such records are put aside."""
+    with piece.opened() as raw, compressed.damage(piece.uri):
+        with compressed.decompressed(raw, packed) if packed else nullcontext(raw) as file:
+            data: bytes = file.read(piece.longest + 1)
         if len(data) > piece.longest and not piece.aside:
             raise limits.too_long(piece.uri, piece.longest, "the file, which is one record,")
-    yield 0, whole_json(data) if len(data) <= piece.longest else TOO_LONG
+    return data if len(data) <= piece.longest else None
+
+
+def json_object(piece: FileSlice) -> Iterator[Record]:
+    """Yield the whole file as one record."""
+    data = _bytes(piece)
+    yield 0, TOO_LONG if data is None else whole_json(data)
 
 
 def whole_json(data: bytes) -> Any:

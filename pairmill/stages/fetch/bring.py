@@ -278,18 +278,8 @@ def _download(work: Archive, folder: Path, out: Writer) -> str:
     name = web_name(work.url, source)
     local, note = folder / scratch.CONTENT / name, folder / "version"
     version = http.UNTOLD if work.version.startswith(http.UNTOLD) else work.version
-    expected = "" if work.sha256 else version
-    address = drive.address_of(work.url)
     for again in (False, True):
-        http.download(
-            address.url,
-            local,
-            note,
-            expected=expected,
-            headers=address.headers,
-            require=drive.require_file if address.version else None,
-            hint=hint,
-        )
+        drive.download(work.url, local, note, expected="" if work.sha256 else version, hint=hint)
         with local.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         if not work.sha256 or sha256 == work.sha256:

@@ -240,10 +240,8 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
             name=f"{source.name} {archives[0]}",
             size=folder.sizes[archives[0]],
         )
-        item = PlannedSource(source, content_key(sha256, patterns)[:16], revision=sha256)
-        if limit:
-            item = PlannedSource(source, content_key(sha256, patterns, limit)[:16], revision=sha256, limit=limit)
-        return item, [shard]
+        identity = content_key(sha256, patterns, *([limit] if limit else []))[:16]
+        return PlannedSource(source, identity, revision=sha256, limit=limit), [shard]
 
     def _plan_extract(
         self, source: Source, folder: RawFolder, limit: int, config: FetchConfig

@@ -106,10 +106,7 @@ class Place:
             hub.download(self.repo, self.commit, self.file, local, note)
         else:
             expected = http.UNTOLD if self.version.startswith(http.UNTOLD) else self.version
-            address = drive.address_of(self.url)
-            require = drive.require_file if address.version else None
-            headers = address.headers
-            http.download(address.url, local, note, expected=expected, headers=headers, require=require, hint=self.hint)
+            drive.download(self.url, local, note, expected=expected, hint=self.hint)
         return local
 
 
