@@ -186,7 +186,7 @@ def _reasons_of(ledger: Ledger) -> str:
     """Why nothing of a source is kept."""
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(ledger.dropped.items()))
     named = "; named in sources= they are taken" if WITHHELD in ledger.dropped else ""
-    asked = "; chats without an answer, as rows with a ground_truth, or with chosen and rejected, are"
+    asked = "; answer:, use: prompts or use: pairs in a YAML source take chats without an answer"
     return f"{reasons or 'no record'}{named}{asked if 'no_answer' in ledger.dropped else ''}"
 
 

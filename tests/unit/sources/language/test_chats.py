@@ -555,8 +555,7 @@ def test_a_source_of_prompts_alone_is_told_with_its_count(clean: Cleaned) -> Non
     manifest = clean(records)
     (told,) = [line for line in report_of(manifest).look_at if "mine" in line]
     assert "Nothing is kept of mine (50 no_answer" in told
-    assert "ground_truth" in told
-    assert "pairs" not in told
+    assert "use: prompts" in told
 
 
 def test_a_part_of_an_odd_kind_is_no_defect(load: Load) -> None:
