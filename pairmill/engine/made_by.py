@@ -36,11 +36,11 @@ def command_of(stage: Stage[Any, Any], manifest: Manifest) -> str:
         if ref.role in fields and is_fingerprint(ref.fingerprint):
             place = f"<root>/{folder_of(ref)}" if folder_of(ref) else f"<{ref.role} {ref.fingerprint}>"
             given.setdefault(ref.role, []).append(place)
-    said = [f"{name}={','.join(places)}" for name, places in given.items()]
+    options = [f"{name}={','.join(places)}" for name, places in given.items()]
     for name, value in manifest.options.items():
         if name in fields and name not in given and _text(value) != _text(default_of(fields[name])):
-            said.append(f"{name}={shlex.quote(_text(value))}")
-    return " ".join([f"pairmill {program_name(stage.name)}", *said, "root=<root>"])
+            options.append(f"{name}={shlex.quote(_text(value))}")
+    return " ".join([f"pairmill {program_name(stage.name)}", *options, "root=<root>"])
 
 
 def links_of(manifest: Manifest) -> Iterator[Link]:

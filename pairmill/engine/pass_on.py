@@ -77,8 +77,8 @@ class PassOn(Stage[Any, StagePlan[None]]):
     def report(self, manifest: Manifest) -> Report:
         given = self._given
         if given.uris == ("",):
-            said = f"{given.option} says that there is nothing to do: later stages read no result of this one."
-            return Report(self.name, verdict=said)
+            verdict = f"{given.option} says that there is nothing to do: later stages read no result of this one."
+            return Report(self.name, verdict=verdict)
         if not given.uris:
             return Report(self.name, verdict=f"{given.option}= is given, so this stage has nothing to do.")
         rows = "not counted" if given.rows is None else given.rows

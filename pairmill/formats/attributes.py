@@ -57,8 +57,8 @@ def unknown(
         error: its class.
     """
     parts = name.split(".", 1)
-    shown = sorted(offered, key=lambda one: one.partition(".")[0] not in parts)
-    first = [one for one in shown if one.partition(".")[0] in parts]
+    shown = sorted(offered, key=lambda column: column.partition(".")[0] not in parts)
+    first = [column for column in shown if column.partition(".")[0] in parts]
     near = nearest_name(name, first) or nearest_name(name, shown) or (first[0] if len(first) == 1 else None)
     more = f" and {len(shown) - _SHOWN:,} more" if len(shown) > _SHOWN else ""
     return error(

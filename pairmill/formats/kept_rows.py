@@ -196,8 +196,8 @@ class Attributes:
     first: int = 0
 
     @classmethod
-    def of(cls, uris: Sequence[str], first: int = 0) -> Attributes:
-        """Those of files that this run wrote."""
+    def from_uris(cls, uris: Sequence[str], first: int = 0) -> Attributes:
+        """Read files that this run wrote."""
         return cls([(uri, UNKNOWN) for uri in uris], first)
 
 

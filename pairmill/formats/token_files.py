@@ -155,15 +155,15 @@ def _columns(uri: str, schema: pa.Schema) -> list[str]:
             if set(rows.FIELDS) <= set(schema.names)
             else f"write the column of token ids under the name {_IDS}",
         )
-    said = [name for name in (_LABELS, *_MASKS) if name in schema.names]
-    if len(said) > 1:
+    present = [name for name in (_LABELS, *_MASKS) if name in schema.names]
+    if len(present) > 1:
         raise InputError(
             "several columns say which tokens are trained on",
             where=uri,
-            got=", ".join(said),
-            hint=f"write the file without {' and '.join(said[1:])}, or without {said[0]}",
+            got=", ".join(present),
+            hint=f"write the file without {' and '.join(present[1:])}, or without {present[0]}",
         )
-    result = [_IDS, *said, *(name for name in (_PADDING, _POSITIONS) if name in schema.names)]
+    result = [_IDS, *present, *(name for name in (_PADDING, _POSITIONS) if name in schema.names)]
     for name in result:
         if schema.names.count(name) > 1:
             raise InputError(f"column {name!r} exists twice", where=uri)
@@ -273,7 +273,7 @@ class Index:
     content: Content = UNKNOWN
 
     @classmethod
-    def of(cls, uri: str, content: Content = UNKNOWN) -> Self:
+    def open(cls, uri: str, content: Content = UNKNOWN) -> Self:
         """Read the header.
 
         Raises:

@@ -139,7 +139,7 @@ class Array:
     content: Content = UNKNOWN
 
     @classmethod
-    def of(cls, uri: str, content: Content = UNKNOWN) -> Self:
+    def open(cls, uri: str, content: Content = UNKNOWN) -> Self:
         """Read the header. ``content`` is the expected content, which is compared when all of it is read.
 
         Raises:
@@ -217,7 +217,7 @@ class Dataset:
 
     def array(self, name: str = "tokens") -> Array:
         """Return the array of tokens, or another one."""
-        return Array.of(storage.join(self.uri, f"{name}.npy"), self.contents.get(name, UNKNOWN))
+        return Array.open(storage.join(self.uri, f"{name}.npy"), self.contents.get(name, UNKNOWN))
 
     def index(self, size: int = 1 << 15, *, with_bytes: bool = False) -> Iterator[dict[str, Ints]]:
         """Yield the four index arrays as int64, ``size`` rows at a time, checked against each other and ``tokens.npy``.

@@ -72,7 +72,7 @@ class Run:
     artifacts: str = _ARTIFACTS
 
 
-def of(documents: list[Spec], run: Run) -> int:
+def workflow_bytes(documents: list[Spec], run: Run) -> int:
     """Return bytes of the workflow of a finished run.
 
     Args:

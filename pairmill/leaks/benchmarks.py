@@ -138,9 +138,9 @@ def found(settings: Decontaminate, *, root: str, raw: str = "", verify: bool = F
         InputError: a benchmark, or its files, do not exist.
         UsageError: ``withheld`` names an unknown source, or ``raw`` is missing.
     """
-    every = [_of_benchmark(one, root) for one in settings.benchmarks]
+    every = [_of_benchmark(benchmark, root) for benchmark in settings.benchmarks]
     every += [_withheld(name, raw, verify) for name in settings.withheld]
-    return sorted(every, key=lambda one: one.name)
+    return sorted(every, key=lambda benchmark: benchmark.name)
 
 
 def _of_benchmark(benchmark: Benchmark, root: str) -> Found:

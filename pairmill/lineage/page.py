@@ -53,12 +53,12 @@ def report_of(
     first, last = next(iter(rows.values()), {}), rows.get("sampled", {})
     dropped = Ledger.sum(step.manifest.ledger for step in steps if step.stage not in {steps[0].stage, "sample"}).dropped
     lost = sorted(dropped.items(), key=lambda item: (-item[1], item[0]))
-    said = describe_names([f"{count:,} {reason.replace('_', ' ')}" for reason, count in lost])
+    reasons = describe_names([f"{count:,} {reason.replace('_', ' ')}" for reason, count in lost])
     names = _largest(rows, tokens)
     verdict = (
         f"{sum(first.values()):,} rows after {steps[0].stage} of {len(first):,} sources; "
         f"{sum(dropped.values()):,} dropped since"
-        + (f" ({said})" if lost else "")
+        + (f" ({reasons})" if lost else "")
         + f"; {sum(last.values()):,} rows over all epochs."
     )
     return Report(
@@ -259,8 +259,8 @@ def _chosen_by(steps: Sequence[Step]) -> set[str]:
     result = set()
     for step in steps:
         if step.stage == "select":
-            said = SelectResult.from_manifest(step.manifest).settings["attributes"]
-            result |= {item["attribute"] for part in ("where", "score") for item in said[part]}
+            attributes = SelectResult.from_manifest(step.manifest).settings["attributes"]
+            result |= {item["attribute"] for part in ("where", "score") for item in attributes[part]}
     return result
 
 

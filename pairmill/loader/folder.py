@@ -205,7 +205,7 @@ class SampledFolder:
         self.epochs = [Epoch(folder) for folder in epochs]
         self.surveys = self.survey()
         self.numbers = numbers(self.tokens)
-        self.tokenizer = Tokenizer.of(self.path, manifest)
+        self.tokenizer = Tokenizer.from_folder(self.path, manifest)
 
     @cached_property
     def digest(self) -> str:

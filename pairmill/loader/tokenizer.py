@@ -35,7 +35,7 @@ class Tokenizer:
     info: dict[str, Any]
 
     @classmethod
-    def of(cls, folder: Path, manifest: Manifest | None) -> Self | None:
+    def from_folder(cls, folder: Path, manifest: Manifest | None) -> Self | None:
         """Return the tokenizer of a tokenized or a sampled folder; None if the folder says nothing."""
         raw = _object(folder / INFO) or _object(folder / METADATA).get("tokenizer_info")
         info = raw if isinstance(raw, dict) else {}
@@ -52,8 +52,8 @@ class Tokenizer:
         Raises:
             InputError: pairmill has not finished one of them.
         """
-        result = cls.of(folder, manifests.read(str(folder)))
-        return result or cls.of(folder.parent, manifests.read(str(folder.parent)))
+        result = cls.from_folder(folder, manifests.read(str(folder)))
+        return result or cls.from_folder(folder.parent, manifests.read(str(folder.parent)))
 
     def __str__(self) -> str:
         others = dict(self.info)

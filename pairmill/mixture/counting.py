@@ -188,12 +188,12 @@ def _add_buckets(sums: dict[int | None, list[int]], codes: Codes, lengths: Any) 
 
 def _check_rows(one: CountedTask, there: int, tokenized: int, *, ended: bool) -> None:
     if there < tokenized or (ended and there != tokenized):
-        said = f"{tokenized:,} rows" if ended else f"{tokenized:,} rows or more"
+        count = f"{tokenized:,} rows" if ended else f"{tokenized:,} rows or more"
         raise InputError(
             f"the attributes of {one.task.name!r} do not fit the tokenized rows",
             where="rows",
             got=f"{there:,} rows with attributes",
-            expected=f"{said}, those of the tokenized folder",
+            expected=f"{count}, those of the tokenized folder",
             hint="give rows= the folder that was tokenized",
         )
 

@@ -46,7 +46,7 @@ class WantedPhase:
 
 
 @dataclass(frozen=True)
-class Made:
+class PlannedMixture:
     """A plan's numbers."""
 
     budget: float
@@ -71,7 +71,7 @@ def make(
     caps: Mapping[str, float] | None = None,
     within: Within = "proportional",
     allow_unfilled: bool = False,
-) -> Made:
+) -> PlannedMixture:
     """Share a budget out over phases, sources, tasks and epochs.
 
     Args:
@@ -99,7 +99,7 @@ def make(
     if unfilled and not allow_unfilled:
         raise _too_large(whole, unfilled, phases, asked=budget is not None)
     planned = _planned(phases)
-    return Made(whole, unfilled, planned, _rows(sources, counts, phases, planned, parts, caps))
+    return PlannedMixture(whole, unfilled, planned, _rows(sources, counts, phases, planned, parts, caps))
 
 
 def _whole_budget(counts: Mapping[str, int], phases: Sequence[WantedPhase], caps: Mapping[str, float]) -> float:
@@ -188,7 +188,7 @@ def _rows(
         total = math.fsum(part.tokens for part in of_phase.values())
         for source in sources:
             part = of_phase[source.name]
-            rows = rounding[source.name].of(part.tasks, phase.count)
+            rows = rounding[source.name].next_phase(part.tasks, phase.count)
             count = counts[source.name]
             made.append(
                 PlannedSource(
@@ -223,7 +223,7 @@ class _Rounding:
             if epochs and (_equal(epochs, near) or (cap is not None and _equal(epochs, cap))):
                 self._exact.add(task.task)
 
-    def of(self, part: Mapping[Key, float], epochs: int) -> dict[str, int | tuple[int, ...]]:
+    def next_phase(self, part: Mapping[Key, float], epochs: int) -> dict[str, int | tuple[int, ...]]:
         """Return the rows of each epoch of the next phase, by task."""
         real = {}
         for task in self._tasks:

@@ -80,7 +80,7 @@ class Realised:
     passes: list[Passes]
 
     @classmethod
-    def of(cls, plan: Mixture, drawn: Mapping[Key, Sequence[int]]) -> Realised:
+    def from_drawn(cls, plan: Mixture, drawn: Mapping[Key, Sequence[int]]) -> Realised:
         """Compare a plan with what was drawn.
 
         Args:
@@ -88,7 +88,9 @@ class Realised:
             drawn: response tokens of each task and bucket in each epoch of the training.
         """
         wants = plan.wants()
-        counted = [_Counted.of(plan.source_of[key], task, wants[key], drawn[key]) for key, task in plan.tasks.items()]
+        counted = [
+            _Counted.from_task(plan.source_of[key], task, wants[key], drawn[key]) for key, task in plan.tasks.items()
+        ]
         ranges = [_Range(None, None, 0, plan.epochs)]
         for phase in plan.phases:
             ranges.append(_Range(phase.name, None, *phase.epochs))
@@ -183,7 +185,7 @@ class _Counted:
     tokens: list[int]
 
     @classmethod
-    def of(cls, source: str, task: PlannedTask, rows: Sequence[int], tokens: Sequence[int]) -> _Counted:
+    def from_task(cls, source: str, task: PlannedTask, rows: Sequence[int], tokens: Sequence[int]) -> _Counted:
         variance = length_variance(task.rows, task.response_tokens, task.squares)
         return cls(source, task.rows, variance, [0, *accumulate(rows)], [0, *accumulate(tokens)])
 

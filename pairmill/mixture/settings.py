@@ -240,9 +240,9 @@ Made by: pairmill mix settings"""
         recipes = self.recipes()
         if not self.phases:
             return [WantedPhase("all", 1.0, epochs, recipe) for recipe in recipes]
-        said = [item.epochs for item in self.phases]
-        if any(item is None for item in said) and any(item is not None for item in said):
-            number = said.index(None) + 1
+        epochs_of = [item.epochs for item in self.phases]
+        if any(item is None for item in epochs_of) and any(item is not None for item in epochs_of):
+            number = epochs_of.index(None) + 1
             raise UsageError(
                 "a phase has no epochs", where=f"mix_config phases[{number}].epochs", expected="a number, as the others"
             )

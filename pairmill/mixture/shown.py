@@ -41,8 +41,8 @@ def tables(realised: Realised) -> list[Block]:
 
 def blocks(realised: Realised) -> list[Block]:
     """Bars of what was planned and drawn, and the tables; those by phase and epoch are folded."""
-    largest = sorted(realised.whole, key=lambda one: -max(one.predicted, one.realised))[:_SHOWN]
-    bars = [(one.source, (Percent(one.predicted), Percent(one.realised))) for one in largest]
+    largest = sorted(realised.whole, key=lambda item: -max(item.predicted, item.realised))[:_SHOWN]
+    bars = [(item.source, (Percent(item.predicted), Percent(item.realised))) for item in largest]
     first, *others = tables(realised)
     result = [Grouped("Mixture: shares planned and drawn", ("planned", "drawn"), bars, "of the response tokens"), first]
     return [*result, Section("Mixture by phase and epoch, and caps", others, summary(realised))]
@@ -51,10 +51,10 @@ def blocks(realised: Realised) -> list[Block]:
 def summary(realised: Realised) -> str:
     """Return what there is to say of it in one sentence."""
     largest = realised.largest
-    said = f"the largest difference is {points(abs(largest.difference))} percentage points, of {largest.source!r}"
+    sentence = f"the largest difference is {points(abs(largest.difference))} percentage points, of {largest.source!r}"
     outside = f"; {len(realised.outside):,} differ by more than chance explains" if realised.outside else ""
     over = f"; {realised.over_cap:,} tasks are over their cap" if realised.over_cap else ""
-    return f"{len(realised.whole):,} sources: {said}{outside}{over}."
+    return f"{len(realised.whole):,} sources: {sentence}{outside}{over}."
 
 
 def points(share: float) -> str:

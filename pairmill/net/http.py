@@ -142,13 +142,13 @@ def download(
                 target.unlink(missing_ok=True)
                 note.write_text(now)
             with target.open("ab") as file:
-                said = time.monotonic()
+                reported_at = time.monotonic()
                 total = "?" if _total(response) < 0 else f"{_total(response):,}"
                 for data in response.iter_raw():
                     file.write(data)
                     file.flush()
-                    if time.monotonic() - said > _SAY_SECONDS:
-                        said = time.monotonic()
+                    if time.monotonic() - reported_at > _SAY_SECONDS:
+                        reported_at = time.monotonic()
                         event(f"{url}: {have():,} of {total} bytes")
                 os.fsync(file.fileno())
             if have() < _total(response):

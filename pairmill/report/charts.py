@@ -79,12 +79,12 @@ class Stacked(Block):
         legend = [tag("span", _bar(colour), name) for colour, name in enumerate(self.parts)]
         rows = []
         for label, values in self.bars:
-            said = ", ".join(f"{format_cell(value)} {name}" for name, value in zip(self.parts, values, strict=True))
+            tip = ", ".join(f"{format_cell(value)} {name}" for name, value in zip(self.parts, values, strict=True))
             # Widths are shares of what is left after the two pixels that every bar has: a small share stays visible.
             drawn = [
                 _bar(colour, f"flex:{value / max(values):.4f} 0 0") for colour, value in enumerate(values) if value
             ]
-            rows.append((label, f"{label}: {said}", drawn, sum(values)))
+            rows.append((label, f"{label}: {tip}", drawn, sum(values)))
         head = join(heading(self.title, level), tag("p", *legend, class_="key"))
         return _bars(head, f"{self.title}; the numbers are in the table", rows, self.unit, "")
 
@@ -112,11 +112,11 @@ class Grouped(Block):
         legend = [tag("span", _bar(colour), name) for colour, name in enumerate(self.parts)]
         rows = []
         for label, values in self.bars:
-            said = ", ".join(f"{name} {format_cell(value)}" for name, value in zip(self.parts, values, strict=True))
+            tip = ", ".join(f"{name} {format_cell(value)}" for name, value in zip(self.parts, values, strict=True))
             # Nothing keeps its place, so that the others of a label are where they are in other labels.
             styles = [f"width:{100 * value / most:.1f}%" if value else "visibility:hidden" for value in values]
             drawn = tag("u", *(_bar(colour, style) for colour, style in enumerate(styles)))
-            rows.append((label, f"{label}: {said} {self.unit}".rstrip(), [drawn], values[0]))
+            rows.append((label, f"{label}: {tip} {self.unit}".rstrip(), [drawn], values[0]))
         head = join(heading(self.title, level), tag("p", *legend, class_="key"))
         return _bars(head, f"{self.title}; the numbers are in the table", rows, self.unit, "smaller ones")
 
@@ -200,9 +200,9 @@ class Curve(Block):
         parts.append(tag("polyline", points=line))
         for label, at, value in named:
             x, y = place(at, value)
-            said = f"{label} {at:,} {self.axis}: {format_cell(float(value))} {self.unit}".strip()
+            tip = f"{label} {at:,} {self.axis}: {format_cell(float(value))} {self.unit}".strip()
             colour, radius = ("c2", 4) if label else ("c0", 3)
-            parts.append(tag("circle", tag("title", said), class_=colour, cx=x, cy=y, r=radius))
+            parts.append(tag("circle", tag("title", tip), class_=colour, cx=x, cy=y, r=radius))
             if label:
                 parts.append(tag("text", label, x=x + 22, y=y + 20, text_anchor="end"))
         values = [(f"{label} {x:,}".strip(), y) for label, x, y in named]

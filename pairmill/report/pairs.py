@@ -70,8 +70,8 @@ def _frame(pair: Pair) -> Html:
         result = compare(left, right) if pair.right else (shorten(left),)
         names = (field, other)[: len(result)]
         cells += [tag("div", tag("p", name), _text(spans)) for name, spans in zip(names, result, strict=True)]
-    said = tag("p", cut(pair.said), class_="tag") if pair.said else ""
-    return tag("div", said, tag("div", *cells, class_="pair" if pair.right else "texts"), class_="sample")
+    caption = tag("p", cut(pair.said), class_="tag") if pair.said else ""
+    return tag("div", caption, tag("div", *cells, class_="pair" if pair.right else "texts"), class_="sample")
 
 
 def _text(spans: Sequence[Span]) -> Html:

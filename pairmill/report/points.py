@@ -82,8 +82,8 @@ class Pareto(Block):
             return Html()
         legend = [tag("span", _bar(at), _short_label(name, _MAX_NAME)) for at, name in enumerate(self._names)]
         head = join(heading(self.title, level), tag("p", *legend, class_="key"))
-        said = [(f"{spot.name} at {spot.x:.3g}", spot.y) for spot in self.spots]
-        return _svg(head, _BOTTOM + 38, _RIGHT, self.axis, _describe(self.title, said, self.unit), self.parts())
+        spots = [(f"{spot.name} at {spot.x:.3g}", spot.y) for spot in self.spots]
+        return _svg(head, _BOTTOM + 38, _RIGHT, self.axis, _describe(self.title, spots, self.unit), self.parts())
 
     @property
     def _names(self) -> list[str]:
@@ -130,8 +130,8 @@ class Pareto(Block):
                             height=max(1.0, high * (top - low)),
                         )
                     )
-                said = f"{name}, {spot.x:.3g} {self.axis}: {format_cell(float(spot.y))} {self.unit}"
-                parts.append(tag("circle", tag("title", said), class_=colour, cx=x, cy=y, r=5 if spot.end else 2))
+                tip = f"{name}, {spot.x:.3g} {self.axis}: {format_cell(float(spot.y))} {self.unit}"
+                parts.append(tag("circle", tag("title", tip), class_=colour, cx=x, cy=y, r=5 if spot.end else 2))
         return parts
 
     def svg(self) -> str:
@@ -243,11 +243,11 @@ class Agreement(Block):
             x = _LEFT + wide * (tick - low)
             parts.append(_axis(_number(tick), x, _BOTTOM + 16, "end" if tick == ticks[-1] else "middle"))
         parts.append(tag("line", class_="bound", x1=_LEFT, x2=_SQUARE, y1=_BOTTOM, y2=_TOP))
-        said = []
+        lines = []
         for colour, (_, some) in enumerate(self.points):
             for label, measured, predicted in some:
                 text = f"{label}: measured {format_cell(measured)}, predicted {format_cell(predicted)}"
-                said.append(text)
+                lines.append(text)
                 x, y = _LEFT + wide * (measured - low), _BOTTOM - high * (predicted - low)
                 parts.append(
                     tag("circle", tag("title", text), class_=f"c{colour}", cx=f"{x:.1f}", cy=f"{y:.1f}", r="4")
@@ -256,4 +256,4 @@ class Agreement(Block):
         key = tag("p", *legend, class_="key") if len(legend) > 1 else ""
         axis = f"measured, {self.unit}" if self.unit else "measured"
         head = join(heading(self.title, level), key)
-        return _svg(head, _BOTTOM + 38, _SQUARE, axis, f"{self.title}: " + "; ".join(said), parts)
+        return _svg(head, _BOTTOM + 38, _SQUARE, axis, f"{self.title}: " + "; ".join(lines), parts)

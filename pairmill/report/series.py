@@ -79,11 +79,11 @@ class Lines(Block):
         parts = _levels(up, _RIGHT, self.unit, name)
         for tick in across:
             if first <= tick <= last:
-                said = _number(tick) if last < 10_000 else _large(last, tick)
+                label = _number(tick) if last < 10_000 else _large(last, tick)
                 x = _LEFT + wide * (tick - first)
                 # In the middle of the last tick a name would leave the chart.
                 at_end = x > _RIGHT - 10
-                parts.append(_axis(said, _EDGE if at_end else x, _BOTTOM + 16, "end" if at_end else "middle"))
+                parts.append(_axis(label, _EDGE if at_end else x, _BOTTOM + 16, "end" if at_end else "middle"))
         for at in self.marks:
             if first <= at <= last:
                 x = _LEFT + wide * (at - first)

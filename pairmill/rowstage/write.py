@@ -171,7 +171,7 @@ class WriteRows(Shard[object], reads=()):
         sources = {name: (Attributes([(file.uri, file.content)]), file.uri) for name, file in self.beside.items()}
         for name in self.verdicts[0].attributes:
             uris = [verdict.attributes[name].uri for verdict in self.verdicts]
-            sources[name] = Attributes.of(uris, read.start), task
+            sources[name] = Attributes.from_uris(uris, read.start), task
         if ORIGIN not in sources:
             with self._create(out, attributes.path_of(task, ORIGIN)) as local:
                 kept_rows.write_origin(kept, groups, local)

@@ -76,7 +76,7 @@ class Place:
     key: str
 
     @classmethod
-    def of(cls, uri: str) -> Place:
+    def from_uri(cls, uri: str) -> Place:
         """Return the object of a URI."""
         return cls(uri, *bucket_and_key(uri))
 
@@ -239,7 +239,7 @@ class RemoteStore(Store):
             with self.open(uri) as file:
                 file.seek(start)
                 return file.read(length)
-        return self._fetch(Place.of(uri), start, start + length, "", Event()).getvalue()
+        return self._fetch(Place.from_uri(uri), start, start + length, "", Event()).getvalue()
 
     def open(self, uri: str) -> BinaryIO:
         # An object may be replaced between the question for its size and that for its bytes.
@@ -255,7 +255,7 @@ class RemoteStore(Store):
             yield file
 
     def _open(self, uri: str, stamp: str = "") -> BinaryIO:
-        place = Place.of(uri)
+        place = Place.from_uri(uri)
         stat = self._head(uri)
         if stamp and stat.stamp != stamp:
             raise _replaced(uri, f"bytes and version {stat.stamp}", stamp)
@@ -270,7 +270,7 @@ class RemoteStore(Store):
 
     @contextmanager
     def create(self, uri: str, *, durable: bool = True, final: bool = False) -> Iterator[Path]:
-        place, folder = Place.of(uri), partials.scratch()
+        place, folder = Place.from_uri(uri), partials.scratch()
         _sweep(folder)
         try:
             handle, path = partials.make(folder, _HEAD)
@@ -294,10 +294,10 @@ class RemoteStore(Store):
         if len(data) > PART:
             super().write(uri, data)
         else:
-            self._write(Place.of(uri), data)
+            self._write(Place.from_uri(uri), data)
 
     def commit(self, uri: str, data: bytes) -> bytes:
-        place = Place.of(uri)
+        place = Place.from_uri(uri)
         try:
             self._ask(place, lambda: self._put(place, data, replace=False))
         except Taken:
@@ -307,9 +307,9 @@ class RemoteStore(Store):
 
     def copy(self, source: str, target: str) -> None:
         if scheme(source) == "file":
-            self._send(Place.of(target), local_path(source))
+            self._send(Place.from_uri(target), local_path(source))
             return
-        start, end = Place.of(source), Place.of(target)
+        start, end = Place.from_uri(source), Place.from_uri(target)
         if (start.bucket, start.key) == (end.bucket, end.key):
             self._head(source)
         else:
@@ -327,7 +327,7 @@ class RemoteStore(Store):
         return attempt
 
     def delete(self, uri: str) -> None:
-        place = Place.of(uri)
+        place = Place.from_uri(uri)
         with suppress(Absent):
             self._ask(place, lambda: self._delete(place))
 
@@ -337,7 +337,7 @@ class RemoteStore(Store):
         # From the stream of one request: a reader of blocks copies each byte twice.
         def digest() -> Digest:
             stat, result = self._head(uri), _Digesting()
-            self._fill(Body(stat.version, result), Place.of(uri), 0, stat.size, stop)
+            self._fill(Body(stat.version, result), Place.from_uri(uri), 0, stat.size, stop)
             _require_all(uri, result.tell(), stat.size)
             return Digest(result.sha256.hexdigest(), stat.size, stat.stamp)
 
@@ -361,7 +361,7 @@ class RemoteStore(Store):
         return ThreadPoolExecutor(_READERS, thread_name_prefix="storage")
 
     def _head(self, uri: str) -> Stat:
-        place = Place.of(uri)
+        place = Place.from_uri(uri)
         return self._ask(place, lambda: self._stat(place))
 
     def _ask(

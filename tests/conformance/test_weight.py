@@ -59,7 +59,7 @@ def run_of(workflow: dict[str, Any]) -> Run:
 
 def test_the_formula_gives_what_was_recorded(shared: Path) -> None:
     workflow = recorded(shared)
-    found = weight.of(compiled(workflow), run_of(workflow))
+    found = weight.workflow_bytes(compiled(workflow), run_of(workflow))
     assert abs(found / size(workflow) - 1) < 0.01
 
 
@@ -88,5 +88,5 @@ def test_descriptions_weigh_what_they_were_found_to_weigh(shared: Path) -> None:
             return {key: without(one) for key, one in kept.items()}
         return [without(one) for one in value] if isinstance(value, list) else value
 
-    found = weight.of([without(documents[0]), *documents[1:]], run_of(workflow))
+    found = weight.workflow_bytes([without(documents[0]), *documents[1:]], run_of(workflow))
     assert abs(found / 799_162 - 1) < 0.01

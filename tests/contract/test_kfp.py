@@ -26,7 +26,7 @@ from pairmill.line.stages import EVERY, LAST, STAGES
 from pairmill.line.table import LINE
 from pairmill.stages.fetch.config import KINDS, FetchConfig
 from pairmill.stages.fetch.core import Fetch
-from pairmill.stages.sample.node.carry_out import Made
+from pairmill.stages.sample.node.carry_out import CarriedOut
 from pairmill.stages.sample.run import outcome as sample_outcome
 from tests.support.helpers import REPOSITORY, python
 
@@ -424,7 +424,7 @@ def test_every_declared_output_is_one_that_the_stage_provides(spec: dict[str, An
         "layout": "compact",
         "sources": [],
     }
-    provided = {"sample": set(sample_outcome(Made(manifest, "x")).parameters)}
+    provided = {"sample": set(sample_outcome(CarriedOut(manifest, "x")).parameters)}
     source = ast.parse(inspect.getsource(stagecli.run))
     sharded = {
         key.value

@@ -343,7 +343,7 @@ def test_the_server_of_the_tests_refuses_what_came_otherwise_than_it_was_sent(s3
 
     store = storage.store_for(s3)
     assert isinstance(store, RemoteStore)
-    place = Place.of(f"{s3}/object")
+    place = Place.from_uri(f"{s3}/object")
     with pytest.raises(Again, match="400"), store._failures(place):
         store._client.put_object(  # type: ignore[attr-defined]
             Bucket=place.bucket, Key=place.key, Body=b"bytes", ChecksumSHA256="A" * 43 + "="

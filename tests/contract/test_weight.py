@@ -50,7 +50,7 @@ def run_of(given: dict[str, Any]) -> Run:
 
 def line(tmp_path: Path, given: dict[str, Any], **options: Any) -> int:
     (file,) = compiler.run(CompileConfig(output=str(tmp_path / "made.yaml"), **options))
-    return weight.of(documents(file), run_of(given))
+    return weight.workflow_bytes(documents(file), run_of(given))
 
 
 def test_a_run_of_every_stage_takes_two_fifths_of_what_there_is() -> None:
@@ -59,13 +59,13 @@ def test_a_run_of_every_stage_takes_two_fifths_of_what_there_is() -> None:
         **{name: value.replace(ROOT, "s3://rig") for name, value in GIVEN.items() if isinstance(value, str)},
     }
     pretraining = documents(FOLDER / "pretraining.yaml")
-    assert weight.of(pretraining, run_of(recorded)) <= 400_000
-    assert weight.of(pretraining, run_of(GIVEN)) <= 410_000
-    assert weight.of(pretraining, run_of(GIVEN | HELD_OUT)) <= 450_000
+    assert weight.workflow_bytes(pretraining, run_of(recorded)) <= 400_000
+    assert weight.workflow_bytes(pretraining, run_of(GIVEN)) <= 410_000
+    assert weight.workflow_bytes(pretraining, run_of(GIVEN | HELD_OUT)) <= 450_000
 
 
 def test_a_run_that_trains_takes_half_of_it() -> None:
-    assert weight.of(documents(FOLDER / "pretraining-train.yaml"), run_of(GIVEN | TRAINING)) <= 540_000
+    assert weight.workflow_bytes(documents(FOLDER / "pretraining-train.yaml"), run_of(GIVEN | TRAINING)) <= 540_000
 
 
 @pytest.mark.parametrize(("train", "most"), [(False, MAX_WORKERS), (True, MAX_WORKERS_TRAINING)])
@@ -78,7 +78,7 @@ def test_the_most_workers_are_those_that_fit(train: bool, most: int, tmp_path: P
 
 
 def test_every_compiled_pipeline_fits_as_it_is() -> None:
-    assert weight.of(documents(FOLDER / "pretraining-parallel.yaml"), run_of(GIVEN | HELD_OUT)) < MAX_BYTES
+    assert weight.workflow_bytes(documents(FOLDER / "pretraining-parallel.yaml"), run_of(GIVEN | HELD_OUT)) < MAX_BYTES
 
 
 RUNS = {
@@ -99,14 +99,14 @@ def test_the_most_runs_are_those_that_fit(name: str) -> None:
     outputs = {"item": plan, launcher.OPTIONS: places, **dict.fromkeys(("sample", "train", "evaluate"), plan)}
 
     def size(runs: int) -> int:
-        return weight.of(documents(FOLDER / f"{name}.yaml"), Run(given, items=runs, outputs=outputs))
+        return weight.workflow_bytes(documents(FOLDER / f"{name}.yaml"), Run(given, items=runs, outputs=outputs))
 
     assert size(most) < MAX_BYTES < size(most + 2)
 
 
 def test_one_more_text_in_a_component_counts_eight_times() -> None:
     pipeline, platform = documents(FOLDER / "pretraining.yaml")
-    before = weight.of([pipeline, platform], run_of(GIVEN))
+    before = weight.workflow_bytes([pipeline, platform], run_of(GIVEN))
     more = copy.deepcopy(pipeline)
     more["components"]["comp-clean"]["inputDefinitions"]["parameters"]["raw"]["description"] = "x" * 1000
-    assert 8_000 < weight.of([more, platform], run_of(GIVEN)) - before < 10_000
+    assert 8_000 < weight.workflow_bytes([more, platform], run_of(GIVEN)) - before < 10_000

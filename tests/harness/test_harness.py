@@ -18,7 +18,7 @@ from pairmill.evaluation.settings import EvaluateSettings
 from pairmill.stages.evaluate.config import EvaluateConfig
 from pairmill.stages.evaluate.core import Evaluate
 from pairmill.stages.evaluate.models import server
-from pairmill.stages.evaluate.models.model import Asked
+from pairmill.stages.evaluate.models.model import Prompt
 from pairmill.stages.evaluate.models.opened import open_model
 from pairmill.stages.train.export.command import ExportConfig, export
 from tests.support.completions import Completions
@@ -180,5 +180,5 @@ def test_an_unknown_task_is_refused(tasks: Path) -> None:
 def test_no_room_for_an_ending_is_counted(tasks: Path) -> None:
     run = finished(tasks.parent / "run", tiny("transformer"))
     model = open_model(str(run), EvaluateSettings())
-    (found,) = model.likelihoods([Asked("", "why " * 100)], ["x"])
+    (found,) = model.likelihoods([Prompt("", "why " * 100)], ["x"])
     assert (found.log, found.greedy) == (None, False)

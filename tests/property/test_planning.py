@@ -8,7 +8,7 @@ import random
 import pytest
 
 from pairmill.mixture import planning
-from pairmill.mixture.making import CountedSource, Made, WantedPhase, make
+from pairmill.mixture.making import CountedSource, PlannedMixture, WantedPhase, make
 from pairmill.mixture.methods import Recipe
 from pairmill.mixture.plan import PlannedTask
 from pairmill.mixture.rounding import largest_remainder, spread
@@ -148,7 +148,7 @@ def rows_in(task: PlannedTask, epochs: int) -> int:
     return sum(task.wanted(epoch) for epoch in range(epochs))
 
 
-def check_rows(made: Made, *, proportional: bool) -> int:
+def check_rows(made: PlannedMixture, *, proportional: bool) -> int:
     """Rows of each task in each phase against its tokens; how many tasks differ between epochs."""
     lists = 0
     counts_of = {phase.name: phase.count for phase in made.phases}
@@ -166,7 +166,7 @@ def check_rows(made: Made, *, proportional: bool) -> int:
     return lists
 
 
-def check_caps(made: Made, sources: list[CountedSource], cap: float) -> int:
+def check_caps(made: PlannedMixture, sources: list[CountedSource], cap: float) -> int:
     """No task has more than its cap and a row an epoch; those that are at their cap have exactly that."""
     phases = {phase.name: phase.count for phase in made.phases}
     drawn: dict[str, int] = {}

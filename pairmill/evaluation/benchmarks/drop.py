@@ -49,8 +49,8 @@ class Drop(Base):
 
     def score(self, question: Question, texts: Sequence[str]) -> Verdict:
         match, f1 = scoring.score(texts[0], question.gold)
-        said = texts[0].strip()
-        return Verdict(said[:1000] or None, match, not said, {"em": match, "f1": f1})
+        answer = texts[0].strip()
+        return Verdict(answer[:1000] or None, match, not answer, {"em": match, "f1": f1})
 
     def total(self, scored: Iterable[tuple[Question, Verdict]], profile: str = "pairmill") -> dict[str, Any]:
         if profile != "hrm_text":

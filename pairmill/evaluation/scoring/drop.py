@@ -15,13 +15,13 @@ def score(text: str, answers: Sequence[Sequence[str]]) -> tuple[float, float]:
 
     The text is one span. Of an answer with several spans it can match only one, so that its F1 is divided by them.
     """
-    said, bag = _plain(text)
+    plain, bag = _plain(text)
     best_match, best_f1 = 0.0, 0.0
     for spans in answers:
         if not spans or not spans[0].strip():
             continue
         gold = [_plain(span) for span in spans]
-        match = float(len(gold) == 1 and gold[0][0] == said)
+        match = float(len(gold) == 1 and gold[0][0] == plain)
         f1 = round(max(_f1(bag, item) for _, item in gold) / len(gold), 2)
         best_match, best_f1 = max(best_match, match), max(best_f1, f1)
     return best_match, best_f1

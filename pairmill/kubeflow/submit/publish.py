@@ -153,9 +153,9 @@ def schedule(server: Server, version: Any, config: Any, parameters: dict[str, An
     for job in old:
         if job.recurring_run_id != kept.recurring_run_id:
             _delete(server, job)
-    said = "is unchanged" if same else "was replaced" if old else "was created"
+    change = "is unchanged" if same else "was replaced" if old else "was created"
     event(
-        f"recurring run {config.name} {said}: {config.cron} (UTC), {version.display_name}"
+        f"recurring run {config.name} {change}: {config.cron} (UTC), {version.display_name}"
         f"{', paused: resume starts it' if paused else ''}",
         recurring_run=kept.recurring_run_id,
     )

@@ -210,18 +210,18 @@ class Server:
         return text
 
     def _error(self, status: int, body: Any) -> PairmillError:
-        got, said = f"status {status}", self._safe(_message(body, "message", "error_message", "error"))
+        got, message = f"status {status}", self._safe(_message(body, "message", "error_message", "error"))
         if status in _BUSY or status >= 500 or not status:
-            return Unanswered(said or "does not answer", where=self.host, got=got, hint=_CHECK)
+            return Unanswered(message or "does not answer", where=self.host, got=got, hint=_CHECK)
         if 300 <= status < 400:
             return Refused("redirects to a login", where=self.host, got=got, hint=_LOGIN)
         if status in {401, 403}:
-            return Refused(said or "access denied", where=self.host, got=got, hint=_LOGIN)
+            return Refused(message or "access denied", where=self.host, got=got, hint=_LOGIN)
         if status == 404:
-            return InputError(said or "not found", where=self.host, got=got, hint="check the id, host and namespace")
+            return InputError(message or "not found", where=self.host, got=got, hint="check the id, host and namespace")
         if status == 409:
-            return Exists(said or "already exists", where=self.host, got=got)
-        return UsageError(said or "request refused", where=self.host, got=got, hint="check the options")
+            return Exists(message or "already exists", where=self.host, got=got)
+        return UsageError(message or "request refused", where=self.host, got=got, hint="check the options")
 
     def _safe(self, text: str) -> str:
         """Return the text without our token, which a proxy may send back."""
@@ -256,8 +256,8 @@ def _token_source(file: str) -> Callable[[], str] | None:
 def _message(body: Any, *keys: str) -> str:
     """Return the server's own words: the first of these keys, if the answer is a JSON object."""
     try:
-        said = json.loads(str(body or ""))
+        reply = json.loads(str(body or ""))
     except ValueError:
         return ""
-    result = [said.get(key) for key in keys] if isinstance(said, dict) else []
+    result = [reply.get(key) for key in keys] if isinstance(reply, dict) else []
     return str(next(filter(None, result), ""))[:500]

@@ -70,12 +70,14 @@ class _Entry:
     pod: str
 
     @classmethod
-    def of(cls, one: Any) -> Self:
-        match = re.fullmatch(r"(.+)\((\d+)\)", one.display_name)
-        name, attempt = (match[1], int(match[2])) if match else (one.display_name, -1)
-        pod = str(one.child_tasks[-1].pod_name or "") if one.child_tasks else ""
-        start, end = one.start_time or _EPOCH, one.end_time or _EPOCH
-        return cls(start, one.display_name, one.task_id, name=name, attempt=attempt, state=one.state, end=end, pod=pod)
+    def from_task(cls, task: Any) -> Self:
+        match = re.fullmatch(r"(.+)\((\d+)\)", task.display_name)
+        name, attempt = (match[1], int(match[2])) if match else (task.display_name, -1)
+        pod = str(task.child_tasks[-1].pod_name or "") if task.child_tasks else ""
+        start, end = task.start_time or _EPOCH, task.end_time or _EPOCH
+        return cls(
+            start, task.display_name, task.task_id, name=name, attempt=attempt, state=task.state, end=end, pod=pod
+        )
 
 
 def verdict(run: Any) -> Verdict | None:
@@ -97,7 +99,7 @@ def tasks(run: Any, now: datetime) -> list[TaskStatus]:
     """Return the tasks of the run (a ``V2beta1Run``) that have begun, and drivers that failed, in the order of their
     start."""
     details = (run.run_details.task_details or []) if run.run_details else []
-    entries = sorted(_Entry.of(item) for item in details if item.display_name and item.state)
+    entries = sorted(_Entry.from_task(item) for item in details if item.display_name and item.state)
     newest = _newest(entries)
     drivers = {item.name.removesuffix(_DRIVER) for item in entries if item.name.endswith(_DRIVER)}
     shown = [item for item in newest if item.name in drivers and not _AROUND.fullmatch(item.name)]

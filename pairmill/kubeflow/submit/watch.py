@@ -247,7 +247,7 @@ class _Watcher:
         if len(failed) > _MAX_LOGS:
             event(f"and {len(failed) - _MAX_LOGS} more tasks failed")
         names = ", ".join(task.label for task in failed[:_MAX_LOGS])
-        said = getattr(run.error, "message", "") or (f"failed tasks: {names}" if names else "")
+        why = getattr(run.error, "message", "") or (f"failed tasks: {names}" if names else "")
         what = {
             Verdict.FAILED: "failed",
             Verdict.CANCELED: "was canceled",
@@ -256,7 +256,7 @@ class _Watcher:
         }[verdict]
         hint = f"see {self._server.link(self._run)}; submitted again it redoes only what is missing"
         raise Ended(
-            f"{what}{f'; {said}' if said else ''}",
+            f"{what}{f'; {why}' if why else ''}",
             verdict.value,
             where=f"run {self._run}",
             hint=hint,

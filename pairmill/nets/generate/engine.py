@@ -113,7 +113,7 @@ def generate(
         yield from start(len(texts), len(texts))
     while texts:
         over = [text for text in texts if text.ids[-1] == limits.stop or len(text.ids) >= text.most]
-        for text in sorted(over, key=lambda one: one.lane):
+        for text in sorted(over, key=lambda item: item.lane):
             yield Answer(text.index, text.ids, text.ids[-1] == limits.stop)
             slot = texts.index(text)
             if waiting:
@@ -130,7 +130,7 @@ def generate(
                 range(len(texts) + 1),
             )
             logits = net.logits(net(batch, cache.decode(batch.positions)))
-            for text, token in zip(texts, sample(logits, temperature, [one.draws for one in texts]), strict=True):
+            for text, token in zip(texts, sample(logits, temperature, [item.draws for item in texts]), strict=True):
                 text.ids.append(token)
 
 

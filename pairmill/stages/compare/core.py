@@ -102,11 +102,10 @@ class Compare(Stage[CompareConfig, ComparePlan]):
             runs = made.read_all(asked, config.trained, config.evaluated, tokenizers=tokenizers)
         refs = [InputRef(f"plan {plan.name}", plan.manifest.fingerprint) for plan in opened]
         refs += [InputRef(f"{run.plan} {run.seed}", content_key(*run.digests)[:16]) for run in runs]
-        said = {"budget": {"of": budget.of, "tokens": budget.tokens} if budget else None}
         return ComparePlan(
             inputs=refs,
             build_context=lambda: Context(opened, budget, runs),
-            says=said,
+            says={"budget": {"of": budget.of, "tokens": budget.tokens} if budget else None},
             options={"budget": budget.tokens if budget else 0},
             asked=asked,
         )

@@ -124,8 +124,8 @@ class Run:
         numbers = None if sources is None else [at for at, name in enumerate(self.sources) if name in sources]
         return mean_loss(self.rows, numbers, by_bytes=by_bytes)
 
-    def said(self) -> dict[str, Any]:
-        """JSON-like: the figures, without rows."""
+    def to_json(self) -> dict[str, Any]:
+        """Return the figures, without rows."""
         return {
             "plan": self.plan,
             "seed": self.seed,

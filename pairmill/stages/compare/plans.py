@@ -102,8 +102,8 @@ class Plan:
         """Its digest; empty if it is not known."""
         return tokenizer_digest(self.manifest)
 
-    def said(self) -> dict[str, Any]:
-        """JSON-like."""
+    def to_json(self) -> dict[str, Any]:
+        """Return what the report shows."""
         names = ("rows", "unique_rows", "tokens", "response_tokens")
         whole = self.whole
         return {

@@ -32,7 +32,7 @@ def compared(plans: Sequence[Plan], budget: Budget | None, runs: Sequence[Run]) 
     tokenizers = len({plan.tokenizer for plan in plans})
     measure = LOSS if tokenizers == 1 else BITS
     result: dict[str, Any] = {
-        "plans": [plan.said() for plan in plans],
+        "plans": [plan.to_json() for plan in plans],
         "common_sources": shared,
         "changes": [{"base": plans[0].name, "change": item.name, **_changes(plans[0], item)} for item in plans[1:]],
         "tokenizers": tokenizers,
@@ -80,7 +80,7 @@ def _said(run: Run, sources: Sequence[str], measure: str) -> dict[str, Any]:
     there = {int(number) for number in set(run.rows["source"].tolist())}
     by_source = {name: _loss([name], measure)(run) for at, name in enumerate(run.sources) if at in there}
     return {
-        **run.said(),
+        **run.to_json(),
         "loss": _loss(sources, measure)(run),
         "by_source": by_source,
         "benchmarks": dict(run.benchmarks),
@@ -127,8 +127,8 @@ def _pairs(
             "benchmarks": {name: by(_score(name)) for name in base[0].benchmarks},
             "verdict": word,
         }
-        said = sentence(pair, len(base), _UNIT[measure], identical=bool(differs["identical"]))
-        result.append({**pair, "sentence": said})
+        text = sentence(pair, len(base), _UNIT[measure], identical=bool(differs["identical"]))
+        result.append({**pair, "sentence": text})
     return result
 
 
@@ -163,13 +163,13 @@ def sentence(pair: Mapping[str, Any], seeds: int, unit: str, *, identical: bool 
 
 def _changes(base: Plan, other: Plan) -> dict[str, Any]:
     """Return what differs between two plans: options, and rows, tokens and share of the responses of each source."""
-    ours, theirs = base.said(), other.said()
+    ours, theirs = base.to_json(), other.to_json()
     refs = [{ref.role: ref.fingerprint for ref in plan.manifest.inputs} for plan in (base, other)]
     table = []
     for source in sorted(base.sources.keys() | other.sources.keys()):
         row: dict[str, Any] = {"source": source}
-        for side, said in (("base", ours), ("change", theirs)):
-            row[side] = said["sources"].get(source)
+        for side, drawn in (("base", ours), ("change", theirs)):
+            row[side] = drawn["sources"].get(source)
         if row["base"] != row["change"]:
             table.append(row)
     return {

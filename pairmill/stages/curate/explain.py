@@ -180,17 +180,17 @@ def _texts(
     config: ExplainConfig,
 ) -> list[str]:
     """Return the row's texts beside those of each row and item that it was compared with, the decisive one first."""
-    compared = [one for some in found.values() for one in some if other_of(one)]
-    compared.sort(key=lambda one: removing is None or one is not removing[1])
-    others = {(one["other_task"], one["other_ordinal"]) for one in compared if one["other_task"]}
+    compared = [decision for some in found.values() for decision in some if other_of(decision)]
+    compared.sort(key=lambda decision: removing is None or decision is not removing[1])
+    others = {(decision["other_task"], decision["other_ordinal"]) for decision in compared if decision["other_task"]}
     texts = folder.texts({this, *others}, config.rows)
     seen: set[str] = set()
     parts: list[str] = []
-    for one in compared:
-        name = other_of(one)
+    for decision in compared:
+        name = other_of(decision)
         if name not in seen:
             seen.add(name)
-            parts += ["\n", show_pair(pair_of(folder, this, one, texts), name)]
+            parts += ["\n", show_pair(pair_of(folder, this, decision, texts), name)]
     if not parts:
         parts = ["\n", show_pair(pair_of(folder, this, None, texts), "")]
     return parts

@@ -89,4 +89,7 @@ def _draw(folder: CuratedFolder, operation: str, rule: str, most: int) -> tuple[
             elif entry > heap[0][:3]:
                 heapq.heapreplace(heap, (*entry, batch.slice(index, 1).to_pylist()[0]))
         total += len(batch)
-    return total, [(task, one) for _, task, _, one in sorted(heap, key=lambda one: (-one[0], one[1], -one[2]))]
+    return total, [
+        (task, decision)
+        for _, task, _, decision in sorted(heap, key=lambda decision: (-decision[0], decision[1], -decision[2]))
+    ]

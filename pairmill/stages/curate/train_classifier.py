@@ -110,14 +110,14 @@ def _drawn(config: TrainConfig, positive: bool) -> list[Example]:
     """Return the rows of a side with the smallest shares, in the order of tasks and rows."""
     option_name = "positives" if positive else "negatives"
     held: list[tuple[float, Example]] = []
-    for one in _examples(getattr(config, option_name), option_name, config.field, positive):
+    for example in _examples(getattr(config, option_name), option_name, config.field, positive):
         # Negative, so that the heap gives up the largest.
-        entry = (-_row_share(one, config.seed, "rows"), one)
+        entry = (-_row_share(example, config.seed, "rows"), example)
         if len(held) < config.rows:
             heapq.heappush(held, entry)
         elif entry > held[0]:
             heapq.heapreplace(held, entry)
-    return sorted((one for _, one in held), key=lambda one: (one.task, one.ordinal))
+    return sorted((example for _, example in held), key=lambda example: (example.task, example.ordinal))
 
 
 def _examples(uris: Sequence[str], option_name: str, field: Field, positive: bool) -> Iterator[Example]:

@@ -20,7 +20,7 @@ from pairmill.evaluation.benchmarks.question import Question, digest_of
 from pairmill.evaluation.given import Given
 from pairmill.evaluation.settings import EvaluateSettings, Generation
 from pairmill.stages.evaluate.cautions import TOO_LONG
-from pairmill.stages.evaluate.models.model import Asked, Model, Text
+from pairmill.stages.evaluate.models.model import Model, Prompt, Text
 
 PIECE: Final = 64
 """Questions whose texts are stored together: what a killed run, or a server that dies, loses at most."""
@@ -96,8 +96,8 @@ def questions(uri: str, start: int = 0, stop: int | None = None) -> Iterator[Que
     """Yield the questions of a file, or some of them."""
     with storage.store_for(uri).open(uri) as file:
         for line in islice(file, start, stop):
-            said = json.loads(line)
-            yield Question(**{**said, "choices": tuple(said["choices"]), "until": tuple(said["until"])})
+            values = json.loads(line)
+            yield Question(**{**values, "choices": tuple(values["choices"]), "until": tuple(values["until"])})
 
 
 def read_texts(files: Iterable[ShardFile]) -> Iterator[dict[str, Any]]:
@@ -149,8 +149,8 @@ class Ask(Shard[object], reads=()):
             yield {"digest": item.digest, "likelihood": asdict(result)}
 
 
-def _asked(one: Question) -> Asked:
-    return Asked(one.digest, one.prompt, tuple(one.condition.split(",")) if one.condition else (), one.until)
+def _asked(one: Question) -> Prompt:
+    return Prompt(one.digest, one.prompt, tuple(one.condition.split(",")) if one.condition else (), one.until)
 
 
 def _cut(text: Text, until: Sequence[str]) -> Text:

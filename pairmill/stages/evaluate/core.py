@@ -165,7 +165,7 @@ class Evaluate(Stage[EvaluateConfig, EvaluatePlan]):
                 out.link(record.folder, file)
             held_out = record.data
         results = EvaluateResult(
-            model=plan.model.said(), profile=config.settings.profile, benchmarks=table, held_out=held_out
+            model=plan.model.to_json(), profile=config.settings.profile, benchmarks=table, held_out=held_out
         ).to_data()
         for sentence in cautions(table, self.parts(plan, rounds)):
             event(sentence, level=logging.WARNING)

@@ -66,7 +66,7 @@ class Score(Shard[object], reads=()):
                     raise InternalError("the texts are of other questions", where=self.benchmark, got=question.id)
                 outputs = [item["text"] for item in text["texts"]]
                 verdict = benchmark.score(question, outputs)
-                said = {
+                row = {
                     "benchmark": question.benchmark,
                     "id": question.id,
                     "group": question.group,
@@ -81,7 +81,7 @@ class Score(Shard[object], reads=()):
                     **({"seen": str(number) in seen} if self.overlap is not None else {}),
                     **verdict.extra,
                 }
-                file.write(json.dumps(said, ensure_ascii=False) + "\n")
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
                 asked.append(question)
                 verdicts.append(verdict)
                 if verdict.invalid:

@@ -23,7 +23,7 @@ from pairmill.mixture.settings import MixSettings
 from pairmill.redact import escaped
 from pairmill.report.model import format_cell
 from pairmill.stages.mix.config import MixConfig
-from pairmill.stages.mix.report import cells, header, said_epochs, said_method
+from pairmill.stages.mix.report import cells, describe_epochs, describe_method, header
 
 _AS_SET = "empty = as mix_config says"
 _WIDTH = 160
@@ -134,12 +134,12 @@ def _printed(mixture: Mixture, rows: Sequence[Mapping[str, Any]], settings: MixS
         some = [row for row in rows if row["phase"] == name]
         phase = phases.get(name)
         first, end = phase.epochs if phase is not None else (0, mixture.epochs)
-        method = said_method(
+        method = describe_method(
             settings.method if phase is None else some[0]["method"],
             [asdict(item) for item in (mixture.phases if phase is None else [phase])],
         )
         tokens = sum(row["tokens"] for row in some)
-        lines.append(f"{name or 'all'}: {method}, {tokens:,.0f} response tokens, {said_epochs(first, end)}")
+        lines.append(f"{name or 'all'}: {method}, {tokens:,.0f} response tokens, {describe_epochs(first, end)}")
         lines += _table(header(compared), cells(some, compared=compared), _COLUMNS + 2 * compared)
         lines.append("")
     if mixture.unfilled:

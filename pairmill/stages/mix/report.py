@@ -28,7 +28,7 @@ def report_of(manifest: Manifest) -> Report:
     whole = [row for row in rows if not row["phase"]]
     tokens = sum(row["tokens"] for row in whole)
     figures: dict[str, Cell] = {
-        "Method": said_method(result.method, result.phases),
+        "Method": describe_method(result.method, result.phases),
         "Budget, response tokens": round(result.budget),
         "Planned, response tokens": round(tokens),
         "Epochs": result.epochs,
@@ -59,18 +59,18 @@ def report_of(manifest: Manifest) -> Report:
     )
 
 
-def said_method(method: str, phases: Sequence[Mapping[str, Any]]) -> str:
+def describe_method(method: str, phases: Sequence[Mapping[str, Any]]) -> str:
     """Return the method, with the exponents of phases that have one."""
     exponents = {phase["name"]: f"{phase['exponent']:g}" for phase in phases if phase["exponent"] is not None}
     if not exponents:
         return method
     if len(exponents) == len(phases) and len(set(exponents.values())) == 1:
         return f"{method} (exponent {next(iter(exponents.values()))})"
-    said = ", ".join(f"{exponent} in phase {name}" for name, exponent in exponents.items())
-    return f"{method} (exponent {said})"
+    listed = ", ".join(f"{exponent} in phase {name}" for name, exponent in exponents.items())
+    return f"{method} (exponent {listed})"
 
 
-def said_epochs(first: int, end: int) -> str:
+def describe_epochs(first: int, end: int) -> str:
     """Return the numbers of the epochs from ``first`` to before ``end``."""
     return f"epochs {first} to {end - 1}" if end - first > 1 else f"epoch {first}"
 
@@ -151,7 +151,7 @@ def _phases(result: MixResult, rows: Sequence[Mapping[str, Any]]) -> list[Block]
     blocks: list[Block] = [Stacked("Shares by phase", parts, bars, "%")]
     for phase in result.phases:
         mine = [row for row in rows if row["phase"] == phase["name"]]
-        title = f"Phase {phase['name']}: {percent(phase['share'])} of the budget, {said_epochs(*phase['epochs'])}"
+        title = f"Phase {phase['name']}: {percent(phase['share'])} of the budget, {describe_epochs(*phase['epochs'])}"
         table = cells(_largest(mine), compared=result.compared)
         blocks.append(Table(title, header(result.compared), table, _method_of(mine, phase)))
     return blocks
@@ -159,7 +159,7 @@ def _phases(result: MixResult, rows: Sequence[Mapping[str, Any]]) -> list[Block]
 
 def _method_of(rows: Sequence[Mapping[str, Any]], phase: Mapping[str, Any]) -> str:
     method = rows[0]["method"] if rows else ""
-    return f"Method {said_method(method, [phase])}. Caps count over all phases." if method else ""
+    return f"Method {describe_method(method, [phase])}. Caps count over all phases." if method else ""
 
 
 def _tasks(tasks: Mapping[str, Sequence[Any]]) -> Table:
@@ -168,45 +168,45 @@ def _tasks(tasks: Mapping[str, Sequence[Any]]) -> Table:
 
 
 def _note(result: MixResult) -> str:
-    said = [
+    notes = [
         "Shares are of response tokens, after the sampler's filter and truncation: instructions are cost, not "
         "learning. Rows drawn are those of all epochs; one pass is all response tokens that there are."
     ]
     if result.compared:
-        said.append("Before is the plan that compare= names.")
+        notes.append("Before is the plan that compare= names.")
         if result.gone:
-            said.append(f"It also had {describe_names(result.gone)}.")
+            notes.append(f"It also had {describe_names(result.gone)}.")
     if result.asked is None:
-        said.append("No budget is set: it is one pass over all sources, or less where caps are lower.")
-    return " ".join(said)
+        notes.append("No budget is set: it is one pass over all sources, or less where caps are lower.")
+    return " ".join(notes)
 
 
 def _verdict(result: MixResult, tokens: float, sources: int) -> str:
-    said = f"{tokens:,.0f} response tokens of {sources:,} sources over {result.epochs:,} epochs"
+    verdict = f"{tokens:,.0f} response tokens of {sources:,} sources over {result.epochs:,} epochs"
     if len(result.phases) > 1:
-        said += f" in {len(result.phases)} phases"
-    return f"{said}, by {said_method(result.method, result.phases)}."
+        verdict += f" in {len(result.phases)} phases"
+    return f"{verdict}, by {describe_method(result.method, result.phases)}."
 
 
 def _look_at(result: MixResult, rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    said = []
+    lines = []
     if result.unfilled:
         share = Percent.of(result.unfilled, result.budget)
-        said.append(f"The caps leave {result.unfilled:,.0f} response tokens of the budget ({share}) unfilled.")
+        lines.append(f"The caps leave {result.unfilled:,.0f} response tokens of the budget ({share}) unfilled.")
     never = [row["source"] for row in rows if not row["tokens"]]
     if never:
-        said.append(f"Nothing is drawn of {describe_names(never)}.")
+        lines.append(f"Nothing is drawn of {describe_names(never)}.")
     lost = [row["source"] for row in rows if row["tokens"] and not row["rows"]]
     if lost:
-        said.append(f"The budget is less than a row of {describe_names(lost)}: none is drawn.")
+        lines.append(f"The budget is less than a row of {describe_names(lost)}: none is drawn.")
     often = [f"{row['source']} ({row['epochs']:.3g} times)" for row in rows if row["epochs"] > _OFTEN]
     if often:
-        said.append(f"Rows are seen more than {_OFTEN:g} times of {describe_names(often)}.")
+        lines.append(f"Rows are seen more than {_OFTEN:g} times of {describe_names(often)}.")
     far = [
         f"{row['source']} ({percent(row['natural'])} as it comes, {percent(row['share'])} here)"
         for row in _largest(rows)
         if row["share"] and not row["natural"] / _FAR <= row["share"] <= row["natural"] * _FAR
     ]
     if far:
-        said.append(f"Shares are far from those of the data: {describe_names(far)}.")
-    return said
+        lines.append(f"Shares are far from those of the data: {describe_names(far)}.")
+    return lines

@@ -37,7 +37,7 @@ from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.draw import draw_plan
 from pairmill.stages.sample.mixed import OpenMixture
 from pairmill.stages.sample.node import owned
-from pairmill.stages.sample.node.carry_out import Made, PlannedSample, carry_out, threads
+from pairmill.stages.sample.node.carry_out import CarriedOut, PlannedSample, carry_out, threads
 from pairmill.stages.sample.node.config import OutputFormat
 from pairmill.stages.sample.node.plan import SamplePlan, fingerprint_of
 from pairmill.stages.sample.report import PlanReport, report_of
@@ -129,7 +129,7 @@ class Draft:
     rules: Rules
     tokenizer: bytes = b""
     mixed: OpenMixture | None = None
-    written: Made | None = None
+    written: CarriedOut | None = None
 
     @classmethod
     def from_config(cls, config: SampleConfig) -> Draft:
@@ -284,7 +284,7 @@ class Draft:
         if self.mixed is None:
             return None
         drawn = {key: tokens for item in sampled for key, tokens in item.drawn.items()}
-        return Realised.of(self.mixed.plan, drawn)
+        return Realised.from_drawn(self.mixed.plan, drawn)
 
     def _nothing_left(self, ledger: Ledger, sampled: list[SampledRows]) -> InputError:
         least = min(each.least_context for each in sampled)

@@ -186,9 +186,9 @@ def _one_stream(
     datasets: Sequence[ReadRows], config: SampleConfig, workers: int
 ) -> tuple[list[SampledRows], list[Rows]]:
     with ThreadPoolExecutor(workers) as pool:
-        rows = list(_watched(pool.map(lambda read: read(), datasets), len(datasets), lambda one: one))
+        rows = list(_watched(pool.map(lambda read: read(), datasets), len(datasets), lambda dataset: dataset))
     stream = Stream(config.seed)
-    walks = [Walk(one, stream) for one in rows]
+    walks = [Walk(dataset, stream) for dataset in rows]
     capacity = sum(map(len, rows))
     first = np.cumsum([0, *map(len, rows)], dtype=np.uint32)
     orders = []
@@ -205,7 +205,7 @@ def _one_stream(
         stream.shuffle(places)
         orders.append(places)
     place = ranks(_joined([walk.coverage for walk in walks]))
-    taken = [sampled(one, walk.coverage) for one, walk in zip(rows, walks, strict=True)]
+    taken = [sampled(dataset, walk.coverage) for dataset, walk in zip(rows, walks, strict=True)]
     return taken, [place[order] for order in orders]
 
 

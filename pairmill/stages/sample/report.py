@@ -40,11 +40,11 @@ def report_of(manifest: Manifest) -> Report:
     categories = dict(sorted(analytics.by_category(stats).items(), key=lambda item: -item[1].cov_toks))
     tasks = dict(sorted(stats.items(), key=lambda item: -item[1].cov_toks))
     left_out = [
-        (name, reason, count, f"{one.measures.get('truncated_tokens', 0):,}" if reason == "truncated" else "")
-        for name, one in manifest.shards.items()
-        for reason, count in {**one.dropped, **one.notes}.items()
+        (name, reason, count, f"{each.measures.get('truncated_tokens', 0):,}" if reason == "truncated" else "")
+        for name, each in manifest.shards.items()
+        for reason, count in {**each.dropped, **each.notes}.items()
     ]
-    left_out.sort(key=lambda one: (-one[2], *one[:2]))
+    left_out.sort(key=lambda row: (-row[2], *row[:2]))
     epochs, truncated = measures["epochs"], ledger.notes.get("truncated", 0)
     whole = analytics.total(stats)
     cut = measures.get("truncated_tokens", 0)
@@ -78,9 +78,9 @@ def report_of(manifest: Manifest) -> Report:
     if idle:
         # All of them: the misspelt one may be the last of many.
         look_at.append("Rules that apply to no task: " + ", ".join(_meant(prefix, stats) for prefix in idle) + ".")
-    mixture, said = _mixture(manifest, look_at)
-    if said:
-        figures["Mixture"] = said
+    mixture, summary = _mixture(manifest, look_at)
+    if summary:
+        figures["Mixture"] = summary
     return Report(
         "sample, held-out rows" if any(ref.role == HELD_OUT for ref in manifest.inputs) else "sample",
         {
@@ -105,12 +105,12 @@ def report_of(manifest: Manifest) -> Report:
             Stacked(
                 "Instruction and response tokens by category",
                 _PARTS,
-                [(name, (one.cov_itoks, one.cov_rtoks)) for name, one in categories.items()],
+                [(name, (each.cov_itoks, each.cov_rtoks)) for name, each in categories.items()],
                 "tokens",
             ),
             Bars(
                 "Epochs over the rows of a category",
-                [(name, round(one.cov_rows / max(1, one.rows), 2)) for name, one in categories.items()],
+                [(name, round(each.cov_rows / max(1, each.rows), 2)) for name, each in categories.items()],
                 "times",
             ),
             Histogram("Rows over all epochs by length", bins(result.lengths), "tokens of a row", "rows"),

@@ -19,7 +19,7 @@ from pairmill.formats.results import SampleResult
 from pairmill.interface.cli import Command, Outcome
 from pairmill.stages.sample.analytics import Stats, markdown, padded_tokens
 from pairmill.stages.sample.config import SampleConfig
-from pairmill.stages.sample.node.carry_out import Made, carry_out, open_plan
+from pairmill.stages.sample.node.carry_out import CarriedOut, carry_out, open_plan
 from pairmill.stages.sample.node.folder import NAME
 from pairmill.stages.sample.node.prepare import PrepareConfig, prepare
 from pairmill.stages.sample.node.serve import ServeConfig, serve
@@ -60,15 +60,15 @@ def run(config: SampleConfig) -> Outcome:
     return outcome(made, time.monotonic() - start, config.root, planned=bool(config.plan or config.root))
 
 
-def _carry_out(config: SampleConfig) -> Made:
+def _carry_out(config: SampleConfig) -> CarriedOut:
     """Carry out the plan that is given. This is all that a node does."""
     sample = open_plan(config)
     if not config.output_path:
-        return Made(sample.planned or sample.manifest, sample.home, True)
+        return CarriedOut(sample.planned or sample.manifest, sample.home, True)
     return replace(carry_out(config, sample.manifest.fingerprint, lambda: sample, sample.files), where=sample.home)
 
 
-def _plan(config: SampleConfig) -> Made:
+def _plan(config: SampleConfig) -> CarriedOut:
     """Run the stage, which keeps its plan below root; then carry the plan out."""
     from pairmill.engine import runner
     from pairmill.stages.sample.core import Sample
@@ -79,7 +79,7 @@ def _plan(config: SampleConfig) -> Made:
     except StageFailure as failure:  # of the one shard
         raise failure.failures[0][1] from None
     if not config.output_path:
-        return Made(planned.manifest, planned.uri, planned.reused)
+        return CarriedOut(planned.manifest, planned.uri, planned.reused)
     written = stage.draft.written
     if written is not None and not written.reused:  # while the plan was made, so the tokens are read once
         return replace(written, where=planned.uri)
@@ -87,7 +87,7 @@ def _plan(config: SampleConfig) -> Made:
     return replace(made, reused=made.reused and planned.reused)
 
 
-def _draw(config: SampleConfig) -> Made:
+def _draw(config: SampleConfig) -> CarriedOut:
     """Draw a sample and write its arrays, and keep no plan."""
     from pairmill.stages.sample.core import Draft
 
@@ -95,7 +95,7 @@ def _draw(config: SampleConfig) -> Made:
     return carry_out(config, draft.fingerprint, draft.sample)
 
 
-def outcome(made: Made, seconds: float = 0.0, root: str = "", *, planned: bool = True) -> Outcome:
+def outcome(made: CarriedOut, seconds: float = 0.0, root: str = "", *, planned: bool = True) -> Outcome:
     """Return what the program prints, and gives Kubeflow.
 
     Args:
@@ -133,7 +133,7 @@ def outcome(made: Made, seconds: float = 0.0, root: str = "", *, planned: bool =
     )
 
 
-def _printed(made: Made, *, planned: bool) -> str:
+def _printed(made: CarriedOut, *, planned: bool) -> str:
     """Return the analytics; of many tasks without the lines of each, unless they are to be the reference's."""
     manifest, count = made.manifest, len(made.manifest.shards)
     result = SampleResult.from_manifest(manifest)

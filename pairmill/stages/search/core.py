@@ -138,7 +138,7 @@ class Search(Stage[SearchConfig, SearchPlan]):
             inputs=refs,
             rows_expected=to_count.rows,
             build_context=lambda: to_count.counting,
-            says={"settings": settings.to_manifest(), "mix": _said(mixing), **_length_said(trainings)},
+            says={"settings": settings.to_manifest(), "mix": _mix_values(mixing), **_length_values(trainings)},
             to_count=to_count,
             proxies=proxies,
             optimum=optimum,
@@ -182,8 +182,8 @@ class Search(Stage[SearchConfig, SearchPlan]):
             point = plan.fitted.optimum.point
             out.write(NAME, drawn.mixture(config, plan.to_count, point, drawn.budget).dump())
             out.write(OPTIMUM, drawn.mixture(config, plan.to_count, point, drawn.proxy_budget).dump())
-            fit = _fit_said(plan.fitted, plan.losses)
-            optimum = _optimum_said(plan.fitted, drawn)
+            fit = _fit_values(plan.fitted, plan.losses)
+            optimum = _optimum_values(plan.fitted, drawn)
         if plan.optimum is not None:
             assert plan.proxies is not None
             measured = plan.proxies.beside(plan.optimum, config.settings.objective.measure)
@@ -242,12 +242,12 @@ class Search(Stage[SearchConfig, SearchPlan]):
         return report_of(manifest)
 
 
-def _said(settings: MixSettings) -> dict[str, Any]:
+def _mix_values(settings: MixSettings) -> dict[str, Any]:
     """Return what of mix's settings is read: not how mix itself would share the budget out."""
-    said = settings.to_manifest()
+    values = settings.to_manifest()
     for name in ("method", "exponent", "temperature", "weights", "phases", "allow_unfilled"):
-        del said[name]
-    return said
+        del values[name]
+    return values
 
 
 def _every_row(tokenized: str, to_count: CountingPlan) -> DrawnRows:
@@ -256,7 +256,7 @@ def _every_row(tokenized: str, to_count: CountingPlan) -> DrawnRows:
     return DrawnRows.of_tokenized(uri, "tokenized_path", to_count.inputs.tokenized, dict.fromkeys(names, 1))
 
 
-def _length_said(trainings: TrainSettings | None) -> dict[str, Any]:
+def _length_values(trainings: TrainSettings | None) -> dict[str, Any]:
     """Return what the mixtures are compared with: others are compared again, although they are the same mixtures."""
     if trainings is None:
         return {}
@@ -366,7 +366,7 @@ def _planned(
     return mixture_of(settings, config, counted, to_count.inputs, to_count.where)
 
 
-def _fit_said(fitted: Findings, losses: Measured) -> dict[str, Any]:
+def _fit_values(fitted: Findings, losses: Measured) -> dict[str, Any]:
     """Return the laws, and how well each predicts the runs left out of its fit: for the report and search.json."""
 
     def one(truth: Any, left_out: Any) -> dict[str, Any]:
@@ -386,7 +386,7 @@ def _fit_said(fitted: Findings, losses: Measured) -> dict[str, Any]:
     return {**law, "weights": dict(fitted.weights), "targets": targets, "objective": whole}
 
 
-def _optimum_said(fitted: Findings, drawn: Drawn) -> dict[str, Any]:
+def _optimum_values(fitted: Findings, drawn: Drawn) -> dict[str, Any]:
     point = fitted.optimum.point
     shares = drawn.space.expand(point)
     predicted = fitted.predicted(point)

@@ -144,14 +144,14 @@ def rounded(shares: Floats, limits: Sequence[float]) -> Floats:
     most = [math.floor(min(limit, 1.0) * unit + 1e-6) for limit in limits]
     parts = [min(math.floor(share * unit + 1e-6), top) for share, top in zip(shares.tolist(), most, strict=True)]
     # What is missing goes to those that lost most, as long as they have room.
-    order = sorted(range(len(parts)), key=lambda one: (parts[one] - shares[one] * unit, one))
+    order = sorted(range(len(parts)), key=lambda axis: (parts[axis] - shares[axis] * unit, axis))
     left = unit - sum(parts)
     while left > 0:
-        given = [one for one in order if parts[one] < most[one] and (shares[one] > 0 or left > len(parts))]
-        given = given or [one for one in order if parts[one] < most[one]]
+        given = [axis for axis in order if parts[axis] < most[axis] and (shares[axis] > 0 or left > len(parts))]
+        given = given or [axis for axis in order if parts[axis] < most[axis]]
         if not given:
             break
-        for one in given[:left]:
-            parts[one] += 1
+        for axis in given[:left]:
+            parts[axis] += 1
         left = unit - sum(parts)
     return np.array(parts, np.float64) / unit

@@ -117,11 +117,11 @@ def _losses(result: SearchResult) -> Table:
     lines.append(
         ("all, the objective", fit["objective"], optimum["objective"], _measured(result) if measured else None)
     )
-    for name, item, said, results in lines:
+    for name, item, predicted, results in lines:
         start = item["measured"][0]
-        row: list[Cell] = [name, f"{start:.4f}", f"{said:.4f}", f"{item['agreement']['error']:.4f}"]
+        row: list[Cell] = [name, f"{start:.4f}", f"{predicted:.4f}", f"{item['agreement']['error']:.4f}"]
         if results is not None:
-            row += [f"{results:.4f}", f"{results - said:+.4f}", f"{start - results:+.4f}"]
+            row += [f"{results:.4f}", f"{results - predicted:+.4f}", f"{start - results:+.4f}"]
         rows.append(row)
     counted = describe_names(_weights(fit))
     note = f"In {_UNITS[result.measure]}, of proxies. The objective is the weighted mean of {counted}."
@@ -230,48 +230,50 @@ def _runs(result: SearchResult) -> Table:
 def _verdict(result: SearchResult) -> str:
     fit, optimum = result.fit, result.optimum
     start = fit["objective"]["measured"][0]
-    said = optimum["objective"]
+    predicted = optimum["objective"]
     unit = _UNITS[result.measure]
     if result.measured:
         results = _measured(result)
         return (
-            f"The mixture found loses {results:.4f} {unit} (predicted {said:.4f}), the one {_start(result)} "
+            f"The mixture found loses {results:.4f} {unit} (predicted {predicted:.4f}), the one {_start(result)} "
             f"{start:.4f}: a gain of {100 * (start - results) / start:.2f}%."
         )
-    return f"The mixture found is predicted to lose {said:.4f} {unit}, the one {_start(result)} loses {start:.4f}."
+    return f"The mixture found is predicted to lose {predicted:.4f} {unit}, the one {_start(result)} loses {start:.4f}."
 
 
 def _look_at(result: SearchResult) -> Sequence[str]:
     fit, optimum = result.fit, result.optimum
     item = fit["objective"]
     start, error = item["measured"][0], item["agreement"]["error"]
-    said = _kept(result)
+    lines = _kept(result)
     pearson = item["agreement"]["pearson"]
     if pearson is None or pearson < _WEAK:
-        said.append(
+        lines.append(
             f"The law agrees poorly with runs that it leaves out ({_correlation(pearson)}): train more, or longer."
         )
     predicted = start - optimum["objective"]
     if predicted < 2 * error:
-        said.append(f"The predicted gain of {predicted:.4f} is less than twice the error of the law, {error:.4f}.")
+        lines.append(f"The predicted gain of {predicted:.4f} is less than twice the error of the law, {error:.4f}.")
     if result.measured:
         results = _measured(result)
         best = min(range(len(item["measured"])), key=item["measured"].__getitem__)
         if results > item["measured"][best]:
-            said.append(
+            lines.append(
                 f"Run {best} lost less than the mixture found: {item['measured'][best]:.4f}, not {results:.4f}."
             )
         if abs(results - optimum["objective"]) > 3 * error:
-            said.append("The mixture found was measured more than three errors away from its prediction.")
+            lines.append("The mixture found was measured more than three errors away from its prediction.")
     often = [f"{name} ({value:.3g} times)" for name, value in _passes(optimum) if value > _OFTEN]
     if often:
-        said.append(f"Rows are seen more than {_OFTEN:g} times of {describe_names(often)}.")
+        lines.append(f"Rows are seen more than {_OFTEN:g} times of {describe_names(often)}.")
     if optimum["at_limit"]:
-        said.append(f"A cap holds {describe_names(optimum['at_limit'])}: with more rows of it the loss would be lower.")
+        lines.append(
+            f"A cap holds {describe_names(optimum['at_limit'])}: with more rows of it the loss would be lower."
+        )
     never = [name for name, share in optimum["shares"].items() if not share]
     if never:
-        said.append(f"Nothing is drawn of {describe_names(never)}.")
-    return said
+        lines.append(f"Nothing is drawn of {describe_names(never)}.")
+    return lines
 
 
 def _kept(result: SearchResult) -> list[str]:

@@ -257,6 +257,6 @@ def _same_rows(one: Evaluated, other: Evaluated, option: str) -> None:
 
 def _tokenizer(uri: str, manifest: Manifest | None) -> Tokenizer | None:
     if storage.scheme(uri) == "file":
-        return Tokenizer.of(Path(storage.local_path(uri)), manifest)
+        return Tokenizer.from_folder(Path(storage.local_path(uri)), manifest)
     digest = tokenizer_digest(manifest) if manifest is not None else ""
     return Tokenizer(digest, {}) if digest else None

@@ -81,7 +81,7 @@ class Budget:
 
 def rankings_of(settings: Settings) -> tuple[Ranking, ...]:
     """List the rankings in the order in which they take rows."""
-    if settings.selector.score:
+    if settings.selector.score or not settings.selector.weights:
         return (Ranking(settings.method, 1.0, "sample" if settings.attributes.choose == "sample" else ""),)
     if settings.selector.where == "target":
         names, shares = [OWN_TARGET], [1.0]

@@ -55,6 +55,6 @@ class MergeArrays(Shard[object], reads=()):
         before = 0
         for piece in self.pieces:
             shift = before if name.endswith("_start") else 0
-            for values in tokens.Array.of(piece.uri(f"{name}.npy")).pieces():
+            for values in tokens.Array.open(piece.uri(f"{name}.npy")).pieces():
                 yield values + values.dtype.type(shift) if shift else values
             before += piece.ledger.measures["tokens"]

@@ -95,7 +95,7 @@ class TakeTokens(Shard[Vocabulary], reads=READ):
         part = self.part
         if self.index is None:
             return token_files.read_parquet(part.uri, part, content=part.content, longest=part.longest)
-        return Index.of(self.index.uri, self.index.content).read(part.uri, part, longest=part.longest)
+        return Index.open(self.index.uri, self.index.content).read(part.uri, part, longest=part.longest)
 
 
 @dataclass(frozen=True)
@@ -278,7 +278,7 @@ def shards_of(
 
 def _documents(whole: FileSlice, index: FileSlice, slicing: Slicing) -> list[FileSlice]:
     """Cut between documents, with about as many in each slice: only the header of the index is read here."""
-    count = Index.of(index.uri, index.content).documents
+    count = Index.open(index.uri, index.content).documents
     many = min(whole.size // slicing.size, count) if whole.size >= slicing.cut_from else 1
     if many <= 1:
         return [whole]

@@ -154,8 +154,8 @@ def _met(config: CheckConfig, found: CheckTable) -> Ranks:
         found.say("Processes", f"{ranks.size} reach each other, in {time.monotonic() - begun:.1f} s")
     else:
         several = launch.count(config) > 1
-        said = "; whether they reach each other is tried with torchrun … -m pairmill train check …" if several else ""
-        found.say("Processes", f"{launch.count(config)}{said}")
+        later = "; whether they reach each other is tried with torchrun … -m pairmill train check …" if several else ""
+        found.say("Processes", f"{launch.count(config)}{later}")
     return ranks
 
 
@@ -222,11 +222,11 @@ def _said(inputs: Inputs) -> str:
 
 def _schedule(settings: TrainSettings, steps: int) -> str:
     rate = Rate(settings, steps)
-    said = f"{settings.schedule.shape} of {settings.optimizer.lr:g}: {rate.warmup:,} steps up"
+    schedule = f"{settings.schedule.shape} of {settings.optimizer.lr:g}: {rate.warmup:,} steps up"
     if rate.stable:
-        said += f", {rate.stable:,} level"
+        schedule += f", {rate.stable:,} level"
     middle = max(1, steps // 2)
-    return f"{said}; step 1 {rate.at(1):.3g}, step {middle:,} {rate.at(middle):.3g}, last {rate.at(steps):.3g}"
+    return f"{schedule}; step 1 {rate.at(1):.3g}, step {middle:,} {rate.at(middle):.3g}, last {rate.at(steps):.3g}"
 
 
 class Shape(NamedTuple):
@@ -353,10 +353,10 @@ def _room(config: CheckConfig, weights: int) -> str:
     often = [f"{options.every_steps:,} steps"] if options.every_steps else []
     often += [f"{options.every_minutes:g} minutes"] if options.every_minutes else []
     when = f"every {' or '.join(often)}" if often else "at the end"
-    said = f"{_bytes(item)} each, {when}; {_bytes(need)} for {options.keep}"
+    sizes = f"{_bytes(item)} each, {when}; {_bytes(need)} for {options.keep}"
     uri = storage.normalise(config.root, "root") if config.root else ""
     if not uri or storage.scheme(uri) != "file":
-        return said
+        return sizes
     path = Path(storage.local_path(uri))
     folder = next(item for item in (path, *path.parents) if item.exists())
     free = shutil.disk_usage(folder).free
@@ -368,7 +368,7 @@ def _room(config: CheckConfig, weights: int) -> str:
             expected=_bytes(need),
             hint="free some, or set checkpoints.keep lower",
         )
-    return f"{said}; {_bytes(free)} are free"
+    return f"{sizes}; {_bytes(free)} are free"
 
 
 def _bytes(count: float) -> str:

@@ -24,7 +24,7 @@ from pairmill.stages.evaluate.config import EvaluateConfig
 from pairmill.stages.evaluate.core import Evaluate
 from pairmill.stages.evaluate.held_out import KIND, ROWS, HeldOutLoss, summary
 from pairmill.stages.evaluate.models.exported import ExportedModel
-from pairmill.stages.evaluate.models.model import Asked
+from pairmill.stages.evaluate.models.model import Prompt
 from pairmill.stages.evaluate.models.opened import open_model
 from pairmill.stages.evaluate.models.trained import TrainedModel
 from pairmill.stages.train.config import TrainConfig
@@ -34,7 +34,7 @@ from pairmill.stages.train.generate import GenerateConfig, generate
 from tests.support import samples
 from tests.support.trained_runs import POSITIONS, ROWS_INFO, finished, tiny, tokenizer, with_manifest
 
-QUESTIONS = [Asked(str(number), f"What is {number}?", ("cot",)) for number in range(5)]
+QUESTIONS = [Prompt(str(number), f"What is {number}?", ("cot",)) for number in range(5)]
 FEW = Generation(max_tokens=6)
 
 

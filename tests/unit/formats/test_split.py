@@ -289,7 +289,7 @@ def test_tokens_are_read_near_cuts_only_or_once_in_blocks(tmp_path: Path, ahead:
     ids = vocabulary.encode("日本語🙂" * 10_000, [1])
     np.save(tmp_path / "tokens.npy", np.array(ids, np.uint32))
     file = Counting((tmp_path / "tokens.npy").read_bytes())
-    cutter = Cutter(Array.of(str(tmp_path / "tokens.npy")), continuing(vocabulary.json(), "x"), file)  # type: ignore[arg-type]
+    cutter = Cutter(Array.open(str(tmp_path / "tokens.npy")), continuing(vocabulary.json(), "x"), file)  # type: ignore[arg-type]
     cutter._ahead = ahead
     lengths = cutter.cut(0, len(ids), 1000, 2)
     assert sum(lengths) == len(ids)

@@ -196,7 +196,7 @@ JOINED = [[1, 2, 3], [4, 5, 6], [], [7], [8, 9, 10]]
 
 def documents(path: Path, *parts: tuple[int, int], longest: int = 1 << 20) -> list[list[int]]:
     uri = f"file://{path}"
-    index = Index.of(uri.removesuffix(".bin") + ".idx")
+    index = Index.open(uri.removesuffix(".bin") + ".idx")
     found: list[list[int]] = []
     for part in parts or ((0, index.documents),):
         for samples in index.read(uri, FileSlice(path.name, uri, *part), longest=longest):

@@ -18,7 +18,7 @@ from pairmill.formats.tokens import ARRAYS, INFO, Array, Dataset, NpyWriter, ope
 
 def load(uri: str) -> np.ndarray[Any, Any]:
     """A whole array, read in pieces of three values."""
-    pieces = list(Array.of(uri).pieces(3))
+    pieces = list(Array.open(uri).pieces(3))
     assert all(len(piece) == 3 for piece in pieces[:-1])
     return np.concatenate(pieces) if pieces else np.empty(0)
 

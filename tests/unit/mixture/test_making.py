@@ -9,7 +9,7 @@ import pytest
 from pairmill.errors import UsageError
 from pairmill.mixture import capacity
 from pairmill.mixture.export import prefix_config
-from pairmill.mixture.making import CountedSource, Made, WantedPhase, make
+from pairmill.mixture.making import CountedSource, PlannedMixture, WantedPhase, make
 from pairmill.mixture.methods import Recipe
 from pairmill.mixture.plan import Inputs, Mixture, PlannedTask
 from pairmill.mixture.planning import exponent_weights, share_out
@@ -31,16 +31,16 @@ def one(recipe: Recipe, epochs: int = 1) -> list[WantedPhase]:
     return [WantedPhase("all", 1.0, epochs, recipe)]
 
 
-def tokens(made: Made, phase: str = "all") -> dict[str, float]:
+def tokens(made: PlannedMixture, phase: str = "all") -> dict[str, float]:
     return {source.name: source.tokens for source in made.sources if source.phase == phase}
 
 
-def rows(made: Made) -> dict[str, list[int]]:
+def rows(made: PlannedMixture) -> dict[str, list[int]]:
     """Of each task the rows of every epoch of the training."""
     return {key[0]: wanted for key, wanted in mixture(made).wants().items()}
 
 
-def mixture(made: Made) -> Mixture:
+def mixture(made: PlannedMixture) -> Mixture:
     epochs = made.phases[-1].epochs[1]
     return Mixture(0, epochs, 65, 2, made.budget, made.unfilled, made.phases, made.sources, Inputs("0"))
 

@@ -13,7 +13,7 @@ from pairmill.engine.manifest import content_key
 from pairmill.errors import UsageError
 from pairmill.evaluation.settings import Generation, Net
 from pairmill.stages.evaluate.models.files import digest_of_folder
-from pairmill.stages.evaluate.models.model import Asked, Likelihood, Model, Text
+from pairmill.stages.evaluate.models.model import Likelihood, Model, Prompt, Text
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,10 @@ class ExportedModel(Model):
         parts = (digest_of_folder(uri), net.precision, net.special_tokens, net.unknown_tags)
         return cls(content_key("evaluate exported", *parts), uri, str(storage.local_path(uri)), net)
 
-    def said(self) -> dict[str, Any]:
-        return {**super().said(), "precision": self.net.precision}
+    def to_json(self) -> dict[str, Any]:
+        return {**super().to_json(), "precision": self.net.precision}
 
-    def answers(self, asked: Sequence[Asked], generation: Generation) -> list[list[Text]]:
+    def answers(self, asked: Sequence[Prompt], generation: Generation) -> list[list[Text]]:
         import torch
 
         model, tokenizer, layout = _loaded(self.folder, self.net)
@@ -65,7 +65,7 @@ class ExportedModel(Model):
             result.append(texts)
         return result
 
-    def likelihoods(self, asked: Sequence[Asked], endings: Sequence[str]) -> list[Likelihood]:
+    def likelihoods(self, asked: Sequence[Prompt], endings: Sequence[str]) -> list[Likelihood]:
         import torch
 
         model, tokenizer, layout = _loaded(self.folder, self.net)
@@ -110,7 +110,7 @@ def _written(model: Any, tokenizer: Any, layout: Any, ids: list[int], room: int,
     return Text(text, len(new), stopped)
 
 
-def _ids(tokenizer: Any, layout: Any, asked: Asked, net: Net) -> list[int]:
+def _ids(tokenizer: Any, layout: Any, asked: Prompt, net: Net) -> list[int]:
     begin = list(layout["begin"])
     for tag in asked.tags:
         if tag in layout["tags"]:

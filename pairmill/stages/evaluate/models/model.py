@@ -12,7 +12,7 @@ from pairmill.evaluation.settings import Generation
 
 
 @dataclass(frozen=True)
-class Asked:
+class Prompt:
     """A prompt: its digest, its text, its tags in the order of their tokens, and texts that end an answer."""
 
     digest: str
@@ -71,13 +71,13 @@ class Model(ABC):
         return self.digest
 
     @abstractmethod
-    def answers(self, asked: Sequence[Asked], generation: Generation) -> list[list[Text]]:
+    def answers(self, asked: Sequence[Prompt], generation: Generation) -> list[list[Text]]:
         """``generation.samples`` texts of each prompt, in the order of the prompts.
 
         It loads the model on its first call in a process, and keeps it.
         """
 
-    def likelihoods(self, asked: Sequence[Asked], endings: Sequence[str]) -> list[Likelihood]:
+    def likelihoods(self, asked: Sequence[Prompt], endings: Sequence[str]) -> list[Likelihood]:
         """Return how likely each prompt is answered by a text that begins with its ending.
 
         Raises:
@@ -91,6 +91,6 @@ class Model(ABC):
             hint="take a task that generates, or the harness's own local-completions",
         )
 
-    def said(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return what a report says of it, JSON-like."""
         return {"kind": self.kind, "digest": self.digest[:16]}

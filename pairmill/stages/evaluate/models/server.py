@@ -20,7 +20,7 @@ from pairmill.evaluation.settings import Generation, Server
 from pairmill.net import http
 from pairmill.retry import Again
 from pairmill.stages.evaluate.models import protocol
-from pairmill.stages.evaluate.models.model import Asked, Model, Text
+from pairmill.stages.evaluate.models.model import Model, Prompt, Text
 from pairmill.stages.evaluate.models.protocol import Refusal
 
 if TYPE_CHECKING:
@@ -76,11 +76,11 @@ class ServedModel(Model):
         made = Server(**{**vars(server), "model": name})
         return cls(content_key("evaluate server", _VERSION, name, server.revision), given, url, made)
 
-    def said(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         revision = {"revision": self.server.revision} if self.server.revision else {}
-        return {**super().said(), "name": self.server.model, **revision}
+        return {**super().to_json(), "name": self.server.model, **revision}
 
-    def answers(self, asked: Sequence[Asked], generation: Generation) -> list[list[Text]]:
+    def answers(self, asked: Sequence[Prompt], generation: Generation) -> list[list[Text]]:
         client = _Client(self.url, self.server)
         client.check()
         # One request for each text: its seed follows from the question, and a lost answer is asked for alone.
@@ -88,7 +88,7 @@ class ServedModel(Model):
         stop = threading.Event()
         failed: list[BaseException] = []
 
-        def work(item: tuple[Asked, int]) -> Text:
+        def work(item: tuple[Prompt, int]) -> Text:
             try:
                 return client.text(*item, generation, stop)
             except BaseException as error:
@@ -146,7 +146,7 @@ class _Client:
                 "the server has no such model", where=f"{self._url}/models", got=name, expected=expected, hint=hint
             )
 
-    def text(self, asked: Asked, sample: int, generation: Generation, stop: threading.Event) -> Text:
+    def text(self, asked: Prompt, sample: int, generation: Generation, stop: threading.Event) -> Text:
         """Return one text.
 
         Raises:

@@ -19,7 +19,7 @@ from pairmill.log import event
 from pairmill.nets import needs
 from pairmill.nets.run import Run
 from pairmill.nets.trained import EMA, WEIGHTS
-from pairmill.stages.evaluate.models.model import Asked, Likelihood, Model, Text
+from pairmill.stages.evaluate.models.model import Likelihood, Model, Prompt, Text
 
 if TYPE_CHECKING:
     from pairmill.nets.generate.prompts import Prompts
@@ -68,8 +68,8 @@ class TrainedModel(Model):
         """Return the run, opened."""
         return Run.open(self.run, "model", self.tokenizer)
 
-    def said(self) -> dict[str, Any]:
-        return {**super().said(), "weights": self.weights, "steps": self.steps, "precision": self.net.precision}
+    def to_json(self) -> dict[str, Any]:
+        return {**super().to_json(), "weights": self.weights, "steps": self.steps, "precision": self.net.precision}
 
     def refuse_training_rows(self, held_out: str, root: str) -> None:
         """Raise InputError if the run was trained on rows of a held-out folder or plan, as far as plans are at hand.
@@ -90,7 +90,7 @@ class TrainedModel(Model):
             training.append(replace(held, where=where))
         drawn_rows.refuse_training_rows(held, training, f"held_out={held_out}")
 
-    def answers(self, asked: Sequence[Asked], generation: Generation) -> list[list[Text]]:
+    def answers(self, asked: Sequence[Prompt], generation: Generation) -> list[list[Text]]:
         needs.require("evaluate", "torch", "safetensors")
         from pairmill.nets.generate import engine
 
@@ -111,7 +111,7 @@ class TrainedModel(Model):
         many = generation.samples
         return [[made[index * many + sample] for sample in range(many)] for index in range(len(asked))]
 
-    def likelihoods(self, asked: Sequence[Asked], endings: Sequence[str]) -> list[Likelihood]:
+    def likelihoods(self, asked: Sequence[Prompt], endings: Sequence[str]) -> list[Likelihood]:
         needs.require("evaluate", "torch", "safetensors")
         run, prompts, net = loaded(self)
         causal = run.trained.net.causal
@@ -160,7 +160,7 @@ def loaded(model: TrainedModel) -> tuple[Run, Prompts, Any]:
     return run, prompts, run.net(model.weights).to(device, getattr(torch, model.net.precision))
 
 
-def _ids(prompts: Prompts, asked: Asked, net: Net) -> list[int]:
+def _ids(prompts: Prompts, asked: Prompt, net: Net) -> list[int]:
     tags = [tag for tag in asked.tags if net.unknown_tags == "refuse" or tag in prompts.conditions]
     try:
         return prompts.ids(asked.prompt, tags)

@@ -88,12 +88,12 @@ def _bytes(held_out: Mapping[str, Any]) -> str:
     """Return where the bytes of the rows come from."""
     kept = held_out["kept_bytes"]
     counted = held_out["table"]["all"]["rows"] - kept
-    said = [f"those of the texts, which tokenize kept, for {kept:,} rows"] if kept else []
+    parts = [f"those of the texts, which tokenize kept, for {kept:,} rows"] if kept else []
     if counted:
-        said.append(f"counted from tokenizer.json for {counted:,} rows, cut ones or such as tokenize kept none of")
+        parts.append(f"counted from tokenizer.json for {counted:,} rows, cut ones or such as tokenize kept none of")
         if not held_out["exact"]:
-            said.append("which is not exact, as the tokenizer is not byte-level")
-    return ", ".join(said)
+            parts.append("which is not exact, as the tokenizer is not byte-level")
+    return ", ".join(parts)
 
 
 def _figure(value: float | None) -> Cell:
@@ -113,11 +113,11 @@ def _asked(table: Mapping[str, Any], kind: str) -> Table:
 
 
 def _verdict(result: EvaluateResult) -> str:
-    said = [f"{name} {_score(item['all'])} of {item['all']['n']:,}" for name, item in result.benchmarks.items()]
+    parts = [f"{name} {_score(item['all'])} of {item['all']['n']:,}" for name, item in result.benchmarks.items()]
     if result.held_out is not None:
         whole = result.held_out["table"]["all"]
-        said.append(f"held-out loss {_figure(whole['loss'])} over {whole['rows']:,} rows")
-    return "; ".join(said) + "."
+        parts.append(f"held-out loss {_figure(whole['loss'])} over {whole['rows']:,} rows")
+    return "; ".join(parts) + "."
 
 
 def _score(figures: Mapping[str, Any]) -> str:

@@ -239,7 +239,7 @@ def _datasets(config: NodeConfig, plan: Manifest, root: str, digested: bool) -> 
 
 
 @dataclass(frozen=True)
-class Made:
+class CarriedOut:
     """A sample, or a plan of one; ``where`` is the plan's folder, or that of the arrays if no plan is kept."""
 
     manifest: Manifest
@@ -249,7 +249,7 @@ class Made:
 
 def carry_out(
     config: NodeConfig, fingerprint: str, describe: Callable[[], PlannedSample], files: list[File] | None = None
-) -> Made:
+) -> CarriedOut:
     """Make the sample in ``output_path`` unless it is there, and make it the node's current one.
 
     Args:
@@ -264,7 +264,7 @@ def carry_out(
     node.make_current()
     size = manifest.ledger.measures["bytes"]
     log.event(f"{NAME}: {node.target} holds {size:,} bytes", folder=str(node.target), bytes=size)
-    return Made(manifest, str(node.target), reused)
+    return CarriedOut(manifest, str(node.target), reused)
 
 
 def _make_or_reuse(

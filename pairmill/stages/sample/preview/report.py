@@ -101,13 +101,13 @@ def _verdict(preview: TrainingPreview, config: InspectConfig) -> str:
     total = preview.total
     used = Percent.of(total.inputs, preview.slots(total))
     left = Percent.of(total.rows_left, total.rows + total.rows_left)
-    said = f"{total.batches:,} steps: {used} of their slots are used, {left} of the rows are left over"
+    verdict = f"{total.batches:,} steps: {used} of their slots are used, {left} of the rows are left over"
     if preview.world.ranks == 1:
-        return f"{said}."
+        return f"{verdict}."
     imbalance = preview.imbalance[config.balance].overall[_WORK]
-    said = f"{said}; the busiest rank has {imbalance:.2f} times the mean attention work"
+    verdict = f"{verdict}; the busiest rank has {imbalance:.2f} times the mean attention work"
     better = _better(preview, config)
-    return f"{said}: balance={better[0]} lowers it to {better[1]:.2f}." if better else f"{said}."
+    return f"{verdict}: balance={better[0]} lowers it to {better[1]:.2f}." if better else f"{verdict}."
 
 
 def _better(preview: TrainingPreview, config: InspectConfig) -> tuple[Balance, float] | None:
@@ -120,9 +120,9 @@ def _better(preview: TrainingPreview, config: InspectConfig) -> tuple[Balance, f
 def _look_at(preview: TrainingPreview, metadata: Metadata, estimate: int, config: InspectConfig) -> list[str]:
     total, world = preview.total, preview.world
     longest = preview.longest[0].inputs
-    said = []
+    lines = []
     if longest > metadata.max_seq_len:
-        said.append(
+        lines.append(
             f"The longest row has {longest:,} inputs, and the model's positions end at {metadata.max_seq_len:,} "
             "(max_seq_len of metadata.json, less one)."
         )
@@ -133,7 +133,7 @@ def _look_at(preview: TrainingPreview, metadata: Metadata, estimate: int, config
             "keep": "more rows, or smaller batches, leave fewer",
             "carry": "only the last epoch leaves rows: smaller batches leave fewer",
         }[config.tail]
-        said.append(f"{total.rows_left:,} rows with {left} of the tokens are left over: {hint}.")
+        lines.append(f"{total.rows_left:,} rows with {left} of the tokens are left over: {hint}.")
     unused = Percent(1 - total.inputs / preview.slots(total))
     if unused > _MATTERS:
         hint = (
@@ -141,16 +141,16 @@ def _look_at(preview: TrainingPreview, metadata: Metadata, estimate: int, config
             if config.tail == "keep"
             else f"the longest row takes {Percent.of(longest, world.slots)} of a rank's, and more batch_tokens help"
         )
-        said.append(f"{unused} of the slots are padding: {hint}.")
+        lines.append(f"{unused} of the slots are padding: {hint}.")
     if abs(estimate - total.batches) > _MATTERS * total.batches:
         apart = f"{abs(estimate - total.batches):,} {'fewer' if estimate < total.batches else 'more'} than there are"
-        said.append(
+        lines.append(
             f"HRM-Text plans its learning rate for {estimate:,} steps, {apart}: it counts the last token of "
             "each row, but neither padding nor the rows left over."
         )
     better = _better(preview, config)
     if world.ranks > 1 and not better and preview.imbalance[config.balance].overall[_WORK] > _UNEVEN:
-        said.append(
+        lines.append(
             "No balance evens out attention: a few rows are most of a rank's work. More batch_tokens would help."
         )
     if total.rows_skipped:
@@ -159,14 +159,14 @@ def _look_at(preview: TrainingPreview, metadata: Metadata, estimate: int, config
             reasons.append(f"{preview.long:,} are longer than a rank's slots")
         if config.one_token_rows == "skip" and preview.one_token:  # noqa: S105 (no password)
             reasons.append(f"{preview.one_token:,} have a response of one token")
-        said.append(f"{total.rows_skipped:,} of {preview.rows:,} rows are skipped: {' and '.join(reasons)}.")
+        lines.append(f"{total.rows_skipped:,} of {preview.rows:,} rows are skipped: {' and '.join(reasons)}.")
     elif preview.one_token:
-        said.append(
+        lines.append(
             f"{preview.one_token:,} of {preview.rows:,} rows have a response of one token: HRM-Text's own loader can "
             "give a rank nothing else, on which its attention fails; pairmill's gives each rank another row too."
         )
-    said += [f"balance={name} cannot pack these rows: {reason}" for name, reason in preview.failed.items()]
-    return said
+    lines += [f"balance={name} cannot pack these rows: {reason}" for name, reason in preview.failed.items()]
+    return lines
 
 
 def _named(name: str, config: InspectConfig) -> str:

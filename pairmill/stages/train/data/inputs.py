@@ -239,10 +239,10 @@ def _windows(options: DataOptions, settings: TrainSettings) -> Inputs:
                 got=options.held_out,
                 expected=expected,
             )
-    said = sources[0].tokenizer
+    digest = sources[0].tokenizer
     place = storage.parent_of(storage.normalise(next(iter(given.values())), "windows"))
-    tokenizer = _tokenizer(options, said, storage.join(place, tokenizer_file.NAME))
-    return _of_windows(sources, apart, tokenizer, said, settings)
+    tokenizer = _tokenizer(options, digest, storage.join(place, tokenizer_file.NAME))
+    return _of_windows(sources, apart, tokenizer, digest, settings)
 
 
 def _sources(name: str, path: str, data: DataSettings) -> list[Windows]:

@@ -60,8 +60,8 @@ def card(
 
 
 def _head() -> str:
-    said = {"library_name": "transformers", "pipeline_tag": "text-generation", "tags": ["pairmill"]}
-    return "\n".join(["---", *(f"{name}: {json.dumps(value)}" for name, value in said.items()), "---"])
+    values = {"library_name": "transformers", "pipeline_tag": "text-generation", "tags": ["pairmill"]}
+    return "\n".join(["---", *(f"{name}: {json.dumps(value)}" for name, value in values.items()), "---"])
 
 
 def _since(config: dict[str, Any]) -> str:
@@ -131,7 +131,9 @@ def _net(trained: Trained, config: dict[str, Any]) -> str:
 def _training(trained: Trained, weights: str, reason: str, dtype: str) -> str:
     chosen = "the average of the weights (EMA)" if weights == "ema" else "the weights of the last step"
     lines = ["## Training", "", f"{trained.steps:,} steps. This folder has {chosen} as {dtype} ({reason})."]
-    rows = [(said, _number(trained.results[name])) for name, said in _RESULTS.items() if name in trained.results]
+    rows = [
+        (settings, _number(trained.results[name])) for name, settings in _RESULTS.items() if name in trained.results
+    ]
     if rows:
         lines += ["", _table(("result", "value"), rows)]
     held_out = "heldout_ema_loss/" if weights == "ema" else "heldout_loss/"
@@ -143,8 +145,8 @@ def _training(trained: Trained, weights: str, reason: str, dtype: str) -> str:
     if of_sources:
         lines += ["", _table(("loss by source", "in training", "held out"), of_sources)]
     if trained.settings:
-        said = json.dumps(trained.settings, indent=1, ensure_ascii=False)
-        lines += ["", "<details><summary>All settings</summary>", "", "```json", said, "```", "", "</details>"]
+        settings = json.dumps(trained.settings, indent=1, ensure_ascii=False)
+        lines += ["", "<details><summary>All settings</summary>", "", "```json", settings, "```", "", "</details>"]
     return "\n".join(lines)
 
 

@@ -67,20 +67,20 @@ def export(config: ExportConfig) -> str:
 
     prompts = Prompts(run.tokenizer, run.trained.tokenizer_info, where=run.uri)
     tokens = _special_tokens(run, prompts)
-    said = convert.config_of(
+    config_json = convert.config_of(
         model, run.trained.vocab_size, run.trained.positions, {f"{name}_id": item[1] for name, item in tokens.items()}
     )
-    said["dtype"] = config.dtype
+    config_json["dtype"] = config.dtype
     with _whole(output) as folder:
         _write_weights(folder, run, weights, config)
-        _json(folder / "config.json", said)
-        eos = {name: value for name, value in said.items() if name.endswith("_token_id") and value is not None}
+        _json(folder / "config.json", config_json)
+        eos = {name: value for name, value in config_json.items() if name.endswith("_token_id") and value is not None}
         _json(folder / "generation_config.json", {**eos, "do_sample": False})
         (folder / TOKENIZER).write_text(run.tokenizer, encoding="utf-8")
         _json(folder / "tokenizer_config.json", _tokenizer_config(tokens, run.trained.positions))
-        _json(folder / "prompt.json", {**prompts.layout(), "token_type_ids": said.get("prefix_lm", False)})
+        _json(folder / "prompt.json", {**prompts.layout(), "token_type_ids": config_json.get("prefix_lm", False)})
         shutil.copyfile(EXAMPLE, folder / "example.py")
-        _write_card(folder, run, said, weights, reason, config)
+        _write_card(folder, run, config_json, weights, reason, config)
         probes.check(folder)
     return f"{output}\n"
 

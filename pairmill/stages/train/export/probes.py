@@ -48,8 +48,8 @@ def check(folder: Path) -> list[str]:
                 )
         compared.append(program)
     if not compared:
-        said = "export: transformers is not installed, so the folder's ids are compared with no other program's"
-        event(said, level=logging.WARNING)
+        message = "export: transformers is not installed, so the folder's ids are compared with no other program's"
+        event(message, level=logging.WARNING)
     else:
         event(f"export: ids of {len(probes)} texts are equal in {' and '.join(compared)}", probes=len(probes))
     return compared

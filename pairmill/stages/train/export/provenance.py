@@ -63,6 +63,6 @@ def trace(root: str, fingerprints: Iterable[str]) -> Provenance:
             if step.stage == "clean":
                 for name, item in CleanResult.from_manifest(step.manifest).sources.items():
                     about = item["about"]
-                    said = about.get("licence") or NOT_STATED, about.get("revision", ""), about.get("origin", "")
-                    made.sources[name] = Origin(*said)
+                    origin = about.get("licence") or NOT_STATED, about.get("revision", ""), about.get("origin", "")
+                    made.sources[name] = Origin(*origin)
     return made

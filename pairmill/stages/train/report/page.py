@@ -81,46 +81,46 @@ def _figures(manifest: Manifest) -> dict[str, Cell]:
 def _verdict(result: TrainResult) -> str:
     last = result.last
     steps = last.get("step", 0)
-    said = f"{result.net} with {result.parameters:,} parameters, {steps:,} step" + "s" * (steps != 1)
+    sentence = f"{result.net} with {result.parameters:,} parameters, {steps:,} step" + "s" * (steps != 1)
     if "tokens" in last:
-        said += f" on {last['tokens']:,} tokens"
+        sentence += f" on {last['tokens']:,} tokens"
     if result.by_source:
-        said += f" of {len(result.by_source):,} source" + "s" * (len(result.by_source) > 1)
+        sentence += f" of {len(result.by_source):,} source" + "s" * (len(result.by_source) > 1)
     if "loss" in result.end and result.first_loss is not None:
-        said += f": loss {result.first_loss:.3f} → {result.end['loss']:.3f}"
+        sentence += f": loss {result.first_loss:.3f} → {result.end['loss']:.3f}"
     if "heldout_loss" in last:
-        said += f", held-out {last['heldout_loss']:.3f} (perplexity {perplexity(last['heldout_loss']):.2f})"
-    return f"{said}."
+        sentence += f", held-out {last['heldout_loss']:.3f} (perplexity {perplexity(last['heldout_loss']):.2f})"
+    return f"{sentence}."
 
 
 def _look_at(result: TrainResult) -> list[str]:
-    said, last, curves, counts = [], result.last, result.curves, result.event_counts
+    lines, last, curves, counts = [], result.last, result.curves, result.event_counts
     if counts.get("skipped"):
-        said.append(f"Updates that all ranks skipped, because a number was not finite: {counts['skipped']:,}.")
+        lines.append(f"Updates that all ranks skipped, because a number was not finite: {counts['skipped']:,}.")
     if counts.get("rolled_back"):
-        said.append("Weights went back to an earlier checkpoint; the table of events says from where.")
+        lines.append("Weights went back to an earlier checkpoint; the table of events says from where.")
     never = [name for name, steps in result.absent.items() if steps >= last.get("step", 0)]
     if never:
-        said.append(f"These parameters had no gradient in any step: {describe_names(never)}.")
+        lines.append(f"These parameters had no gradient in any step: {describe_names(never)}.")
     if "heldout_loss" not in last:
-        said.append("No held-out rows: set some apart (holdout=) to see what the net learns beyond its rows.")
+        lines.append("No held-out rows: set some apart (holdout=) to see what the net learns beyond its rows.")
     for key, name in (("heldout_loss", "Held-out loss"), ("heldout_ema_loss", "Held-out loss of averaged weights")):
         points = curves.get(key, [])
         if points:
             step, least = min(((point[0], point[2]) for point in points), key=lambda point: point[1])
             if last[key] > _RISEN * least:
-                said.append(f"{name} was least at step {step:,} ({least:.4f}) and has risen to {last[key]:.4f}.")
+                lines.append(f"{name} was least at step {step:,} ({least:.4f}) and has risen to {last[key]:.4f}.")
     if last.get("heldout_ema_loss", 0.0) > last.get("heldout_loss", 0.0) > 0:
-        said.append("Averaged weights are worse than the current ones on held-out rows: use the current ones.")
+        lines.append("Averaged weights are worse than the current ones on held-out rows: use the current ones.")
     rates = [point[1] for point in curves.get("lr", [])]
     if len(rates) > 1 and rates[-1] >= max(rates):
-        said.append("The learning rate does not fall after its warm-up.")
+        lines.append("The learning rate does not fall after its warm-up.")
     if result.speed.get("wait_share", 0.0) > _WAITED:
-        said.append(f"Steps waited for data {Percent(result.speed['wait_share'])} of their time.")
+        lines.append(f"Steps waited for data {Percent(result.speed['wait_share'])} of their time.")
     used = [point[1] for point in curves.get("slots_used", [])]
     if used and sum(used) / len(used) < _USED:
-        said.append(f"Only {Percent(sum(used) / len(used))} of the slots of batches held a token.")
-    return said
+        lines.append(f"Only {Percent(sum(used) / len(used))} of the slots of batches held a token.")
+    return lines
 
 
 def _losses(result: TrainResult) -> list[Block]:
@@ -136,10 +136,10 @@ def _losses(result: TrainResult) -> list[Block]:
     blocks: list[Block] = [Lines("Loss", series, unit="nats a label", marks=marks)]
     if sum(len(item.points) for item in late) > 3:
         blocks.append(Lines("Loss, second half", late, unit="nats a label", marks=marks, tabled=False))
-    said = ["The loss is the mean cross entropy of the labels of a step."]
-    said += [_BAND] if any(item.band for item in series) else []
-    said += ["A dashed line is where weights went back to an earlier checkpoint."] if marks else []
-    return [*blocks, _Note(" ".join(said))]
+    notes = ["The loss is the mean cross entropy of the labels of a step."]
+    notes += [_BAND] if any(item.band for item in series) else []
+    notes += ["A dashed line is where weights went back to an earlier checkpoint."] if marks else []
+    return [*blocks, _Note(" ".join(notes))]
 
 
 def _weights(result: TrainResult) -> list[Block]:
@@ -214,8 +214,8 @@ def _happened(result: TrainResult) -> list[Block]:
     rows = []
     for item in result.events:
         says = {name: value for name, value in item.items() if name not in {"step", "event"}}
-        said = ", ".join(f"{name.replace('_', ' ')}: {_text(value)}" for name, value in says.items())
-        rows.append((item["step"], item["event"].replace("_", " "), said or _DASH))
+        details = ", ".join(f"{name.replace('_', ' ')}: {_text(value)}" for name, value in says.items())
+        rows.append((item["step"], item["event"].replace("_", " "), details or _DASH))
     counts = result.event_counts
     skipped, back = counts.get("skipped", 0), counts.get("rolled_back", 0)
     note = f"Skipped updates: {skipped:,}. Returns to an earlier checkpoint: {back:,}."

@@ -61,7 +61,7 @@ def _digest(files: Mapping[str, Mapping[str, Tensor]]) -> str:
 
 def _collect_facts(state: RunState) -> TrainFacts:
     inputs, settings, model = state.job.inputs, state.settings, state.settings.model
-    said: dict[str, Any] = settings.to_manifest()
+    values: dict[str, Any] = settings.to_manifest()
     return TrainFacts(
         net=state.name,
         parameters=state.parameters,
@@ -80,6 +80,6 @@ def _collect_facts(state: RunState) -> TrainFacts:
         data=state.job.data,
         epochs=settings.training.epochs or None,
         profile=settings.profile,
-        settings=said,
-        differences=differences(said, defaults(settings.profile, model.net, model.size).to_manifest()),
+        settings=values,
+        differences=differences(values, defaults(settings.profile, model.net, model.size).to_manifest()),
     )

@@ -278,8 +278,8 @@ class Watcher:
             work(self._board)
         except Exception as error:  # of another library's thread
             self._board = None
-            said = f"train: nothing more is written for TensorBoard: {type(error).__name__}: {error}"
-            log.event(said, level=logging.WARNING)
+            message = f"train: nothing more is written for TensorBoard: {type(error).__name__}: {error}"
+            log.event(message, level=logging.WARNING)
 
     def _download(self, uris: Sequence[str]) -> None:
         """Read lines of an earlier attempt, the first that there are; TensorBoard reads its files where they are."""

@@ -8,7 +8,7 @@ import pytest
 
 from pairmill.errors import UsageError
 from pairmill.stages.select.rankings import Budget, Ranking, rankings_of
-from pairmill.stages.select.settings import Settings
+from pairmill.stages.select.settings import SELECTORS, Selector, Settings
 from tests.support.helpers import REPOSITORY
 
 TARGET = "dsir: {targets: [{name: a, rows: a.jsonl}]}\n"
@@ -116,3 +116,10 @@ def test_a_share_is_the_number_that_is_written(share: float, count: int, rows: i
 
 def _scored() -> object:
     return Settings.parse(SCORE).attributes
+
+
+def test_a_selector_without_targets_and_score_has_one_ranking(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SELECTORS, "plain", Selector())
+    settings = Settings(rows=1)
+    object.__setattr__(settings, "method", "plain")
+    assert rankings_of(settings) == (Ranking("plain", 1.0, ""),)

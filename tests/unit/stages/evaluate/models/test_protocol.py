@@ -14,7 +14,7 @@ from pairmill.evaluation.settings import Generation, Server
 from pairmill.stages.evaluate.config import EvaluateConfig
 from pairmill.stages.evaluate.core import Evaluate
 from pairmill.stages.evaluate.models import server
-from pairmill.stages.evaluate.models.model import Asked
+from pairmill.stages.evaluate.models.model import Prompt
 from pairmill.stages.evaluate.models.protocol import Refusal
 from pairmill.stages.evaluate.models.server import ServedModel
 from tests.support.completions import Completions, Reply, hostile_reply
@@ -166,7 +166,7 @@ def test_a_prompt_with_room_for_some_of_the_answer_is_refused_and_not_too_long()
         return "1" if body["max_tokens"] == 1 else Reply({"message": VLLM.format(1025, 2049)}, 400)
 
     with Completions(answer) as completions, pytest.raises(PairmillError, match="no room for an answer") as failure:
-        ServedModel.open(completions.url, Server()).answers([Asked("a", "b")], Generation(max_tokens=1024))
+        ServedModel.open(completions.url, Server()).answers([Prompt("a", "b")], Generation(max_tokens=1024))
     assert failure.value.exit_code == 3
 
 
@@ -178,7 +178,7 @@ def test_no_answer_of_a_server_is_a_defect_of_pairmill(seed: int, monkeypatch: p
         for number in range(25):
             model = ServedModel(f"{number}", completions.url, completions.url, Server(model="tiny", seconds=1))
             try:
-                ((text,),) = model.answers([Asked("a", "b")], Generation(max_tokens=9))
+                ((text,),) = model.answers([Prompt("a", "b")], Generation(max_tokens=9))
                 text.text.encode()
                 assert -1 <= text.tokens <= 10**9
             except PairmillError as error:
