@@ -21,14 +21,14 @@ class Pair:
         left: name of the row.
         right: name of the other row; empty = there is none.
         texts: ``(name of the field, text of the row, text of the other)``.
-        said: what was decided and why, in a few words.
+        caption: what was decided and why, in a few words.
         fields: names of the other's fields, if they have other names.
     """
 
     left: str
     right: str
     texts: Sequence[tuple[str, str, str]]
-    said: str = ""
+    caption: str = ""
     fields: Sequence[str] = ()
 
 
@@ -57,7 +57,7 @@ class Pairs(Block):
         """Return a table of the names; the texts are for the page only."""
         if not self.pairs:
             return []
-        rows = [(cut(item.left, MAX_CELL), cut(item.right, MAX_CELL) or "–", cut(item.said)) for item in self.pairs]
+        rows = [(cut(item.left, MAX_CELL), cut(item.right, MAX_CELL) or "–", cut(item.caption)) for item in self.pairs]
         return Table(self.title, (*self.names, "Said"), rows, self.note).markdown(level)
 
 
@@ -70,7 +70,7 @@ def _frame(pair: Pair) -> Html:
         result = compare(left, right) if pair.right else (shorten(left),)
         names = (field, other)[: len(result)]
         cells += [tag("div", tag("p", name), _text(spans)) for name, spans in zip(names, result, strict=True)]
-    caption = tag("p", cut(pair.said), class_="tag") if pair.said else ""
+    caption = tag("p", cut(pair.caption), class_="tag") if pair.caption else ""
     return tag("div", caption, tag("div", *cells, class_="pair" if pair.right else "texts"), class_="sample")
 
 

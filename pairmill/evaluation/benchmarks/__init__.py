@@ -51,7 +51,7 @@ _ALL: tuple[Benchmark, ...] = (
     BoolQ(),
     Aime(),
 )
-REGISTRY: Final[Mapping[str, Benchmark]] = MappingProxyType({one.name: one for one in _ALL})
+REGISTRY: Final[Mapping[str, Benchmark]] = MappingProxyType({benchmark.name: benchmark for benchmark in _ALL})
 """With the options that they have by default; ``dataclasses.replace`` gives others."""
 
 

@@ -296,16 +296,16 @@ class _Findings:
         self._runs: list[tuple[int, int]] = []
         self._size = 0
 
-    def add(self, found: NDArray[Any]) -> None:
+    def add(self, findings: NDArray[Any]) -> None:
         """Write a run."""
-        if not len(found):
+        if not len(findings):
             return
-        found = found[np.argsort(found["row"], kind="stable")]
+        findings = findings[np.argsort(findings["row"], kind="stable")]
         with translated(str(scratch())):
-            self._file.write(found.tobytes())
+            self._file.write(findings.tobytes())
             self._file.flush()
-        self._runs.append((self._size, self._size + len(found)))
-        self._size += len(found)
+        self._runs.append((self._size, self._size + len(findings)))
+        self._size += len(findings)
 
     def between(self, start: int, stop: int) -> NDArray[Any]:
         """Return those of rows with these numbers, by row, then in the order in which they were added."""

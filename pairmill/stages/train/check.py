@@ -80,7 +80,7 @@ class Line(NamedTuple):
     """A line of the table."""
 
     name: str
-    said: str
+    text: str
     wrong: bool = False
 
 
@@ -387,7 +387,7 @@ def table(lines: Sequence[Line]) -> str:
     grid = Table.grid(padding=(0, 2))
     for line in lines:
         name = Text(f"{'wrong' if line.wrong else 'ok':5}", style="red" if line.wrong else "green")
-        grid.add_row(name, Text(line.name), Text(escaped(line.said)))
+        grid.add_row(name, Text(line.name), Text(escaped(line.text)))
     with console.capture() as capture:
         console.print(grid)
     return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
