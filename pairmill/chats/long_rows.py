@@ -74,18 +74,19 @@ def fit_row(
         made = encode(other)
         return None if isinstance(made, str) else (made.prompt, len(made.ids) - made.prompt)
 
+    def shorten(measured: Measure) -> Fitted | None:
+        if settings.prompt == WINDOW:
+            return fit(chat, limit, settings.window, measured, count)
+        return cut_middle(chat, limit, measured) if settings.prompt == HEAD_TAIL else None
+
     def encoded(fitted: Fitted | None) -> EncodedRow | None:
         made = encode(fitted.chat) if fitted else None
         return None if isinstance(made, str) else made
 
-    def shorten(measured: Measure) -> EncodedRow | None:
-        if settings.prompt == WINDOW:
-            return encoded(fit(chat, limit, settings.window, measured, count))
-        return encoded(cut_middle(chat, limit, measured)) if settings.prompt == HEAD_TAIL else None
-
-    made = shorten(estimate or measure)
-    if estimate and (made is None or len(made.ids) > limit):
-        made = shorten(measure)
+    fitted = shorten(estimate or measure)
+    made = encoded(fitted)
+    if estimate and fitted and (made is None or len(made.ids) > limit):
+        made = encoded(shorten(measure))
     if made is not None:
         return FittedRows((made,), WINDOWED if settings.prompt == WINDOW else PROMPT_CUT)
     shortest = encoded(keep_least(chat, settings.window, count)) if settings.prompt == WINDOW else row

@@ -228,3 +228,9 @@ def test_a_template_whose_whole_never_begins_with_the_prompt_gives_no_row_and_sa
     messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
     with pytest.raises(InputError, match="the row files contain no row"):
         make(tmp_path, f"turns: messages\ntemplate: '{template}'\n", [{"messages": messages}])
+
+
+def test_a_window_smaller_than_what_it_keeps_says_what_to_write(tmp_path: Path) -> None:
+    records = [chat(random.Random(1), 1)]
+    with pytest.raises(InputError, match=r"no row is kept.*long_prompt.*raise context_size=.*window: \{keep"):
+        make(tmp_path, f"{CHATS}long_prompt: window\n", records, context_size=12)

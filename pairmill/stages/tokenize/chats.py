@@ -11,6 +11,8 @@ from typing import Any, Self
 from pairmill import storage
 from pairmill.chats import families
 from pairmill.chats.control import ControlTokens, known_tokens, require_tokens
+from pairmill.chats.encode import IDS_MISMATCH
+from pairmill.chats.long_rows import LONG_ANSWER, LONG_PROMPT
 from pairmill.chats.render import PrefixMismatch, render
 from pairmill.chats.template import CONFIG, ChatTemplate, TemplateFailed
 from pairmill.engine.inputs import HELD_OUT, InputFile, Inputs
@@ -216,6 +218,15 @@ def _load(given: str) -> ChatTemplate:
     return families.load(given, "template", read)
 
 
+_HINTS = {
+    IDS_MISMATCH: "boundary=apart keeps them",
+    LONG_PROMPT: "raise context_size=, or leave out more: what window: {keep: …} names (system messages, declarations "
+    "of tools, the first question) is never clipped",
+    LONG_ANSWER: "raise context_size=, or write long_answer: cut or split in the YAML file of the source",
+}
+"""What to do, by the reason of most rows."""
+
+
 def refuse_none_kept(records: Iterable[ShardRecord]) -> None:
     """Raise InputError, with the reasons, if rows were read and all were dropped."""
     dropped: dict[str, int] = {}
@@ -229,6 +240,6 @@ def refuse_none_kept(records: Iterable[ShardRecord]) -> None:
             got=", ".join(
                 f"{count:,} {reason}" for reason, count in sorted(dropped.items(), key=lambda item: -item[1])
             ),
-            expected="rows whose whole begins with their prompt",
-            hint="boundary=apart keeps rows of prefix_mismatch_ids; look at the chat template for the others",
+            expected="rows whose whole begins with their prompt, and that fit into context_size=",
+            hint=_HINTS.get(max(dropped, key=lambda reason: dropped[reason]), "look at the chat template"),
         )
