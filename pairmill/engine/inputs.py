@@ -1,7 +1,7 @@
 """Finds the row files that a stage reads, in finished pairmill folders and in any others.
 
 A finished folder names its files in its manifest. In any other folder every regular file with a wanted extension is
-taken, as in the reference: hidden files too, and links are not followed.
+taken, as in the reference: hidden files too; of links ``links=`` decides.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pairmill.engine import manifest as manifests
 from pairmill.engine.chat_templates import Templates
 from pairmill.engine.conditions import Tag
 from pairmill.engine.content import Content
+from pairmill.engine.links import list_folder
 from pairmill.engine.manifest import File, InputRef
 from pairmill.engine.results import HeldOutRows
 from pairmill.errors import InputError
@@ -185,7 +186,8 @@ def _discover_one(
     promises = {each: file.sha256 for each, file in above.items()}
     # What lies beside the rows of a finished folder, as attributes do, has no task; prompts and pairs are read by name.
     aside = {each for each, file in above.items() if not file.task and not use_of(file.path)}
-    listed = [item.path for item in store.list(uri) if PurePosixPath(item.path).suffix in endings]
+    entries = list_folder(uri, lambda link: link.endswith("/") or PurePosixPath(link).suffix in endings)
+    listed = [item.path for item in entries if PurePosixPath(item.path).suffix in endings]
     paths = [path for path in listed if storage.join(uri, path) not in aside]
     files = _digested([(storage.join(uri, path), task_name(path)) for path in paths], promises)
     brought = _brought(data, [above[file.uri].task for file in files if file.uri in above])

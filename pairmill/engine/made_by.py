@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from pairmill.engine import vanished
 from pairmill.engine.manifest import InputRef, Manifest, is_fingerprint
 from pairmill.engine.options import default_of, list_item, program_name
 from pairmill.engine.stage import Stage
-from pairmill.report.model import Link
+from pairmill.report.model import Cell, Link, Percent, Report, Table
 
 _STAGES: Final = {"tokenized": "tokenize", "sampled": "sample", "index": "curate"}
 """The stage that finished the folders of some roles. Of others the input says it."""
@@ -61,3 +62,29 @@ def _text(value: Any) -> str:
     if isinstance(value, list):
         return ",".join(list_item(str(item)) for item in value)
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def with_alarms(report: Report, manifest: Manifest) -> Report:
+    """Return a stage's report with the table of what vanished, and its lines among what to look at."""
+    rows: list[list[Cell]] = [
+        [
+            manifest.stage,
+            item.kind,
+            item.name,
+            *_counts(item.rows),
+            *_counts(item.tokens),
+            "–" if item.lost is None else Percent(item.lost),
+            item.reason.replace("_", " "),
+            ", ".join(item.examples),
+        ]
+        for item in vanished.read(manifest)
+    ]
+    header = ("Stage", "What", "Name", "Rows", "After", "Tokens", "After", "Lost", "First reason", "Examples")
+    note = "What lost half or more of its rows or tokens, and what nothing applies to, although no option asks for it."
+    report.look_at = [*report.look_at, *vanished.sentences(manifest)]
+    report.vanished = Table("Vanished", header, rows, note) if rows else None
+    return report
+
+
+def _counts(pair: Sequence[int] | None) -> list[Cell]:
+    return ["–", "–"] if pair is None else [*pair]

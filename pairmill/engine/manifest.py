@@ -191,6 +191,8 @@ class Manifest:
     files: list[File]
     shards: dict[str, Ledger] = field(default_factory=dict)
     data: dict[str, Any] = field(default_factory=dict)
+    vanished: list[dict[str, Any]] = field(default_factory=list)
+    """The table of :mod:`pairmill.engine.vanished`."""
     format: int = FORMAT
     """Of one that an older pairmill wrote: 1, which has no digest of its own."""
 
@@ -235,6 +237,7 @@ class Manifest:
                 files=[File(**item) for item in raw["files"]],
                 shards={name: Ledger(**item) for name, item in raw["shards"].items()},
                 data=raw["data"],
+                vanished=raw.get("vanished", []),
                 format=raw["format"],
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:

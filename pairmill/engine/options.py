@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar, Unpack
 
+from pairmill.engine.links import LinkRule
 from pairmill.errors import UsageError
 from pairmill.fields import Checked, Checks, checked_field, default_value
 
@@ -83,6 +84,31 @@ class WorkerSlice:
         return [f"{number}/{count}" for number in range(1, count + 1)] if count > 1 else []
 
 
+ALARMS = ("vanished", "unmatched_task", "unmatched_rule", "two_rules", "unmatched_source", "links")
+"""The kinds of alarms (:mod:`pairmill.engine.vanished`)."""
+
+
+def fail_on_option() -> Any:
+    """Make the option of the alarms that fail a run."""
+    return option(
+        [],
+        help=f"alarms that fail the stage before a result is committed, of {', '.join(ALARMS)}; empty = they are "
+        "warnings",
+        changes_bytes=False,
+        choices=ALARMS,
+    )
+
+
+def links_option() -> Any:
+    """Make the option of symbolic links."""
+    return option(
+        "skip",
+        help="symbolic links in folders that are listed: skip leaves them out with a warning, follow reads what they "
+        "lead to, refuse fails the stage",
+        changes_bytes=False,  # what is read is in the inputs
+    )
+
+
 class RunOptions(Protocol):
     """The options of every stage that the runner itself reads; a stage's options are a dataclass."""
 
@@ -90,6 +116,8 @@ class RunOptions(Protocol):
     root: str
     workers: int
     verify: bool
+    fail_on: list[str]
+    links: LinkRule
 
 
 @dataclass(kw_only=True)
@@ -118,6 +146,8 @@ class RunConfig(Checked):
         help="read earlier results and inputs in full instead of trusting their sizes; damaged results are redone",
         changes_bytes=False,
     )
+    fail_on: list[str] = fail_on_option()
+    links: LinkRule = links_option()
 
     result: ClassVar[str] = ""
     """The option by which a run can give the stage's result: rows, tokenizer or tokenized; empty = by none."""

@@ -39,7 +39,12 @@ class Result:
         defaults = _defaults(cls)
         if any(default is MISSING and name not in manifest.data for name, default in defaults.items()):
             return None
-        return cls(**{name: manifest.data[name] for name in defaults if name in manifest.data})
+        return cls.from_data(manifest.data)
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Self:
+        """Read the data of a manifest that has all that the stage promises."""
+        return cls(**{name: data[name] for name in _defaults(cls) if name in data})
 
     def to_data(self) -> dict[str, Any]:
         """Return the data of the manifest."""

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from pairmill import log, storage
+from pairmill.engine import links, vanished
 from pairmill.engine import manifest as manifests
-from pairmill.engine.made_by import command_of, links_of
+from pairmill.engine.made_by import command_of, links_of, with_alarms
 from pairmill.engine.manifest import Ledger, Manifest
 from pairmill.engine.options import RunConfig, RunOptions, WorkerSlice
 from pairmill.engine.rounds import rounds_of
@@ -84,6 +85,7 @@ def run(stage: Stage[C, P], config: C, together: Together | None = None) -> Resu
         forget(job.ending)
     finished = manifests.load_or_discard(job.home, job.is_wanted, verify=config.verify)
     if finished is not None:
+        job.judge(finished)
         log.event(
             f"{stage.name}: reused, nothing to do", stage=stage.name, uri=job.home, fingerprint=finished.fingerprint
         )
@@ -133,7 +135,8 @@ class _Job(Generic[C, P]):
         self.config = config = replace(config, root=storage.normalise(config.root, "root"))
         self.base = storage.join(config.root, stage.folder or stage.name)
         self.cache = storage.join(self.base, "shards")
-        self.plan = stage.plan(config)
+        with links.obeyed(config.links):
+            self.plan = stage.plan(config)
         self.rounds: list[list[ShardRecord]] = []
         self.shards: Sequence[Shard[Any]] | None = None
         self._changed = False
@@ -166,6 +169,11 @@ class _Job(Generic[C, P]):
             )
             return False
         return self.stage.is_intact(self.config, self.plan, self.home)
+
+    def judge(self, manifest: Manifest) -> None:
+        """Raise InputError if a result is not what the options expect."""
+        self.plan.check(manifest)
+        vanished.refuse(manifest, self.config.fail_on)
 
     def title_of(self, shards: Sequence[Shard[Any]]) -> str:
         """Return what the next round is called, for people: ``curate 3/14 find exact duplicates``."""
@@ -310,7 +318,10 @@ def _finish(job: _Job[C, P]) -> Manifest:
     with closing(FinishWriter(folder, job.ending)) as out:
         manifest.data = stage.finish(job.config, plan, rounds, out)
         manifest.shards = stage.parts(plan, rounds)
-        report = stage.report(manifest)
+        alarms = manifest.data.pop(vanished.KEY, None if stage.watched else [])
+        manifest.vanished = vanished.table_of(manifest, alarms, plan.left_out)
+        job.judge(manifest)
+        report = with_alarms(stage.report(manifest), manifest)
         report.command, report.links = command_of(stage, manifest), list(links_of(manifest))
         out.write_report(report)
         linked = [file for _, file in out.links]

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 from pairmill import storage
 from pairmill.engine.content import Content
 from pairmill.engine.keys import unkeyed
+from pairmill.engine.links import LeftOut, left_out
 from pairmill.engine.manifest import File, InputRef, Ledger, Manifest, content_key
 from pairmill.engine.options import RunOptions, byte_options, list_item
 from pairmill.engine.writer import Writer
@@ -137,6 +138,10 @@ Rounds: TypeAlias = Sequence[Sequence[ShardRecord]]
 """The records of each round, in the order in which the shards were yielded."""
 
 
+def _nothing_expected(manifest: Manifest) -> None:
+    """Accept any result."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class StagePlan(Generic[X]):
     """What a stage will read. A stage adds what its rounds need in a subclass.
@@ -150,6 +155,9 @@ class StagePlan(Generic[X]):
         options: options whose value in the manifest differs from the user's, by name: a path is not content.
         fingerprint: the name of the finished folder, of a stage that knows better what it follows from; empty = it
             follows from inputs, options, ``says`` and the shards of the first round.
+        left_out: of the folders that were listed: links, and folders that no source reads.
+        check: called with the manifest before it is written, and when it is reused; raises InputError if the result is
+            not as the options expect.
     """
 
     inputs: list[InputRef]
@@ -158,6 +166,8 @@ class StagePlan(Generic[X]):
     says: object = None
     options: dict[str, Any] = field(default_factory=dict)
     fingerprint: str = ""
+    left_out: tuple[LeftOut, ...] = field(default_factory=left_out)
+    check: Callable[[Manifest], None] = _nothing_expected
 
     @cached_property
     def context(self) -> X:
@@ -221,6 +231,8 @@ class Stage(ABC, Generic[C, P]):
     """Whether the next stages take its folder as an item of a list option, in which commas are escaped."""
     counts_rows: ClassVar[bool] = True
     """Whether its ledger counts rows; false for raw files."""
+    watched: ClassVar[bool] = True
+    """Whether a part that loses half of its rows is an alarm; false where options say how many rows are used."""
     version: ClassVar[int] = 0
     """Format version: raise it when the same input and options give other bytes than before. 0 = none is kept: the
     stage's code is in the keys of its shards, as it always is of a stage that is not part of pairmill."""
@@ -268,7 +280,8 @@ class Stage(ABC, Generic[C, P]):
     def finish(self, config: C, plan: P, rounds: Rounds, out: Writer) -> dict[str, Any]:
         """Put the folder together from the shards' files; return the manifest's data.
 
-        By default the folder is the union of the last round's files.
+        By default the folder is the union of the last round's files. Under :data:`pairmill.engine.vanished.KEY` the
+        data may have the alarms of the stage, in place of those that follow from the ledgers of :meth:`parts`.
         """
         for record in rounds[-1]:
             for file in record.files:
@@ -307,4 +320,7 @@ def fingerprint_of(
         return plan.fingerprint
     inputs = [{"role": item.role, "fingerprint": item.fingerprint} for item in plan.inputs]
     named = [[shard.name, shard.key] for shard in shards]
-    return content_key(stage.name, stage.version, plan.manifest_options(config), inputs, named, plan.says)[:16]
+    # The manifest names what was left out; of nothing the fingerprint is as it always was.
+    more = [list(plan.left_out)] if plan.left_out else []
+    parts = [stage.name, stage.version, plan.manifest_options(config), inputs, named, plan.says, *more]
+    return content_key(*parts)[:16]

@@ -24,6 +24,7 @@ REASONS = ("response_too_short", "over_context", "response_too_short_once_cut")
 SPLIT = ("split_pieces", "split_tokens", "repeated_tokens")
 """Sums over the rows that were split: pieces, tokens of their responses, tokens of the instructions repeated."""
 
+_EXAMPLES = 2
 NEVER = 2**63 - 1
 """A context that no row has."""
 
@@ -60,6 +61,7 @@ class DatasetRows:
         cut: the rows that lost tokens, ascending, int64 [n], and how many each lost, int64 [n].
         origins: for each row, which may be a piece, the number of its row in the data set, ascending; None if each is
             a row of its own and nobody asked for the numbers.
+        examples: by ledger reason, the numbers of the first two rows from 1.
     """
 
     name: str
@@ -70,6 +72,7 @@ class DatasetRows:
     least_context: int
     cut: tuple[NDArray[np.int64], NDArray[np.int64]]
     origins: NDArray[np.uint32] | None
+    examples: dict[str, list[int]]
 
     def __len__(self) -> int:
         return len(self.columns["inst_len"])
@@ -92,6 +95,7 @@ def rows_of(
     origins: list[NDArray[np.uint32]] = []
     ledger, cut_rows = Ledger(), [(np.empty(0, np.int64), np.empty(0, np.int64))]
     length, least, count = 0, NEVER, 0
+    examples: dict[str, list[int]] = {}
     for chunk in index:
         inst_len, resp_len = chunk["inst_len"], chunk["resp_len"]
         allowed = options.context_size - np.minimum(inst_len, options.context_size)
@@ -109,6 +113,7 @@ def rows_of(
         for reason, marked in zip(REASONS, (short, ~short & ~fits, cut_short), strict=True):
             if marked.any():
                 ledger.drop(reason, int(marked.sum()))
+                _note(examples, reason, np.flatnonzero(marked)[:_EXAMPLES] + ledger.rows_in)
         if cutter is None:
             taken = {name: values[keep] for name, values in {**chunk, "resp_len": cut}.items()}
             if BYTES in chunk:
@@ -123,9 +128,11 @@ def rows_of(
             if BYTES in chunk:
                 whole = taken["resp_len"] == resp_len[made.rows]
                 taken[BYTES] = np.where(whole, chunk[BYTES][made.rows], UNKNOWN_BYTES)
+        first = ledger.rows_in
         ledger.rows_in += len(resp_len)
         length += int(inst_len.sum() + resp_len.sum())
         lost = (resp_len - cut)[keep]
+        _note(examples, "truncated", np.flatnonzero((cut < resp_len) & keep)[:_EXAMPLES] + first)
         shortened = np.flatnonzero(lost)
         if len(shortened):
             cut_rows.append((shortened + count, lost[shortened].astype(np.int64)))
@@ -150,7 +157,15 @@ def rows_of(
         least_context=least,
         cut=(places, lost),
         origins=numbers,
+        examples=examples,
     )
+
+
+def _note(examples: dict[str, list[int]], reason: str, rows: NDArray[np.int64]) -> None:
+    """Add rows, numbered from 0, to the examples of a reason while there is room."""
+    if len(rows):
+        some = examples.setdefault(reason, [])
+        some += (rows[: _EXAMPLES - len(some)] + 1).tolist()
 
 
 def count_cut(ledger: Ledger, lost: NDArray[np.int64]) -> None:

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
 from pairmill import storage
+from pairmill.engine.expect import Expectation
 from pairmill.engine.manifest import content_key
 from pairmill.engine.options import Profile
 from pairmill.errors import UsageError, did_you_mean
@@ -52,7 +53,8 @@ class Rule:
     max_response_tokens_per_file: int | None = None
 
 
-_KEYS = ("prefix", *(item.name for item in fields(Rule)))
+_KEYS = ("prefix", *(item.name for item in fields(Rule)), "expect")
+_MEASURES = ("rows", "tokens", "share")
 
 
 class Rules:
@@ -105,6 +107,11 @@ class Rules:
             raise UsageError("not a list of rules", where=uri, got=type(raw).__name__, expected="- prefix: …")
         return cls(raw, profile, uri)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no rule."""
+        return not self._items
+
     def match(self, task: str) -> tuple[Rule, bool]:
         """Return the rule of a task, and whether a later rule matches as well (the reference warns of that)."""
         result: Rule | None = None
@@ -123,6 +130,18 @@ class Rules:
         """Return the prefix of the rule that applies to a task; None if none does."""
         number = self._first(task)
         return None if number is None else str(self._items[number]["prefix"])
+
+    def matching(self, task: str) -> list[str]:
+        """Return the prefixes of all rules that match a task; the first of them applies."""
+        return [prefix for _, prefix in self._prefixes() if task.startswith(prefix)]
+
+    def expectations(self) -> list[tuple[str, Expectation]]:
+        """Return what rules say that an epoch has of them, by prefix; the reference knows no such key."""
+        return [
+            (prefix, Expectation.parse(self._items[number]["expect"], self._place(number), _MEASURES))
+            for number, prefix in self._prefixes()
+            if self._profile == "pairmill" and "expect" in self._items[number]
+        ]
 
     def idle(self, tasks: Iterable[str], *, long_rows: bool = False) -> list[str]:
         """List the prefixes, :data:`SHIPPED` apart, of the rules that apply to none of these tasks.
@@ -166,7 +185,12 @@ class Rules:
 
     def digest(self) -> str:
         """Content identity, for fingerprints."""
-        return content_key(json.loads(json.dumps(self._items, default=str)))[:16]
+        # What is expected decides nothing.
+        items = [
+            {key: value for key, value in item.items() if key != "expect"} if isinstance(item, dict) else item
+            for item in self._items
+        ]
+        return content_key(json.loads(json.dumps(items, default=str)))[:16]
 
     def _place(self, number: int) -> str:
         return f"{self._where} rule {number + 1}"
@@ -191,6 +215,7 @@ class Rules:
                 )
             seen.append(item["prefix"])
             self._rule(number, item)
+        self.expectations()
 
     def _rule(self, number: int, item: dict[str, Any]) -> Rule:
         where = self._place(number)

@@ -202,6 +202,9 @@ class SampleResult(TokenizerResult):
         tokenizer_info: as text, in the order of the file.
         mixture: what was drawn of a mixture, with the tasks of its sources.
         sample: the files of the arrays, once they were digested.
+        unmatched: tasks without a rule, where there are rules; two_rules: pairs of prefixes, and the tasks that both
+            match.
+        examples: by task and ledger reason, the numbers of two rows from 1.
     """
 
     layout: Any
@@ -216,6 +219,9 @@ class SampleResult(TokenizerResult):
     tokenizer_info: str = "{}"
     mixture: ByName = left_out({})
     sample: Rows = left_out(())
+    unmatched: Sequence[str] = left_out(())
+    two_rules: Sequence[tuple[str, str, list[str]]] = left_out(())
+    examples: Mapping[str, Mapping[str, list[int]]] = left_out({})
 
     @property
     def source_of_task(self) -> dict[str, str]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -30,10 +29,10 @@ from pairmill.address import refuse
 from pairmill.engine import manifest as manifests
 from pairmill.engine.content import UNKNOWN, Content, whole
 from pairmill.engine.inputs import HELD_OUT
+from pairmill.engine.links import list_folder
 from pairmill.engine.manifest import content_key
 from pairmill.engine.results import HeldOutRows
 from pairmill.errors import Changed, InputError
-from pairmill.log import event
 
 INFO = "tokenizer_info.json"
 INDEX = ("inst_start", "inst_len", "resp_start", "resp_len")
@@ -45,7 +44,6 @@ BYTES_DTYPE = np.uint64
 ROWS = "rows"
 """Ordinal in the row file of each tokenized row, where tokenize dropped some; a data set without it has all rows."""
 ROWS_DTYPE = np.int64
-_LINKS_NAMED = 5
 UNKNOWN_BYTES = -1
 """In samples, of a response whose text is not known: it was cut, or its data set lacks the array."""
 
@@ -318,13 +316,13 @@ def open_folder(
         tokenizer = next((ref.fingerprint for ref in manifest.inputs if ref.role == "tokenizer"), "")
         rows = HeldOutRows.count(manifest) if held_out else manifest.ledger.rows_out
         return Folder(uri, tasks, info, manifest.fingerprint, rows, tokenizer)
-    paths = {entry.path for entry in store.list(uri)}
+    # A data set is a folder of the first floor.
+    paths = {entry.path for entry in list_folder(uri, lambda link: link.find("/") == len(link) - 1)}
     if held_out:
         if HELD_OUT + INFO not in paths:
             raise _nothing_held_out(option, uri)
         inner = open_folder(storage.join(uri, HELD_OUT.rstrip("/")), option, tolerate_strays=tolerate_strays)
         return replace(inner, uri=uri, tasks=[replace(item, name=HELD_OUT + item.name) for item in inner.tasks])
-    _tell_of_links(uri)
     names = names_in(uri, paths, tolerate_strays=tolerate_strays)
     if not names:
         raise _no_task(option, uri)
@@ -336,19 +334,6 @@ def open_folder(
     contents = {path: Content(item.sha256, item.stamp) for path, item in result.items()}
     tasks = [_task(task.name, task.uri, contents) for task in tasks]
     return Folder(uri, tasks, info, content_key([(path, item.sha256) for path, item in result.items()])[:16], None)
-
-
-def _tell_of_links(uri: str) -> None:
-    linked = storage.store_for(uri).linked_folders(uri)
-    if linked:
-        more = f" and {len(linked) - _LINKS_NAMED:,} more" if len(linked) > _LINKS_NAMED else ""
-        event(
-            f"{uri}: {len(linked):,} linked folders are left out: {', '.join(linked[:_LINKS_NAMED])}{more}; links are "
-            "not followed: put the folders themselves there, as cp -rL does",
-            level=logging.WARNING,
-            uri=uri,
-            links=len(linked),
-        )
 
 
 def names_in(uri: str, paths: Collection[str], *, tolerate_strays: bool) -> list[str]:
@@ -377,7 +362,7 @@ def _no_task(option: str, uri: str) -> InputError:
     return InputError(
         "no data set in the tokenized folder",
         where=f"{option}={uri}",
-        expected=f"folders with the arrays {', '.join(ARRAYS)}; links are not followed",
+        expected=f"folders with the arrays {', '.join(ARRAYS)}; links are followed with links=follow",
         hint="check the path, or tokenize again",
     )
 

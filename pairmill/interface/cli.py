@@ -105,9 +105,9 @@ def main(
             parameters = {**outcome.parameters, launcher.OPTIONS: {**task.handed_on(known), **outcome.options}}
             task.write(parameters, outcome.metrics, report, outcome.manifest, metadata)
         # Also for a reused folder: the terminal may be all that a person sees.
+        _summary(stage, outcome)
         for line in report.look_at:
             log.event(f"{stage}: {line}", level=logging.WARNING, stage=stage)
-        _summary(stage, outcome)
         sys.stdout.write(outcome.stdout)
         sys.stdout.flush()
 

@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from pairmill.engine import runner
+from pairmill.engine.made_by import with_alarms
 from pairmill.engine.manifest import Manifest
 from pairmill.engine.metrics import of_rows
 from pairmill.engine.options import RunConfig, WorkerSlice
-
-# X
 from pairmill.engine.pass_on import PassOn
 from pairmill.engine.runner import Together
 from pairmill.engine.stage import Stage
@@ -62,7 +61,9 @@ def run(stage: Stage[C, Any], config: C) -> Outcome:
             **outputs.parameters,
         },
         metrics={**(of_rows(ledger) if stage.counts_rows else {}), **made, **own},
-        report=lambda: _report_of_share(config.share, manifest) if share else stage.report(manifest),
+        report=lambda: (
+            _report_of_share(config.share, manifest) if share else with_alarms(stage.report(manifest), manifest)
+        ),
         manifest=manifest.dump(),
         metadata={"data": result.uri, "fingerprint": manifest.fingerprint, "rows_out": outputs.rows},
         reused=result.reused,

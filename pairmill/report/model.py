@@ -231,6 +231,7 @@ class Report:
         look_at: what is unusual, each a sentence; empty = nothing.
         command: that makes it; empty = not known. For the page only.
         links: the pages that it follows from. For the page only.
+        vanished: what lost most of its rows (:mod:`pairmill.engine.vanished`), above the sections; None = nothing did.
     """
 
     title: str
@@ -240,6 +241,7 @@ class Report:
     look_at: Sequence[str] = ()
     command: str = ""
     links: Sequence[Link] = ()
+    vanished: Table | None = None
 
     def html(self) -> str:
         """Return a whole page, always below 1 MB."""
@@ -286,11 +288,12 @@ class Report:
     def _that_fit(self, write: Callable[[Block], str], room: int) -> tuple[list[str], str]:
         """Return the first sections, as many as fit into ``room`` bytes; then a sentence about the others, if any."""
         parts: list[str] = []
-        for block in self.sections:
+        blocks = [*([self.vanished] if self.vanished else []), *self.sections]
+        for block in blocks:
             part = write(block)
             room -= len(part.encode())
             if room < 0:
-                rest = len(self.sections) - len(parts)
+                rest = len(blocks) - len(parts)
                 return parts, f"{rest:,} more parts do not fit here; _MANIFEST.json holds their numbers."
             parts.append(part)
         return parts, ""

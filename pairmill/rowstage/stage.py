@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
+from pairmill.engine import vanished
 from pairmill.engine.inputs import HELD_OUT
 from pairmill.engine.manifest import Ledger, Manifest
 from pairmill.engine.options import ReplaceableConfig, option
@@ -14,6 +15,7 @@ from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, InternalError
 from pairmill.formats.means import MEANS, joined
+from pairmill.formats.source_names import source_of
 from pairmill.report.charts import Bars
 from pairmill.report.model import Percent, Report, Table, describe_rows
 from pairmill.rowstage.join import JoinParts
@@ -66,6 +68,9 @@ class RowStage(Stage[C, P], Generic[C, P]):
     output_in_list: ClassVar[bool] = True
     measures_lengths: ClassVar[bool] = False
     """Whether lengths of rows are counted before and after; :meth:`data` finds them in ``plan.written``."""
+
+    reasons_asked: ClassVar[Collection[str]] = ()
+    """Reasons by which options say how many rows stay: rows that go for them are no loss."""
 
     @abstractmethod
     def find(self, config: C, plan: P) -> ShardRounds[Findings]:
@@ -165,13 +170,32 @@ class RowStage(Stage[C, P], Generic[C, P]):
                 out.link(record.folder, file)
         counts = self.parts(plan, rounds)
         held_out = {task.path: counts[task.name].rows_in for task in plan.rows.tasks if task.held_out}
+        alarms = [
+            replace(item, examples=self._examples(plan, source))
+            for source, ledger in vanished.by_source(counts).items()
+            # What is asked for takes many rows of a source, and not all of them.
+            for item in vanished.lost(
+                source,
+                ledger,
+                asked=self.reasons_asked if ledger.rows_kept else (),
+            )
+        ]
         means = (record.read(Written).means for parts in plan.written for record in parts)
         return {
             **self.data(config, plan, out),
+            vanished.KEY: alarms,
             MEANS: joined({MEANS: item} for item in means),
             **({"held_out": held_out} if held_out else {}),
             **plan.rows.found.passed_on(),
         }
+
+    def _examples(self, plan: P, source: str) -> list[str]:
+        """Return the first rows of a source that go, as ``<task>:<row from 1>``."""
+        result: list[str] = []
+        for piece, verdict in zip(plan.rows.slices, plan.findings.verdicts if plan.findings else (), strict=True):
+            if len(result) < vanished.EXAMPLES and verdict.removed.count and source_of(piece.task) == source:
+                result += [f"{piece.task}:{row + 1}" for row in verdict.removed.load()[: vanished.EXAMPLES].tolist()]
+        return result[: vanished.EXAMPLES]
 
     def metrics(self, manifest: Manifest) -> dict[str, float]:
         return {"tasks": len([name for name in manifest.tasks() if not name.startswith(HELD_OUT)])}

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Sequence
 
 from pairmill.engine.conditions import Tag
 from pairmill.errors import InputError, UsageError, did_you_mean
-from pairmill.log import event
 from pairmill.sources.datasets import SOURCES
 from pairmill.sources.language.mapped import load
 from pairmill.sources.source import Source
@@ -94,7 +93,4 @@ def _all(folders: Collection[str] | None, where: str) -> list[Source]:
     result = [source for name, source in SOURCES.items() if name in folders]
     if not result:
         raise InputError("no folder of a known source", where=where, expected=f"one or more of {', '.join(SOURCES)}")
-    strangers = sorted(set(folders) - set(SOURCES))
-    if strangers:
-        event(f"skipped folders without a known source: {', '.join(strangers)}")
     return result

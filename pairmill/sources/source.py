@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
+from pairmill.engine.expect import Expectation
 from pairmill.engine.options import Profile
 from pairmill.formats.rows import RenderedRow, Row
 from pairmill.formats.slices import FileSlice
@@ -212,6 +213,8 @@ class Source(ABC):
     """Columns that say that records are prompts or pairs, where a source is described as if they were not."""
     use: ClassVar[str] = ""
     """What its results are for, if they are not rows (:mod:`pairmill.formats.uses`)."""
+    expect: ClassVar[Expectation | None] = None
+    """How many rows it gives, and which share of its records is kept; None = nothing is expected."""
     by_name_only: ClassVar[bool] = False
     """Whether ``all`` leaves it out where it would be downloaded: it takes terabytes."""
 

@@ -73,10 +73,13 @@ class Store(ABC):
         """Return names of the folders directly below ``prefix``, sorted by code point. The objects in them are not
         listed."""
 
-    def linked_folders(self, prefix: str) -> Sequence[str]:
-        """Return names of the links to folders directly below ``prefix``, sorted; ``list`` leaves out what they lead
-        to."""
-        return []
+    def list_with_links(self, prefix: str, *, follow: bool = False) -> tuple[Sequence[Entry], Sequence[str]]:
+        """Return what ``list`` does, and the paths of the symbolic links that it leaves out, sorted.
+
+        A link to a folder ends with ``/``. With ``follow`` the objects that links lead to are listed, and none is left
+        out.
+        """
+        return self.list(prefix), []
 
     @abstractmethod
     def read(self, uri: str) -> bytes:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 from pairmill.errors import Changed, InputError
-from pairmill.log import event
 from pairmill.storage import partials
 from pairmill.storage.base import Entry, Store, translated
 from pairmill.storage.uris import join, local_path, parent_of
@@ -47,28 +46,33 @@ class LocalStore(Store):
             return path.stat().st_size
 
     def list(self, prefix: str) -> list[Entry]:
+        return [*self.list_with_links(prefix)[0]]
+
+    def list_with_links(self, prefix: str, *, follow: bool = False) -> tuple[Sequence[Entry], Sequence[str]]:
         top = local_path(prefix)
         result: list[Entry] = []
-        links = 0
+        links = []
+        # By the folders above it: a link to one of them has no end.
+        stack: list[tuple[Path, frozenset[str]]] = [(top, frozenset())] if top.is_dir() else []
         with translated(prefix):
-            stack = [top] if top.is_dir() else []
             while stack:
-                with os.scandir(stack.pop()) as entries:
+                folder, above = stack.pop()
+                above |= {os.path.realpath(folder)} if follow else set()
+                with os.scandir(folder) as entries:
                     for entry in entries:
+                        path = os.path.relpath(entry.path, top).replace(os.sep, "/")
                         # A link can lead anywhere, and object stores have none. The reference skips them silently.
-                        if entry.is_symlink():
-                            links += 1
+                        if entry.is_symlink() and not follow:
+                            links.append(f"{path}/" if entry.is_dir() else path)
                         elif _PARTIAL.fullmatch(entry.name):
                             continue
                         elif entry.is_dir():
-                            stack.append(Path(entry.path))
+                            if not follow or os.path.realpath(entry.path) not in above:
+                                stack.append((Path(entry.path), above))
                         elif entry.is_file():
-                            path = os.path.relpath(entry.path, top).replace(os.sep, "/")
                             facts = entry.stat()
                             result.append(Entry(path, facts.st_size, _stamp(facts)))
-        if links:
-            event(f"{prefix}: skipped {links} symbolic links below it; a link that is named itself is followed")
-        return sorted(result, key=lambda entry: entry.path)
+        return sorted(result, key=lambda entry: entry.path), sorted(links)
 
     def folders(self, prefix: str) -> Sequence[str]:
         top = local_path(prefix)
@@ -80,13 +84,6 @@ class LocalStore(Store):
                 for entry in entries
                 if entry.is_dir(follow_symlinks=False) and not _PARTIAL.fullmatch(entry.name) and _holds_any(entry.path)
             )
-
-    def linked_folders(self, prefix: str) -> Sequence[str]:
-        top = local_path(prefix)
-        if not top.is_dir():
-            return []
-        with translated(prefix), os.scandir(top) as entries:
-            return sorted(entry.name for entry in entries if entry.is_symlink() and entry.is_dir())
 
     def read(self, uri: str) -> bytes:
         with translated(uri):

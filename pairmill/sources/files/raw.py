@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.engine.content import UNKNOWN, Content, whole
+from pairmill.engine.links import leave_out, list_folder
 from pairmill.engine.manifest import MANIFEST, STARTED, File
+from pairmill.engine.vanished import UNMATCHED_SOURCE
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.results import FetchResult, RawResult
 from pairmill.sources.files.card import CARD, CARD_BYTES
@@ -188,6 +191,18 @@ def folders(raw: str) -> set[str]:
     return result
 
 
+def note_unread(raw: str, names: Iterable[str], sources: Iterable[Source]) -> None:
+    """Note the folders below ``raw`` that no source reads, for the alarms of the stage; hidden ones are nobody's."""
+    read = {source.name for source in sources}
+    places = [source.origin.uri for source in sources if isinstance(source.origin, Given)]
+
+    def is_read(name: str) -> bool:
+        folder = storage.join(raw, name)
+        return name in read or any(is_within(place, [folder]) or is_within(folder, [place]) for place in places)
+
+    leave_out(UNMATCHED_SOURCE, (name for name in names if name[0] != "." and not is_read(name)))
+
+
 def _refuse_changes(uri: str, files: list[dict[str, Any]], name: str) -> None:
     changed = manifests.find_damage(uri, [File(file["path"], file["size"], file["sha256"]) for file in files])
     if changed:
@@ -205,13 +220,32 @@ def files_of(source: Source, uri: str) -> dict[str, int]:
     A link is included only if the source names it exactly, because a link that a pattern finds may lead anywhere.
     """
     store = storage.store_for(uri)
-    result = {entry.path: entry.size for entry in store.list(uri)}
-    for path in getattr(source.origin, "files", ()):
+    patterns = getattr(source.origin, "files", ())
+    entries = list_folder(uri, lambda link: link not in patterns and _may_match(patterns, link))
+    result = {entry.path: entry.size for entry in entries}
+    for path in patterns:
         if path not in result and not {"*", "?"} & set(path):
             file = storage.join(uri, *path.split("/"))
             if store.exists(file):
                 result[path] = store.size(file)
     return result
+
+
+def _may_match(patterns: Sequence[str], link: str) -> bool:
+    """Return whether a link, or if it leads to a folder a file below it, may be one that patterns mean."""
+    if not link.endswith("/"):
+        return not patterns or bool(matching(patterns, [link]))
+    folders = link.rstrip("/").split("/")
+
+    def goes_through(pattern: str) -> bool:
+        for folder, part in zip_longest(folders, pattern.split("/")[: len(folders)]):
+            if part is not None and "**" in part:
+                return True
+            if part is None or not matching([part], [folder]):
+                return False
+        return pattern.count("/") >= len(folders)
+
+    return not patterns or any(map(goes_through, patterns))
 
 
 def given(source: Source, origin: Given) -> RawFolder:

@@ -15,6 +15,7 @@ from urllib.parse import quote, unquote
 import yaml
 
 from pairmill import storage
+from pairmill.engine.expect import Expectation
 from pairmill.errors import UsageError, did_you_mean
 from pairmill.sources.files.card import COMPRESSED, READABLE, suffix_of
 from pairmill.sources.files.dialect import LENIENT, TABLES, UTF8, Dialect, Records, delimiter_of, encoding_of, quote_of
@@ -32,7 +33,7 @@ CHAT_KEYS = (
 """Keys that need ``turns``."""
 KEYS = (
     *("name", "hub", "files", "url", "condition", "instruction", "response", "where", "strip", "format", "output"),
-    *("config", "split", "revision", "via", "licence", "citation", "attributes", "limit"),
+    *("config", "split", "revision", "via", "licence", "citation", "attributes", "limit", "expect"),
     *("text", "each", "turns", *CHAT_KEYS, "answer", "use", "pairs"),
     *("long_prompt", "long_answer", "window", "cut_ok"),
     *("delimiter", "quote", "header", "encoding", "records", "json", "tags"),
@@ -191,6 +192,12 @@ class Description:
             hint = f"leave out {key}: to read everything" if value == 0 else ""
             raise self.wrong(key, "not a number of at least 1", got=_shown(value), expected=f"{key}: 1000", hint=hint)
         return value
+
+    def expectation(self, key: str, measures: Sequence[str]) -> Expectation | None:
+        """Return what is expected of some measures; None without the key."""
+        if key not in self._entries:
+            return None
+        return Expectation.parse(self._entries[key].value, self.place(key), measures)
 
     def choice(self, key: str, *values: str) -> str:
         """Return one of some texts; empty without the key."""

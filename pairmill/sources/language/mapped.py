@@ -147,6 +147,7 @@ class Mapped(Source):
             use=self._use.folder if self._use else "",
             signs=() if self._use else SIGNS,
             **({"format": OutputFormat(tuple(COLUMNS[self._use.folder]))} if self._use and self._use.folder else {}),
+            expect=file.expectation("expect", ("rows", "share")),
             watched=tuple(self._watched(file)),
             documents="text" in file,
             whole_files=file.whole_files,

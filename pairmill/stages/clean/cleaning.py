@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from pairmill.engine import vanished
 from pairmill.engine.content import Content
 from pairmill.engine.manifest import Ledger
 from pairmill.engine.stage import Shard, ShardRecord, ShardResult
@@ -71,6 +72,7 @@ class Cleaned:
         misread: by file: records that are UTF-8 and were read in another encoding; of the first hundred such files.
         answers: of chats: how many answers were found, how many are rows, and how many were skipped by reason.
         signs: columns of records without an answer, where no record is kept.
+        examples: by reason the places of the first records that were dropped.
     """
 
     source: str
@@ -91,6 +93,7 @@ class Cleaned:
     answers: dict[str, Any] = field(default_factory=dict)
     misread: dict[str, int] = field(default_factory=dict)
     signs: list[str] = field(default_factory=list)
+    examples: dict[str, list[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -195,6 +198,7 @@ class CleanPieces(Shard[Sources], reads=("profile",)):
             answers=cleaner.answers.summary(),
             misread=rejects.misread,
             signs=signs_in(source, self.pieces, ledger, profile),
+            examples=rejects.examples,
         )
         return ShardResult(ledger, asdict(data))
 
@@ -303,6 +307,7 @@ class _Cleaner:
             else:
                 drop = drops[0]
                 ledger.drop(drop.reason)
+                self.rejects.note_dropped(piece, place, drop.reason)
                 if isinstance(drop, Malformed):
                     self.rejects.add(piece, place, drop, record)
 
@@ -321,6 +326,7 @@ class _Rejects:
         self._file: Any = None
         self.count = self.refused = 0
         self.misread: dict[str, int] = {}
+        self.examples: dict[str, list[str]] = {}
         self.reasons: dict[str, dict[str, Any]] = {}
         """As in :class:`Cleaned`."""
 
@@ -361,6 +367,13 @@ class _Rejects:
         }
         # A text that is not valid Unicode can only be written with escapes.
         self._file.write(json.dumps(line, ensure_ascii=True) + "\n")
+
+    def note_dropped(self, piece: FileSlice, place: int | str, reason: str) -> None:
+        """Keep the places of the first records that are dropped for a reason."""
+        some = self.examples.setdefault(reason, [])
+        if len(some) < vanished.EXAMPLES:
+            row = place + 1 if isinstance(place, int) else place
+            some.append(writable(f"{self._work.source}/{piece.path}:{row}"))
 
     def note_misread(self, piece: FileSlice) -> None:
         """Count a record that is not malformed, and was read in another encoding than it is in."""

@@ -11,10 +11,11 @@ import unicodedata
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 from pairmill import storage
-from pairmill.engine import chat_templates, conditions
+from pairmill.engine import chat_templates, conditions, vanished
 from pairmill.engine.inputs import use_of
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
 from pairmill.engine.options import list_item
@@ -34,6 +35,7 @@ from pairmill.sources.origin import Given, HubRows
 from pairmill.sources.registry import chosen, is_file, tags_asked_for
 from pairmill.sources.source import Source, Unit
 from pairmill.stages.clean import answers, merge, tally
+from pairmill.stages.clean.alarms import alarms_of, check_sources
 from pairmill.stages.clean.cleaning import SAMPLES, Cleaned, CleanPieces, Sources, by_source
 from pairmill.stages.clean.config import REJECT, CleanConfig, build_options
 from pairmill.stages.clean.holdout import NOTE
@@ -133,12 +135,15 @@ class Clean(Stage[CleanConfig, CleanPlan]):
                 about[source.name]["extract"] = described(limit)
             taken = sorted({path for unit in units for path in (*unit.files, *unit.withheld)})
             refs.append(InputRef(source.name, content_key([[path, folder.digests[path]] for path in taken])[:16]))
+        quiet = [name for name, source in sources.items() if source.expect is not None]
         own = conditions.to_data(tags_asked_for(sources.values()))
         return CleanPlan(
             inputs=refs,
             build_context=lambda: Sources(config, sources),
             says=[about, own] if own else about,
             options={
+                # Of these half may be lost without an alarm; how much is expected decides nothing.
+                **({"expected": quiet} if quiet else {}),
                 "sources": list(sources),  # by name: a YAML file's path is a place
                 **({"turns": config.turns} if config.turns and any(item.answers for item in sources.values()) else {}),
                 **({"holdout": config.holdout} if config.holdout else {}),
@@ -148,6 +153,7 @@ class Clean(Stage[CleanConfig, CleanPlan]):
                     else {}
                 ),
             },
+            check=partial(check_sources, [*sources.values()]),
             shards=shards,
             about=about,
             conditions=own,
@@ -291,6 +297,10 @@ class Clean(Stage[CleanConfig, CleanPlan]):
             if source is not None and source.rendering
         }
         held_out = {path: rows for item in merges for path, rows in item.held_out.items()}
+        examples: dict[str, dict[str, list[str]]] = {}
+        for item in (item for pairs in by_name.values() for _, item in pairs):
+            for reason, places in item.examples.items():
+                examples.setdefault(item.source, {}).setdefault(reason, []).extend(places)
         for path, count in beside.items():
             event(f"clean: {count:,} records in {path}, which is beside the rows", path=path, records=count)
         if config.holdout:
@@ -298,7 +308,8 @@ class Clean(Stage[CleanConfig, CleanPlan]):
             event(f"clean: {rows:,} rows of {tasks:,} of {len(outputs):,} tasks are held out", held_out=rows)
         outputs, beside, held_out = (dict(sorted(item.items())) for item in (outputs, beside, held_out))
         promised = CleanResult(sources=sources, outputs=outputs, beside=beside, held_out=held_out)
-        return {**promised.to_data(), **plan.conditions, **chat_templates.to_data(rendered)}
+        alarms = alarms_of(sources, examples, plan.options.get("expected", ()))
+        return {**promised.to_data(), **plan.conditions, **chat_templates.to_data(rendered), vanished.KEY: alarms}
 
     def metrics(self, manifest: Manifest) -> dict[str, float]:
         result = CleanResult.from_manifest(manifest)
@@ -335,6 +346,7 @@ def _chosen(config: CleanConfig) -> list[tuple[Source, RawFolder]]:
     if fetched is None:
         there = raw.folders(uri)
         sources = chosen(config.sources, set() if described else there, f"raw={uri}", uri)
+        raw.note_unread(uri, there, sources)
         return [(source, raw.folder_of(source, uri)) for source in sources]
     sources = chosen(config.sources, set(fetched), f"raw={uri}", None)
     for source in sources:
@@ -346,6 +358,7 @@ def _chosen(config: CleanConfig) -> list[tuple[Source, RawFolder]]:
                 got=got,
                 hint=f"run fetch with sources={source.name}",
             )
+    raw.note_unread(uri, fetched, sources)
     return [(source, fetched[source.name]) for source in sources]
 
 

@@ -13,15 +13,12 @@ from pairmill.formats.results import CleanResult
 from pairmill.report.charts import Bars, Histogram, Stacked
 from pairmill.report.model import Block, Percent, Report, Samples, Section, Table, describe_names, describe_rows
 from pairmill.sources.language.chats import CALLS_NOT_RENDERED, NOT_RENDERED, REASONING, TOOLS, WEIGHT_0
-from pairmill.sources.parsed import FURTHER_TURNS, WITHHELD
+from pairmill.sources.parsed import FURTHER_TURNS
 from pairmill.stages.clean.holdout import NOTE
 
 _UNFOLDED = 4
 _FILES = 50
 _YEARS = 30
-_FEW = 0.5
-"""A source of which less is kept is worth a look."""
-
 _CALL_ONLY = "tool_call_only"
 _SAID_OF_CHATS = {
     REASONING: "messages with reasoning in a field of its own, which is left out",
@@ -53,8 +50,6 @@ def report_of(manifest: Manifest) -> Report:
     sources: dict[str, dict[str, Any]] = dict(sorted(result.sources.items()))
     ledgers = {name: Ledger(**item["ledger"]) for name, item in sources.items()}
     malformed = {name: item["rejects"] for name, item in sources.items()}
-    empty = [f"{name} ({_reasons_of(item)})" for name, item in ledgers.items() if not item.rows_kept]
-    few = [name for name, item in ledgers.items() if 0 < item.rows_kept < _FEW * item.rows_in]
     odd = [f"{name} ({count:,})" for name, count in malformed.items() if count]
     turns = {name: item.notes.get(FURTHER_TURNS, 0) for name, item in ledgers.items()}
     chats = [f"{name} ({count:,})" for name, count in turns.items() if count]
@@ -63,8 +58,6 @@ def report_of(manifest: Manifest) -> Report:
         said
         for names, said in (
             (parts, f"Not all records were read: {describe_names(parts)}."),
-            (empty, f"Nothing is kept of {describe_names(empty)}."),
-            (few, f"Less than half is kept of {describe_names(few)}."),
             (odd, f"Malformed records: {describe_names(odd)}. They are put aside in rejects/."),
             (
                 chats,
@@ -180,14 +173,6 @@ def _left_out(source: Mapping[str, Any], ledger: Ledger) -> str:
     skipped = source.get("answers", {}).get("skipped", {})
     counts = {**ledger.notes, **{what: skipped.get(what, 0) for what in (_CALL_ONLY, CALLS_NOT_RENDERED)}}
     return "; ".join(f"{counts[what]:,} {said}" for what, said in _SAID_OF_CHATS.items() if counts.get(what))
-
-
-def _reasons_of(ledger: Ledger) -> str:
-    """Why nothing of a source is kept."""
-    reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(ledger.dropped.items()))
-    named = "; named in sources= they are taken" if WITHHELD in ledger.dropped else ""
-    asked = "; answer:, use: prompts or use: pairs in a YAML source take chats without an answer"
-    return f"{reasons or 'no record'}{named}{asked if 'no_answer' in ledger.dropped else ''}"
 
 
 def _notes(ledger: Ledger) -> list[Block]:

@@ -65,6 +65,7 @@ class Compare(Stage[CompareConfig, ComparePlan]):
     """One round of one shard."""
 
     name: ClassVar[str] = "compare"
+    watched: ClassVar[bool] = False
     version: ClassVar[int] = 3
     round_count: ClassVar[int] = 1
     history: ClassVar[dict[int, str]] = {

@@ -62,6 +62,7 @@ class Evaluate(Stage[EvaluateConfig, EvaluatePlan]):
     """Prompts; texts, with the held-out loss and the index of questions; overlap; scores."""
 
     name: ClassVar[str] = "evaluate"
+    watched: ClassVar[bool] = False
     version: ClassVar[int] = 4
     history: ClassVar[dict[int, str]] = {
         2: "AIME and DROP were not as the reference scores them; held-out bytes are those that tokenize kept",

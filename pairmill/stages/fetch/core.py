@@ -126,6 +126,8 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
         lock_of(config)  # a place that no storage serves is refused, needed or not
         there = raw.folders(given) if given else set()
         sources = chosen(config.sources, there if given else None, f"raw={given}", given) if config.sources else []
+        if given:
+            raw.note_unread(given, there, sources)
         asked = config.addresses()
         distant = [GivenData(name, each, config.template) for name, items in asked.items() for _, each in items if each]
         _refuse_manual(sources, there, "all" in config.sources)

@@ -39,6 +39,7 @@ class Mix(Stage[MixConfig, MixPlan]):
     """Count, plan."""
 
     name: ClassVar[str] = "mix"
+    watched: ClassVar[bool] = False
     version: ClassVar[int] = 3
     round_count: ClassVar[int] = 1
     history: ClassVar[dict[int, str]] = {

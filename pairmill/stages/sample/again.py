@@ -33,6 +33,10 @@ class RecordedRules(Rules):
         self._idle = [*result.idle_rules]
         self._recorded = next(ref.fingerprint for ref in manifest.inputs if ref.role == "rules")
 
+    @property
+    def is_empty(self) -> bool:
+        return not any(self._named.values())
+
     def match(self, task: str) -> tuple[Rule, bool]:
         return self._of[task], False
 
@@ -65,7 +69,7 @@ def read_again(config: SampleConfig) -> tuple[SampleConfig, tokens.Folder, Rules
     options["tokenized_path"] = config.tokenized_path or storage.join(root, _TOKENIZE, refs["tokenized"])
     known = {name: options[name] for name in options if hasattr(config, name)}
     layout = config.layout if config.layout != "auto" else SampleResult.from_manifest(manifest).layout
-    config = replace(config, again="", layout=layout, **known)
+    config = replace(config, again="", layout=layout, unmatched="leave" if "unmatched" in refs else "take", **known)
     rules = RecordedRules(manifest)
     folder = tokens.open_folder(
         config.tokenized_path, "tokenized_path", tolerate_strays=config.profile == "pairmill", verify=config.verify

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
-from pairmill.engine.options import Profile, option
+from pairmill.engine.links import LinkRule
+from pairmill.engine.options import Profile, fail_on_option, links_option, option
 from pairmill.errors import UsageError
 from pairmill.formats import prefixes
 from pairmill.stages.sample.node.config import FINGERPRINT, NodeConfig
@@ -44,6 +46,13 @@ class SampleConfig(NodeConfig, any_of=("tokenized_path", "plan", "again")):
     context_size: int = option(4097, help="longest row in tokens, one more than the trainer's context", at_least=1)
     min_resp_length: int = option(2, help="shortest response in tokens, its end token included", at_least=0)
     profile: Profile = option("pairmill", help="pairmill, or data_io for the reference's bytes, defects included")
+    unmatched: Literal["take", "leave", "refuse"] = option(
+        "take",
+        help="tasks that no rule matches: take them whole with a warning, leave them out, or refuse them",
+        changes_bytes=False,  # the plan's inputs say it
+    )
+    fail_on: list[str] = fail_on_option()
+    links: LinkRule = links_option()
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -15,7 +15,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from pairmill import log, storage
-from pairmill.engine import inputs
+from pairmill.engine import inputs, vanished
+from pairmill.engine.links import LeftOut, left_out
 from pairmill.engine.manifest import InputRef, Ledger, Manifest
 from pairmill.engine.options import byte_options
 from pairmill.engine.stage import Rounds, Shard, ShardRecord, ShardResult, Stage, StagePlan
@@ -23,7 +24,7 @@ from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats import characters, tokens
 from pairmill.formats.eligible_rows import NEVER, SPLIT, DatasetRows, rows_of
-from pairmill.formats.prefixes import Rules, reference_json
+from pairmill.formats.prefixes import Rule, Rules, reference_json
 from pairmill.formats.results import SampleResult
 from pairmill.formats.sample_plan import HELD_OUT
 from pairmill.formats.split import Cutter
@@ -33,6 +34,7 @@ from pairmill.mixture.realised import Realised
 from pairmill.report.model import Report
 from pairmill.stages.sample import analytics
 from pairmill.stages.sample.again import read_again
+from pairmill.stages.sample.alarms import NO_RULE, alarms_of, check_rules, two_rules
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.draw import draw_plan
 from pairmill.stages.sample.mixed import OpenMixture
@@ -42,6 +44,8 @@ from pairmill.stages.sample.node.config import OutputFormat
 from pairmill.stages.sample.node.plan import SamplePlan, fingerprint_of
 from pairmill.stages.sample.report import PlanReport, report_of
 from pairmill.stages.sample.sampled_rows import SampledRows
+
+_NAMED = 5
 
 
 class Sample(Stage[SampleConfig, StagePlan["Draft"]]):
@@ -67,6 +71,7 @@ class Sample(Stage[SampleConfig, StagePlan["Draft"]]):
             options=byte_options(draft.config),
             # That of the arrays in the plan's format: a folder on a node is named after it.
             fingerprint=draft.fingerprint,
+            check=partial(check_rules, draft.rules),
         )
 
     def rounds(
@@ -80,7 +85,8 @@ class Sample(Stage[SampleConfig, StagePlan["Draft"]]):
 
     def finish(self, config: SampleConfig, plan: StagePlan[Draft], rounds: Rounds, out: Writer) -> dict[str, Any]:
         super().finish(config, plan, rounds, out)
-        return {name: value for name, value in rounds[0][0].data.items() if name != "ledgers"}
+        data = {name: value for name, value in rounds[0][0].data.items() if name != "ledgers"}
+        return {**data, vanished.KEY: alarms_of(SampleResult.from_data(data), self.parts(plan, rounds))}
 
     def report(self, manifest: Manifest) -> Report:
         return PlanReport(**vars(report_of(manifest)), analytics=SampleResult.from_manifest(manifest).analytics)
@@ -122,6 +128,7 @@ class Draft:
         tokenizer: the tokenizer.json, if a rule splits rows.
         mixed: the mixture to carry out, if there is one.
         written: its arrays on this machine, once the shard has written them.
+        left_out: links of the tokenized folder that were left out.
     """
 
     config: SampleConfig
@@ -130,13 +137,22 @@ class Draft:
     tokenizer: bytes = b""
     mixed: OpenMixture | None = None
     written: CarriedOut | None = None
+    left_out: tuple[LeftOut, ...] = ()
 
     @classmethod
     def from_config(cls, config: SampleConfig) -> Draft:
         """Open the inputs that the options name."""
         config, folder, rules, mixed = read_again(config) if config.again else cls._open(config)
         split = any(rules.match(task.name)[0].long_context == "split" for task in folder.tasks)
-        return cls(config, folder, rules, tokenizer_of(folder) if split else b"", mixed)
+        draft = cls(config, folder, rules, tokenizer_of(folder) if split else b"", mixed, left_out=left_out())
+        if config.unmatched == "refuse" and (names := draft.unmatched):
+            raise InputError(
+                "no rule matches some tasks",
+                where=f"unmatched=refuse, prefix_config_path={config.prefix_config_path}",
+                got=f"{len(names):,} tasks: {', '.join(names[:_NAMED])}{', …' * (len(names) > _NAMED)}",
+                hint="write a rule for each, or unmatched=take or leave",
+            )
+        return draft
 
     @staticmethod
     def _open(config: SampleConfig) -> tuple[SampleConfig, tokens.Folder, Rules, OpenMixture | None]:
@@ -166,7 +182,23 @@ class Draft:
             refs.append(InputRef("tokenizer", hashlib.sha256(self.tokenizer).hexdigest()[:16]))
         if self.mixed:
             refs.append(InputRef("mixture", self.mixed.digest))
+        if self.leaves:
+            refs.append(InputRef("unmatched", "leave"))
+        if self.left_out:
+            refs.append(InputRef("left_out", hashlib.sha256(repr(self.left_out).encode()).hexdigest()[:16]))
         return [*refs, InputRef(HELD_OUT, "")] if self.config.held_out else refs
+
+    @cached_property
+    def unmatched(self) -> list[str]:
+        """The tasks that no rule matches; none without rules, or if rules do not say what is taken."""
+        if self.rules.is_empty or self.mixed or self.config.held_out:
+            return []
+        return [task.name for task in self.folder.tasks if self.rules.prefix_of(task.name) is None]
+
+    @property
+    def leaves(self) -> bool:
+        """Whether tasks that no rule matches are left out."""
+        return self.config.unmatched == "leave" and bool(self.unmatched)
 
     @cached_property
     def continuing(self) -> bytes:
@@ -201,6 +233,8 @@ class Draft:
 
     def _rows(self, task: tokens.Dataset) -> DatasetRows:
         rule, ambiguous = self.rules.match(task.name)
+        if self.leaves and self.rules.prefix_of(task.name) is None:
+            rule = Rule(max_per_file=0)
         if ambiguous and self.config.profile == "data_io":
             log.event(f"Warning: Multiple possible prefixes for task {task.name}, pick config {reference_json(rule)}")
         numbered = self.mixed is not None and self.mixed.is_bucketed(task.name)
@@ -212,6 +246,9 @@ class Draft:
             return rows_of(task.name, rule, index, self.config, cutter, numbered=numbered)
 
     def _manifest(self, plan: SamplePlan, sampled: list[SampledRows]) -> Manifest:
+        for item in sampled:
+            if self.leaves and self.rules.prefix_of(item.name) is None and "not_sampled" in item.ledger.dropped:
+                item.ledger.dropped[NO_RULE] = item.ledger.dropped.pop("not_sampled")
         ledgers = {item.name: item.ledger for item in sampled}
         ledger = Ledger.sum(ledgers.values())
         options = byte_options(self.config)
@@ -258,8 +295,11 @@ class Draft:
             # Loaders refuse to mix folders of two tokenizers; tokenizer_info does not tell them apart.
             tokenizer=self.folder.tokenizer or "",
             mixture={**realised.dump(), "sources": self._tasks_of_sources()} if realised else {},
+            unmatched=[] if self.leaves else self.unmatched,
+            two_rules=[] if mixed or self.config.held_out else two_rules(self.rules, names),
+            examples={item.name: item.examples for item in sampled if item.examples},
         )
-        return Manifest(
+        manifest = Manifest(
             stage=Sample.name,
             version=Sample.version,
             fingerprint=self.fingerprint,
@@ -270,6 +310,14 @@ class Draft:
             shards=ledgers,
             data=result.to_data(),
         )
+        manifest.vanished = vanished.table_of(manifest, alarms_of(result, ledgers), self.left_out)
+        self.judge(manifest)
+        return manifest
+
+    def judge(self, manifest: Manifest) -> None:
+        """Raise InputError if a sample is not what rules expect, or has an alarm that fails it."""
+        check_rules(self.rules, manifest)
+        vanished.refuse(manifest, self.config.fail_on)
 
     def _tasks_of_sources(self) -> dict[str, list[str]]:
         """Return the tasks of each source of the mixture, for the page over the line; a bucket is not a task."""

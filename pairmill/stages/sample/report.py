@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from pairmill.engine.manifest import Manifest
-from pairmill.errors import did_you_mean
 from pairmill.formats.eligible_rows import SPLIT
 from pairmill.formats.results import SampleResult
 from pairmill.formats.sample_plan import HELD_OUT
 from pairmill.mixture.realised import Realised
 from pairmill.mixture.shown import blocks, summary
 from pairmill.report.charts import Bars, Histogram, Stacked
-from pairmill.report.model import Block, Cell, Percent, Report, Section, Table, describe_names, describe_rows
+from pairmill.report.model import Block, Cell, Percent, Report, Section, Table, describe_rows
 from pairmill.report.powers import bins
 from pairmill.stages.sample import analytics
 from pairmill.stages.sample.analytics import Stats
@@ -29,7 +28,8 @@ class PlanReport(Report):
     analytics: str = ""
 
     def markdown(self) -> str:
-        return self.analytics
+        alarms = self.vanished.markdown(2) if self.vanished else []
+        return self.analytics + "".join(f"{line}\n" for line in alarms)
 
 
 def report_of(manifest: Manifest) -> Report:
@@ -61,10 +61,7 @@ def report_of(manifest: Manifest) -> Report:
             "Padding if rows are not packed": Percent.of(padded, padded + measures["tokens_sampled"]),
         }
     idle = result.idle_rules
-    unused = _lost(manifest)
     look_at = []
-    if unused:
-        look_at.append(f"No row is sampled of {describe_names(unused)}.")
     if truncated:
         look_at.append(
             f"{truncated:,} sampled rows ({Percent.of(truncated, whole.unique_rows)}) are longer than the context and "
@@ -75,9 +72,6 @@ def report_of(manifest: Manifest) -> Report:
             f"{split:,} rows are longer than the context and were split into {pieces:,} pieces: "
             f"{split_tokens:,} response tokens, and {repeated:,} of instructions repeated."
         )
-    if idle:
-        # All of them: the misspelt one may be the last of many.
-        look_at.append("Rules that apply to no task: " + ", ".join(_meant(prefix, stats) for prefix in idle) + ".")
     mixture, summary = _mixture(manifest, look_at)
     if summary:
         figures["Mixture"] = summary
@@ -133,24 +127,6 @@ def report_of(manifest: Manifest) -> Report:
     )
 
 
-def _lost(manifest: Manifest) -> list[str]:
-    """Return the tasks of which no row is sampled although that was not asked for, each with its rows and why they are
-    not."""
-    result = SampleResult.from_manifest(manifest)
-    rules, stats = result.rules, result.stats
-
-    def is_asked_for(name: str) -> bool:
-        if result.mixture:  # it plans with the rows that may be sampled
-            return bool(stats[name]["rows"])
-        return 0 in (rules[name][limit] for limit in ("max_per_file", "repeat", "max_response_tokens_per_file"))
-
-    return [
-        f"{name} ({describe_rows(item, 'sampled')})"
-        for name, item in manifest.shards.items()
-        if item.rows_in and not item.rows_kept and not is_asked_for(name)
-    ]
-
-
 def _mixture(manifest: Manifest, look_at: list[str]) -> tuple[list[Block], str]:
     """Return what there is to show and to say of the mixture, if there is one; add what is unusual to ``look_at``."""
     drawn = SampleResult.from_manifest(manifest)
@@ -165,13 +141,6 @@ def _mixture(manifest: Manifest, look_at: list[str]) -> tuple[list[Block], str]:
 
 def _said(prefix: str | None) -> str:
     return "no rule" if prefix is None else repr(prefix)
-
-
-def _meant(prefix: str, tasks: Iterable[str]) -> str:
-    """Return a prefix with the name that it may have been meant for."""
-    names = sorted({name for task in tasks for name in (task, analytics.category(task))})
-    hint = did_you_mean(prefix.rstrip("_"), names)
-    return f"{prefix!r} ({hint})" if hint else repr(prefix)
 
 
 def _rules(

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pairmill import log, storage
+from pairmill.engine import links, vanished
 from pairmill.engine.manifest import MANIFEST, Manifest
 from pairmill.engine.metrics import of_rows
 from pairmill.errors import PairmillError, StageFailure
@@ -54,7 +55,8 @@ COMMANDS = {
 def run(config: SampleConfig) -> Outcome:
     """Make the plan and the arrays that the options ask for, unless an earlier run made them."""
     start = time.monotonic()
-    made = _carry_out(config) if config.plan else _plan(config) if config.root else _draw(config)
+    with links.obeyed(config.links):
+        made = _carry_out(config) if config.plan else _plan(config) if config.root else _draw(config)
     if made.reused and (config.plan or not config.root):  # the stage's runner logs it itself
         log.event(f"{NAME}: reused, nothing to do", stage=NAME, fingerprint=made.manifest.fingerprint)
     return outcome(made, time.monotonic() - start, config.root, planned=bool(config.plan or config.root))
@@ -63,6 +65,7 @@ def run(config: SampleConfig) -> Outcome:
 def _carry_out(config: SampleConfig) -> CarriedOut:
     """Carry out the plan that is given. This is all that a node does."""
     sample = open_plan(config)
+    vanished.refuse(sample.manifest, config.fail_on)
     if not config.output_path:
         return CarriedOut(sample.planned or sample.manifest, sample.home, True)
     return replace(carry_out(config, sample.manifest.fingerprint, lambda: sample, sample.files), where=sample.home)
@@ -92,7 +95,9 @@ def _draw(config: SampleConfig) -> CarriedOut:
     from pairmill.stages.sample.core import Draft
 
     draft = Draft.from_config(config)
-    return carry_out(config, draft.fingerprint, draft.sample)
+    made = carry_out(config, draft.fingerprint, draft.sample)
+    draft.judge(made.manifest)
+    return made
 
 
 def outcome(made: CarriedOut, seconds: float = 0.0, root: str = "", *, planned: bool = True) -> Outcome:
@@ -162,11 +167,12 @@ def _realised(manifest: Manifest) -> Realised | None:
 
 def _report(manifest: Manifest, root: str) -> Report:
     """Return the report of the plan; where the line that it ends is at hand, with that in front of it."""
+    from pairmill.engine.made_by import with_alarms
     from pairmill.lineage.page import section_of
     from pairmill.lineage.steps import find
     from pairmill.stages.sample.report import report_of
 
-    report = report_of(manifest)
+    report = with_alarms(report_of(manifest), manifest)
     if root:
         try:
             steps = find(storage.normalise(root, "root"), manifest)

@@ -93,6 +93,7 @@ class Search(Stage[SearchConfig, SearchPlan]):
     """Count; draw; and with results: fit, and find the optimum."""
 
     name: ClassVar[str] = "search"
+    watched: ClassVar[bool] = False
     version: ClassVar[int] = 3
     round_count: ClassVar[int] = 1
     history: ClassVar[dict[int, str]] = {

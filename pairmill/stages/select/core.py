@@ -71,6 +71,7 @@ class Select(RowStage[SelectConfig, SelectPlan]):
     """Fit, add up, score, choose, judge."""
 
     name: ClassVar[str] = "select"
+    reasons_asked = tuple(f"not_selected_{method}" for method in ("attribute", "hybrid", "dsir"))
     version: ClassVar[int] = 3
     round_count: ClassVar[int] = 7
     history: ClassVar[dict[int, str]] = {

@@ -114,6 +114,7 @@ class Train(Stage[TrainConfig, TrainPlan]):
     """One round of one shard."""
 
     name: ClassVar[str] = "train"
+    watched: ClassVar[bool] = False
     version: ClassVar[int] = 3
     round_count: ClassVar[int] = 1
     history: ClassVar[dict[int, str]] = {

@@ -44,6 +44,7 @@ class TrainTokenizer(Stage[TrainTokenizerConfig, TrainingPlan]):
     """Round 1 counts words; round 2 merges the runs of counts in groups, where there are many."""
 
     name: ClassVar[str] = "train_tokenizer"
+    watched: ClassVar[bool] = False
     folder: ClassVar[str] = "tokenizer"
     version: ClassVar[int] = 5
     round_count: ClassVar[int] = 2

@@ -438,11 +438,11 @@ def test_what_to_look_at_is_a_warning_at_the_end_of_every_stage(
     for reused in (False, True):
         made = outcome(report=lambda: Report("t", look_at=look_at), reused=reused)
         assert cli.main("toy", Options, lambda _, made=made: made, ["place=x"]) == 0  # type: ignore[misc]
-        *warnings, last = map(json.loads, capsys.readouterr().err.splitlines())
+        first, *warnings = map(json.loads, capsys.readouterr().err.splitlines())
         assert [(line["severity"], line["message"]) for line in warnings] == [
             ("WARNING", f"toy: {line}") for line in look_at
         ]
-        assert last["severity"] == "INFO"
+        assert first["severity"] == "INFO"
 
 
 def toy(tmp_path: Path) -> list[str]:

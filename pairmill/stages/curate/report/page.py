@@ -208,12 +208,6 @@ def _sources_and_rules(
 def _look_at(result: CurateResult, rows_in: int, near: Mapping[str, Mapping[str, int]]) -> list[str]:
     lines = []
     sources = dict(sorted(result.sources.items()))
-    nothing = [name for name, item in sources.items() if item["rows"] and not item["kept"]]
-    few = [name for name, item in sources.items() if 0 < item["kept"] < _FEW * item["rows"]]
-    if nothing:
-        lines.append(f"Nothing is kept of {describe_names(nothing)}.")
-    if few:
-        lines.append(f"Less than half is kept of {describe_names(few)}.")
     swallowed = [
         f"{source} by {other} ({Percent.of(count, sources[source]['rows'])})"
         for source, others in near.items()

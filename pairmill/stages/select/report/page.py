@@ -236,10 +236,7 @@ def _look_at(result: SelectResult, unit: str) -> list[str]:
         ratio = after["response"] / after["rows"] / max(1e-9, before["response"] / before["rows"])
         if ratio < _SHORTER:
             remarks.append(f"Chosen responses are much shorter than others: {Percent(ratio)} of the mean length.")
-    nothing = [name for name, source in result.sources.items() if source["rows"] and not source["chosen"]]
     few = [name for name, source in result.sources.items() if 0 < source["chosen"] < _FEW * source["rows"]]
-    if nothing:
-        remarks.append(f"Nothing is chosen of {describe_names(nothing)}.")
     if few:
         remarks.append(f"Less than 2% is chosen of {describe_names(few)}.")
     groups = result.groups

@@ -15,6 +15,7 @@ from pairmill.chats import targets
 from pairmill.chats.structure import CHECKS
 from pairmill.engine import runner
 from pairmill.engine.manifest import Manifest
+from pairmill.engine.vanished import sentences
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.rows import Row
 from pairmill.sources.language import chats, mapped
@@ -553,9 +554,11 @@ def test_a_source_of_prompts_alone_is_told_with_its_count(clean: Cleaned) -> Non
     ):
         clean([record | {"ground_truth": "1"} for record in records])
     manifest = clean(records)
-    (told,) = [line for line in report_of(manifest).look_at if "mine" in line]
-    assert "Nothing is kept of mine (50 no_answer" in told
-    assert "use: prompts" in told
+    (told,) = sentences(manifest)
+    assert told.startswith(
+        "Half or more of the rows or tokens is gone of mine (50 → 0 rows; no answer; answer:, use: pro"
+    )
+    assert "; as mine/" in told
 
 
 def test_a_part_of_an_odd_kind_is_no_defect(load: Load) -> None:

@@ -439,7 +439,7 @@ def test_a_link_to_a_file_elsewhere_is_not_read(pod: Path, monkeypatch: pytest.M
     source = mapped.load(described(pod, "'*.json'"), "")
     assert isinstance(source.origin, Given)
     # Whether a store lists links or not.
-    monkeypatch.setattr(LocalStore, "list", lambda *_: [Entry("key.json", 9)])
+    monkeypatch.setattr(LocalStore, "list_with_links", lambda *_, **__: ([Entry("key.json", 9)], []))
     with pytest.raises(
         InputError, match=r"a link leads outside the folders that mine may read.*secrets/key\.json.*raw="
     ):

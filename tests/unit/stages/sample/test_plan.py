@@ -816,23 +816,22 @@ def test_a_task_that_is_lost_is_told_with_its_rows_and_one_that_was_not_asked_fo
     bench.put("kept", plain(5))
     bench.put("not_asked_for", plain(5))
     (bench.folder / "rules.yaml").write_text(f"- prefix: not_asked\n  {rule}\n")
-    (line,) = [one for one in bench.run(min_resp_length=1).report().look_at if "sampled" in one]
-    assert line.startswith("No row is sampled of all_over_the_context (50 in")
-    assert "50 over context" in line
-    assert "all_too_short (7 in" in line
+    (line,) = [one for one in bench.run(min_resp_length=1).report().look_at if "gone" in one]
+    assert "of all_over_the_context (50 → 0 rows; 2,150 → 0 tokens; over context; as all_over_the_context:1 and" in line
+    assert "all_too_short (7 → 0 rows; 14 → 0 tokens; response too short;" in line
     assert "kept" not in line
     assert "not_asked_for" not in line
 
 
-def test_linked_tasks_are_left_out_with_a_warning(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+def test_linked_tasks_are_left_out_with_a_warning(bench: Bench) -> None:
     bench.put("a", plain(5))
     bench.run()
     for name in "bc":
         (bench.tokenized / name).symlink_to(bench.tokenized / "a")
-    caplog.clear()
-    bench.run()
-    (told,) = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
-    assert "2 linked folders are left out: b, c;" in told
+    assert bench.run().report().look_at == ["Links that are left out: b/, c/."]
+    with pytest.raises(InputError, match=r"symbolic links are refused; got 2 links: b/, c/"):
+        bench.run(links="refuse")
+    assert set(json.loads(bench.run(links="follow").manifest)["shards"]) == {"a", "b", "c"}
 
 
 def test_nothing_is_said_of_cuts_where_nothing_was_cut(bench: Bench) -> None:
@@ -874,17 +873,19 @@ def test_a_rule_that_applies_to_no_task_is_named_and_each_tasks_rule_is_in_the_r
     outcome = bench.run(profile=profile)
     for report in (outcome.report(), bench.run(profile=profile).report()):
         assert "Rules that apply to no task: 'chta' (did you mean 'chat'?), 'zzz__'." in report.look_at
+        assert "Tasks that no rule matches, so they are taken whole: chat__x (5 rows;" in report.look_at[0]
         page = report.markdown()
         assert "| chat__x | no rule | all | 1 | truncate | all |" in page
         assert "| code__y | 'co' | 2 | 1 | truncate | all |" in page
         assert "Rules that apply to no task\n\n| Prefix |\n|---|\n| 'chta' |\n| 'zzz__' |\n" in page
     many = [{"prefix": f"set{number:02}__"} for number in range(20)]
     bench.rules([*many, {"prefix": "chta"}])
-    (line,) = bench.run(profile=profile).report().look_at
+    _, line = bench.run(profile=profile).report().look_at
     assert line.endswith("'chta' (did you mean 'chat'?).")
     assert line.count("'set") == 20
     bench.rules([{"prefix": "chat"}, {"prefix": "c"}, {"prefix": ""}])
-    assert bench.run(profile=profile).report().look_at == []
+    (line,) = bench.run(profile=profile).report().look_at
+    assert "'c' and '' (5 rows" in line
 
 
 def test_a_rule_that_is_nothing_is_no_matter_where_no_task_reaches_it(bench: Bench) -> None:

@@ -112,7 +112,6 @@ def test_every_count_is_on_the_page() -> None:
         "7 rows were taken by dsir, and went for the bounds of attributes.where.",
         "The rows chosen for law are no nearer to it than a uniform sample.",
         "Chosen responses are much shorter than others: 46.3% of the mean length.",
-        "Nothing is chosen of none.",
         "Less than 2% is chosen of web.",
         "Groups with less than their part of the budget: 1. 12 rows went to other groups.",
     ):

@@ -75,7 +75,6 @@ def test_the_verdict_says_what_happened_and_what_to_do(manifest: Manifest) -> No
 
 def test_what_is_unusual_is_said(manifest: Manifest) -> None:
     said = report_of(manifest).look_at
-    assert "Less than half is kept of web." in said
     assert "Benchmarks leak into the rows: sums (1 of 12 items); rows dropped: 1." in said
     data = manifest.data
     data["matrix"] = {"web": {"gold": 4}}
@@ -83,9 +82,7 @@ def test_what_is_unusual_is_said(manifest: Manifest) -> None:
     leaks["rules"], leaks["would_go"] = {"question_answer": {"report": 1}}, {"question_answer": 1}
     data["operations"]["heuristics"]["would_go"]["r_url_ratio_max"] = 5
     data["costs"]["near"]["unverified"] = 1_234
-    data["sources"]["gold"]["kept"] = 0
     said = report_of(manifest).look_at
-    assert "Nothing is kept of gold." in said
     assert "Most of a source repeats rows of another: web by gold (66.7%)." in said
     assert any(line.endswith("rows only reported: 1; decontaminate: {mode: drop} removes them.") for line in said)
     assert "Rules that only report find a large share of the rows: heuristics: r_url_ratio_max (55.6%)." in said

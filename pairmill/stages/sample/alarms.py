@@ -1,0 +1,85 @@
+"""The alarms of a sample: tasks that the context takes rows or tokens of, and tasks and rules that do not meet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from pairmill.engine import vanished
+from pairmill.engine.manifest import Ledger, Manifest
+from pairmill.engine.vanished import Alarm
+from pairmill.errors import did_you_mean
+from pairmill.formats.prefixes import SHIPPED, Rules
+from pairmill.formats.results import SampleResult
+from pairmill.stages.sample import analytics
+
+NO_RULE: Final = "no_rule"
+"""Why rows of tasks without a rule are left out, with ``unmatched=leave``."""
+ASKED: Final = ("not_sampled", NO_RULE)
+"""Reasons that rules and options ask for."""
+
+
+def alarms_of(result: SampleResult, ledgers: Mapping[str, Ledger]) -> list[Alarm]:
+    """Return the alarms of a plan or a sample; ``ledgers`` are those of its tasks."""
+    lengths = {item["name"]: item["length"] for item in result.sources}
+    alarms: list[Alarm] = []
+    tokens: dict[str, list[int]] = {}
+    for name, ledger in ledgers.items():
+        stats = result.stats[name]
+        tokens[name] = [lengths[name], min(lengths[name], stats["itoks"] + stats["rtoks"])]
+        if not _is_off(result, name):
+            numbers = result.examples.get(name, {}).items()
+            ids = {reason: [f"{name}:{row}" for row in rows] for reason, rows in numbers}
+            alarms += vanished.lost(name, ledger, tokens=tokens[name], asked=ASKED, examples=ids)
+
+    def counted(kind: str, name: str, tasks: Sequence[str], reason: str = "") -> Alarm:
+        rows = [sum(getattr(ledgers[task], what) for task in tasks) for what in ("rows_in", "rows_kept")]
+        size = [sum(tokens[task][0] for task in tasks), sum(result.stats[task]["unique_toks"] for task in tasks)]
+        return Alarm(kind, name, rows, size, reason)
+
+    alarms += [counted(vanished.UNMATCHED_TASK, task, [task]) for task in result.unmatched]
+    for first, second, tasks in result.two_rules:
+        reason = f"{len(tasks):,} tasks, {tasks[0]} first"
+        alarms.append(counted(vanished.TWO_RULES, f"{first!r} and {second!r}", tasks, reason))
+    alarms += [
+        Alarm(vanished.UNMATCHED_RULE, repr(prefix), reason=_meant(prefix, lengths)) for prefix in result.idle_rules
+    ]
+    return alarms
+
+
+def two_rules(rules: Rules, tasks: Iterable[str]) -> list[tuple[str, str, list[str]]]:
+    """Return the pairs of rules that match the same tasks, and these; of the shipped rules that is as it should be."""
+    result: dict[tuple[str, str], list[str]] = {}
+    for task in tasks:
+        first, *more = rules.matching(task)[:2] or [""]
+        if more and not {first, *more} <= set(SHIPPED):
+            result.setdefault((first, more[0]), []).append(task)
+    return [(first, second, names) for (first, second), names in sorted(result.items())]
+
+
+def check_rules(rules: Rules, manifest: Manifest) -> None:
+    """Raise InputError if an epoch does not have of a rule what its ``expect:`` says, as a mean over all epochs."""
+    result, epochs = SampleResult.from_manifest(manifest), manifest.ledger.measures["epochs"]
+    counts: dict[str | None, list[float]] = {}
+    for name, stats in result.stats.items():
+        mine = counts.setdefault(result.prefixes[name], [0.0, 0.0])
+        mine[0] += stats["cov_rows"] / epochs
+        mine[1] += (stats["cov_itoks"] + stats["cov_rtoks"]) / epochs
+    whole = sum(tokens for _, tokens in counts.values())
+    for prefix, expectation in rules.expectations():
+        rows, tokens = counts.get(prefix, [0.0, 0.0])
+        expectation.check(
+            f"the rule for {prefix!r}", {"rows": rows, "tokens": tokens, "share": tokens / whole if whole else 0.0}
+        )
+
+
+def _is_off(result: SampleResult, name: str) -> bool:
+    """Return whether the rule of a task asks for none of its rows."""
+    limits = ("max_per_file", "repeat", "max_response_tokens_per_file")
+    return not result.mixture and 0 in (result.rules[name][limit] for limit in limits)
+
+
+def _meant(prefix: str, tasks: Mapping[str, object]) -> str:
+    """Return the name that a prefix may have been meant for; empty if there is none that is near."""
+    names = sorted({name for task in tasks for name in (task, analytics.category(task))})
+    return did_you_mean(prefix.rstrip("_"), names)
