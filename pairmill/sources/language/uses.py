@@ -13,7 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
 from pairmill.chats.message import ChatFault, Message, compact_json, normal_message
 from pairmill.chats.reasoning import Reasoning
@@ -23,14 +23,12 @@ from pairmill.engine.inputs import PAIRS, PROMPTS, USES
 from pairmill.errors import UsageError
 from pairmill.formats.rows import Row, WideRow
 from pairmill.sources.language.chats import Chats
+from pairmill.sources.language.description import Description
 from pairmill.sources.language.filters import printed
 from pairmill.sources.language.paths import MISSING, First, Path, Step
 from pairmill.sources.language.reading import ASSISTANT, CALL, SYSTEM, TOOL, USER
+from pairmill.sources.language.template import Template
 from pairmill.sources.parsed import ANSWERS, Drop, Malformed, MalformedRecord, Note, Part
-
-if TYPE_CHECKING:
-    from pairmill.sources.language.description import Description
-    from pairmill.sources.language.template import Template
 
 CHOSEN_AS_ANSWER = "chosen_as_answer"
 _MARK = "{answer}"
