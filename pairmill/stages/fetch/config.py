@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from typing import Any
 
 from pairmill import storage
 from pairmill.address import FORMS, Address, Kind, parse
@@ -23,28 +23,16 @@ KINDS: dict[str, tuple[Kind, ...]] = {
 """What each option that gives finished data takes beside folders and buckets."""
 
 
-_LATER = "of a later stage"
-
-
 def _forms(option: str) -> list[str]:
     return [f"{option}={FORMS[kind]}" for kind in KINDS[option]]
 
 
-class _Later(NamedTuple):
-    """How a file of a later stage is read, and the option with which that stage has nothing to do."""
-
-    load: Callable[[str, str], object]
-    idle_with: str
-
-
 def _later(
-    text: str,
-    default: str = DEFAULT,
-    load: Callable[[str, str], object] = SettingsFile.load,
-    idle_with: str = "",
+    text: str, default: str = DEFAULT, load: Callable[[str, str], object] = SettingsFile.load, idle_with: str = ""
 ) -> Any:
-    """Make an option that names a file of a later stage."""
-    return checked_field(default, {"help": text, "changes_bytes": False, _LATER: _Later(load, idle_with)})
+    """Make an option that names a file of a later stage, which has nothing to do with the option ``idle_with``."""
+    metadata = {"help": text, "changes_bytes": False, "load": load, "idle_with": idle_with}
+    return checked_field(default, metadata)
 
 
 def _load_rules(place: str, name: str) -> prefixes.Rules:
@@ -169,6 +157,6 @@ class FetchConfig(RunConfig):
         The stage itself would say so, but hours later. A path is one of that stage's own pod.
         """
         for item in fields(self):
-            later = item.metadata.get(_LATER)
-            if later and "://" in (place := getattr(self, item.name)) and not getattr(self, later.idle_with, ""):
-                later.load(place, item.name)
+            load, place = item.metadata.get("load"), getattr(self, item.name)
+            if load and "://" in place and not getattr(self, item.metadata["idle_with"], ""):
+                load(place, item.name)
