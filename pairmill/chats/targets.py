@@ -39,8 +39,8 @@ class Targets:
     Args:
         answers: all of them, the last or the first.
         kinds: answers without a call (``text``), with one (``calls``), or both.
-        stride: of the targets every so manieth is taken, counted from the last.
-        most: of these at most so many, the last ones; 0 = all.
+        stride: every ``stride``-th target is taken, counted from the last.
+        most: the most targets of a chat, the last of those that ``stride`` takes; 0 = all.
     """
 
     answers: str = ALL

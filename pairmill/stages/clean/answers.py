@@ -67,7 +67,7 @@ def chats_of(shards: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
     Returns:
         Number of chats with an answer, of rows whose answer calls a tool, of chats that ended early by reason;
-        characters of prompts, of those that an other row of the same chat has too, of responses; names of tools that
+        characters of prompts, of those that another row of the same chat has too, of responses; names of tools that
         are called, and the calls of the ten most frequent.
     """
     parts = [item["chats"] for item in shards if item]
