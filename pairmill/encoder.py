@@ -155,7 +155,7 @@ class Encoder:
     def from_json(
         cls, text: str, *, where: str = "tokenizer.json", library: bool = False, checked: bool = False
     ) -> Encoder:
-        """As `from_file`, from the text of a tokenizer.json; `where` names it in errors."""
+        """Load an encoder as `from_file` does, from the text of a tokenizer.json; `where` names it in errors."""
         return cls(text, where=where, library=library, checked=checked)
 
     def token_to_id(self, token: str) -> int | None:

@@ -89,7 +89,7 @@ class TokenizingServer:
                 return None
             return answer if isinstance(answer, dict) else None
 
-        return http.asked(url, ask)
+        return http.request(url, ask)
 
 
 def _tokens(answer: Mapping[str, Any]) -> list[int]:

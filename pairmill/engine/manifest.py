@@ -325,7 +325,7 @@ _AGAIN = "run the stage that made it again; where Kubeflow took this URI from it
 
 
 def read_intact(folder: str) -> Manifest | None:
-    """As ``read``, but raise InputError if files of the manifest, or the whole folder, are missing or changed."""
+    """Read a manifest; raise InputError if files of it, or the whole folder, are missing or changed."""
     manifest = read(folder)
     if manifest is None and is_fingerprint(storage.name_of(folder)) and not storage.store_for(folder).list(folder):
         raise InputError(
@@ -383,7 +383,7 @@ def load_if_intact(folder: str, *, verify: bool = False) -> Manifest | None:
 def load_or_discard(
     folder: str, is_wanted: Callable[[Manifest], bool] = lambda _: True, *, verify: bool = False
 ) -> Manifest | None:
-    """As ``load_if_intact``, for a run that makes the folder again if this returns None.
+    """Load as ``load_if_intact`` does, for a run that makes the folder again if this returns None.
 
     A manifest that is damaged or not wanted is deleted: :func:`finish` never overwrites one.
     """

@@ -244,7 +244,7 @@ class _Finished:
 
 
 def commit_finish(stage: str, out: FinishWriter, manifest: Manifest) -> tuple[Manifest, ShardRecord]:
-    """As :func:`commit_record`, for a manifest and the files that a stage itself adds to its finished folder.
+    """Write a manifest and the files that a stage adds to its finished folder as :func:`commit_record` does.
 
     Returns:
         The manifest that all runs finish the folder with, and the record of those files.

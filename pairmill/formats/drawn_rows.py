@@ -58,7 +58,7 @@ class DrawnRows:
 
     @classmethod
     def of_sample(cls, given: str, option: str, roots: Sequence[str]) -> Self | None:
-        """Those of a plan, or of arrays; None of a folder that another program made.
+        """Read those of a plan, or of arrays; None of a folder that another program made.
 
         Args:
             given: path or URI.
@@ -76,7 +76,7 @@ class DrawnRows:
 
     @classmethod
     def recorded(cls, fingerprint: str, where: str, roots: Iterable[str]) -> Self | None:
-        """Those of a sample that is known by its fingerprint alone; None if its plan is below none of the roots."""
+        """Find those of a sample known by its fingerprint alone; None if its plan is below none of the roots."""
         roots = list(roots)
         for root in roots:
             uri = storage.join(root, _SAMPLE, fingerprint)

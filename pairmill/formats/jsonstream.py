@@ -162,7 +162,7 @@ class _Text:
             return value
 
     def record(self, number: int) -> Any:
-        """As ``value``; LONG for one that is too long, if those are passed over."""
+        """Read as ``value`` does; LONG for one that is too long, if those are passed over."""
         try:
             return self.value(number)
         except limits.TooLong:

@@ -205,7 +205,7 @@ def _most_bytes(chunk: _Chunk, rows: int, count: int) -> int:
 
 
 def _windows(held: NDArray[np.float64], values: NDArray[np.float64], count: float) -> NDArray[np.float64]:
-    """For each page, the sum of ``held`` over all pages that ``count`` values from there on can touch."""
+    """Return, for each page, the sum of ``held`` over all pages that ``count`` values from there on can touch."""
     starts = np.concatenate(([0.0], np.cumsum(values)))
     sums = np.concatenate(([0.0], np.cumsum(held)))
     # They may start with the page's last value.

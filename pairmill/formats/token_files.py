@@ -137,12 +137,6 @@ def read_parquet(
                 start += len(batch)
 
 
-def count_parquet(uri: str, content: Content = UNKNOWN) -> int:
-    """Return the number of samples of a Parquet file, as its footer says it."""
-    with open_parquet(uri, content) as file:
-        return int(file.metadata.num_rows)
-
-
 def _columns(uri: str, schema: pa.Schema) -> list[str]:
 
     if _IDS not in schema.names:

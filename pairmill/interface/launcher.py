@@ -134,7 +134,7 @@ class ExecutorInput:
 
     @classmethod
     def parse(cls, arguments: Sequence[str]) -> Self:
-        """From the arguments after the flag.
+        """Parse the arguments after the flag.
 
         Raises:
             UsageError: not the JSON object that the launcher passes.

@@ -52,7 +52,7 @@ def address_of(url: str) -> Address:
     """
     if urlsplit(url).hostname not in _HOSTS:
         return Address(url)
-    return http.asked(
+    return http.request(
         url, lambda: _beyond_pages(url, f"{ENDPOINT}/uc?{urlencode({'export': 'download', 'id': _id(url)})}")
     )
 

@@ -44,8 +44,8 @@ class NoRanges(Exception):
     """The server sends files only as a whole."""
 
 
-def asked(url: str, work: Callable[[], T], got: Callable[[], int] = lambda: 0) -> T:
-    """As :func:`pairmill.retry.retried`, for httpx. Raises InputError if the address is not valid."""
+def request(url: str, work: Callable[[], T], got: Callable[[], int] = lambda: 0) -> T:
+    """Retry as :func:`pairmill.retry.retried` does, for httpx. Raises InputError if the address is not valid."""
     return retried(url, lambda: tried(url, work), got)
 
 
@@ -78,7 +78,7 @@ def version(url: str) -> str:
         with client() as asking:
             return version_of(checked(asking.head(url), url))
 
-    return asked(url, ask)
+    return request(url, ask)
 
 
 def download(
@@ -154,7 +154,7 @@ def download(
             if have() < _total(response):
                 raise Again(f"cut after {have()} of {_total(response)} bytes")
 
-    asked(url, go_on, have)
+    request(url, go_on, have)
 
 
 class Ranged(io.RawIOBase):
@@ -235,7 +235,7 @@ class Ranged(io.RawIOBase):
 
     def _fetch(self, start: int, length: int) -> None:
         stop = start + length if self._size is None else min(start + length, self._size)
-        self._start, self._block = start, asked(self._url, lambda: self._part(start, stop))
+        self._start, self._block = start, request(self._url, lambda: self._part(start, stop))
 
     def _part(self, start: int, stop: int) -> bytes:
         sent = {**self._headers, "Range": f"bytes={start}-{stop - 1}"}
@@ -284,7 +284,7 @@ def commit_of(repository: str, revision: str) -> str:
             return checked(asking.get(address), address, refuse).content
 
     names = {}
-    for line in _packets(asked(address, ask), repository):
+    for line in _packets(request(address, ask), repository):
         match = re.match(rb"([0-9a-f]{40}) ([^\0\n]+)", line)
         if match:
             names[match.group(2).decode("utf-8", "replace")] = match.group(1).decode()

@@ -207,7 +207,7 @@ def _asked(repository: Repository, question: Callable[[Any], T]) -> T:
         except (ValueError, KeyError, TypeError, ConnectionError) as error:
             raise translated(error, repository.name, repository) from error
 
-    return http.asked(f"{api.endpoint}/{repository.kind}s/{repository.name}", ask)
+    return http.request(f"{api.endpoint}/{repository.kind}s/{repository.name}", ask)
 
 
 @contextmanager

@@ -435,7 +435,7 @@ def _axis(text: str, x: float, y: float, anchor: str = "middle") -> Html:
 
 
 def _ticks(most: float) -> list[int]:
-    """Round numbers from 0 to ``most`` or a little more, at most five steps apart."""
+    """Return round numbers from 0 to ``most`` or a little more, at most five steps apart."""
     step = next(base * 10**power for power in count() for base in (1, 2, 5) if most <= 5 * base * 10**power)
     return list(range(0, max(1, math.ceil(most / step)) * step + 1, step))
 

@@ -140,7 +140,7 @@ class Lines(Block):
 
 
 def _steps(low: float, high: float, *, around: bool = False) -> list[float]:
-    """Round numbers, at most five steps apart, that lie between ``low`` and ``high``, or around both."""
+    """Return round numbers, at most five steps apart, that lie between ``low`` and ``high``, or around both."""
     if not high > low:
         low, high = (low - abs(low) / 2, high + abs(high) / 2) if low else (0.0, 1.0)
     power = 10.0 ** math.floor(math.log10((high - low) / 5))
@@ -160,7 +160,7 @@ def _levels(ticks: Sequence[float], right: float, unit: str, name: Callable[[flo
 
 
 def _number(value: float) -> str:
-    """As short as an axis has room for."""
+    """Write a number as short as an axis has room for."""
     if float(value).is_integer() and abs(value) >= 1:
         return _compact(int(value))
     return f"{value:.4g}" if not value or 1e-3 <= abs(value) < 10_000 else _scientific(value)

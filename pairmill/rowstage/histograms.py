@@ -99,12 +99,12 @@ def _edge(at: int) -> float:
 
 
 def to_json(histograms: Mapping[str, Histogram]) -> dict[str, Any]:
-    """As a record keeps them."""
+    """Return them as a record keeps them."""
     return {name: vars(item) for name, item in histograms.items()}
 
 
 def of_json(data: Mapping[str, Any]) -> dict[str, Histogram]:
-    """From a record."""
+    """Read them from a record."""
     return {name: Histogram(**item) for name, item in data.items()}
 
 

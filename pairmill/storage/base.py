@@ -108,7 +108,7 @@ class Store(ABC):
 
     @abstractmethod
     def pinned(self, uri: str, stamp: str) -> AbstractContextManager[BinaryIO]:
-        """As ``open``, for the object that had this stamp.
+        """Open as ``open`` does, for the object that had this stamp.
 
         Raises:
             Changed: the stamp is another one when the object is opened, while it is read, or when the block ends.
@@ -186,7 +186,7 @@ class Store(ABC):
         return each(self.digest_of, uris, self.at_once)
 
     def digest_of(self, uri: str, stop: Event) -> Digest:
-        """As ``digested``, for one object; the event stops it."""
+        """Digest as ``digested`` does, for one object; the event stops it."""
 
         def digest() -> Digest:
             stamp = self.stamp(uri)

@@ -72,7 +72,7 @@ def make(folder: Path, head: str) -> tuple[int, Path]:
 
 
 def make_folder(folder: Path, head: str) -> tuple[int, Path]:
-    """As :func:`make`, an empty folder; makes the folder above it too."""
+    """Make an empty folder as :func:`make` does; makes the folder above it too."""
 
     def once() -> tuple[int, Path]:
         for _ in range(TRIED):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pairmill.evaluation.benchmarks.base import Base, asked
+from pairmill.evaluation.benchmarks.base import Base, make_question
 from pairmill.evaluation.benchmarks.question import REFERENCE, Need, Question, Row, Verdict
 from pairmill.evaluation.scoring import math as judged
 from pairmill.evaluation.scoring.boxed import boxed
@@ -48,7 +48,7 @@ class Aime(Base):
         if not (answer.isascii() and answer.isdigit()) or not 1 <= int(answer[:9]) <= LARGEST:
             raise self.wrong(number, "answer", row["answer"], f"1 to {LARGEST}")
         text = self.row_text(number, row, "problem")
-        return asked(self, number, text, int(answer), text=text)
+        return make_question(self, number, text, int(answer), text=text)
 
     def score(self, question: Question, texts: Sequence[str]) -> Verdict:
         votes = [value for value in map(vote, texts) if value is not None]

@@ -24,7 +24,7 @@ from pairmill.evaluation.scoring.letters import letter
 MOST_CHOICES: Final = 26
 
 
-def asked(
+def make_question(
     benchmark: Base, number: int, prompt: str, gold: Any, *, group: str = "", choices: Sequence[str] = (), text: str
 ) -> Question:
     """Return the question of a row of the first split that a benchmark needs."""
@@ -182,7 +182,7 @@ class Choices(Base):
             item = self.checked(number, row, self.split)
             valid = letters(len(item.choices))
             prompt = with_shots(self.chosen(shots, item.group), choices_prompt(item.text, item.choices))
-            yield asked(
+            yield make_question(
                 self, number, prompt, valid[item.right], group=item.group, choices=valid, text=item.text.strip()
             )
 

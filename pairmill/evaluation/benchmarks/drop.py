@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pairmill import storage
-from pairmill.evaluation.benchmarks.base import Base, asked
+from pairmill.evaluation.benchmarks.base import Base, make_question
 from pairmill.evaluation.benchmarks.question import Need, Question, Row, Rows, Verdict
 from pairmill.evaluation.prompts import passage_prompt, with_shots
 from pairmill.evaluation.scoring import drop as scoring
@@ -45,7 +45,7 @@ class Drop(Base):
             text = self.row_text(number, row, "question")
             prompt = with_shots(shots, passage_prompt(self.row_text(number, row, "passage"), text))
             gold = self._answers(number, row)
-            yield asked(self, number, prompt, gold, text=text)
+            yield make_question(self, number, prompt, gold, text=text)
 
     def score(self, question: Question, texts: Sequence[str]) -> Verdict:
         match, f1 = scoring.score(texts[0], question.gold)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pairmill.evaluation.benchmarks.base import Base, asked
+from pairmill.evaluation.benchmarks.base import Base, make_question
 from pairmill.evaluation.benchmarks.question import LENIENT, REFERENCE, STRICT, Need, Question, Row, Verdict
 from pairmill.evaluation.scoring import numbers
 
@@ -36,7 +36,7 @@ class Gsm8k(Base):
         except ValueError:
             raise self.wrong(number, "answer", answer[-80:], "a whole number after the last ####") from None
         text = self.row_text(number, row, "question")
-        return asked(self, number, text, gold, text=text)
+        return make_question(self, number, text, gold, text=text)
 
     def score(self, question: Question, texts: Sequence[str]) -> Verdict:
         plain, kind, old = numbers.strict(texts[0]), numbers.lenient(texts[0]), numbers.reference(texts[0])

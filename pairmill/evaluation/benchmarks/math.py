@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pairmill.evaluation.benchmarks.base import Base, asked
+from pairmill.evaluation.benchmarks.base import Base, make_question
 from pairmill.evaluation.benchmarks.question import REFERENCE, Need, Question, Row, Verdict
 from pairmill.evaluation.scoring import math as judged
 from pairmill.evaluation.scoring.boxed import boxed
@@ -44,7 +44,7 @@ class Math(Base):
         if not gold:
             raise self.wrong(number, "solution", row["solution"][-80:], "an answer in \\boxed{…}")
         text = self.row_text(number, row, "problem")
-        return asked(self, number, text, gold, group=str(row.get("type") or ""), text=text)
+        return make_question(self, number, text, gold, group=str(row.get("type") or ""), text=text)
 
     def score(self, question: Question, texts: Sequence[str]) -> Verdict:
         inside = boxed(texts[0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pairmill.evaluation.benchmarks.base import MOST_CHOICES, Base, asked, choice_verdict
+from pairmill.evaluation.benchmarks.base import MOST_CHOICES, Base, choice_verdict, make_question
 from pairmill.evaluation.benchmarks.question import Need, Question, Row, Verdict
 from pairmill.evaluation.prompts import letters, options_prompt
 from pairmill.evaluation.scoring.boxed import boxed
@@ -32,7 +32,7 @@ class MmluPro(Base):
         if row["answer"] not in valid:
             raise self.wrong(number, "answer", row["answer"], f"one of {', '.join(valid)}")
         prompt, group = options_prompt(text, options), str(row["category"])
-        return asked(self, number, prompt, row["answer"], group=group, choices=valid, text=text)
+        return make_question(self, number, prompt, row["answer"], group=group, choices=valid, text=text)
 
     def score(self, question: Question, texts: Sequence[str]) -> Verdict:
         return choice_verdict(question, letter_within(boxed(texts[0]) or texts[0], question.choices))

@@ -39,7 +39,7 @@ def strict(text: str) -> Decimal | None:
 
 
 def lenient(text: str) -> Decimal | None:
-    """As ``strict``, else the last number of the box, of what follows the last ``####``, or of the text.
+    """Read as ``strict`` does, else the last number of the box, of what follows the last ``####``, or of the text.
 
     Units, percent signs and words around it are left out. An exponent (cm^2) and digits after a letter (m2) are not
     numbers. A last number that is malformed (1,2 or 7_2) is not an answer.

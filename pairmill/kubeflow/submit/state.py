@@ -121,7 +121,7 @@ def settled(found: Iterable[TaskStatus]) -> bool:
 
 
 def _newest(entries: Sequence[_Entry]) -> list[_Entry]:
-    """For each name the entries around all attempts, which have the last one's state; else the last attempt."""
+    """Return for each name the entries around all attempts, which have the last one's state; else the last attempt."""
     last: dict[str, int] = {}
     for item in entries:
         last[item.name] = -1 if -1 in (item.attempt, last.get(item.name)) else max(item.attempt, last.get(item.name, 0))

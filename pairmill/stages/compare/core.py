@@ -22,7 +22,7 @@ from pairmill.stages.compare.config import CompareConfig
 from pairmill.stages.compare.made import Run
 from pairmill.stages.compare.plans import Budget, Plan
 from pairmill.stages.compare.report.page import report_of
-from pairmill.stages.compare.result import compared
+from pairmill.stages.compare.result import compare
 from pairmill.stages.compare.table import table_of
 from pairmill.training.settings import TrainSettings
 
@@ -48,7 +48,7 @@ class Judge(Shard[Context]):
     inputs: tuple[InputRef, ...]
 
     def run(self, context: Context, out: Writer) -> ShardResult:
-        result = compared(context.plans, context.budget, context.runs)
+        result = compare(context.plans, context.budget, context.runs)
         out.write(RESULT, json.dumps(result, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n")
         out.write(TABLE, table_of(result).encode())
         return ShardResult(Ledger(measures={"runs": len(context.runs)}), result)

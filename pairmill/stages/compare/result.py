@@ -20,7 +20,7 @@ _UNIT: Final = {LOSS: "nats a response token", BITS: "bits a byte"}
 Figure = Callable[[Run], float]
 
 
-def compared(plans: Sequence[Plan], budget: Budget | None, runs: Sequence[Run]) -> dict[str, Any]:
+def compare(plans: Sequence[Plan], budget: Budget | None, runs: Sequence[Run]) -> dict[str, Any]:
     """Compare every plan with the first one.
 
     Args:

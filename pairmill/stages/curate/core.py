@@ -231,8 +231,8 @@ def _look(plan: CuratePlan) -> ShardRounds[Looked]:
         *scores.shards(plan.scorers),
         *leaks.shards(plan.leaks),
     ]
-    read, built = first[:number], first[number + scores.asked :]
-    scores.take(first[number : number + scores.asked])
+    read, built = first[:number], first[number + scores.count :]
+    scores.take(first[number : number + scores.count])
     # Decontamination waits for its index; its shards share the round of exact deduplication.
     leak = leaks.scorer(plan.leaks, built)
     late = scores.shards([leak] if leak is not None else [])
@@ -311,7 +311,7 @@ class _Scores:
     """The shards that score slices of training tasks, and their records.
 
     Attributes:
-        asked: shards of the last call of ``shards``.
+        count: shards of the last call of ``shards``.
         records: by scorer's name and number of the slice.
     """
 
@@ -321,7 +321,7 @@ class _Scores:
         self.records: dict[str, dict[int, ShardRecord]] = {}
 
     @property
-    def asked(self) -> int:
+    def count(self) -> int:
         return len(self._wanted)
 
     def shards(self, scorers: Iterable[Scorer]) -> list[Shard[Any]]:

@@ -379,7 +379,7 @@ class FindEqual(Shard[object], reads=()):
     def _write_index(
         self, out: Writer, keys: NDArray[Any], ids: NDArray[np.uint64], *, scratch: bool = False
     ) -> list[int]:
-        """Entries of rows that stay, by slice number: the names of their tasks are put in when the index is read."""
+        """Write the entries of rows that stay by slice number; names of tasks are put in when the index is read."""
         made = np.empty(len(keys), INDEXED)
         for name in ENTRY.names or ():
             made[name] = keys[name]

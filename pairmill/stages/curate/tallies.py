@@ -162,16 +162,16 @@ class Tally:
                 mine[key] = heapq.nsmallest(SAMPLES, [*mine.get(key, ()), *some], key=_order)
 
     def raw(self) -> dict[str, Any]:
-        """JSON-like."""
+        """Return it JSON-like."""
         return asdict(self)
 
     def dump(self) -> bytes:
-        """As JSON."""
+        """Return it as JSON."""
         return json.dumps(self.raw(), separators=(",", ":"), ensure_ascii=False).encode()
 
     @classmethod
     def load(cls, data: bytes) -> Tally:
-        """From JSON."""
+        """Read it from JSON."""
         return cls(**json.loads(data))
 
 

@@ -187,7 +187,7 @@ class Search(Stage[SearchConfig, SearchPlan]):
             optimum = _optimum_values(plan.fitted, drawn)
         if plan.optimum is not None:
             assert plan.proxies is not None
-            measured = plan.proxies.beside(plan.optimum, config.settings.objective.measure)
+            measured = plan.proxies.measure_optimum(plan.optimum, config.settings.objective.measure)
         result = SearchResult(
             measure=config.settings.objective.measure,
             budget=drawn.budget,

@@ -140,7 +140,7 @@ class ProxyResults:
         losses = {name: np.array([item[name] for item in result]) for name in names}
         return Measured(points, losses, targets(names, objective.weights))
 
-    def beside(self, optimum: Evaluated, measure: str) -> dict[str, float]:
+    def measure_optimum(self, optimum: Evaluated, measure: str) -> dict[str, float]:
         """Return what the optimum lost, checked to be of the same rows."""
         _same_rows(self.evaluated[0], optimum, "measured")
         return optimum.losses(measure)

@@ -23,7 +23,7 @@ from pairmill.stages.train.run.held_out import compute_held_out_loss
 from pairmill.stages.train.watch.records import HeldOut as Losses
 from pairmill.training.data_settings import DataSettings
 from pairmill.training.settings import BatchSettings, EvaluationSettings, TrainSettings
-from tests.pytorch.train.test_data import Prompt
+from tests.pytorch.train.test_data import Asked
 from tests.support import samples
 from tests.support.mixed import Bench
 
@@ -73,7 +73,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Bench, Inputs, Net]:
     (bench.tokenized / "tokenizer_info.json").write_text('{"vocab_size": 400}')
     bench.run(mixture="", epochs=1)
     train = samples.sampled(bench.folder / "train", [[(3, 9)] * 9], ids=400, tokenizer_info={"vocab_size": 400})
-    inputs = open_inputs(Prompt(sampled=[str(train)], held_out=str(bench.target)), settings())
+    inputs = open_inputs(Asked(sampled=[str(train)], held_out=str(bench.target)), settings())
     net = build(MODEL, inputs.vocab_size, inputs.positions)
     initialise(net, 1)
     return bench, inputs, net
@@ -122,7 +122,7 @@ def test_a_bound_takes_the_same_rows_each_time(made: tuple[Bench, Inputs, Net]) 
 def test_windows(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.random.default_rng(2).integers(1, 90, 321))
     wanted = settings(64, data=DataSettings(seq_len=8, vocab_size=90, held_out_share=0.25))
-    inputs = open_inputs(Prompt(windows=[str(tmp_path)]), wanted)
+    inputs = open_inputs(Asked(windows=[str(tmp_path)]), wanted)
     net = build(MODEL, inputs.vocab_size, inputs.positions)
     initialise(net, 1)
     found = losses(net, inputs, wanted)
@@ -138,7 +138,7 @@ def test_documents_of_a_window_see_each_other_with_the_profile_alone(tmp_path: P
     data = DataSettings(seq_len=8, vocab_size=90, held_out_share=0.25, eos_id=1)
     rows = {}
     for profile in ("pairmill", "kempner"):
-        inputs = open_inputs(Prompt(windows=[str(tmp_path)]), replace(settings(64, data=data), profile=profile))
+        inputs = open_inputs(Asked(windows=[str(tmp_path)]), replace(settings(64, data=data), profile=profile))
         assert inputs.held_out is not None
         batches = list(read_held_out(inputs.held_out, 0, 64, torch.device("cpu")))
         rows[profile] = sum(batch.packed.rows for batch in batches)
@@ -152,7 +152,7 @@ def test_rows_without_a_label_are_refused(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         np.save(tmp_path / name / "x.npy", np.array(ids, np.uint16))
     wanted = settings(8, data=DataSettings(seq_len=2, vocab_size=9, eos_id=0))
-    inputs = open_inputs(Prompt(windows=[str(tmp_path / "a")], held_out=str(tmp_path / "b")), wanted)
+    inputs = open_inputs(Asked(windows=[str(tmp_path / "a")], held_out=str(tmp_path / "b")), wanted)
     net = build(MODEL, inputs.vocab_size, inputs.positions)
     initialise(net, 1)
     with pytest.raises(InputError, match="no held-out row has a label"):

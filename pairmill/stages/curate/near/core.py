@@ -181,7 +181,7 @@ def _byte_settings(given: NearInput) -> dict[str, Any]:
 def _signed(
     given: NearInput, old: Sequence[tuple[str, Sequence[Indexed]]], settings: dict[str, Any], count: int
 ) -> Generator[list[Shard[Any]], list[ShardRecord], tuple[list[ShardRecord], list[Source]]]:
-    """Round 1: the signed rows, those of indexes first."""
+    """Yield round 1: the signed rows, those of indexes first."""
     longest = given.longest_response
     signing = replace(given.settings, mode=_UNUSED.mode, refine=_UNUSED.refine, max_similar=_UNUSED.max_similar)
     indexed = [item.source(folder) for folder, slices in old for item in slices]
@@ -301,7 +301,7 @@ def _ranges(sources: Sequence[Source]) -> tuple[int, ...]:
 def _found(
     resolved: Sequence[ShardRecord], results: Sequence[Resolved]
 ) -> Iterator[tuple[int, list[tuple[ShardRecord, tuple[Range, Range]]]]]:
-    """For each range of slices with findings its number, and of each group with some where they are."""
+    """Yield for each range of slices with findings its number, and of each group with some where they are."""
     tasks = [
         Range(record.uri(TASKS), 0, next(file.size for file in record.files if file.path == TASKS))
         for record in resolved
@@ -319,7 +319,7 @@ def _found(
 
 
 def _by_source(sources: Sequence[Source], split: Sequence[ShardRecord]) -> list[list[tuple[str, Decided]]]:
-    """For each source, a digest and the place of the decisions on it."""
+    """Return for each source a digest and the place of the decisions on it."""
     parts: list[list[tuple[str, Decided]]] = [[] for _ in sources]
     for record in split:
         sizes = {file.path: file.size for file in record.files}
@@ -337,7 +337,7 @@ def _retained(
     old: Sequence[tuple[str, Sequence[Indexed]]],
     settings: dict[str, Any],
 ) -> Generator[list[Shard[Any]], list[ShardRecord], NewIndex | None]:
-    """Round 6: the retained rows of this run's slices, if an index is wanted."""
+    """Yield round 6: the retained rows of this run's slices, if an index is wanted."""
     before = len(sources) - len(given.slices)
     wanted = range(before, len(sources)) if given.write_index else range(0)
     records = yield [

@@ -304,7 +304,7 @@ class Deal(Shard[object], reads=()):
 
 
 def _runs(source: Source) -> Iterator[tuple[NDArray[np.uint16], NDArray[Any]]]:
-    """For each run the partition of each key, and the keys."""
+    """Yield for each run the partition of each key, and the keys."""
     kind = KEY_OF_LONGEST if source.longest else KEY
     width = _KIND.itemsize * (source.partitions + 1)
     for start in source.runs:

@@ -251,7 +251,7 @@ class _File:
         self._put(values, first * values.itemsize)
 
     def read(self, kind: np.dtype[Any], first: int = 0, end: int | None = None) -> NDArray[Any]:
-        """Entries ``[first, end)``, not to be changed; ``end`` None = all that there are."""
+        """Return the entries ``[first, end)``, not to be changed; ``end`` None = all that there are."""
         at, stop = first * kind.itemsize, self.size if end is None else end * kind.itemsize
         result = np.empty((stop - at) // kind.itemsize, kind)
         left = result.view(np.uint8).data

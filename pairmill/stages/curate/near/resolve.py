@@ -259,7 +259,7 @@ class Resolve(Shard[object], reads=()):
         offsets: NDArray[np.uint64],
         data: NDArray[np.uint8],
     ) -> tuple[list[NDArray[np.uint64]], int]:
-        """Pairs, coded as the entries of families are, and how many rows were not compared with all."""
+        """Return pairs, coded as the entries of families are, and how many rows were not compared with all."""
         families = distinct(families)
         if not len(families):
             return [], 0

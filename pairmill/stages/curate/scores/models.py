@@ -115,7 +115,7 @@ class Model:
 
     @contextmanager
     def used(self, *names: str) -> Iterator[Path]:
-        """As ``file``, for as long as the block takes. Raises Changed if the model changes meanwhile."""
+        """Yield what ``file`` returns while the block runs. Raises Changed if the model changes meanwhile."""
         yield self.file(*names)
         self.require_unchanged()
 

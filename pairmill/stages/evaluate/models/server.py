@@ -196,7 +196,7 @@ class _Client:
             return content
 
         try:
-            answer = self._at_once(once, url) if self._url in _given_up else http.asked(url, once)
+            answer = self._at_once(once, url) if self._url in _given_up else http.request(url, once)
         except StorageError as error:
             _given_up.add(self._url)
             _connection.cache_clear()  # a server that comes back knows none of the old connections

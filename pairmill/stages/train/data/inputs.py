@@ -276,7 +276,7 @@ def _of_windows(
     sources: list[Windows],
     apart: list[Windows],
     tokenizer: bytes | None,
-    said: Tokenizer | None,
+    known: Tokenizer | None,
     settings: TrainSettings,
 ) -> Inputs:
     data = settings.data
@@ -292,18 +292,31 @@ def _of_windows(
         phases=[item.as_phase() for item in data.phases] or None,
         seed=settings.training.seed,
     )
+    return _of_plan("windows", plan, apart, tokenizer, known, settings)
+
+
+def _of_plan(
+    kind: Kind,
+    plan: MixturePlan | StreamPlan,
+    apart: Sequence[Windows],
+    tokenizer: bytes | None,
+    known: Tokenizer | None,
+    settings: TrainSettings,
+) -> Inputs:
+    """Make the inputs of a plan of windows, of which ``apart`` are evaluated on; ``known`` is the data's tokenizer."""
+    length = settings.data.seq_len
     held = HeldOutWindows(apart, across=settings.quirk("evaluation_across_documents")) if apart else None
     return Inputs(
-        kind="windows",
+        kind=kind,
         plan=plan,
         held_out=held,
         digest=_digest(plan, held, tokenizer),
-        vocab_size=_vocab_size(data, said, tokenizer),
-        positions=data.seq_len,
-        longest=data.seq_len,
+        vocab_size=_vocab_size(settings.data, known, tokenizer),
+        positions=length,
+        longest=length,
         tokenizer=tokenizer,
         sources=plan.names,
-        tokenizer_digest=_known(said, tokenizer),
+        tokenizer_digest=_known(known, tokenizer),
     )
 
 
@@ -321,7 +334,6 @@ def _split(windows: Windows, share: float) -> tuple[Windows, Windows]:
 
 
 def _hub(options: DataOptions, settings: TrainSettings) -> Inputs:
-
     data, hub = settings.data, settings.data.hub
     if options.held_out:
         raise _other_kind(options.held_out, "data.hub.held_out_split, or data.held_out_share")
@@ -361,19 +373,7 @@ def _hub(options: DataOptions, settings: TrainSettings) -> Inputs:
     )
     phases = [item.as_phase() for item in data.phases] or None
     plan = StreamPlan(stream, name=name, packed=data.documents, phases=phases)
-    held = HeldOutWindows(apart, across=settings.quirk("evaluation_across_documents")) if apart else None
-    return Inputs(
-        kind="stream",
-        plan=plan,
-        held_out=held,
-        digest=_digest(plan, held, tokenizer),
-        vocab_size=_vocab_size(data, None, tokenizer),
-        positions=data.seq_len,
-        longest=data.seq_len,
-        tokenizer=tokenizer,
-        sources=plan.names,
-        tokenizer_digest=_known(None, tokenizer),
-    )
+    return _of_plan("stream", plan, apart, tokenizer, None, settings)
 
 
 # The tokenizer
@@ -384,7 +384,7 @@ def _digest(plan: TrainingPlan, held: HeldOut | None, tokenizer: bytes | None) -
     return content_key("train", plan.digest, held.digest if held else "", digest)
 
 
-def _tokenizer(options: DataOptions, said: Tokenizer | None, place: str, vocab_size: int = 0) -> bytes | None:
+def _tokenizer(options: DataOptions, known: Tokenizer | None, place: str, vocab_size: int = 0) -> bytes | None:
     """Read the tokenizer.json that an option names, or that is in this place; compare it with that of the data."""
     if options.tokenizer:
         uri = tokenizer_file.locate(options.tokenizer, storage.normalise(options.root, "root") if options.root else "")
@@ -394,12 +394,12 @@ def _tokenizer(options: DataOptions, said: Tokenizer | None, place: str, vocab_s
         return None
     result = tokenizer_file.read(uri)
     digest, ids = hashlib.sha256(result).hexdigest()[:16], tokenizer_file.ids(result, uri)
-    if said is not None and said.digest and said.digest != digest:
+    if known is not None and known.digest and known.digest != digest:
         raise InputError(
             "not the tokenizer of the data, so one id means two texts",
             where=f"tokenizer={uri}",
             got=f"sha256 {digest}",
-            expected=f"sha256 {said.digest}",
+            expected=f"sha256 {known.digest}",
             hint="give the tokenizer.json of the tokenized folder, or leave the option out",
         )
     if vocab_size and ids > vocab_size:
@@ -420,16 +420,16 @@ def _of_project(root: str, sampled: Path) -> str:
     return storage.join(storage.normalise(root, "root"), "tokenize", refs[0], tokenizer_file.NAME) if refs else ""
 
 
-def _known(said: Tokenizer | None, tokenizer: bytes | None) -> str:
+def _known(known: Tokenizer | None, tokenizer: bytes | None) -> str:
     """Return the digest of the data's tokenizer.json, as the data or the file itself say it."""
     if tokenizer is not None:
         return hashlib.sha256(tokenizer).hexdigest()[:16]
-    return said.digest if said is not None else ""
+    return known.digest if known is not None else ""
 
 
-def _vocab_size(data: DataSettings, said: Tokenizer | None, tokenizer: bytes | None) -> int:
-    known = said.info.get("vocab_size") if said is not None else None
-    size = data.vocab_size or (known if isinstance(known, int) else 0)
+def _vocab_size(data: DataSettings, known: Tokenizer | None, tokenizer: bytes | None) -> int:
+    stated = known.info.get("vocab_size") if known is not None else None
+    size = data.vocab_size or (stated if isinstance(stated, int) else 0)
     size = size or (tokenizer_file.ids(tokenizer, "tokenizer") if tokenizer is not None else 0)
     if not size:
         raise UsageError(
