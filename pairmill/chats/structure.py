@@ -68,12 +68,7 @@ class Structure:
         self._ids: set[str] = set()
         self._waiting: list[tuple[str, str, str]] = []
         """Of each call without a result: its id in the record, its id, its name."""
-        self._called = self._answered = 0
-
-    @property
-    def waiting(self) -> int:
-        """How many calls have no result yet."""
-        return len(self._waiting)
+        self._called = 0
 
     def check_text(self, text: str) -> None:
         """Refuse a text with a mark of another template in it."""
@@ -135,7 +130,7 @@ class Structure:
     def finish_turn(self) -> None:
         """Refuse the end of a turn with fewer results than calls."""
         called, missing = self._called, len(self._waiting)
-        self._waiting, self._called, self._answered = [], 0, 0
+        self._waiting, self._called = [], 0
         if missing:
             self._refuse(RESULTS, f"{called - missing} results of {called} calls")
 
