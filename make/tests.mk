@@ -84,6 +84,7 @@ test-long: develop object-stores build/torch/.installed ## 10,000 random runs of
 	PAIRMILL_DISTURBED_RUNS=30 PAIRMILL_FETCH_KILLS=40 $(BIN)/pytest tests/integration/test_stores.py tests/integration/test_fetch_kill.py
 	PAIRMILL_EVERY_KILL=1 $(BIN)/pytest -s $$(grep --recursive --files-with-matches --include='test_*.py' -e stride= -e kill_points tests/integration tests/unit)
 	PAIRMILL_CURATE_TASKS=100000 $(BIN)/pytest -s tests/unit/stages/curate/test_many_tasks.py
+	PAIRMILL_CHATS=100000 $(BIN)/pytest -s tests/unit/chats/test_encode.py -k plain_recipe
 	$(BIN)/pytest -s tests/long
 	$(MAKE) --no-print-directory fuzz-line FUZZ_SECONDS=3600
 	OMP_NUM_THREADS=1 PAIRMILL_COMPARISONS=100 build/torch/bin/python -m pytest -s --confcutdir=tests/pytorch tests/pytorch/compare/test_power.py

@@ -17,6 +17,7 @@ _LOOKS_LIKE_A_TOKEN: Final = re.compile(
     r"<[|｜][^<>|｜\s'\"{}]{1,60}[|｜]>|<\|[a-z_]{1,40}>|<[a-z_]{1,40}\|>|<(?:start|end)_of_[a-z]+>|<[be]os>|</?s>"
 )
 _PARTS: Final = (slice(1), slice(-1, None), slice(2), slice(-2, None))
+_ADDED: Final = re.compile(r'"added_tokens"\s*:\s*')
 _SHOWN: Final = 5
 _FLAGS: Final = ("single_word", "lstrip", "rstrip")
 
@@ -38,7 +39,7 @@ class ControlTokens:
     @classmethod
     def from_json(cls, text: str, literals: Sequence[str] = ()) -> ControlTokens:
         """Read a tokenizer.json; ``literals`` are the texts that a template writes."""
-        listed = [item for item in json.loads(text).get("added_tokens") or () if item["content"]]
+        listed = [item for item in _added_tokens(text)[0] if item["content"]]
         marks = {hit for item in literals for hit in _LOOKS_LIKE_A_TOKEN.findall(item)}
         control = [bool(item.get("special")) or item["content"] in marks for item in listed]
         special = tuple(item["content"] for item, chosen in zip(listed, control, strict=True) if chosen)
@@ -153,22 +154,38 @@ def _overlap(tokens: set[str]) -> bool:
 
 def recognising(text: str) -> str:
     """Return a tokenizer.json whose control tokens are recognised in texts."""
-    return aliased(text, {})
+    return aliased(text, {}, rename=False)
 
 
-def aliased(text: str, aliases: Mapping[str, str]) -> str:
+def aliased(text: str, aliases: Mapping[str, str], *, rename: bool) -> str:
     """Return a tokenizer.json that has aliases in place of control tokens, and recognises those in texts.
 
-    The model has them too, so that it makes no control token of a text that spells one.
+    Args:
+        text: the tokenizer.json.
+        aliases: by token.
+        rename: whether the model has them too, so that it makes no control token of a text that spells one.
     """
-    settings = json.loads(text)
-    for token in settings.get("added_tokens") or ():
+    listed, start, stop = _added_tokens(text)
+    for token in listed:
         if token.get("special") or token["content"] in aliases:
             token |= {"special": False, "normalized": False}
             token["content"] = aliases.get(token["content"], token["content"])
-    if aliases:
+    made = f"{text[:start]}{json.dumps(listed, ensure_ascii=False)}{text[stop:]}" if listed else text
+    if rename:
+        settings = json.loads(made)
         _rename(settings["model"], aliases)
-    return json.dumps(settings, ensure_ascii=False)
+        made = json.dumps(settings, ensure_ascii=False)
+    return made
+
+
+def _added_tokens(text: str) -> tuple[list[dict[str, Any]], int, int]:
+    """Return the added tokens of a tokenizer.json, and where in the text they are; the vocabulary is not parsed."""
+    for found in _ADDED.finditer(text):
+        listed, stop = json.JSONDecoder().raw_decode(text, found.end())
+        # A vocabulary has numbers under its texts.
+        if listed is None or isinstance(listed, list):
+            return listed or [], found.end(), stop
+    return [], len(text), len(text)
 
 
 def _rename(model: dict[str, Any], aliases: Mapping[str, str]) -> None:

@@ -30,6 +30,7 @@ TOO_SHORT: Final = "too_few_response_tokens"
 NO_PROMPT: Final = "no_prompt_token"
 """Why a rendered row has no arrays."""
 
+_WHOLE_TOKENS: Final = re.compile(r'"ignore_merges"\s*:\s*true')
 _MARKS: Final = range(0xE000, 0xF8FF)
 _TAIL: Final = 256
 """Characters of a prompt's end in which its last control token is looked for."""
@@ -66,7 +67,7 @@ class ChatEncoder:
     """
 
     def __init__(self, text: str, where: str, template: ChatTemplate, *, checked: bool = False) -> None:
-        self._text, self._where, self._template = text, where, template
+        self._text, self._where, self._template, self._checked = text, where, template, checked
         self._tokens = tokens = ControlTokens.from_json(text, template.literals)
         self._encoder = Encoder.from_json(recognising(text), where=where, checked=checked)
         self._alias = re.compile(f"[{''.join(tokens.aliases.values()) or chr(0xFFFFF)}]")
@@ -97,7 +98,8 @@ class ChatEncoder:
             InputError: the library fails on a text.
         """
         made: list[EncodedRow | str] = [SPELLED] * len(prompts)
-        suspect = self._suspect(chats)
+        read: dict[int, Chat] = {}
+        suspect = self._suspect(chats, read)
         rows = np.flatnonzero(~suspect).tolist()
         encoded = _encode(self._encoder, self._tokens, [(prompts[row], rests[row]) for row in rows], boundary)
         for row, item in zip(rows, encoded, strict=True):
@@ -105,7 +107,7 @@ class ChatEncoder:
         if suspect.any():
             rows, texts = [], []
             for row in np.flatnonzero(suspect).tolist():
-                pair = self._write_aliases(prompts[row], rests[row], chats[row])
+                pair = self._write_aliases(prompts[row], rests[row], read.get(row) or Chat.from_json(chats[row]))
                 if pair is not None:
                     rows.append(row)
                     texts.append(pair)
@@ -124,8 +126,11 @@ class ChatEncoder:
         """Return the tokens of a rendered text, all of whose control tokens are taken for the template's."""
         return len(self._encoder.encode([text]).ids)
 
-    def _suspect(self, chats: Sequence[str]) -> NDArray[np.bool_]:
-        """Return whether a text of each chat could become part of a control token; bool [rows]."""
+    def _suspect(self, chats: Sequence[str], read: dict[int, Chat]) -> NDArray[np.bool_]:
+        """Return whether a text of each chat could become part of a control token; bool [rows].
+
+        Those that have to be looked at are put into ``read``.
+        """
         tokens = self._tokens
         if not tokens.special or not chats:
             return np.zeros(len(chats), np.bool_)
@@ -133,7 +138,8 @@ class ChatEncoder:
         result = np.asarray(pc.match_substring_regex(texts, tokens.suspicion), np.bool_)
         if not self._cuts:
             for row in np.flatnonzero(result).tolist():
-                result[row] = any(map(tokens.is_in, _texts_of(Chat.from_json(chats[row]))))
+                read[row] = Chat.from_json(chats[row])
+                result[row] = any(map(tokens.is_in, _texts_of(read[row])))
             return result
         for signs in tokens.signs:
             there = np.ones(len(chats), np.bool_)
@@ -142,13 +148,14 @@ class ChatEncoder:
             result |= there
         return result
 
-    def _write_aliases(self, prompt: str, rest: str, text: str) -> tuple[str, str] | None:
+    def _write_aliases(self, prompt: str, rest: str, chat: Chat) -> tuple[str, str] | None:
         """Return prompt and rest with an alias for each control token of the template; None if they cannot be told."""
-        whole, tokens, chat = prompt + rest, self._tokens, Chat.from_json(text)
-        mark = next(chr(code) for code in _MARKS if chr(code) not in whole and chr(code) not in text)
+        whole, tokens = prompt + rest, self._tokens
+        texts = "".join(_texts_of(chat))
+        mark = next(chr(code) for code in _MARKS if chr(code) not in whole and chr(code) not in texts)
         if self._alias.search(whole) is not None:
             return None
-        if any(token in item for token in tokens.special if len(token) == 1 for item in _texts_of(chat)):
+        if any(token in texts for token in tokens.special if len(token) == 1):
             return None  # no mark breaks it
         marked = _map_texts(chat, lambda item: tokens.mark(item, mark, self._stops))
         try:
@@ -184,7 +191,10 @@ class ChatEncoder:
     def _aliased(self) -> tuple[Encoder, ControlTokens, NDArray[np.uint32]]:
         """The tokenizer with aliases, its tokens, and the id that each of its ids has in the tokenizer itself."""
         aliases = self._tokens.aliases
-        encoder = Encoder.from_json(aliased(self._text, aliases), where=self._where)
+        # Merges make no added token of the pieces of a text; other models may know it as a piece.
+        rename = self._encoder.native is None or _WHOLE_TOKENS.search(self._text) is not None
+        text = aliased(self._text, aliases, rename=rename)
+        encoder = Encoder.from_json(text, where=self._where, checked=self._checked)
         numbers = np.arange(max(encoder.vocab_size, self._encoder.vocab_size), dtype=np.uint32)
         others = {token: token for token in self._tokens.others}
         for token, alias in {**others, **aliases}.items():

@@ -20,16 +20,11 @@ from pairmill.chats import template
 from pairmill.chats.template import ChatTemplate
 from pairmill.errors import UsageError, did_you_mean
 
+_NONE = "{{ raise_exception('the template of the family has no form for WHAT; give that of the model') }}"
 _GUARD = (
-    "{%- if tools %}{{ raise_exception('the template of the family has no form for tools; give that of the model') }}"
-    "{% endif %}{% for m in messages %}{% if m.role == 'tool' or m.tool_calls %}"
-    "{{ raise_exception('the template of the family has no form for calls; give that of the model') }}"
-    "{% endif %}{% endfor %}"
-)
-_NO_REASONING = (
-    "{%- for m in messages %}{% if m.reasoning_content %}"
-    "{{ raise_exception('the template of the family has no form for reasoning; give that of the model') }}"
-    "{% endif %}{% endfor %}"
+    f"{{%- if tools %}}{_NONE.replace('WHAT', 'tools')}{{% endif %}}{{% for m in messages %}}"
+    f"{{%- if m.role == 'tool' or m.tool_calls %}}{_NONE.replace('WHAT', 'calls')}{{% endif %}}"
+    f"{{%- if m.reasoning_content and not reasons %}}{_NONE.replace('WHAT', 'reasoning')}{{% endif %}}{{% endfor %}}"
 )
 # The system text goes into the first question, or the last.
 _SYSTEM = (
@@ -108,7 +103,7 @@ _NAMED: Final = {
 }
 FAMILIES: Final = {
     name: ChatTemplate(
-        _GUARD + (text if name == "qwen" else _NO_REASONING + text),
+        ("{%- set reasons = true %}" if name == "qwen" else "") + _GUARD + text,
         f"template={name}",
         tuple(sorted(_NAMED.get(name, {}).items())),
     )

@@ -237,7 +237,12 @@ class _Account:
 
     def read(self, value: Any) -> Any:
         """Pay for a value that an operation reads or makes; lists and objects with all that is in them."""
-        if isinstance(value, str):
+        if value.__class__ is str:
+            self.left -= 1 + len(value) // _UNIT
+            if self.left < 0 or len(value) > MAX_TEXT:
+                self.pay(0)
+                raise _too_long()
+        elif isinstance(value, str):
             self.pay(1 + len(value) // _UNIT)
             if len(value) > MAX_TEXT:
                 raise _too_long()
@@ -253,7 +258,7 @@ class _Account:
 
     def shallow(self, value: Any) -> Any:
         """Pay for a list by its length alone."""
-        if value.__class__ is not str and isinstance(value, list | tuple | dict):
+        if isinstance(value, list | tuple | dict):
             self.pay(1 + len(value))
             return value
         return self.read(value)
@@ -400,8 +405,7 @@ def _paying_visitor() -> Any:
 
         def visit_Concat(self, node: nodes.Concat) -> nodes.Expr:  # noqa: N802
             self.generic_visit(node)
-            node.nodes = [paid(item, _PRINTED) for item in node.nodes]
-            return paid(node, _READ)
+            return paid(nodes.Tuple(node.nodes, "load", lineno=node.lineno), _JOINED)
 
         def visit_Getitem(self, node: nodes.Getitem) -> nodes.Expr:  # noqa: N802
             self.generic_visit(node)
@@ -429,7 +433,7 @@ def _paying_visitor() -> Any:
 
 
 # Names that no template can write.
-_STEP, _ITEMS, _READ, _SHALLOW, _PRINTED = "a step", "all items", "is read", "is sliced", "is printed"
+_STEP, _ITEMS, _READ, _SHALLOW, _JOINED = "a step", "all items", "is read", "is sliced", "is joined"
 _SPREAD = "is spread"
 _FILTERS = {
     *("abs", "capitalize", "count", "d", "default", "first", "float", "int", "items", "last", "length", "list"),
@@ -439,6 +443,7 @@ _COMPARING_FILTERS = ("dictsort", "max", "min", "sort", "unique")
 _TAKING_FILTERS = ("map", "max", "min", "reject", "rejectattr", "select", "selectattr", "sort", "title", "unique")
 _LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 _OF_LISTS = frozenset({"count", "index"})
+_OF_OBJECTS = frozenset(dir(dict))
 _METHODS: dict[type[Any], frozenset[str]] = {
     str: frozenset(
         {
@@ -485,6 +490,12 @@ def _environment(account: _Account) -> jinja2.Environment:
 
         def wrap_str_format(self, value: Any) -> None:
             return None  # format is not among the methods
+
+        def getattr(self, obj: Any, attribute: str) -> Any:
+            # What is not a method of objects is a key of this one, as it would be after an exception.
+            if obj.__class__ is dict and attribute not in _OF_OBJECTS:
+                return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
+            return super().getattr(obj, attribute)
 
         def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
             if operator == "+" and left.__class__ is str and right.__class__ is str:
@@ -563,10 +574,10 @@ def _environment(account: _Account) -> jinja2.Environment:
 
     def printable(value: Any) -> Any:
         account.read(value)
-        if not isinstance(value, str) and _ESCAPED * sum(map(len, _texts_in(value))) > MAX_TEXT:
-            raise _too_long()
         if value.__class__ is str:
             return value
+        if not isinstance(value, str) and _ESCAPED * sum(map(len, _texts_in(value))) > MAX_TEXT:
+            raise _too_long()
         below = [value]
         while below:
             item = below.pop()
@@ -578,6 +589,15 @@ def _environment(account: _Account) -> jinja2.Environment:
                 # What Python prints of other objects is an address in memory, or has no end.
                 raise TypeError(f"an object of type {type(item).__name__} cannot be printed")
         return value
+
+    def joined(values: tuple[Any, ...]) -> str:
+        """Return what ``~`` makes of values."""
+        texts = [item if item.__class__ is str else str(printable(item)) for item in values]
+        size = sum(map(len, texts))
+        account.pay(1 + 2 * len(texts) + size // (_UNIT // 2))
+        if size > MAX_TEXT:
+            raise _too_long()
+        return "".join(texts)
 
     def paying(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
@@ -685,7 +705,7 @@ def _environment(account: _Account) -> jinja2.Environment:
     environment.filters |= {"tojson": to_json, "join": join, "replace": replace, "indent": indent}
     environment.filters |= dict.fromkeys(("string", "safe"), lambda value: str(printable(value)))
     environment.filters |= {_STEP: lambda value: account.pay(), _ITEMS: items_of, _READ: account.read}
-    environment.filters |= {_SHALLOW: account.shallow, _PRINTED: printable, _SPREAD: spread}
+    environment.filters |= {_SHALLOW: account.shallow, _JOINED: joined, _SPREAD: spread}
     environment.tests = {name: comparing(test) for name, test in environment.tests.items()}
     environment.globals = {
         name: environment.globals[name] for name in ("range", "dict", "namespace", "joiner", "cycler")
