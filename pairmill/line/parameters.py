@@ -65,6 +65,9 @@ class Parameters:
     context_size: int = parameter(SampleConfig, "context_size")
     min_resp_length: int = parameter(SampleConfig, "min_resp_length")
     seed: int = parameter(SampleConfig, "seed")
+    unmatched: str = parameter(SampleConfig, "unmatched")
+    fail_on: str = parameter(FetchConfig, "fail_on")
+    links: str = parameter(FetchConfig, "links")
     output_path: str = option("", help="folder for the sampled arrays; empty on a cluster, where the nodes make them")
     profile: str = parameter(CleanConfig, "profile")
 

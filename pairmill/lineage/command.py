@@ -1,5 +1,7 @@
 """Shows the line of a run: ``pairmill line root=… [sample=<fingerprint>] [output=line.html]``.
 
+stdout has a table: the rows and tokens of each source from fetch to an epoch; the last line is the place of the page.
+
 One page, made of the manifests below ``root``: how shares of sources change from clean to sample, and what each stage
 dropped and why. ``pairmill.line.run`` writes it at the end of a run, and the task of sample has it in its report.
 """
@@ -18,6 +20,7 @@ from pairmill.engine.options import option
 from pairmill.errors import InputError
 from pairmill.interface import cli
 from pairmill.lineage import page, steps
+from pairmill.lineage.flow import flow_of, text_of
 from pairmill.report.model import Link, Report, Table
 
 FOLDER = LINE
@@ -55,7 +58,7 @@ def run(config: LineConfig) -> str:
         InputError: the sample is not there, or which one is meant is not known.
     """
     root = storage.normalise(config.root, "root")
-    sample = _named(root, config.sample) if config.sample else steps.last(root)
+    sample = _sample(root, config.sample)
     uri = storage.normalise(config.output, "output") if config.output else ""
     uri = uri or storage.join(root, FOLDER, f"{sample.fingerprint}.html")
     _write(uri, report(root, sample))
@@ -113,6 +116,10 @@ def _finished(root: str, stage: str, fingerprint: str) -> str:
     return when.strftime("%Y-%m-%d %H:%M UTC") if when is not None else "–"
 
 
+def _sample(root: str, fingerprint: str) -> Manifest:
+    return _named(root, fingerprint) if fingerprint else steps.last(root)
+
+
 def _named(root: str, fingerprint: str) -> Manifest:
     uri = storage.join(root, "sample", fingerprint)
     result = manifests.read(uri) if manifests.is_fingerprint(fingerprint) else None
@@ -125,6 +132,9 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command; return the exit code."""
 
     def work() -> None:
-        sys.stdout.write(f"{run(cli.build(LineConfig, cli.split(arguments)))}\n")
+        config = cli.build(LineConfig, cli.split(arguments))
+        uri = run(config)
+        root = storage.normalise(config.root, "root")
+        sys.stdout.write(f"{text_of(flow_of(steps.find(root, _sample(root, config.sample))))}\n{uri}\n")
 
     return cli.program("line", LineConfig, arguments, work)

@@ -7,6 +7,7 @@ from typing import Final
 
 from pairmill.engine.manifest import Ledger, Manifest
 from pairmill.formats.results import SampleResult, SelectResult, TrainResult
+from pairmill.lineage.flow import flow_of
 from pairmill.lineage.steps import Step, by_source
 from pairmill.mixture.realised import Realised
 from pairmill.mixture.shown import summary
@@ -65,6 +66,7 @@ def report_of(
         "the line",
         _figures(steps, rows, tokens),
         [
+            flow_of(steps),
             _chart("Shares of sources in rows", rows, names, "rows"),
             _chart("Shares of sources in response tokens", tokens, names, "tokens"),
             _table("Sources", "Source", names, rows, tokens),

@@ -329,3 +329,24 @@ def test_links_are_skipped_with_a_warning_followed_or_refused(project: Project, 
     followed = tools.ended(run(links="follow", fail_on="links"))
     manifest = json.loads((tools.folder(followed) / "_MANIFEST.json").read_text())
     assert set(manifest["shards"]) == {"real.jsonl", "linked__more.jsonl"}
+
+
+def test_line_shows_the_column_where_a_source_drops(project: Project) -> None:
+    project.put("swe", pairs(words=LONG, salt="swe"))
+    project.put("empty", [{"question": f"q {n}", "answer": ""} for n in range(40)])
+    project.rules = "- prefix: ''\n  max_per_file: 40\n"
+    cleaned = tools.folder(project.clean(max_reject_fraction=1))
+    tokenizer = tools.folder(project.stage("train_tokenizer", rows=cleaned, vocab_size=400))
+    tokenized = tools.folder(project.stage("tokenize", rows=cleaned, tokenizer=tokenizer))
+    tools.ended(project.sample(tokenized, context_size=60))
+    done = tools.ended(tools.run(tools.command("line", root=project.root)))
+    header, *lines = (line.split() for line in done.out.partition("\n\n")[0].splitlines())
+    columns = " ".join(header)
+    assert columns == "Source fetch, rows clean, rows tokenize, rows epoch, rows tokenize, tokens epoch, tokens"
+    table = {name: cells for name, *cells in lines}
+    assert table["alpha"][:4] == ["60", "60", "60", "40"]
+    assert table["empty"][:4] == ["40", "0", "▼", "0"]
+    assert table["swe"][:5] == ["60", "60", "60", "0", "▼"]
+    assert table["swe"][6:] == ["0", "▼"]
+    assert sorted(table) == ["alpha", "beta", "empty", "gamma", "swe"]
+    assert Path(done.out.split()[-1]).read_text().count("▼") >= 3
