@@ -69,9 +69,9 @@ class CleanConfig(ReplaceableConfig):
     )
     turns: str = option(
         "",
-        help="of chats: all or last, the answers that make rows, whatever the YAML files say; empty = what they say",
+        help="of chats: all, last or first, the answers that make rows, whatever YAML files say; empty = what they say",
         changes_bytes=False,  # it is in the keys of the shards that it concerns
-        choices=("all", "last"),
+        choices=("all", "last", "first"),
     )
 
     @property
