@@ -123,6 +123,9 @@ class CountTasks(Shard[Counting], reads=("context_size", "min_resp_length")):
             codes = None
             if item.beside is not None:
                 codes = codes_of(item.task.name, self.buckets, item.beside)
+                ordinals = item.task.ordinals()
+                if ordinals is not None:  # rows of the file that have no tokens are in no bucket
+                    codes = codes[ordinals[ordinals < len(codes)]]
                 with out.create(f"{BUCKETS}/{item.task.name}.npy") as path:
                     write_npy(path, np.uint16, len(codes), [codes])
             cells, ledger = count(item, context, codes)

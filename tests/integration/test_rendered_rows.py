@@ -201,7 +201,7 @@ def test_rows_of_two_templates_are_not_mixed(tmp_path: Path) -> None:
     done = stage("tokenize", tmp_path, rows=f"{cleaned[0]},{cleaned[1]}", tokenizer=tokenizer(tmp_path))
     assert (done.code, "two chat templates render" in done.message) == (INPUT, True), done.err
     assert 'variables: {} and {"enable_thinking": false}' in done.message
-    named = [(folder.name, Named.of(folder, None)) for folder in folders]
+    named = [(folder.name, Named.from_folder(folder, None)) for folder in folders]
     with pytest.raises(InputError, match=r"of two chat templates.*variables: \{\} and \{\"enable_thinking\": false\}"):
         check_same_tokenizer(named, "sources")
     check_same_tokenizer([named[0], named[0]], "sources")

@@ -163,7 +163,7 @@ class Chats:
     def meaning(self) -> list[Any]:
         """Return what its rows follow from, beside the record."""
         paths = [[key if isinstance(key, str) else key.text for key in keys] for keys in (self.role, self.content)]
-        said = [_RENDERED, self.template.to_data()] if self.template else PLAIN
+        said = [_RENDERED, self.rendering()] if self.template else PLAIN
         return [self.turns.text, paths, self.roles, self.answers, said, _MEANING, *self.options.meaning()]
 
     def rendering(self) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from pairmill.engine.inputs import HELD_OUT, InputFile
 from pairmill.engine.manifest import InputRef, Manifest, content_key
 from pairmill.engine.stage import Rounds, Shard, ShardFile, ShardRecord
 from pairmill.engine.writer import Writer
+from pairmill.errors import InputError
 from pairmill.formats.attributes import unknown
 from pairmill.formats.parquet_reader import open_parquet
 from pairmill.formats.results import CurateResult
@@ -126,6 +127,7 @@ class Curate(RowStage[CurateConfig, CuratePlan]):
         _warn_unused(settings, [task.name.removeprefix(HELD_OUT) for task in rows.tasks])
         scorers = _scorers(settings, config.root)
         _refuse_unknown_attributes(settings, scorers, rows)
+        _refuse_rewritten_chats(settings, rows)
         benchmarks = _leaks(settings, config)
         index = stored_index.read(config.index, _keying(settings)) if config.index else None
         refs = [*rows.found.refs, *benchmarks.refs]
@@ -284,6 +286,21 @@ def _decide(plan: CuratePlan, task: Task, counts: Sequence[int], learned: Learne
         name=f"decide {task.name}",
         size=4 * cuts[-1],
     )
+
+
+def _refuse_rewritten_chats(settings: Settings, rows: Rows) -> None:
+    """Raise InputError if the texts of rendered rows would be changed: the chats beside them would still have them."""
+    for task in rows.tasks if not settings.report_all else ():
+        own = settings.for_task(task.name)
+        wrong = [item.name for item in operations.OPERATIONS if item.rewrite(own.own(item)) is not None]
+        if wrong and task.name in rows.found.templates:
+            raise InputError(
+                "the texts of rows that a chat template rendered are not changed",
+                where=f"curate_config {wrong[0]}",
+                got=f"mode: redact, and {task.name}",
+                expected="mode: drop or report, as the chats beside the rows have the same texts",
+                hint=f"write it for {task.name} under overrides, or 'template: plain' in its YAML file",
+            )
 
 
 def _verdicts(plan: CuratePlan, task: Task, record: ShardRecord, learned: Learned) -> Iterable[Verdict]:
