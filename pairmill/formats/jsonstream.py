@@ -86,6 +86,8 @@ class _Text:
         self._mended = mended
         self._space = _NOT_SPACE if mended is None else _NOT_PADDING
         self._padded = self._has_odd = False
+        # An error counts the lines of the buffer before it: with many errors a small buffer is many times as fast.
+        self._chunk = _CHUNK if mended is None else max(1, _CHUNK >> 4)
         self.number = 0
         """Of the row that is read, where the text counts them itself."""
         self.is_cut = False
@@ -234,7 +236,7 @@ class _Text:
     def _more(self) -> None:
         # Twice as much each time, because a value is parsed from its start again; but not far beyond the limit.
         held = len(self._buffer) - self._place
-        raw = self._file.read(max(_CHUNK, min(held, self._longest + 1 - held)))
+        raw = self._file.read(max(self._chunk, min(held, self._longest + 1 - held)))
         if self._mended is not None:
             # Ten times as fast as a search in each value.
             self._has_odd = (self._has_odd and held > 0) or len(raw.translate(None, _ODD)) < len(raw)
