@@ -59,13 +59,16 @@ def end_of_document(folder: Path) -> int | None:
     return number
 
 
-def flat(arrays: tuple[NDArray[Any], ...], documents: NDArray[np.bool_], eod: int) -> NDArray[np.uint32]:
+def flat(
+    arrays: tuple[NDArray[Any], ...], documents: NDArray[np.bool_], eod: int, *, rendered: bool = False
+) -> NDArray[np.uint32]:
     """Return the tokens of some rows as a flat file has them.
 
     Args:
         arrays: tokens, inst_start, inst_len, resp_start, resp_len of the rows, which follow each other without a gap.
         documents: bool [rows], those whose instruction is empty.
         eod: the id that takes the place of the last token of a response.
+        rendered: whether a chat template wrote the ends of the rows but documents: then it comes behind the last token.
     """
     tokens, _, inst_len, _, resp_len = arrays
     lengths = np.column_stack([inst_len, resp_len]).astype(np.int64)
@@ -77,5 +80,7 @@ def flat(arrays: tuple[NDArray[Any], ...], documents: NDArray[np.bool_], eod: in
     ends = np.cumsum(lengths.sum(axis=1)) - 1
     if len(ends) and (made[ends] != eod).any():
         made = made.copy()
-        made[ends] = eod
+        made[ends[documents] if rendered else ends] = eod
+    if rendered and len(ends):
+        made = np.insert(made, ends[made[ends] != eod] + 1, eod)
     return made

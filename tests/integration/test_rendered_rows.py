@@ -1,8 +1,11 @@
 """Chats become rendered rows: through clean, curate and tokenize they have the ids of the plain recipe."""
 
+import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -10,11 +13,16 @@ import pytest
 from tokenizers import Tokenizer
 
 from pairmill.engine import runner
+from pairmill.engine.inputs import InputFile
+from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats import tokens
+from pairmill.formats.prefixes import Rule
 from pairmill.formats.slices import Slicing
 from pairmill.loader.tokenizer import Tokenizer as Named
 from pairmill.loader.tokenizer import check_same_tokenizer
+from pairmill.mixture import counting
+from pairmill.mixture.settings import BucketAttribute
 from pairmill.stages.clean import sink
 from pairmill.stages.clean.config import CleanConfig
 from pairmill.stages.clean.core import Clean
@@ -239,3 +247,38 @@ def test_rows_of_a_template_of_words_alone_have_no_token_around_them(tmp_path: P
     one = tools.folder(stage("tokenize", tmp_path, rows=clean, tokenizer=tokenizer(tmp_path, "llama2")))
     special = {0, 1, 2}
     assert not any(special.intersection([*question, *answer]) for question, answer in spans(one, "mine.jsonl"))
+
+
+def test_flat_files_keep_the_end_that_the_template_writes(tmp_path: Path) -> None:
+    rows = tools.write_rows(tmp_path / "p" / "p.jsonl", [("direct", "Hi", "Hello"), ("direct", "", "A document.")] * 3)
+    given = {"rows": rows.parent, "tokenizer": tokenizer(tmp_path), "template": "chatml"}
+    one = tools.folder(stage("tokenize", tmp_path, **given, windows="true"))
+    end = tools.read_json(one / "windows" / "windows.json")["eod_id"]
+    (question, answer), (_, document) = spans(one, "p.jsonl")[:2]
+    assert np.load(one / "windows" / "p.jsonl.npy").tolist() == [*question, *answer, end, *document] * 3
+    assert (document[-1], answer[-1] != end) == (end, True)
+
+
+def test_buckets_are_those_of_the_rows_that_have_tokens(tmp_path: Path) -> None:
+    yaml = source(tmp_path, "mine", NEIGHBOURS, merges=True, attributes="{place: 'messages[0].content'}")
+    clean = tools.folder(stage("clean", tmp_path, sources=yaml))
+    one = tools.folder(stage("tokenize", tmp_path, rows=clean, tokenizer=tokenizer(tmp_path)))
+    dataset = tokens.Dataset("mine.jsonl", str(one / "mine.jsonl"))
+    kept = dataset.ordinals()
+    assert kept is not None
+    texts = pq.read_table(clean / "attributes" / "source" / "mine.jsonl.parquet")["place"].to_pylist()
+    wanted = {"1 What is it?": 0, "3 What is it?": 1}
+    attribute = BucketAttribute(attribute="source.place", in_=list(wanted))
+    path = clean / "attributes" / "source" / "mine.jsonl.parquet"
+    file = InputFile(str(path), "", path.stat().st_size, hashlib.sha256(path.read_bytes()).hexdigest())
+    made = counting.CountedTask(dataset, Rule(), {"source": file})
+    shard = counting.CountTasks((made,), (attribute,), "", name="x")
+
+    class Out:
+        @contextmanager
+        def create(self, path: str) -> Iterator[Path]:
+            yield tmp_path / "codes.npy"
+
+    shard.run(counting.Counting(counting.CountOptions(4096, 1)), cast(Writer, Out()))
+    assert np.load(tmp_path / "codes.npy").tolist() == [wanted.get(texts[place], 2) for place in kept.tolist()]
+    assert len(kept) < len(texts)

@@ -107,7 +107,8 @@ class EncodeChats(Shard[Vocabulary], reads=READ):
                 sizes.append(rows.text_lengths(batch.response)[places])
                 ordinals.append(places + batch.start)
                 if flat is not None:
-                    values = window_files.flat(made, rows.is_empty(batch.instruction)[places], context.eod)
+                    documents = rows.is_empty(batch.instruction)[places]
+                    values = window_files.flat(made, documents, context.eod, rendered=True)
                     flat.append(values)
                     totals["window_tokens"] += len(values)
                 ledger.rows_in += len(batch)
