@@ -84,10 +84,12 @@ class Lengths:
     Args:
         lengths: of the rows that have tokens.
         before: of all rows, before long ones were made to fit; empty = none were.
+        examples: ordinals of two rows without tokens, by reason.
     """
 
     lengths: dict[str, str] = field(default_factory=dict)
     before: dict[str, str] = field(default_factory=dict)
+    examples: dict[str, list[int]] = field(default_factory=dict)
 
 
 def percentiles(counts: Counts, wanted: Sequence[int]) -> list[int]:

@@ -113,6 +113,9 @@ def test_answers_become_rows_with_their_ordinals(tmp_path: Path) -> None:
     dropped = make(tmp_path / "drop", f"{CHATS}long_answer: drop\n", records)
     assert arrays(dropped)["rows"].tolist() == [0, 2]
     assert notes(dropped)["long_answer"] == 2
+    (alarm,) = json.loads((dropped / "_MANIFEST.json").read_bytes())["vanished"]
+    assert (alarm["name"], alarm["rows"], alarm["reason"]) == ("mine", [4, 2], "long_answer")
+    assert alarm["examples"] == [f"{TASK}:1", f"{TASK}:3"]
 
 
 def test_the_instruction_of_a_pair_loses_its_middle_where_that_is_allowed(tmp_path: Path) -> None:

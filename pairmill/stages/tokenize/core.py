@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from pairmill.chats.long_rows import PROMPT_CUT
-from pairmill.engine import inputs
+from pairmill.engine import inputs, vanished
 from pairmill.engine.inputs import HELD_OUT
 from pairmill.engine.manifest import InputRef, Manifest, content_key
 from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
@@ -32,7 +32,7 @@ from pairmill.stages.tokenize import token_inputs
 from pairmill.stages.tokenize.chats import ChatPlan, refuse_none_kept
 from pairmill.stages.tokenize.config import NONE, TokenizeConfig
 from pairmill.stages.tokenize.encode import EncodeRows, Vocabulary
-from pairmill.stages.tokenize.lengths import describe_lengths
+from pairmill.stages.tokenize.lengths import describe_lengths, find_lost
 from pairmill.stages.tokenize.merge import MergeArrays, changes_rows
 from pairmill.stages.tokenize.rendered import EncodeChats
 from pairmill.stages.tokenize.report import report_of, sums_of
@@ -190,7 +190,7 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
             chat_template=plan.chats.described,
             lengths=describe_lengths(encoded, task_of),
         )
-        return result.to_data()
+        return {**result.to_data(), vanished.KEY: find_lost(encoded, task_of)}
 
     def metrics(self, manifest: Manifest) -> dict[str, float]:
         sums, per_byte = sums_of(manifest)

@@ -1,4 +1,4 @@
-"""Lengths of rows by source: what the manifest says of them, and the tables of the report."""
+"""Rows by source: their lengths, the tables of the report, and which sources lost most of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from pairmill.engine.inputs import HELD_OUT
+from pairmill.engine.manifest import Ledger
 from pairmill.engine.stage import ShardRecord
+from pairmill.engine.vanished import Alarm, lost
 from pairmill.formats.source_names import source_of
 from pairmill.formats.token_lengths import CONTEXTS, PERCENTILES, Lengths, TokenLengths
 from pairmill.report.model import Percent, Table
@@ -41,6 +43,23 @@ def describe_lengths(records: Iterable[ShardRecord], task_of: Mapping[str, str])
         if name in described and name != ALL:
             described[name]["before"] = item.describe()
     return described
+
+
+def find_lost(records: Iterable[ShardRecord], task_of: Mapping[str, str]) -> list[Alarm]:
+    """Return the sources that lost half of their rows, with two of those; arguments as for :func:`describe_lengths`."""
+    ledgers: dict[str, Ledger] = {}
+    examples: dict[str, dict[str, list[str]]] = {}
+    for record in records:
+        if record.name.startswith(HELD_OUT):
+            continue
+        task = task_of.get(record.name, record.name)
+        source = source_of(task)
+        ledgers.setdefault(source, Ledger()).add(record.ledger)
+        for reason, ordinals in record.read(Lengths).examples.items() if record.data else ():
+            some = examples.setdefault(source, {}).setdefault(reason, [])
+            some += [f"{task}:{ordinal}" for ordinal in ordinals]
+    alarms = (lost(name, ledger, examples=examples.get(name, {})) for name, ledger in sorted(ledgers.items()))
+    return [alarm for some in alarms for alarm in some]
 
 
 def tables_of(described: Mapping[str, Any]) -> list[Table]:

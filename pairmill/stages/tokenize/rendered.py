@@ -23,6 +23,7 @@ from pairmill.engine.content import Content
 from pairmill.engine.inputs import InputFile
 from pairmill.engine.manifest import Ledger
 from pairmill.engine.stage import Shard, ShardResult
+from pairmill.engine.vanished import EXAMPLES
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats import rows, tokens, window_files
@@ -124,7 +125,8 @@ class EncodeChats(Shard[Vocabulary], reads=READ):
         else:
             ledger.rows_out = made_rows
         ledger.measures = totals
-        return ShardResult(ledger, asdict(Lengths(after.to_data(), before.to_data() if self.long_rows else {})))
+        said = Lengths(after.to_data(), before.to_data() if self.long_rows else {}, encoding.examples)
+        return ShardResult(ledger, asdict(said))
 
     def _chats(self) -> Iterator[str]:
         """Yield the chats of the rows."""
@@ -164,9 +166,13 @@ class _Encoding:
     Args:
         shard: what says how.
         context: the tokenizer.
+
+    Attributes:
+        examples: ordinals of rows without tokens, by reason.
     """
 
     def __init__(self, shard: EncodeChats, context: Vocabulary) -> None:
+        self.examples: dict[str, list[int]] = {}
         self._shard, self._context = shard, context
         self._template = (
             ChatTemplate.from_data(json.loads(shard.template), "the chat template") if shard.template else None
@@ -213,7 +219,7 @@ class _Encoding:
     ) -> tuple[EncodedRow, ...]:
         """Return what is in the place of a row: itself, what was made of it, or nothing; the ledger says why."""
         if isinstance(item, str):
-            ledger.drop(item)
+            self._drop(item, batch.start + row, ledger)
             return ()
         if item.apart:
             ledger.note(APART)
@@ -233,10 +239,16 @@ class _Encoding:
             item, chat, self._shard.context, self._long, encode=encode, count=self._count, estimate=estimate
         )
         if not fitted.rows:
-            ledger.drop(fitted.reason)
+            self._drop(fitted.reason, batch.start + row, ledger)
         elif fitted.reason:
             ledger.note(fitted.reason)
         return fitted.rows
+
+    def _drop(self, reason: str, ordinal: int, ledger: Ledger) -> None:
+        ledger.drop(reason)
+        some = self.examples.setdefault(reason, [])
+        if len(some) < EXAMPLES:
+            some.append(ordinal)
 
     def _count(self, text: str) -> int:
         return len(self._context.encoder.encode([text]).ids)
