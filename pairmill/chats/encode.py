@@ -16,7 +16,6 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pairmill.chats.control import ControlTokens, aliased, recognising
@@ -131,6 +130,8 @@ class ChatEncoder:
 
         Those that have to be looked at are put into ``read``.
         """
+        import pyarrow.compute as pc  # a quarter of a second, which workers on plain rows do not spend
+
         tokens = self._tokens
         if not tokens.special or not chats:
             return np.zeros(len(chats), np.bool_)
