@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from pairmill import storage
 from pairmill.engine.content import Content
@@ -212,6 +212,16 @@ class Manifest:
         raw = {**asdict(self), "inputs": inputs, "format": FORMAT}
         return seal(json.dumps(raw, sort_keys=True, indent=1, ensure_ascii=False).encode())
 
+    def finish(self, folder: str) -> Manifest:
+        """Write the manifest, which finishes the folder: nothing is written to it after this.
+
+        Returns the stored manifest: of several writers the first wins.
+        """
+        uri = storage.join(folder, MANIFEST)
+        ours = self.dump()
+        stored = storage.store_for(folder).commit(uri, ours)
+        return self if stored == ours else Manifest.load(stored, uri)
+
     @classmethod
     def load(cls, data: bytes, where: str) -> Self:
         """Parse; raises InputError naming ``where`` if it was changed, or this version cannot read it."""
@@ -256,17 +266,22 @@ def exists(folder: str) -> bool:
     return storage.store_for(folder).exists(storage.join(folder, MANIFEST))
 
 
-def read(folder: str) -> Manifest | None:
+def read(folder: str, *, refuse_begun: bool = True) -> Manifest | None:
     """Read the manifest of a finished pairmill folder; return None for a folder that others made.
 
+    Args:
+        folder: URI.
+        refuse_begun: False: return None also for a folder that is begun and not finished.
+
     Raises:
-        InputError: pairmill began this folder and has not finished it.
+        InputError: pairmill began this folder and has not finished it; or the manifest is damaged.
     """
     store = storage.store_for(folder)
     uri = storage.join(folder, MANIFEST)
     if store.exists(uri):
         return Manifest.load(store.read(uri), uri)
-    refuse_unfinished(folder)
+    if refuse_begun:
+        refuse_unfinished(folder)
     return None
 
 
@@ -283,17 +298,6 @@ def begin(folder: str, stage: str, fingerprint: str) -> None:
     """Mark a folder as begun: until its manifest is there, readers refuse it."""
     started = {"stage": stage, "fingerprint": fingerprint, "format": FORMAT}
     storage.store_for(folder).write(storage.join(folder, STARTED), canonical(started))
-
-
-def finish(folder: str, manifest: Manifest) -> Manifest:
-    """Write the manifest, which finishes the folder: nothing is written to it after this.
-
-    Returns the stored manifest: of several writers the first wins.
-    """
-    uri = storage.join(folder, MANIFEST)
-    ours = manifest.dump()
-    stored = storage.store_for(folder).commit(uri, ours)
-    return manifest if stored == ours else Manifest.load(stored, uri)
 
 
 def refuse_unfinished(folder: str) -> None:
@@ -342,8 +346,15 @@ def read_intact(folder: str) -> Manifest | None:
     return manifest
 
 
-def read_result(given: str, option: str, stage: str) -> tuple[str, Manifest]:
-    """Return the normalised URI of a finished folder of ``stage``, and its manifest, as :func:`read_intact`.
+class FinishedFolder(NamedTuple):
+    """A finished folder: its normalised URI, and its manifest."""
+
+    uri: str
+    manifest: Manifest
+
+
+def read_result(given: str, option: str, stage: str) -> FinishedFolder:
+    """Return a finished folder of ``stage``, as :func:`read_intact` reads it.
 
     Raises:
         InputError: it has no manifest, is of another stage, or is damaged.
@@ -353,47 +364,45 @@ def read_result(given: str, option: str, stage: str) -> tuple[str, Manifest]:
     if manifest is None or manifest.stage != stage:
         got = "no manifest" if manifest is None else f"a result of {manifest.stage}"
         raise InputError(f"not a result of {stage}", where=f"{option}={uri}", got=got, expected="its finished folder")
-    return uri, manifest
-
-
-def load_if_intact(folder: str, *, verify: bool = False) -> Manifest | None:
-    """Return the manifest of a finished folder; None without one, or with a warning if files are missing or changed.
-
-    ``verify``: see :func:`find_damage`.
-    """
-    store, uri = storage.store_for(folder), storage.join(folder, MANIFEST)
-    if not store.exists(uri):
-        return None
-    try:
-        manifest = Manifest.load(store.read(uri), uri)
-        wrong = find_damage(folder, manifest.files, verify=verify)
-        if not wrong:
-            return manifest
-    except InputError as error:
-        wrong = [str(error)]
-    event(
-        f"{folder} was finished, but {len(wrong)} of its files are missing or changed (first: {wrong[0]}); "
-        "making them again",
-        level=logging.WARNING,
-        uri=folder,
-    )
-    return None
+    return FinishedFolder(uri, manifest)
 
 
 def load_or_discard(
-    folder: str, is_wanted: Callable[[Manifest], bool] = lambda _: True, *, verify: bool = False
+    folder: str,
+    is_wanted: Callable[[Manifest], bool] = lambda _: True,
+    *,
+    verify: bool = False,
+    discard: bool = True,
 ) -> Manifest | None:
-    """Load as ``load_if_intact`` does, for a run that makes the folder again if this returns None.
+    """Return the manifest of a finished folder; None without one, or with a warning if files are missing or changed.
 
-    A manifest that is damaged or not wanted is deleted: :func:`finish` never overwrites one.
+    Args:
+        folder: URI.
+        is_wanted: whether this manifest is wanted.
+        verify: see :func:`find_damage`.
+        discard: delete a manifest that is damaged or not wanted, for a run that then makes the folder again:
+            :meth:`Manifest.finish` never overwrites one.
     """
     store, uri = storage.store_for(folder), storage.join(folder, MANIFEST)
     if not store.exists(uri):
         return None
-    result = load_if_intact(folder, verify=verify)
-    if result is not None and is_wanted(result):
-        return result
-    store.delete(uri)
+    manifest = None
+    try:
+        manifest = Manifest.load(store.read(uri), uri)
+        wrong = find_damage(folder, manifest.files, verify=verify)
+    except InputError as error:
+        wrong = [str(error)]
+    if wrong:
+        event(
+            f"{folder} was finished, but {len(wrong)} of its files are missing or changed (first: {wrong[0]}); "
+            "making them again",
+            level=logging.WARNING,
+            uri=folder,
+        )
+    elif manifest is not None and is_wanted(manifest):
+        return manifest
+    if discard:
+        store.delete(uri)
     return None
 
 

@@ -109,8 +109,7 @@ def run_share(stage: Stage[S, P], config: S, together: Together) -> Result:
     start = time.monotonic()
     job = _Job(stage, config)
     done: list[list[ShardRecord]] = []
-    finished = manifests.load_if_intact(job.home, verify=config.verify)
-    if finished is None or not job.is_wanted(finished):
+    if manifests.load_or_discard(job.home, job.is_wanted, verify=config.verify, discard=False) is None:
         say_why_made_again(stage.name, stage.version, stage.history, job.base)
         done = job.run_rounds(together)
     if not any(done):
@@ -327,7 +326,7 @@ def _finish(job: _Job[C, P]) -> Manifest:
         linked = [file for _, file in out.links]
         manifest.files = sorted([*out.files, *linked], key=lambda file: file.path)
         try:
-            manifest, added = commit_finish(stage.name, out, manifest)
+            manifest, added = commit_finish(out, stage.name, manifest)
             # A run that has finished removes the record of its end: then this one may be of other bytes.
             if not manifests.exists(folder):
                 final = Writer(folder)
@@ -337,6 +336,6 @@ def _finish(job: _Job[C, P]) -> Manifest:
         except PairmillError:
             if not manifests.exists(folder):
                 raise
-    manifest = manifests.finish(folder, manifest)
+    manifest = manifest.finish(folder)
     forget(job.ending)
     return manifest

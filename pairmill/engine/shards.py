@@ -243,7 +243,7 @@ class _Finished:
     manifest: str
 
 
-def commit_finish(stage: str, out: FinishWriter, manifest: Manifest) -> tuple[Manifest, ShardRecord]:
+def commit_finish(out: FinishWriter, stage: str, manifest: Manifest) -> tuple[Manifest, ShardRecord]:
     """Write a manifest and the files that a stage adds to its finished folder as :func:`commit_record` does.
 
     Returns:

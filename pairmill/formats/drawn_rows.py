@@ -96,13 +96,14 @@ class DrawnRows:
         refs = {ref.role: ref.fingerprint for ref in manifest.inputs}
         tokenized = refs.get(_TOKENIZED, "")
         places = [uri, *(storage.join(root, _SAMPLE, manifest.fingerprint) for root in roots)]
+        folders = [storage.join(root, _TOKENIZE, tokenized) for root in roots]
         return cls(
             where,
             tokenized,
             {item["name"]: item["rows"] for item in _sources(manifest) if item["rows"]},
-            next(filter(None, (_contents(_manifest(storage.join(root, _TOKENIZE, tokenized))) for root in roots)), {}),
+            next(filter(None, (_contents(manifests.read(item, refuse_begun=False)) for item in folders)), {}),
             HELD_OUT in refs,
-            next((_reader(place, result) for place in places if (result := _planned(place)) is not None), None),
+            next(filter(None, map(_reader, places)), None),
         )
 
     def shared_tasks(self, other: DrawnRows) -> dict[str, str]:
@@ -168,20 +169,14 @@ def _sources(manifest: Manifest) -> Rows:
     return drawn.sources if drawn is not None else ()
 
 
-def _manifest(uri: str) -> Manifest | None:
-    store = storage.store_for(uri)
-    return manifests.read(uri) if store.exists(storage.join(uri, manifests.MANIFEST)) else None
-
-
 def _contents(manifest: Manifest | None) -> dict[str, str]:
     files = manifest.files if manifest is not None else []
     return {item.path.removesuffix(_TOKENS): item.sha256 for item in files if item.task and item.path.endswith(_TOKENS)}
 
 
-def _planned(uri: str) -> Manifest | None:
-    result = _manifest(uri)
-    return result if result is not None and any(item.path == _STARTS for item in result.files) else None
-
-
-def _reader(uri: str, manifest: Manifest) -> Callable[[], NDArray[Any]]:
-    return cache(lambda: np.load(io.BytesIO(manifests.read_file(uri, manifest, _STARTS)), allow_pickle=False))
+def _reader(uri: str) -> Callable[[], NDArray[Any]] | None:
+    """Return what reads the first rows of a plan's epochs; None where there is no plan."""
+    made = manifests.read(uri, refuse_begun=False)
+    if made is None or not any(item.path == _STARTS for item in made.files):
+        return None
+    return cache(lambda: np.load(io.BytesIO(manifests.read_file(uri, made, _STARTS)), allow_pickle=False))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pairmill import storage
 from pairmill.engine import manifest as manifests
-from pairmill.engine.manifest import Manifest
+from pairmill.engine.manifest import FinishedFolder
 from pairmill.errors import InputError
 
 FOLDER = "plan/"
@@ -12,8 +12,8 @@ HELD_OUT = "held_out"
 """An input with this role says that a plan is of held-out rows."""
 
 
-def read_plan(given: str, option: str, name: str = "") -> tuple[str, Manifest]:
-    """Return the normalised URI of a plan's folder, and its manifest.
+def read_plan(given: str, option: str, name: str = "") -> FinishedFolder:
+    """Read the finished folder of a plan.
 
     Args:
         given: path or URI.
@@ -33,4 +33,4 @@ def read_plan(given: str, option: str, name: str = "") -> tuple[str, Manifest]:
         where = f"{option}: {name}={uri}" if name else f"{option}={uri}"
         hint = "give <root>/sample/<fingerprint>, which can be drawn again with other seeds; arrays cannot"
         raise InputError("not a plan of sample", where=where, expected="its folder", hint=hint)
-    return uri, manifest
+    return FinishedFolder(uri, manifest)

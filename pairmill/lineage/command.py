@@ -58,7 +58,7 @@ def run(config: LineConfig) -> str:
         InputError: the sample is not there, or which one is meant is not known.
     """
     root = storage.normalise(config.root, "root")
-    sample = _sample(root, config.sample)
+    sample = _sample(root, config.sample).manifest
     uri = storage.normalise(config.output, "output") if config.output else ""
     uri = uri or storage.join(root, FOLDER, f"{sample.fingerprint}.html")
     _write(uri, report(root, sample))
@@ -71,7 +71,7 @@ def report(root: str, sample: Manifest) -> Report:
     """Return the page of a sample."""
     result = steps.find(root, sample)
     finished = {item.manifest.fingerprint: _finished(root, item.stage, item.manifest.fingerprint) for item in result}
-    return page.report_of(result, steps.runs(root, sample), finished)
+    return page.report_of(result, [step.manifest for step in steps.runs(root, sample)], finished)
 
 
 def _write(uri: str, made: Report) -> None:
@@ -116,16 +116,16 @@ def _finished(root: str, stage: str, fingerprint: str) -> str:
     return when.strftime("%Y-%m-%d %H:%M UTC") if when is not None else "–"
 
 
-def _sample(root: str, fingerprint: str) -> Manifest:
+def _sample(root: str, fingerprint: str) -> steps.Step:
     return _named(root, fingerprint) if fingerprint else steps.last(root)
 
 
-def _named(root: str, fingerprint: str) -> Manifest:
+def _named(root: str, fingerprint: str) -> steps.Step:
     uri = storage.join(root, "sample", fingerprint)
     result = manifests.read(uri) if manifests.is_fingerprint(fingerprint) else None
     if result is None:
         raise InputError("no such sample", where=uri, expected="the fingerprint of a finished sample")
-    return result
+    return steps.Step("sample", result)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -10,7 +10,7 @@ from typing import Final
 from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.engine.inputs import HELD_OUT
-from pairmill.engine.manifest import MANIFEST, Ledger, Manifest
+from pairmill.engine.manifest import Ledger, Manifest
 from pairmill.errors import InputError
 from pairmill.formats.results import CleanResult, RowsResult, SampleResult
 from pairmill.formats.source_names import source_of
@@ -77,22 +77,27 @@ def by_source(counts: Mapping[str, int]) -> dict[str, int]:
     return result
 
 
-def last(root: str) -> Manifest:
+def finished(root: str, stage: str) -> Iterator[Step]:
+    """Yield the finished folders of a stage below a root, by name."""
+    top = storage.join(root, stage)
+    for name in sorted(filter(manifests.is_fingerprint, storage.store_for(top).folders(top))):
+        made = manifests.read(storage.join(top, name), refuse_begun=False)
+        if made is not None:
+            yield Step(stage, made)
+
+
+def last(root: str) -> Step:
     """Return the one sample of training rows below a root.
 
     Raises:
         InputError: there is none, or several.
     """
-    top = storage.join(root, "sample")
-    paths = [item.path for item in storage.store_for(top).list(top)]
-    names = sorted({path.split("/")[0] for path in paths if path.endswith(f"/{MANIFEST}") and path.count("/") == 1})
-    read = [manifests.read(storage.join(top, name)) for name in names if manifests.is_fingerprint(name)]
-    result = [item for item in read if item is not None and not _is_held_out(item)]
+    result = [step for step in finished(root, "sample") if not _is_held_out(step.manifest)]
     if len(result) != 1:
         raise InputError(
             "which sample is meant is not known" if result else "there is no finished sample",
-            where=top,
-            got=", ".join(item.fingerprint for item in result) or "none",
+            where=storage.join(root, "sample"),
+            got=", ".join(item.manifest.fingerprint for item in result) or "none",
             expected="one",
             hint="name one with sample=<fingerprint>" if result else "run the pipeline first",
         )
@@ -115,23 +120,21 @@ def find(root: str, sample: Manifest) -> list[Step]:
                 continue
             seen.add(ref.fingerprint)
             for stage in reversed(before):
-                uri = storage.join(root, stage, ref.fingerprint, MANIFEST)
-                store = storage.store_for(uri)
-                if store.exists(uri):
-                    result = Step(stage, Manifest.load(store.read(uri), uri))
+                made = manifests.read(storage.join(root, stage, ref.fingerprint), refuse_begun=False)
+                if made is not None:
+                    result = Step(stage, made)
                     steps.append(result)
                     open_.append(result)
                     break
     return sorted(steps, key=lambda step: (ORDER.index(step.stage), step.manifest.fingerprint))
 
 
-def runs(root: str, sample: Manifest) -> list[Manifest]:
+def runs(root: str, sample: Manifest) -> list[Step]:
     """Return the finished runs of train below a root that trained on a sample."""
-    top = storage.join(root, "train")
-    names = [name for name in storage.store_for(top).folders(top) if manifests.is_fingerprint(name)]
-    read = [manifests.read(storage.join(top, name)) for name in names]
     return [
-        item for item in read if item is not None and any(ref.fingerprint == sample.fingerprint for ref in item.inputs)
+        step
+        for step in finished(root, "train")
+        if any(ref.fingerprint == sample.fingerprint for ref in step.manifest.inputs)
     ]
 
 

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from pairmill import storage
 from pairmill._native import Numbers
-from pairmill.engine.manifest import Manifest
 from pairmill.errors import InputError, from_os_error
 from pairmill.loader.arguments import os_errors
 
@@ -54,7 +53,7 @@ class MappedFiles:
     Args:
         folder: holds the files.
         names: of the files to map, below the folder.
-        manifest: of the folder, if pairmill made it.
+        recorded: what the folder's manifest says of its files; empty if pairmill did not make it.
         others: files that are digested too, and not mapped.
 
     Raises:
@@ -63,11 +62,11 @@ class MappedFiles:
     """
 
     def __init__(
-        self, folder: Path, names: Sequence[str], manifest: Manifest | None, others: Iterable[str] = ()
+        self, folder: Path, names: Sequence[str], recorded: Sequence[File], others: Iterable[str] = ()
     ) -> None:
         self._folder, self._names = folder, [*names, *others]
-        self._recorded = {file.path: file.sha256 for file in (manifest.files if manifest else ())}
-        sizes = {file.path: file.size for file in (manifest.files if manifest else ())}
+        self._recorded = {file.path: file.sha256 for file in recorded}
+        sizes = {file.path: file.size for file in recorded}
         self._mapped = {}
         for number, name in enumerate(self._names):
             path = folder / name

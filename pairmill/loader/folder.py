@@ -197,7 +197,7 @@ class SampledFolder:
         epochs = self._epoch_folders()
         manifest = manifests.read(str(self.path))
         names = [TOKENS, *(f"{folder.name}/{name}.npy" for folder in epochs for name in INDEX)]
-        self.files = MappedFiles(self.path, names, manifest, others=[METADATA])
+        self.files = MappedFiles(self.path, names, manifest.files if manifest else (), others=[METADATA])
         self.tokens = map_array(self.path / TOKENS)
         if self.tokens.dtype.kind == "f":
             got = f"dtype {self.tokens.dtype}"

@@ -16,7 +16,6 @@ from typing import Protocol, TypeVar
 
 from pairmill import storage
 from pairmill.engine import manifest as manifests
-from pairmill.engine.manifest import Manifest
 from pairmill.errors import InputError, PairmillError
 
 PLACE = "/dev/shm/pairmill/{fingerprint}"  # noqa: S108 - as the sampler's DaemonSet
@@ -81,8 +80,8 @@ def _folder(item: str, option: str, place_of_arrays: Callable[[], str]) -> str:
     named = re.fullmatch(r"([\w. -]+=)(.+)", item) if option == "sampled" else None
     name, place = named.groups() if named else ("", item)
     uri = storage.normalise(place, option)
-    plan = _plan(uri, option)
-    if plan is None:
+    fingerprint = _plan_at(uri, option)
+    if not fingerprint:
         return item
     samples_path = place_of_arrays()
     # It prints what the sample has; a training prints where its result is.
@@ -98,15 +97,15 @@ def _folder(item: str, option: str, place_of_arrays: Callable[[], str]) -> str:
     done = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
     if done.returncode:
         raise SamplerFailure(uri, done.returncode)
-    return name + samples_path.replace("{fingerprint}", plan.fingerprint)
+    return name + samples_path.replace("{fingerprint}", fingerprint)
 
 
-def _plan(uri: str, option: str) -> Manifest | None:
-    """Read the manifest of a plan; None of a folder of this machine that is none, which the loader then looks at."""
+def _plan_at(uri: str, option: str) -> str:
+    """Return the fingerprint of a plan; empty for another folder of this machine, which the loader then looks at."""
     result = manifests.read(uri)
     if result is not None and result.stage == _SAMPLE and not storage.store_for(uri).exists(storage.join(uri, _ARRAYS)):
-        return result
+        return result.fingerprint
     if storage.scheme(uri) != "file":
         hint = "arrays are read from a folder of this machine"
         raise InputError("not a plan", where=f"{option}={uri}", expected="<root>/sample/<fingerprint>", hint=hint)
-    return None
+    return ""

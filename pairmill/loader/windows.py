@@ -21,7 +21,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from pairmill import _native
 from pairmill.engine import manifest as manifests
-from pairmill.engine.manifest import Manifest, content_key
+from pairmill.engine.manifest import content_key
 from pairmill.errors import InputError, UsageError
 from pairmill.formats import window_files
 from pairmill.formats.tokens import BYTES, INDEX
@@ -135,7 +135,7 @@ class Windows:
                 raise InputError("no token files", where=str(folder), got=got, hint="check the folder and the pattern")
             names = [path.relative_to(folder).as_posix() for path in paths]
             recorded = window_files.end_of_document(folder)
-            files = MappedFiles(folder, names, manifests.read(str(folder)) if recorded is None else _manifest(folder))
+            files = MappedFiles(folder, names, _recorded(folder))
             given = None if dtype is None else _token_type(dtype)
             arrays = [_mapped(path, given) for path in paths]
             tokenizer = Tokenizer.above(folder)
@@ -249,14 +249,15 @@ class Windows:
             )
 
 
-def _manifest(folder: Path) -> Manifest | None:
-    """Return what the tokenized folder above a folder of flat files records of them."""
+def _recorded(folder: Path) -> Sequence[File]:
+    """Return what a manifest says of flat files: that of their folder, or of the tokenized folder above."""
+    if window_files.end_of_document(folder) is None:
+        made = manifests.read(str(folder))
+        return made.files if made else ()
     above = manifests.read(str(folder.resolve().parent))
-    if above is None:
-        return None
     inside = f"{window_files.FOLDER}/"
-    files = [replace(file, path=file.path.removeprefix(inside)) for file in above.files if file.path.startswith(inside)]
-    return replace(above, files=files)
+    files = above.files if above else ()
+    return [replace(file, path=file.path.removeprefix(inside)) for file in files if file.path.startswith(inside)]
 
 
 def fields_of(eos_id: int | None) -> tuple[str, ...]:

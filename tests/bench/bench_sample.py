@@ -23,7 +23,6 @@ import measure
 import numpy as np
 from measure import ratio, spread
 
-from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import File, Ledger, Manifest
 from pairmill.formats.tokens import INDEX
 
@@ -71,9 +70,7 @@ def tokenized(folder: Path, shape: Shape) -> int:
             files.append(File(f"{path.name}/{file.name}", file.stat().st_size, digest, path.name))
         total += int(ends[-1])
     (folder / "tokenizer_info.json").write_text(json.dumps({"vocab_size": 65_536}))
-    manifests.finish(
-        str(folder), Manifest("tokenize", 1, "0" * 16, {}, [], Ledger(*[shape.tasks * shape.rows] * 3), files)
-    )
+    Manifest("tokenize", 1, "0" * 16, {}, [], Ledger(*[shape.tasks * shape.rows] * 3), files).finish(str(folder))
     return total
 
 

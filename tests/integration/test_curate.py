@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pairmill.engine import runner
-from pairmill.engine.manifest import File, InputRef, Ledger, Manifest, finish
+from pairmill.engine.manifest import File, InputRef, Ledger, Manifest
 from pairmill.engine.options import WorkerSlice
 from pairmill.engine.runner import Together
 from pairmill.errors import InputError, UsageError
@@ -180,7 +180,7 @@ def held_out(folder: Path) -> Path:
     listed = [File(path, (folder / path).stat().st_size, digests[path], task) for path, task in files]
     ledger = Ledger(4, 4, 3)
     data = {"held_out": {"holdout/data/x.jsonl": 1}, "conditions": {"mine": {"token": "<mine>", "sources": ["x"]}}}
-    finish(str(folder), Manifest("clean", 1, "0" * 16, {}, [InputRef("raw", "0")], ledger, listed, data=data))
+    Manifest("clean", 1, "0" * 16, {}, [InputRef("raw", "0")], ledger, listed, data=data).finish(str(folder))
     return folder
 
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from pairmill.engine.inputs import HELD_OUT
-from pairmill.engine.manifest import File, InputRef, Ledger, Manifest, finish
+from pairmill.engine.manifest import File, InputRef, Ledger, Manifest
 from pairmill.stages.curate import exact, exact_by_rank
 from tests.support import curating, strings, tools
 
@@ -119,9 +119,8 @@ def folder_of(folder: Path, files: dict[str, list[tuple[str, str, str]]]) -> Pat
     counts = {path: len(some) for path, some in files.items() if path.startswith(HELD_OUT)}
     total = sum(map(len, files.values()))
     ledger = Ledger(total, total, total - sum(counts.values()))
-    finish(
-        str(folder),
-        Manifest("clean", 1, "0" * 16, {}, [InputRef("raw", "0")], ledger, listed, data={"held_out": counts}),
+    Manifest("clean", 1, "0" * 16, {}, [InputRef("raw", "0")], ledger, listed, data={"held_out": counts}).finish(
+        str(folder)
     )
     return folder
 

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pairmill.engine.manifest import File, InputRef, Ledger, Manifest, finish
+from pairmill.engine.manifest import File, InputRef, Ledger, Manifest
 from pairmill.formats import attributes, decisions
 from pairmill.formats.rows import Row, writer_for
 
@@ -140,7 +140,7 @@ def write(folder: Path, data: dict[str, Any] | None = None, *, done: bool = True
     )
     (curated / "_STARTED.json").write_text("{}")
     if done:
-        finish(str(curated), manifest)
+        manifest.finish(str(curated))
     return rows, curated
 
 

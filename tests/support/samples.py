@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import File, Ledger, Manifest
 from pairmill.formats.tokens import INDEX
 
@@ -103,7 +102,7 @@ def recorded(folder: Path) -> Path:
     """Add the manifest that pairmill's sampler leaves, so that no file is hashed; its digests are made up."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     files = [File(path.relative_to(folder).as_posix(), path.stat().st_size, "0" * 64) for path in paths]
-    manifests.finish(str(folder), Manifest("sample", 1, "0" * 16, {}, [], Ledger(), files))
+    Manifest("sample", 1, "0" * 16, {}, [], Ledger(), files).finish(str(folder))
     return folder
 
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import yaml
 
 from pairmill.engine import runner
-from pairmill.engine.manifest import File, InputRef, Ledger, Manifest, content_key, finish
+from pairmill.engine.manifest import File, InputRef, Ledger, Manifest, content_key
 from pairmill.formats import attributes
 from pairmill.formats.rows import Row, writer_for
 from pairmill.stages.select.config import SelectConfig
@@ -140,7 +140,7 @@ def _finish(folder: Path, ledger: Ledger, files: list[File], data: dict[str, Any
     manifest = Manifest("curate", 1, fingerprint, {}, [InputRef("rows", "00")], ledger, files)
     manifest.data.update(data)
     (folder / "_STARTED.json").write_text("{}")
-    finish(str(folder), manifest)
+    manifest.finish(str(folder))
 
 
 def targets(base: Path, texts: Mapping[str, Sequence[tuple[str, str]]]) -> list[dict[str, Any]]:

@@ -189,7 +189,8 @@ def _kept_digest(folder: SampledFolder) -> str:
     if not path.exists():
         return ""
     name = path.relative_to(folder.path).as_posix()
-    return MappedFiles(folder.path, [name], manifests.read(str(folder.path))).digests()[name]
+    made = manifests.read(str(folder.path))
+    return MappedFiles(folder.path, [name], made.files if made else ()).digests()[name]
 
 
 def _kept(folder: SampledFolder) -> NDArray[np.int64]:

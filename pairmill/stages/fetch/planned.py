@@ -96,10 +96,9 @@ class PlannedSource:
         if not self.revision:
             return None
         folder = self.folder(root)
-        if verify:
-            return manifests.load_or_discard(folder, lambda found: found.fingerprint == self.identity, verify=True)
-        found = manifests.load_if_intact(folder)
-        return found if found is not None and found.fingerprint == self.identity else None
+        return manifests.load_or_discard(
+            folder, lambda made: made.fingerprint == self.identity, verify=verify, discard=verify
+        )
 
     def brought(self, records: Sequence[ShardRecord]) -> list[ShardRecord]:
         """Return the records of its shards."""

@@ -85,7 +85,7 @@ def _finish_raw(one: PlannedSource, root: str, stage_version: int, records: Sequ
         files=files,
         data=RawResult(about=about, fetched=fetched, extract=extract).to_data(),
     )
-    return manifests.finish(folder, made)
+    return made.finish(folder)
 
 
 def lock_digests(uri: str, seen: Mapping[str, PlannedSource]) -> None:

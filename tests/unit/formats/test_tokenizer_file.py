@@ -53,7 +53,7 @@ def finished(folder: Path, size: int) -> None:
     entry = File("tokenizer.json", size, "0" * 64)
     (folder / "_MANIFEST.json").unlink(missing_ok=True)
     manifests.begin(str(folder), "train_tokenizer", "f" * 16)
-    manifests.finish(str(folder), Manifest("train_tokenizer", 1, "f" * 16, {}, [], Ledger(), [entry]))
+    Manifest("train_tokenizer", 1, "f" * 16, {}, [], Ledger(), [entry]).finish(str(folder))
 
 
 def test_a_link_that_is_named_exactly_is_a_file(tmp_path: Path, root: str) -> None:

@@ -427,7 +427,7 @@ def test_recorded_digests_stand_for_the_content_and_sizes_are_checked(folder: Pa
         File(str(path.relative_to(folder)), path.stat().st_size, hashlib.sha256(path.read_bytes()).hexdigest())
         for path in store
     ]
-    manifests.finish(str(folder), Manifest("sample", 1, "0" * 16, {}, [], Ledger(), files))
+    Manifest("sample", 1, "0" * 16, {}, [], Ledger(), files).finish(str(folder))
     assert RowPlan(folder).digest == by_content
     # Not read again: another token of the same size goes unseen here, which `verify` is for.
     spoil(folder, "tokens", lambda array: array[::-1].copy())
@@ -698,7 +698,7 @@ def told(folder: Path, digest: str = "", **info: Any) -> Path:
     if digest:
         files = [File("metadata.json", (folder / "metadata.json").stat().st_size, "0" * 64)]
         data = {"tokenizer": digest}
-        manifests.finish(str(folder), Manifest("sample", 1, "0" * 16, {}, [], Ledger(), files, data=data))
+        Manifest("sample", 1, "0" * 16, {}, [], Ledger(), files, data=data).finish(str(folder))
     return folder
 
 

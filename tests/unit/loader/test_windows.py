@@ -252,7 +252,7 @@ class TestTokenizer:
             folder = tokenized(tmp_path / name)
             files = [File("tokenizer_info.json", (folder / "tokenizer_info.json").stat().st_size, "0" * 64)]
             refs = [InputRef("rows", "0" * 16), InputRef("tokenizer", digest * 16)]
-            manifests.finish(str(folder), Manifest("tokenize", 1, "0" * 16, {}, refs, Ledger(), files))
+            Manifest("tokenize", 1, "0" * 16, {}, refs, Ledger(), files).finish(str(folder))
         one, two, three = (
             Windows.of_files(tmp_path / name / "task_0", seq_len=8, name=name) for name in ("one", "two", "three")
         )

@@ -132,7 +132,7 @@ def finished(base: Path) -> Path:
         files.append(File(below, len(data), hashlib.sha256(data).hexdigest(), task))
     made = Manifest("clean", 1, "0" * 16, {}, [], Ledger(4, 4, 3), files, data={"held_out": {"holdout/h.jsonl": 1}})
     manifests.begin(str(folder), "clean", "0" * 16)
-    manifests.finish(str(folder), made)
+    made.finish(str(folder))
     return folder
 
 

@@ -49,7 +49,7 @@ def trace(root: str, fingerprints: Iterable[str]) -> Provenance:
     made = Provenance()
     for fingerprint in dict.fromkeys(fingerprints):
         folder = storage.join(root, "sample", fingerprint)
-        sample = manifests.load_if_intact(folder) if manifests.is_fingerprint(fingerprint) else None
+        sample = manifests.load_or_discard(folder, discard=False) if manifests.is_fingerprint(fingerprint) else None
         if sample is None or sample.stage != "sample":
             continue
         for step in find(root, sample):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from pairmill.engine.manifest import Ledger, Manifest, finish
+from pairmill.engine.manifest import Ledger, Manifest
 from pairmill.errors import InputError, PairmillError, UsageError
 from pairmill.interface import cli
 from pairmill.stages.curate.explain import ExplainConfig, explain
@@ -153,7 +153,7 @@ def test_a_folder_that_is_not_a_finished_one_of_curate_is_refused(tmp_path: Path
     assert "has not finished it" in str(refused(InputError, explained, path=str(unfinished), row=f"{WEB}:0"))
     other = tmp_path / "other"
     other.mkdir()
-    finish(str(other), Manifest("clean", 1, "0" * 16, {}, [], Ledger(), []))
+    Manifest("clean", 1, "0" * 16, {}, [], Ledger(), []).finish(str(other))
     error = refused(InputError, explained, path=str(other), row=f"{WEB}:0")
     assert "the folder is of another stage; got clean" in str(error)
     # These are not the rows that the folder was made of.

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import File, InputRef, Ledger, Manifest
 from pairmill.errors import InputError, PairmillError, UsageError
 from pairmill.loader import Loader, MixturePlan, RowPlan, StreamPlan
@@ -66,7 +65,7 @@ def signed(folder: Path, tokenizer: str, *inputs: InputRef) -> Path:
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     files = [File(path.relative_to(folder).as_posix(), path.stat().st_size, "0" * 64) for path in paths]
     data = {"tokenizer": tokenizer}
-    manifests.finish(str(folder), Manifest("sample", 3, "0" * 16, {}, list(inputs), Ledger(), files, data=data))
+    Manifest("sample", 3, "0" * 16, {}, list(inputs), Ledger(), files, data=data).finish(str(folder))
     return folder
 
 
