@@ -197,7 +197,7 @@ def _discover_one(
 def _ref(role: str, content: list[Any], brought: _Brought) -> InputRef:
     """Identify files that are read without their manifest, which has said something of them all the same."""
     data = {**conditions.to_data(brought[0]), **chat_templates.to_data(brought[1])}
-    return InputRef(role, manifests.content_key([*content, data] if data else content)[:16])
+    return InputRef.from_content(role, [*content, data] if data else content)
 
 
 def _brought(data: Mapping[str, Any], tasks: Iterable[str]) -> _Brought:

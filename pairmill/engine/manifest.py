@@ -44,6 +44,16 @@ def content_key(*parts: object) -> str:
     return hashlib.sha256(canonical(list(parts))).hexdigest()
 
 
+def fingerprint_from(*parts: object) -> str:
+    """Name what follows from JSON-like values: the first 16 digits of their :func:`content_key`."""
+    return content_key(*parts)[:16]
+
+
+def seed_from(*parts: object, digits: int = 16) -> int:
+    """Draw a number from JSON-like values: the first hexadecimal digits of their :func:`content_key`."""
+    return int(content_key(*parts)[:digits], 16)
+
+
 def seal(data: bytes) -> bytes:
     """Add a last key to a JSON object: ``sha256``, the hexadecimal digest of all bytes before it."""
     body = data.rstrip().removesuffix(b"}").rstrip()
@@ -172,6 +182,11 @@ class InputRef:
     role: str
     fingerprint: str
     stage: str = field(default="", compare=False)
+
+    @classmethod
+    def from_content(cls, role: str, *content: object) -> Self:
+        """Identify an input by JSON-like values that it follows from."""
+        return cls(role, fingerprint_from(*content))
 
     def identify(self) -> object:
         """Return what a shard that follows from the input is keyed by."""
@@ -404,6 +419,12 @@ def load_or_discard(
     if discard:
         store.delete(uri)
     return None
+
+
+def digest_files(folder: str, paths: Sequence[str]) -> str:
+    """Hexadecimal sha256 over paths and contents of files of a folder that has no manifest."""
+    digested = storage.store_for(folder).digested([storage.join(folder, *path.split("/")) for path in paths])
+    return content_key([[path, item.sha256] for path, item in zip(paths, digested, strict=True)])
 
 
 def find_damage(folder: str, files: Sequence[File], *, verify: bool = False) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Generator, Sequence
 from typing import Any, ClassVar
 
 from pairmill import storage
-from pairmill.engine.manifest import Ledger, Manifest, content_key
+from pairmill.engine.manifest import Ledger, Manifest, fingerprint_from
 from pairmill.engine.options import RunConfig, list_item
 from pairmill.engine.stage import GivenResult, Outputs, Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
@@ -50,7 +50,7 @@ class PassOn(Stage[Any, StagePlan[None]]):
         }
         if given.rows is not None:
             says["rows"] = given.rows
-        fingerprint = content_key(self.name, self.version, says)[:16]
+        fingerprint = fingerprint_from(self.name, self.version, says)
         return _Plan(inputs=[], build_context=lambda: None, says=says, fingerprint=fingerprint)
 
     def rounds(self, config: Any, plan: StagePlan[None]) -> Generator[Sequence[Shard[Any]], list[ShardRecord], None]:

@@ -18,7 +18,7 @@ from pairmill import storage
 from pairmill.engine.content import Content
 from pairmill.engine.keys import unkeyed
 from pairmill.engine.links import LeftOut, left_out
-from pairmill.engine.manifest import File, InputRef, Ledger, Manifest, content_key
+from pairmill.engine.manifest import File, InputRef, Ledger, Manifest, fingerprint_from
 from pairmill.engine.options import RunOptions, byte_options, list_item
 from pairmill.engine.writer import Writer
 from pairmill.report.model import Report
@@ -323,4 +323,4 @@ def fingerprint_of(
     # The manifest names what was left out; of nothing the fingerprint is as it always was.
     more = [list(plan.left_out)] if plan.left_out else []
     parts = [stage.name, stage.version, plan.manifest_options(config), inputs, named, plan.says, *more]
-    return content_key(*parts)[:16]
+    return fingerprint_from(*parts)

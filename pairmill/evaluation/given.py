@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from pairmill import storage
-from pairmill.engine.manifest import InputRef, canonical, content_key
+from pairmill.engine.manifest import InputRef, canonical, content_key, fingerprint_from
 from pairmill.errors import InputError, UsageError
 from pairmill.evaluation import benchmarks, harness_tasks
 from pairmill.evaluation.settings import EvaluateSettings
@@ -144,7 +144,7 @@ def _of_files(name: str, uri: str, uris: Sequence[str]) -> Given:
 
 def _commit(repository: str, revision: str, root: str) -> str:
     """Return the commit that the revision was at first: all processes and later runs mean the same one."""
-    uri = storage.join(root, *_LOCKS, f"{repository.replace('/', '--')}-{content_key(revision)[:16]}.json")
+    uri = storage.join(root, *_LOCKS, f"{repository.replace('/', '--')}-{fingerprint_from(revision)}.json")
     store = storage.store_for(uri)
     if not store.exists(uri):
         data_set = hub.Repository(repository, "dataset", f"write data=<benchmark>={repository}@<a commit>")

@@ -7,7 +7,7 @@ import importlib.util
 from typing import Final
 
 from pairmill import storage
-from pairmill.engine.manifest import content_key
+from pairmill.engine.manifest import content_key, digest_files
 from pairmill.errors import UsageError
 from pairmill.evaluation.settings import Harness
 
@@ -45,8 +45,7 @@ def locate(settings: Harness) -> tuple[str, str, str]:
             raise UsageError("not a folder of this machine", where="harness.tasks", got=uri)
         store = storage.store_for(uri)
         paths = sorted(item.path for item in store.list(uri) if "__pycache__" not in item.path)
-        digested = store.digested([storage.join(uri, *path.split("/")) for path in paths])
-        files = content_key([[path, item.sha256] for path, item in zip(paths, digested, strict=True)])
+        files = digest_files(uri, paths)
         folder = str(storage.local_path(uri))
     digest = content_key("lm_eval", VERSION, version, files, settings.shots)
     return folder, f"lm-evaluation-harness {version}", digest

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from pairmill import storage
 from pairmill.engine.expect import Expectation
-from pairmill.engine.manifest import content_key
+from pairmill.engine.manifest import fingerprint_from
 from pairmill.engine.options import Profile
 from pairmill.errors import UsageError, did_you_mean
 from pairmill.formats.settings_file import refuse_unusable
@@ -190,7 +190,7 @@ class Rules:
             {key: value for key, value in item.items() if key != "expect"} if isinstance(item, dict) else item
             for item in self._items
         ]
-        return content_key(json.loads(json.dumps(items, default=str)))[:16]
+        return fingerprint_from(json.loads(json.dumps(items, default=str)))
 
     def _place(self, number: int) -> str:
         return f"{self._where} rule {number + 1}"

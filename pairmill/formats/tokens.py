@@ -30,7 +30,7 @@ from pairmill.engine import manifest as manifests
 from pairmill.engine.content import UNKNOWN, Content, whole
 from pairmill.engine.inputs import HELD_OUT
 from pairmill.engine.links import list_folder
-from pairmill.engine.manifest import content_key
+from pairmill.engine.manifest import fingerprint_from
 from pairmill.engine.results import HeldOutRows
 from pairmill.errors import Changed, InputError
 
@@ -333,7 +333,7 @@ def open_folder(
     Content(result[INFO].sha256).require(storage.join(uri, INFO), hashlib.sha256(data).hexdigest())
     contents = {path: Content(item.sha256, item.stamp) for path, item in result.items()}
     tasks = [_task(task.name, task.uri, contents) for task in tasks]
-    return Folder(uri, tasks, info, content_key([(path, item.sha256) for path, item in result.items()])[:16], None)
+    return Folder(uri, tasks, info, fingerprint_from([(path, item.sha256) for path, item in result.items()]), None)
 
 
 def names_in(uri: str, paths: Collection[str], *, tolerate_strays: bool) -> list[str]:

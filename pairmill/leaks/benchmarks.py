@@ -14,7 +14,7 @@ from pairmill import address, storage
 from pairmill.address import Address
 from pairmill.engine import manifest as manifests
 from pairmill.engine.content import Content
-from pairmill.engine.manifest import InputRef, canonical, content_key
+from pairmill.engine.manifest import InputRef, canonical, fingerprint_from
 from pairmill.errors import InputError, UsageError, did_you_mean
 from pairmill.formats.slices import FileSlice
 from pairmill.leaks.items import Item, ItemReader, withheld_items
@@ -71,7 +71,7 @@ class Found:
     @property
     def ref(self) -> InputRef:
         """It as an input of the stage."""
-        return InputRef(f"benchmark {self.name}", content_key(self.identity)[:16])
+        return InputRef.from_content(f"benchmark {self.name}", self.identity)
 
     @property
     def size(self) -> int:
@@ -262,7 +262,7 @@ def _of_hub(benchmark: Benchmark, at: Address, root: str) -> Found:
     All processes of a run must mean the same commit, and the next run too: the first one commits a note of it.
     """
     asked = [at.text, benchmark.files, benchmark.split, benchmark.config]
-    uri = storage.join(root, *_LOCKS, f"{at.slug}-{content_key(asked)[:16]}.json")
+    uri = storage.join(root, *_LOCKS, f"{at.slug}-{fingerprint_from(asked)}.json")
     store = storage.store_for(uri)
     if not store.exists(uri):
         store.commit(uri, canonical(_asked(benchmark, at)))

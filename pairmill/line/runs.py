@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol, TextIO, TypeVar
 
 from pairmill.cpu import available_cores
-from pairmill.engine.manifest import content_key
+from pairmill.engine.manifest import fingerprint_from
 from pairmill.errors import PairmillError, UsageError
 from pairmill.formats.settings_file import DEFAULT
 from pairmill.interface import chain, launcher
@@ -259,7 +259,7 @@ def arrays(given: str, *identity: str) -> Iterator[str]:
         yield f"{Path(given).absolute()}/{{fingerprint}}"
         return
     place = Path(MEMORY if Path(MEMORY).is_dir() else tempfile.gettempdir())
-    top = place / f"pairmill-{identity[0]}-{content_key(*identity[1:])[:16]}"
+    top = place / f"pairmill-{identity[0]}-{fingerprint_from(*identity[1:])}"
     try:
         # Held-out rows are made beside samples.
         yield f"{top}/samples/{{fingerprint}}"

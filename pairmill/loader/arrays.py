@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from pairmill import storage
 from pairmill._native import Numbers
+from pairmill.engine.manifest import File
 from pairmill.errors import InputError, from_os_error
 from pairmill.loader.arguments import os_errors
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmill._native import fill_prefixlm, mixture_samples
-from pairmill.engine.manifest import content_key
+from pairmill.engine.manifest import content_key, seed_from
 from pairmill.errors import UsageError
 from pairmill.formats.tokens import INDEX
 from pairmill.loader import Windows
@@ -26,7 +26,7 @@ from pairmill.loader.batch import DATASET_IDX, IGNORED, PREFIXLM, SCALARS
 from pairmill.loader.folder import SampledFolder
 from pairmill.loader.sources import Ints, RowSources
 
-_KEY = int(content_key("train", "held out")[:16], 16)
+_KEY = seed_from("train", "held out")
 """Of the order in which rows are chosen: not the run's seed, so that runs are compared on the same rows."""
 
 

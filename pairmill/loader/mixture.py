@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmill._native import mixture_samples, mixture_sources
-from pairmill.engine.manifest import content_key
+from pairmill.engine.manifest import content_key, seed_from
 from pairmill.errors import UsageError
 from pairmill.loader import arguments
 from pairmill.loader.arguments import MAX, choice, instances, integer, number
@@ -174,4 +174,4 @@ class MixturePlan(WindowPlan):
 
 
 def _key(seed: int, *names: str) -> int:
-    return int(content_key("mixture", seed, *names)[:16], 16)
+    return seed_from("mixture", seed, *names)

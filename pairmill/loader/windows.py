@@ -21,7 +21,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from pairmill import _native
 from pairmill.engine import manifest as manifests
-from pairmill.engine.manifest import content_key
+from pairmill.engine.manifest import File, content_key
 from pairmill.errors import InputError, UsageError
 from pairmill.formats import window_files
 from pairmill.formats.tokens import BYTES, INDEX

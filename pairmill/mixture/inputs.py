@@ -10,7 +10,7 @@ from typing import Final
 from pairmill import storage
 from pairmill.engine import inputs as row_inputs
 from pairmill.engine.inputs import InputFile
-from pairmill.engine.manifest import InputRef, Ledger, content_key
+from pairmill.engine.manifest import InputRef, Ledger, fingerprint_from
 from pairmill.engine.stage import ShardRecord
 from pairmill.errors import InputError, UsageError
 from pairmill.formats import characters, row_files, tokenizer_file, tokens
@@ -136,7 +136,7 @@ def _attributes(config: MixtureConfig, bucketed: set[str]) -> tuple[dict[str, di
             expected="the rows that were tokenized",
             hint="give rows= the folder that was tokenized, or leave tasks out with buckets.prefixes",
         )
-    return {task: beside[task] for task in bucketed}, content_key([ref.fingerprint for ref in result.refs])[:16]
+    return {task: beside[task] for task in bucketed}, fingerprint_from([ref.fingerprint for ref in result.refs])
 
 
 def _continuing(uri: str) -> bytes:

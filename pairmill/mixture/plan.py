@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Final
 
-from pairmill.engine.manifest import content_key
+from pairmill.engine.manifest import fingerprint_from
 
 NAME: Final = "mixture.json"
 FORMAT: Final = 1
@@ -209,12 +209,12 @@ def identity(plan: bytes, buckets: Mapping[str, str]) -> str:
         buckets: sha256 of the file of each task that is drawn by buckets.
     """
     parts = [[task, buckets[task]] for task in sorted(buckets)]
-    return content_key("mixture", hashlib.sha256(plan).hexdigest(), parts)[:16]
+    return fingerprint_from("mixture", hashlib.sha256(plan).hexdigest(), parts)
 
 
 def long_rows_key(long_context: Mapping[str, str]) -> str:
     """Return what :attr:`Inputs.long_rows` is, of the ``long_context`` of each task by name."""
-    return content_key(sorted(long_context.items()))[:16]
+    return fingerprint_from(sorted(long_context.items()))
 
 
 def _json(value: Any) -> str:

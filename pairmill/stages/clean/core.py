@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from pairmill import storage
 from pairmill.engine import chat_templates, conditions, vanished
 from pairmill.engine.inputs import use_of
-from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
+from pairmill.engine.manifest import InputRef, Ledger, Manifest
 from pairmill.engine.options import list_item
 from pairmill.engine.stage import Outputs, Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
@@ -134,7 +134,7 @@ class Clean(Stage[CleanConfig, CleanPlan]):
             if limit:
                 about[source.name]["extract"] = described(limit)
             taken = sorted({path for unit in units for path in (*unit.files, *unit.withheld)})
-            refs.append(InputRef(source.name, content_key([[path, folder.digests[path]] for path in taken])[:16]))
+            refs.append(InputRef.from_content(source.name, [[path, folder.digests[path]] for path in taken]))
         quiet = [name for name, source in sources.items() if source.expect is not None]
         own = conditions.to_data(tags_asked_for(sources.values()))
         return CleanPlan(

@@ -11,7 +11,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
-from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
+from pairmill.engine.manifest import InputRef, Ledger, Manifest
 from pairmill.engine.stage import Outputs, Rounds, Shard, ShardRecord, ShardResult, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.evaluation import before
@@ -102,7 +102,7 @@ class Compare(Stage[CompareConfig, ComparePlan]):
         if config.trained:
             runs = made.read_all(asked, config.trained, config.evaluated, tokenizers=tokenizers)
         refs = [InputRef(f"plan {plan.name}", plan.manifest.fingerprint) for plan in opened]
-        refs += [InputRef(f"{run.plan} {run.seed}", content_key(*run.digests)[:16]) for run in runs]
+        refs += [InputRef.from_content(f"{run.plan} {run.seed}", *run.digests) for run in runs]
         return ComparePlan(
             inputs=refs,
             build_context=lambda: Context(opened, budget, runs),

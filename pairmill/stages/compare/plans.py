@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pairmill import storage
 from pairmill.engine import manifest as manifests
-from pairmill.engine.manifest import Manifest, content_key
+from pairmill.engine.manifest import Manifest, seed_from
 from pairmill.engine.options import list_item
 from pairmill.errors import UsageError
 from pairmill.formats import drawn_rows
@@ -215,7 +215,7 @@ def refuse_training_rows(config: CompareConfig) -> None:
 
 def draw_of(plan: Plan, seed: int) -> int:
     """Return the seed of a draw. Plans of one seed get one seed, so that what they have in common keeps its order."""
-    return int(content_key("compare draw", plan.manifest.options["seed"], seed)[:12], 16)
+    return seed_from("compare draw", plan.manifest.options["seed"], seed, digits=12)
 
 
 def warn_short(plans: Sequence[Plan], budget: Budget, batch: BatchSettings) -> None:

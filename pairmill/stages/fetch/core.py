@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar, Self
 
 from pairmill import storage
-from pairmill.engine.manifest import Ledger, Manifest, canonical, content_key
+from pairmill.engine.manifest import Ledger, Manifest, canonical, content_key, fingerprint_from
 from pairmill.engine.options import Profile, list_item
 from pairmill.engine.stage import Outputs, Rounds, Shard, ShardRecord, Stage, StagePlan, fingerprint_of
 from pairmill.engine.writer import Writer
@@ -242,7 +242,7 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
             name=f"{source.name} {archives[0]}",
             size=folder.sizes[archives[0]],
         )
-        identity = content_key(sha256, patterns, *([limit] if limit else []))[:16]
+        identity = fingerprint_from(sha256, patterns, *([limit] if limit else []))
         return PlannedSource(source, identity, revision=sha256, limit=limit), [shard]
 
     def _plan_extract(
@@ -259,7 +259,7 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
             places[path] = Place(path, source.name, uri=uri, stamp=stamp, content=content)
         known = [[path, place.content] for path, place in places.items()]
         revision = content_key(folder.about.get("revision", ""), known)
-        identity = content_key(revision, *of_extract(source, limit))[:16]
+        identity = fingerprint_from(revision, *of_extract(source, limit))
         item = PlannedSource(source, identity, revision=revision, limit=limit, known=folder.about)
         if item.finished(config.root, verify=config.verify) is not None:
             return item, []
@@ -291,11 +291,11 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
                 if pin != old:
                     new[name] = pin
                 limit = 0 if isinstance(source, GivenData) else least(config.limit, source.limit)
-                identity = content_key(pin.origin, pin.revision, *declared(source))[:16]
+                identity = fingerprint_from(pin.origin, pin.revision, *declared(source))
                 item = PlannedSource(source, identity, pin, pin.revision if pin.of_commit else pin.sha256)
                 if limit:
                     revision = pin.revision if pin.of_commit else content_key(pin.origin, pin.revision)
-                    identity = content_key(identity, *of_extract(source, limit))[:16]
+                    identity = fingerprint_from(identity, *of_extract(source, limit))
                     item = PlannedSource(source, identity, pin, revision, limit=limit)
                 there = bool(item.revision) and item.finished(config.root, verify=config.verify) is not None
                 result.append((item, [] if there else list(shards_of(source, pin, limit))))

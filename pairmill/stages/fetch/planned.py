@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 
 from pairmill import storage
 from pairmill.engine import manifest as manifests
-from pairmill.engine.manifest import File, InputRef, Manifest, content_key
+from pairmill.engine.manifest import File, InputRef, Manifest
 from pairmill.engine.stage import ShardRecord
 from pairmill.errors import InputError
 from pairmill.sources.files.extracts import described
@@ -61,7 +61,7 @@ class PlannedSource:
         else:
             content = [self.revision or (self.pin and self.pin.revision), declared(self.source)]
             content += [self.limit] if self.limit else []
-        return InputRef(self.source.name, content_key(content)[:16])
+        return InputRef.from_content(self.source.name, content)
 
     @property
     def about(self) -> dict[str, str]:

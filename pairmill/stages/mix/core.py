@@ -9,7 +9,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Final
 
-from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
+from pairmill.engine.manifest import InputRef, Ledger, Manifest
 from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.formats.results import MixResult
@@ -53,7 +53,7 @@ class Mix(Stage[MixConfig, MixPlan]):
         earlier = load_mixture(config.compare, "compare") if config.compare else None
         refs = to_count.refs()
         if earlier is not None:
-            refs.append(InputRef("compare", content_key(earlier.dump().decode())[:16]))
+            refs.append(InputRef.from_content("compare", earlier.dump().decode()))
         return MixPlan(
             inputs=refs,
             rows_expected=to_count.rows,

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from pairmill import storage
-from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
+from pairmill.engine.manifest import InputRef, Ledger, Manifest, fingerprint_from
 from pairmill.engine.options import too_many
 from pairmill.engine.stage import Outputs, Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
@@ -335,11 +335,11 @@ def _identities(to_count: CountingPlan, counted: Counted) -> dict[str, str]:
     options = asdict(to_count.counting.options)
     of_task = {item.task.name: item.identify() for item in to_count.tasks}
     return {
-        source.name: content_key(
+        source.name: fingerprint_from(
             "search source",
             options,
             [[task.task, task.bucket, task.rows, task.response_tokens, of_task[task.task]] for task in source.tasks],
-        )[:16]
+        )
         for source in counted.sources
     }
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, ClassVar
 
-from pairmill.engine.manifest import InputRef, Manifest, content_key
+from pairmill.engine.manifest import InputRef, Manifest
 from pairmill.engine.stage import ShardRecord
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
@@ -97,7 +97,7 @@ class Select(RowStage[SelectConfig, SelectPlan]):
         if settings.sidecar is not None:
             attributed = with_sidecars(settings.sidecar, rows)
             files = {task.beside[SIDECAR].sha256 for task in attributed.training}
-            refs.append(InputRef("sidecar", content_key(sorted(files))[:16]))
+            refs.append(InputRef.from_content("sidecar", sorted(files)))
         query = AttributeQuery.from_settings(settings)
         query.refuse_unknown(attributed)
         targets = [

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from pairmill.chats.long_rows import PROMPT_CUT
 from pairmill.engine import inputs, vanished
 from pairmill.engine.inputs import HELD_OUT
-from pairmill.engine.manifest import InputRef, Manifest, content_key
+from pairmill.engine.manifest import InputRef, Manifest
 from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
@@ -95,7 +95,7 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
         refs = [*result.refs, *other.refs, InputRef("tokenizer", digest[:16])]
         if config.profile == "data_io":
             # The reference copies the path it was given into tokenizer_info.json, so here the path changes bytes.
-            refs.append(InputRef("tokenizer_path", content_key(config.tokenizer)[:16]))
+            refs.append(InputRef.from_content("tokenizer_path", config.tokenizer))
         taken = token_inputs.shards_of(other, digest, SLICING, config)
         _refuse_one_name(result.files, other.files)
         return TokenizePlan(

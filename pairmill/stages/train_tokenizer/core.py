@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pairmill.engine.manifest import InputRef, Manifest, content_key
+from pairmill.engine.manifest import InputRef, Manifest
 from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
@@ -77,7 +77,7 @@ class TrainTokenizer(Stage[TrainTokenizerConfig, TrainingPlan]):
                 shards.append(CountWords(part, one_in, sample, name=name, size=size))
             limits.append([file.task, limit])
         return TrainingPlan(
-            inputs=[*result.refs, InputRef("limits", content_key(limits)[:16])],
+            inputs=[*result.refs, InputRef.from_content("limits", limits)],
             rows_expected=result.rows,
             # Which characters of the longest tokens can be printed is Python's to say.
             says={"unicode": unicodedata.unidata_version},

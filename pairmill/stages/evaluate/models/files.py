@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pairmill import storage
-from pairmill.engine.manifest import content_key
+from pairmill.engine.manifest import digest_files
 
 
 def digest_of_folder(uri: str) -> str:
@@ -11,5 +11,4 @@ def digest_of_folder(uri: str) -> str:
     store = storage.store_for(uri)
     paths = sorted(item.path for item in store.list(uri))
     paths = [path for path in paths if path.endswith((".json", ".safetensors", ".jinja", ".model", ".bin"))]
-    digested = store.digested([storage.join(uri, *path.split("/")) for path in paths])
-    return content_key([[path, item.sha256] for path, item in zip(paths, digested, strict=True)])
+    return digest_files(uri, paths)

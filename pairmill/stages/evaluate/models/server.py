@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 from urllib.parse import urlsplit
 
-from pairmill.engine.manifest import content_key
+from pairmill.engine.manifest import content_key, seed_from
 from pairmill.errors import InputError, StorageError, UsageError, did_you_mean
 from pairmill.evaluation.settings import Generation, Server
 from pairmill.net import http
@@ -152,7 +152,7 @@ class _Client:
         Raises:
             InputError: the server refuses the question, though its prompt leaves room for an answer.
         """
-        seed = int(content_key(generation.seed, asked.digest, sample)[:7], 16)
+        seed = seed_from(generation.seed, asked.digest, sample, digits=7)
         body = {
             "model": self._server.model,
             "prompt": asked.prompt,

@@ -33,7 +33,7 @@ VERSION = 5
 def fingerprint_of(version: int, options: Mapping[str, Any], inputs: Iterable[InputRef], layout: OutputFormat) -> str:
     """Content identity of a sample: the name of its plan's folder, and of its own in a node's folder."""
     refs = [[ref.role, ref.fingerprint] for ref in inputs]
-    return manifests.content_key("sample", version, {**options, "layout": layout}, refs)[:16]
+    return manifests.fingerprint_from("sample", version, {**options, "layout": layout}, refs)
 
 
 @dataclass(frozen=True)

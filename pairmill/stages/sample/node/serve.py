@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pairmill import log, storage
 from pairmill.engine import manifest as manifests
-from pairmill.engine.manifest import MANIFEST, Manifest, content_key
+from pairmill.engine.manifest import MANIFEST, Manifest, fingerprint_from
 from pairmill.engine.options import option
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.sample_folder import PLAN, folder_of
@@ -80,7 +80,7 @@ def metrics(state: State, path: str) -> str:
     manifest, facts = state.manifest, {}
     if manifest is not None:
         measures, files = manifest.ledger.measures, [[file.path, file.size, file.sha256] for file in manifest.files]
-        labels = f'{{fingerprint="{manifest.fingerprint}",digest="{content_key(files)[:16]}"}}'
+        labels = f'{{fingerprint="{manifest.fingerprint}",digest="{fingerprint_from(files)}"}}'
         gauge("sample_info", "The sample; digest is over its files and equal on all nodes.", 1, labels)
         gauge("sample_bytes", "Bytes of its files.", sum(file.size for file in manifest.files))
         gauge("sample_rows", "Rows over all epochs.", manifest.ledger.rows_out)
