@@ -12,12 +12,10 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from types import ModuleType
+from typing import Any, Protocol
 
 from pairmill.redact import escaped, escaped_json, scrubbed
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 LOGGER_NAME = "pairmill"
 _PROGRESS_LINE_SECONDS = 10.0
@@ -77,17 +75,6 @@ class _JsonFormatter(logging.Formatter):
         return escaped_json(json.dumps(line, ensure_ascii=False))
 
 
-class _HumanHandler(logging.Handler):
-    """Prints lines above the progress bar, without wrapping, with the level unless it is INFO."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        from rich.text import Text
-
-        style = {"WARNING": "yellow", "ERROR": "bold red"}.get(record.levelname, "")
-        label = f"{record.levelname.lower()}: " if style else ""
-        console().print(Text(label, style), Text(escaped(self.format(record))), sep="", soft_wrap=True)
-
-
 def setup() -> None:
     """Attach the handler. Safe to call again, as worker processes do."""
     logging.setLogRecordFactory(_record)
@@ -97,24 +84,18 @@ def setup() -> None:
     log.setLevel(logging.INFO)
     handler: logging.Handler
     if human():
-        handler = _HumanHandler()
+        handler = terminal().HumanHandler()
     else:
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(_JsonFormatter())
     log.addHandler(handler)
 
 
-_console: Console | None = None
+def terminal() -> ModuleType:
+    """Return :mod:`pairmill.terminal`, which draws for people. A pod does without: rich takes 50 ms to import."""
+    from pairmill import terminal
 
-
-def console() -> Console:
-    """Return the console on stderr, shared by log lines and progress bars so that they do not garble each other."""
-    global _console
-    if _console is None:
-        from rich.console import Console
-
-        _console = Console(stderr=True)
-    return _console
+    return terminal
 
 
 def event(message: str, *, level: int = logging.INFO, **fields: object) -> None:
@@ -192,19 +173,8 @@ def progress(title: str, total: int, unit: str = "shards", **fields: object) -> 
     if not (human() and sys.stderr.isatty()):
         yield lines
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bars
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
     # The line at the end stays, and the bar goes.
-    with Bars(*columns, console=console(), transient=True) as bars:
+    with terminal().bars() as bars:
         task = bars.add_task(title, total=total, rate="")
         start = time.monotonic()
         seen = [0, 0]

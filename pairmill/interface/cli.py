@@ -127,6 +127,27 @@ def refuse_unknown(arguments: Sequence[str], commands: Iterable[str]) -> None:
         )
 
 
+def refuse(name: str, what: str, got: str, known: Sequence[str] = (), hint: str = "") -> int:
+    """End ``pairmill <name>`` with a usage error, for want of a program; return the exit code.
+
+    Args:
+        name: empty = no command.
+        what: is wrong.
+        got: what was found.
+        known: commands, if there is no such one.
+        hint: what to do; empty = the closest of the known ones.
+    """
+
+    def work() -> None:
+        hint_ = hint or did_you_mean(name, known, "see pairmill --help")
+        where, expected = ("arguments", ", ".join(known)) if known else (name, "")
+        raise UsageError(what, where=where, got=got, expected=expected, hint=hint_)
+
+    if known and name == "--version":
+        return program("", NoOptions, [name], work)
+    return program("" if known else name, NoOptions, [], work)
+
+
 def _command(name: str, command: Command, arguments: Sequence[str]) -> int:
     def work() -> None:
         sys.stdout.write(command.run(build(command.config_class, split(arguments))))
@@ -330,6 +351,7 @@ def _summary(stage: str, outcome: Outcome) -> None:
     figures |= {name: text for name, text in texts.items() if text and text not in outcome.stdout}
     # A figure is not torn at the end of a line.
     whole = [f"{name.replace('_', ' ')} {text}".replace(" ", "\N{NO-BREAK SPACE}") for name, text in figures.items()]
-    wrapper = textwrap.TextWrapper(log.console().width, "  ", "  ", break_long_words=False, break_on_hyphens=False)
+    width = log.terminal().console().width
+    wrapper = textwrap.TextWrapper(width, "  ", "  ", break_long_words=False, break_on_hyphens=False)
     for line in wrapper.wrap(", ".join(whole)):
         log.event(line.replace("\N{NO-BREAK SPACE}", " "))

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 
 @dataclass(frozen=True)
@@ -104,13 +104,15 @@ def run(arguments: Sequence[str]) -> int:
             name, rest = (rest[0], rest[1:]) if rest else ("", rest)
     program = programs.get(name) or _stage_of_folder(name)
     if program is None:
-        return _refuse(name, sorted(programs))
+        what = "unknown command" if name else "no command"
+        return _refuse(name, what=what, got=repr(name), known=sorted(programs))
     try:
         module = importlib.import_module(program.module)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "pairmill":
             raise
-        return _refuse_here(name, error.name, program.extra)
+        hint = f"install the extra {program.extra}: pip install '.[{program.extra}]' in a checkout of pairmill"
+        return _refuse(name, what="cannot run here", got=f"no {error.name} in this environment", hint=hint)
     code: int = module.main(rest)
     return code
 
@@ -131,33 +133,8 @@ def _stage_of_folder(name: str) -> Program | None:
     return _stage(name, "") if name.isidentifier() and (folder / "command.py").is_file() else None
 
 
-def _refuse(name: str, known: Sequence[str]) -> int:
-    from pairmill.errors import UsageError, did_you_mean  # errors of usage alone need them
+def _refuse(name: str, **refusal: Any) -> int:
+    """End with a usage error; what words it is imported for such errors alone."""
     from pairmill.interface import cli
 
-    def work() -> None:
-        raise UsageError(
-            "unknown command" if name else "no command",
-            where="arguments",
-            got=repr(name),
-            expected=", ".join(known),
-            hint=did_you_mean(name, known, "see pairmill --help"),
-        )
-
-    arguments = [name] if name == "--version" else []
-    return cli.program("", cli.NoOptions, arguments, work)
-
-
-def _refuse_here(name: str, module: str, extra: str) -> int:
-    from pairmill.errors import UsageError  # errors of usage alone need them
-    from pairmill.interface import cli
-
-    def work() -> None:
-        raise UsageError(
-            "cannot run here",
-            where=name,
-            got=f"no {module} in this environment",
-            hint=f"install the extra {extra}: pip install '.[{extra}]' in a checkout of pairmill",
-        )
-
-    return cli.program(name, cli.NoOptions, [], work)
+    return cli.refuse(name, **refusal)

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import yaml
+
 from pairmill.engine.options import option
 from pairmill.errors import UsageError
 from pairmill.interface import cli
@@ -124,28 +126,22 @@ def _committed(config: CompileConfig) -> Iterator[CompileConfig]:
 
 
 def _written(target: Path, config: CompileConfig, without: Collection[str] = ()) -> Path:
+    from pairmill.kubeflow import compare, component, pretraining, search  # kfp, which takes a second
+
     made: Any
     if config.component:
-        from pairmill.kubeflow.component import component
-
         stage = EVERY[config.component]
-        made = component(stage, config.trainer_image if stage.image == "trainer" else config.image)
+        made = component.component(stage, config.trainer_image if stage.image == "trainer" else config.image)
     elif config.compare:
-        from pairmill.kubeflow import compare
-
         made = compare.build(
             config.placement(), image=config.image, trainer_image=config.trainer_image, docs=config.docs
         )
     elif config.search:
-        from pairmill.kubeflow import search
-
         made = search.build(
             config.placement(), image=config.image, trainer_image=config.trainer_image, docs=config.docs
         )
     else:
-        from pairmill.kubeflow.pretraining import build
-
-        made = build(
+        made = pretraining.build(
             config.placement(),
             image=config.image,
             workers=config.workers,
@@ -170,8 +166,6 @@ def _compiled(made: Any, **options: Any) -> bytes:
 
 def documents(compiled: bytes) -> list[dict[str, Any]]:
     """Return a compiled pipeline, and in a second document what belongs to its platform."""
-    import yaml
-
     return list(yaml.load_all(compiled, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
 
 
@@ -187,7 +181,6 @@ def mark(compiled: bytes) -> str:
 
 def _manifests(made: Any, content: bytes, config: CompileConfig) -> bytes:
     """Pipeline and PipelineVersion. A version is immutable: another content needs another name."""
-    import yaml
     from kfp.compiler.compiler_utils import KubernetesManifestOptions
 
     name = config.version or f"{made.pipeline_spec.pipeline_info.name}-{digest(content)[:12]}"

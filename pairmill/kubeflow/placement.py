@@ -134,7 +134,7 @@ class Placement(Checked):
         for claim, path in self._items("volume"):
             kubernetes.mount_pvc(task, claim, path)
         if stage in LAST:
-            self._train(task, sizes["shm"])
+            self._train(kubernetes, task, sizes["shm"])
         for key, value in self._items("gpu_nodes" if stage in LAST and self.gpu_nodes else "node_selector"):
             kubernetes.add_node_selector(task, key, value)
         for key, value, effect in self._items("tolerations"):
@@ -143,10 +143,8 @@ class Placement(Checked):
             )
         return task
 
-    def _train(self, task: Any, shm: str) -> None:
-        """Give a task what it needs in order to train."""
-        from kfp import kubernetes
-
+    def _train(self, kubernetes: Any, task: Any, shm: str) -> None:
+        """Give a task what it needs in order to train; ``kubernetes`` is that of kfp."""
         # What is in it counts as memory of the pod. Without it, a pod's /dev/shm has 64 MiB.
         kubernetes.empty_dir_mount(task, volume_name="shm", mount_path=MEMORY, medium="Memory", size_limit=shm)
         if self.gpus:

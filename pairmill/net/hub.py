@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal, TypeVar
 
 from pairmill.errors import InputError, PairmillError, StorageError
@@ -138,18 +139,17 @@ def _request(
     repository: Repository, commit: str, file: RemoteFile
 ) -> tuple[str, dict[str, str], Callable[[Any], None]]:
     """Return the address of a file, the headers to send, and what raises our error for a refusal."""
-    import huggingface_hub
-    from huggingface_hub.utils._headers import build_hf_headers
+    library = _library()
 
     def refuse(response: Any) -> None:
         try:
             response.read()
-            huggingface_hub.hf_raise_for_status(response)
+            library.hf_raise_for_status(response)
         except Exception as error:
             raise translated(error, f"{repository.name} {file.path}", repository) from error
 
-    url = huggingface_hub.hf_hub_url(repository.name, file.path, repo_type=repository.kind, revision=commit)
-    return url, build_hf_headers(), refuse
+    url = library.hf_hub_url(repository.name, file.path, repo_type=repository.kind, revision=commit)
+    return url, library.build_hf_headers(), refuse
 
 
 def _checked(file: RemoteFile, local: Path) -> tuple[str, str]:
@@ -174,32 +174,29 @@ def _checked(file: RemoteFile, local: Path) -> tuple[str, str]:
 @functools.cache
 def limit_waiting() -> None:
     """Give every request of the Hub's client a time limit: by default, lists of files have none."""
-    import httpx
-    from huggingface_hub import logging, set_client_factory
-    from huggingface_hub.utils._http import default_client_factory
+    library = _library()
 
-    def limit(request: httpx.Request) -> None:
-        request.extensions["timeout"] = httpx.Timeout(http.TIMEOUT).as_dict()
+    def limit(request: Any) -> None:
+        request.extensions["timeout"] = library.httpx.Timeout(http.TIMEOUT).as_dict()
 
-    def client() -> httpx.Client:
-        made = default_client_factory()
+    def client() -> Any:
+        made = library.default_client_factory()
         made.event_hooks["request"].append(limit)
         return made
 
-    set_client_factory(client)
-    logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # stderr is for our log
+    library.set_client_factory(client)
+    library.logging.set_verbosity_error()  # stderr is for our log
 
 
 def _asked(repository: Repository, question: Callable[[Any], T]) -> T:
-    from huggingface_hub import HfApi, errors
-
     limit_waiting()
-    api = HfApi()
+    library = _library()
+    api = library.HfApi()
 
     def ask() -> T:
         try:
             return question(api)
-        except errors.HfHubHTTPError as error:
+        except library.errors.HfHubHTTPError as error:
             response = error.response
             if response is not None and response.status_code in TRANSIENT:
                 raise Again(f"status {response.status_code}", asked_pause(response.headers)) from error
@@ -222,16 +219,15 @@ def open_split(
         StorageError: the Hub does not answer.
     """
     import datasets
-    import httpx
-    from huggingface_hub.errors import HfHubHTTPError
 
+    library = _library()
     limit_waiting()
     datasets.disable_progress_bars()
     datasets.utils.logging.set_verbosity(datasets.utils.logging.CRITICAL)  # stderr is for our log
     name = None if config == "default" else config
     try:
         yield datasets.load_dataset(repository.name, name=name, split=split, revision=revision, streaming=True)
-    except (httpx.TransportError, HfHubHTTPError) as error:
+    except (library.httpx.TransportError, library.errors.HfHubHTTPError) as error:
         raise translated(error, f"{repository.name} {split}", repository) from error
     except Exception as error:
         got = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
@@ -240,10 +236,10 @@ def open_split(
 
 def translated(error: Exception, where: str, repository: Repository) -> PairmillError:
     """Turn an exception of the Hub's client into ours."""
-    from huggingface_hub import errors, get_token
-
+    library = _library()
+    errors = library.errors
     what = repository.what
-    token = "the account of HF_TOKEN has no access" if get_token() else "HF_TOKEN is not set"
+    token = "the account of HF_TOKEN has no access" if library.get_token() else "HF_TOKEN is not set"
     if isinstance(error, errors.GatedRepoError):
         hint = f"accept its terms on the Hub's page of {repository.name}, and set HF_TOKEN to a token of that account"
         return InputError(f"the {what} is gated", where=where, got=token, hint=hint)
@@ -263,3 +259,9 @@ def translated(error: Exception, where: str, repository: Repository) -> Pairmill
     if response is not None and response.status_code in {401, 403}:
         return InputError("access denied", where=where, got=status, hint="check HF_TOKEN")
     return StorageError("the Hub does not answer", where=where, got=status, hint="run the same command later")
+
+
+def _library() -> ModuleType:
+    from pairmill.net import hub_library
+
+    return hub_library

@@ -5,7 +5,8 @@
     net = build(ModelSettings.for_net("hrm", layers=4, width=128, heads=4), vocab_size=512, positions=256)
     initialise(net, seed=0)
 
-Names that need torch are imported at their first use, so that settings are read and costs are counted without it.
+What needs torch, which takes seconds to import, is imported at its first use: settings are read and costs are counted
+without it.
 """
 
 from __future__ import annotations
@@ -23,11 +24,14 @@ _LATE: Final = {
     "initialise": "initial",
     "sees": "attention",
 }
+_MODULES: Final = ("checkpoint", "device", "tensor_file")
 
 __all__ = ["NETS", "ModelSettings"]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
     if name not in _LATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_LATE[name]}"), name)

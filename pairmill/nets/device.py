@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from pairmill.errors import UsageError
@@ -31,3 +33,12 @@ def choose_device(name: str, local_rank: int = 0) -> torch.device:
         )
     torch.cuda.set_device(local_rank)
     return torch.device("cuda", local_rank)
+
+
+def place(net: Any, device: str, precision: str) -> Any:
+    """Move a net, or a tensor, to a device, in the precision that names a dtype of torch.
+
+    Raises:
+        UsageError: there is no such device.
+    """
+    return net.to(choose_device(device), getattr(torch, precision))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal, Self
 
-from pairmill import storage
+from pairmill import nets, storage
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import Manifest
 from pairmill.errors import InputError, UsageError
@@ -159,27 +159,21 @@ class Run:
 
     def net(self, weights: Literal["ema", "current"]) -> Net:
         """Build the net with these weights, on the CPU, ready to be called."""
-        # Torch takes seconds to import, and the rest of a run is read without it.
-        from pairmill.nets.builder import build
-        from pairmill.nets.checkpoint import Checkpoint
-
-        net = build(self.trained.net, self.trained.vocab_size, self.trained.positions)
+        net: Net = nets.build(self.trained.net, self.trained.vocab_size, self.trained.positions)
         if self.checkpoint is not None:
             name = "optimizer.{}.param_ema" if weights == "ema" else "model.{}"
             wanted = {name.format(key): tensor for key, tensor in net.named_parameters()}
             wanted |= {f"model.{key}": buffer for key, buffer in net.named_buffers()}
-            Checkpoint.open(self.uri, self.uri).load(wanted)
+            nets.checkpoint.Checkpoint.open(self.uri, self.uri).load(wanted)
         else:
             net.load_state_dict(self.tensors(weights))
         net.eval().requires_grad_(False)
         return net
 
     def _load(self, name: str) -> dict[str, Tensor]:
-        from pairmill.nets.tensor_file import Reader  # torch, as in net
-
         uri = storage.join(self.uri, name)
         with storage.store_for(uri).open(uri) as file:
-            reader = Reader(file, uri)
+            reader = nets.tensor_file.Reader(file, uri)
             return {key: reader.rows(key) for key in reader.kinds}
 
 

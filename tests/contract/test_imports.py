@@ -132,7 +132,7 @@ def test_what_has_no_torch_knows_the_stage_that_trains() -> None:
 def test_torch_is_imported_by_what_trains_and_nowhere_else() -> None:
     wanted = {"torch", "safetensors", "tensorboard", "transformers", "wandb"}
     users = {name for name, path in imports.modules().items() if {top(one) for one in imports.imported(path)} & wanted}
-    apart = {f"pairmill.stages.evaluate.{name}" for name in ("held_out", "models.exported", "models.trained")}
+    apart = {f"pairmill.stages.evaluate.{name}" for name in ("measure", "models.exported_net")}
     rooms = ("pairmill.stages.train.", "pairmill.nets.", "pairmill.training.optimizers.")
     assert {name for name in users if not name.startswith(rooms)} == {"pairmill.loader.torch", *apart}
     assert len(users) > 10

@@ -82,7 +82,7 @@ def test_values_of_variables_that_hold_secrets_are_cut(name: str, monkeypatch: p
 @pytest.fixture(params=["human", "json"])
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setenv("PAIRMILL_LOG", request.param)
-    monkeypatch.setattr(log, "_console", None)
+    monkeypatch.setattr("pairmill.terminal._console", None)
     monkeypatch.setenv("HF_TOKEN", SECRET)
     yield request.param
     monkeypatch.undo()

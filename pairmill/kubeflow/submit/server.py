@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+import urllib3
+
 from pairmill.engine.options import option
 from pairmill.errors import InputError, PairmillError, StorageError, UsageError
 from pairmill.fields import Checked
@@ -88,7 +90,6 @@ class Server:
             Refused: the token is not accepted.
         """
         import kfp_server_api as kfp  # type: ignore[import-untyped]
-        import urllib3
 
         self.models, self.host, self.poll = kfp, config.host, config.poll
         self._token = _token_source(config.token_file)
@@ -157,8 +158,6 @@ class Server:
             return self._ask(method, *arguments, **named)
 
     def _ask(self, method: Callable[..., T], *arguments: Any, **named: Any) -> T:
-        import urllib3
-
         try:
             answer = method(*arguments, **named, _request_timeout=_TIMEOUT)
         except self.models.ApiException as error:
@@ -181,8 +180,6 @@ class Server:
             NoLog: there is none, or it is empty.
             PairmillError: the server does not give it.
         """
-        import urllib3
-
         end, tail = time.monotonic() + _LOG_SECONDS, b""
         try:
             answer = self._client.call_api(

@@ -216,7 +216,7 @@ class _Watcher:
         if code == TERMINATED or not (sys.stdin.isatty() and sys.stderr.isatty()):
             return "leave"
         question = "\nterminate the run? y = yes, Enter = no, go on watching, Ctrl-C = leave it running: "
-        answer = log.console().input(question, markup=False)
+        answer = log.terminal().console().input(question, markup=False)
         return "terminate" if answer.strip().lower() in {"y", "yes"} else "watch"
 
     def _terminate(self) -> None:
@@ -351,9 +351,8 @@ def program_lines(log: str) -> list[str]:
 def _display() -> Iterator[Callable[[str, Sequence[TaskStatus]], None]]:
     """Provide a table on a terminal; else one line for every change, for a pipe and the log of a CI."""
     if log.human() and sys.stderr.isatty():
-        from rich.live import Live
-
-        with Live(console=log.console(), auto_refresh=False) as live:
+        draw = log.terminal()
+        with draw.Live(console=draw.console(), auto_refresh=False) as live:
             yield lambda run_state, tasks: live.update(_table(run_state, tasks), refresh=True)
         return
     seen: dict[str, str] = {}
@@ -370,11 +369,9 @@ def _display() -> Iterator[Callable[[str, Sequence[TaskStatus]], None]]:
 
 
 def _table(run_state: str, tasks: Sequence[TaskStatus]) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
+    draw = log.terminal()
     colours = {state.SUCCEEDED: "green", state.FAILED: "red", state.RUNNING: "cyan", state.PENDING: "yellow"}
-    table = Table("task", "state", title=f"run: {run_state}", title_justify="left")
+    table: Table = draw.Table("task", "state", title=f"run: {run_state}", title_justify="left")
     table.add_column("time", justify="right")
     stages: dict[tuple[str, str], list[TaskStatus]] = {}
     for task in tasks:
@@ -387,7 +384,7 @@ def _table(run_state: str, tasks: Sequence[TaskStatus]) -> Table:
             states = ", ".join(f"{count} {each}" for each, count in sorted(counts.items()))
             rows = [(f"{name}[{len(result)}]", states, max(task.seconds for task in result), "")]
         for label, states, seconds, colour in rows:
-            table.add_row(Text(escaped(label)), states, _duration(seconds), style=colour)
+            table.add_row(draw.Text(escaped(label)), states, _duration(seconds), style=colour)
     return table
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tokenizers import Tokenizer
+
 from pairmill.encoder import Encoder
 from pairmill.errors import InputError, UsageError, did_you_mean
 
@@ -115,7 +117,5 @@ class Prompts:
     @property
     def _library(self) -> Any:
         if not hasattr(self, "_tokenizer"):
-            from tokenizers import Tokenizer
-
             self._tokenizer = Tokenizer.from_str(self._json)
         return self._tokenizer

@@ -16,7 +16,9 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, Protocol, cast
+
+import pyarrow as pa
 
 from pairmill.errors import InputError, did_you_mean
 from pairmill.formats import compressed, jsonstream, limits, rows
@@ -28,9 +30,6 @@ from pairmill.sources.files.dialect import UTF8, Dialect
 from pairmill.sources.files.recode import Recoded
 from pairmill.sources.origin import HubRows, Origin
 from pairmill.sources.parsed import TOO_LONG, Malformed, Record
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 # Python's own 8 KiB hold few lines.
 _BUFFER = 1 << 18
@@ -100,7 +99,6 @@ def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 def _without_long(batch: pa.RecordBatch, longest: int) -> Iterator[Any]:
     """Yield the records of a batch, TOO_LONG in the place of longer ones."""
-    import pyarrow as pa
 
     if batch.nbytes <= longest:
         yield from _records(batch)

@@ -11,7 +11,7 @@ import json
 import logging
 from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from pairmill import storage
 from pairmill.engine.inputs import Inputs
@@ -32,15 +32,14 @@ from pairmill.stages.evaluate.asking import QUESTIONS, TEXTS, MakePrompts, ask_a
 from pairmill.stages.evaluate.cautions import cautions
 from pairmill.stages.evaluate.config import EvaluateConfig
 from pairmill.stages.evaluate.harness import ScoreAnswers, WriteRequests
+from pairmill.stages.evaluate.held_out import HeldOutLoss
 from pairmill.stages.evaluate.models.model import Model
 from pairmill.stages.evaluate.models.opened import open_model
 from pairmill.stages.evaluate.models.server import ServedModel
+from pairmill.stages.evaluate.models.trained import TrainedModel
 from pairmill.stages.evaluate.overlap import BuildIndex, Overlap, scoring, training_rows
 from pairmill.stages.evaluate.report.page import report_of
 from pairmill.stages.evaluate.scored import Score, ScoredBenchmark
-
-if TYPE_CHECKING:
-    from pairmill.stages.evaluate.held_out import HeldOutLoss
 
 RESULTS: Final = "results.json"
 STOP: Final = "stop"
@@ -212,9 +211,6 @@ def _generation(name: str, settings: EvaluateSettings, model: Model) -> Generati
 
 
 def _held_out(config: EvaluateConfig, model: Model) -> HeldOutLoss:
-    from pairmill.stages.evaluate.held_out import HeldOutLoss
-    from pairmill.stages.evaluate.models.trained import TrainedModel
-
     if not isinstance(model, TrainedModel):
         hint = "give the run itself, or leave out held_out="
         raise UsageError("held-out loss needs a run of train", where="held_out", got=f"a {model.kind}", hint=hint)

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,14 +34,9 @@ from pairmill.loader.tokenizer import Tokenizer, check_same_tokenizer
 from pairmill.nets.trained import TOKENIZER
 from pairmill.stages.evaluate.models.trained import TrainedModel, loaded
 
-if TYPE_CHECKING:
-    from pairmill.nets.batch import Microbatch
-
 ROWS: Final = "held_out/rows.npy"
 KIND: Final = np.dtype([("row", "<i8"), ("source", "<i4"), ("tokens", "<i4"), ("bytes", "<i8"), ("loss", "<f8")])
 """Of each row: its number in the folder, that of its source, response tokens, their bytes, and their summed loss."""
-_TOGETHER = 1024
-"""Labels whose logits are held at a time."""
 _LN2 = math.log(2)
 
 
@@ -109,10 +103,7 @@ class HeldOutLoss(Shard[object], reads=()):
         return cls(model, content, place, settings.rows, settings.slots, name="held-out rows", size=size)
 
     def run(self, context: object, out: Writer) -> ShardResult:
-        import torch
-
-        from pairmill.nets import attention
-        from pairmill.nets.batch import read_held_out
+        from pairmill.stages.evaluate.measure import measure_rows  # torch, which takes seconds
 
         run, _, net = loaded(self.model)
         folder = SampledFolder(self.folder, name="held_out")
@@ -120,14 +111,8 @@ class HeldOutLoss(Shard[object], reads=()):
         data = run.tokenizer.encode()
         sizes, exact = characters.lengths(data, f"{run.uri}/{TOKENIZER}")
         sizes += [0] * (run.trained.vocab_size - len(sizes))
-        device = next(net.parameters()).device
-        parts = []
-        with torch.inference_mode():
-            path = attention.choose("auto", device, next(net.parameters()).dtype)
-            for batch in read_held_out(held, self.rows, self.slots, device):
-                sees = attention.sees(batch.packed, causal=run.trained.net.causal, path=path)
-                parts.append(_measured(net, sees, batch, np.array(sizes, np.int64)))
-        rows = np.concatenate(parts)
+        causal = run.trained.net.causal
+        rows = measure_rows(net, held, self.rows, self.slots, np.array(sizes, np.int64), KIND, causal=causal)
         rows["row"] = np.sort(choose_rows(len(held), self.rows or len(held)))
         known = _kept(folder)[rows["row"]]
         rows["bytes"] = np.where(known >= 0, known, rows["bytes"])
@@ -218,21 +203,3 @@ def _alike(folder: SampledFolder, info: dict[str, Any]) -> dict[str, Any]:
     """Return what a run says of its tokenizer; only what a folder says too is compared."""
     known = folder.tokenizer.info if folder.tokenizer is not None else {}
     return {name: value for name, value in info.items() if name in known and name != "vocab_size"}
-
-
-def _measured(net: Any, sees: Any, batch: Microbatch, sizes: NDArray[np.int64]) -> NDArray[Any]:
-    from torch.nn import functional
-
-    packed = batch.packed
-    starts: Sequence[int] = packed.starts
-    made = np.zeros(len(starts) - 1, KIND)
-    y = net(packed, sees)
-    for some in packed.labelled().split(_TOGETHER):
-        labels = packed.labels[some]
-        losses = functional.cross_entropy(net.logits(y[some]), labels, reduction="none").double().cpu().numpy()
-        row = np.searchsorted(np.array(starts), some.cpu().numpy(), side="right") - 1
-        made["loss"] += np.bincount(row, losses, len(made))
-        made["tokens"] += np.bincount(row, minlength=len(made)).astype(np.int32)
-        made["bytes"] += np.bincount(row, sizes[labels.cpu().numpy()], len(made)).astype(np.int64)
-    made["source"] = batch.sources[list(starts[:-1])].cpu().numpy()
-    return made

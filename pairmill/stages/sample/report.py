@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pairmill import log, storage
+from pairmill.engine.made_by import with_alarms
 from pairmill.engine.manifest import Manifest
+from pairmill.errors import PairmillError
 from pairmill.formats.eligible_rows import SPLIT
 from pairmill.formats.results import SampleResult
 from pairmill.formats.sample_plan import HELD_OUT
+from pairmill.lineage.page import section_of
+from pairmill.lineage.steps import find
 from pairmill.mixture.realised import Realised
 from pairmill.mixture.shown import blocks, summary
 from pairmill.report.charts import Bars, Histogram, Stacked
@@ -17,6 +23,7 @@ from pairmill.report.model import Block, Cell, Percent, Report, Section, Table, 
 from pairmill.report.powers import bins
 from pairmill.stages.sample import analytics
 from pairmill.stages.sample.analytics import Stats
+from pairmill.stages.sample.node.folder import NAME
 
 _PARTS = ("instruction", "response")
 
@@ -30,6 +37,19 @@ class PlanReport(Report):
     def markdown(self) -> str:
         alarms = self.vanished.markdown(2) if self.vanished else []
         return self.analytics + "".join(f"{line}\n" for line in alarms)
+
+
+def report_in_line(manifest: Manifest, root: str) -> Report:
+    """Report a sample; where the line that it ends is at hand below ``root``, with that in front of it."""
+    report = with_alarms(report_of(manifest), manifest)
+    if root:
+        try:
+            steps = find(storage.normalise(root, "root"), manifest)
+        except PairmillError as error:  # the sample is whole, whatever became of the stages before it
+            log.event(f"{NAME}: no report of the line: {error}", level=logging.WARNING)
+        else:
+            report.sections = [*section_of(steps), *report.sections]
+    return report
 
 
 def report_of(manifest: Manifest) -> Report:

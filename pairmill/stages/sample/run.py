@@ -5,7 +5,6 @@ Modules that only planning or the preview needs are imported in functions, so th
 
 from __future__ import annotations
 
-import logging
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ from pairmill import log, storage
 from pairmill.engine import links, vanished
 from pairmill.engine.manifest import MANIFEST, Manifest
 from pairmill.engine.metrics import of_rows
-from pairmill.errors import PairmillError, StageFailure
+from pairmill.errors import StageFailure
 from pairmill.formats.eligible_rows import SPLIT
 from pairmill.formats.results import SampleResult
 from pairmill.interface.cli import Command, Outcome
@@ -167,17 +166,6 @@ def _realised(manifest: Manifest) -> Realised | None:
 
 def _report(manifest: Manifest, root: str) -> Report:
     """Return the report of the plan; where the line that it ends is at hand, with that in front of it."""
-    from pairmill.engine.made_by import with_alarms
-    from pairmill.lineage.page import section_of
-    from pairmill.lineage.steps import find
-    from pairmill.stages.sample.report import report_of
+    from pairmill.stages.sample.report import report_in_line
 
-    report = with_alarms(report_of(manifest), manifest)
-    if root:
-        try:
-            steps = find(storage.normalise(root, "root"), manifest)
-        except PairmillError as error:  # the sample is whole, whatever became of the stages before it
-            log.event(f"{NAME}: no report of the line: {error}", level=logging.WARNING)
-        else:
-            report.sections = [*section_of(steps), *report.sections]
-    return report
+    return report_in_line(manifest, root)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import numpy as np
 
-from pairmill import storage
+from pairmill import log, storage
 from pairmill.engine.options import option
 from pairmill.errors import PairmillError, StorageError, UsageError
 from pairmill.formats.tokens import INDEX
@@ -27,7 +27,7 @@ from pairmill.loader import RowPlan
 from pairmill.loader.arrays import map_array
 from pairmill.nets import cost
 from pairmill.redact import escaped
-from pairmill.stages.train import launch
+from pairmill.stages.train import launch, run
 from pairmill.stages.train.config import TrainConfig
 from pairmill.stages.train.data.inputs import Inputs, open_inputs, refuse_training_rows
 from pairmill.stages.train.data.steps import Planned, planned, scheduled_steps
@@ -142,15 +142,10 @@ def check(config: CheckConfig) -> str:
 
 def _met(config: CheckConfig, found: CheckTable) -> Ranks:
     """Join the other processes, and add something up with all of them."""
-    import torch
-
-    from pairmill.stages.train.run import parallel
-
     begun = time.monotonic()
-    ranks = parallel.start(config.device, config.limit_s)
+    ranks: Ranks = run.parallel.start(config.device, config.limit_s)
     if ranks.size > 1:
-        with ranks.together("the sum of check"):
-            ranks.sum(torch.ones(1, device=ranks.device)).cpu()
+        ranks.try_sum()
         found.say("Processes", f"{ranks.size} reach each other, in {time.monotonic() - begun:.1f} s")
     else:
         several = launch.count(config) > 1
@@ -325,10 +320,10 @@ def _measure(config: CheckConfig, inputs: Inputs, length: Planned, ranks: Ranks 
     """Return tokens per second of all devices, and how they were measured; 0 = they were not."""
     if config.gpu or not config.measure or ranks is None:
         return 0.0, "not known: set tokens_per_s=, or mfu= and gpu="
-    # Torch may be absent where nothing is measured.
-    from pairmill.stages.train.run.measure import measure_rate
-
-    return measure_rate(config.settings, inputs, ranks, steps=length.steps, size=size, measured=config.measure)
+    rate: tuple[float, str] = run.measure.measure_rate(
+        config.settings, inputs, ranks, steps=length.steps, size=size, measured=config.measure
+    )
+    return rate
 
 
 def _device(config: CheckConfig, ranks: Ranks | None) -> tuple[str, int]:
@@ -336,10 +331,8 @@ def _device(config: CheckConfig, ranks: Ranks | None) -> tuple[str, int]:
     if config.gpu:
         return config.gpu, 0
     if ranks is not None and ranks.device.type == "cuda":
-        import torch
-
-        result = torch.cuda.get_device_properties(ranks.device)
-        return str(result.name), int(result.total_memory)
+        gpu: tuple[str, int] = run.parallel.describe_gpu(ranks.device)
+        return gpu
     with suppress(ValueError, OSError):
         return CPU, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return CPU, 0
@@ -377,17 +370,13 @@ def _bytes(count: float) -> str:
 
 def table(lines: Sequence[Line]) -> str:
     """Lay the lines out as a terminal of this width shows them."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    terminal = sys.stdout.isatty()
+    draw, terminal = log.terminal(), sys.stdout.isatty()
     width = shutil.get_terminal_size((_WIDTH, 50)).columns if terminal else _WIDTH
-    console = Console(file=io.StringIO(), width=width, force_terminal=terminal, highlight=False, markup=False)
-    grid = Table.grid(padding=(0, 2))
+    console = draw.Console(file=io.StringIO(), width=width, force_terminal=terminal, highlight=False, markup=False)
+    grid = draw.Table.grid(padding=(0, 2))
     for line in lines:
-        name = Text(f"{'wrong' if line.wrong else 'ok':5}", style="red" if line.wrong else "green")
-        grid.add_row(name, Text(line.name), Text(escaped(line.text)))
+        name = draw.Text(f"{'wrong' if line.wrong else 'ok':5}", style="red" if line.wrong else "green")
+        grid.add_row(name, draw.Text(line.name), draw.Text(escaped(line.text)))
     with console.capture() as capture:
         console.print(grid)
     return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())

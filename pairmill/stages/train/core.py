@@ -25,7 +25,7 @@ from pairmill.formats.results import TrainResult
 from pairmill.loader import RowPlan, plan_arrays
 from pairmill.log import event, logger
 from pairmill.report.model import Report
-from pairmill.stages.train import launch
+from pairmill.stages.train import launch, run
 from pairmill.stages.train.config import TrainConfig
 from pairmill.stages.train.data.inputs import Inputs, open_inputs, refuse_training_rows
 from pairmill.stages.train.data.steps import scheduled_steps
@@ -83,8 +83,6 @@ class TrainNet(Shard[Context], reads=()):
     processes: Mapping[str, int]
 
     def run(self, context: Context, out: Writer) -> ShardResult:
-        from pairmill.stages.train.run.loop import fit  # torch, which a plan and a reused run do without
-
         if context.inputs.tokenizer is None:
             event(
                 "train: the data do not say where their tokenizer.json is, so the run will be without, and generate, "
@@ -93,7 +91,7 @@ class TrainNet(Shard[Context], reads=()):
                 level=logging.WARNING,
             )
         group = context.group or launch.Group(context.config)
-        outcome = fit(context.job(self.key), group.begin(), out)
+        outcome = run.loop.fit(context.job(self.key), group.begin(), out)
         rows = dict(outcome.rows)
         trained = rows.pop("trained")
         ledger = Ledger(trained + sum(rows.values()), trained, trained)
@@ -181,8 +179,6 @@ def open_job(config: TrainConfig) -> Job:
 
 def follow(config: TrainConfig) -> None:
     """Be another rank than 0."""
-    from pairmill.stages.train.run.loop import fit  # torch, which the command line and its help do without
-
     launch.die_with_parent()
     # What rank 0 says is enough.
     logger().setLevel(logging.WARNING)
@@ -191,7 +187,7 @@ def follow(config: TrainConfig) -> None:
     job = open_job(config)
     try:
         if ranks.share(launch.WORD) == "begin":
-            fit(job, ranks, None)
+            run.loop.fit(job, ranks, None)
     except SystemExit:  # stopped by a signal: all ranks are
         ranks.close()
         raise

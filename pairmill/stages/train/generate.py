@@ -8,11 +8,12 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pairmill import storage
+from pairmill import nets, storage
 from pairmill.engine.options import option
 from pairmill.errors import InputError, UsageError
 from pairmill.fields import Checked
 from pairmill.log import event, progress
+from pairmill.nets import generate as generation
 from pairmill.nets import needs
 from pairmill.nets.generate.prompts import Prompts
 from pairmill.nets.run import Run, Weights
@@ -126,18 +127,12 @@ def _answers(
     run: Run, config: GenerateConfig, prompts: Prompts, ids: list[list[int]], context: int
 ) -> list[dict[str, Any]]:
     """``answer``, ``tokens`` and ``stopped`` of each prompt."""
-    import torch
-
-    from pairmill.nets.device import choose_device
-    from pairmill.nets.generate import engine
-
     weights, reason = run.choose_weights(config.weights)
     event(f"generate: {weights} weights ({reason})", weights=weights)
-    device = choose_device(config.device)
-    result = engine.generate(
-        run.net(weights).to(device, getattr(torch, config.precision)),
+    result = generation.engine.generate(
+        nets.device.place(run.net(weights), config.device, config.precision),
         ids,
-        engine.Limits(prompts.stop, config.max_tokens, context),
+        generation.engine.Limits(prompts.stop, config.max_tokens, context),
         causal=run.trained.net.causal,
         batch_size=config.batch_size,
         temperature=config.temperature,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pairmill.engine.options import list_item
 from pairmill.nets import needs
+from pairmill.stages.train import run
 from pairmill.stages.train.config import TrainConfig
 
 if TYPE_CHECKING:
@@ -37,9 +38,7 @@ def count(config: TrainConfig) -> int:
     if config.processes:
         return config.processes
     needs.require("train", "torch", "safetensors")
-    import torch
-
-    return max(1, torch.cuda.device_count()) if config.device != "cpu" else 1
+    return max(1, run.parallel.count_devices()) if config.device != "cpu" else 1
 
 
 class Group:
@@ -89,9 +88,8 @@ class Group:
 
 
 def join(config: TrainConfig) -> Ranks:
-    from pairmill.stages.train.run import parallel
-
-    return parallel.start(config.device)
+    ranks: Ranks = run.parallel.start(config.device)
+    return ranks
 
 
 def _environment(number: int, size: int, port: int) -> dict[str, str]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pairmill.errors import UsageError
+from pairmill.nets import generate
 from pairmill.nets.generate.prompts import Prompts
 from pairmill.stages.train.watch.records import Sample
 from pairmill.training.settings import EvaluationSettings
@@ -39,11 +40,10 @@ def answer_prompts(
     net: Net, settings: EvaluationSettings, tokenizer: bytes, info: Mapping[str, Any], causal: bool
 ) -> list[Sample]:
     """Write the likeliest answers of a whole net."""
-    from pairmill.nets.generate import engine  # torch, which settings are checked without
-
     prompts = Prompts(tokenizer.decode(), info)
     ids = _encode(settings, prompts)
-    result = engine.generate(net, ids, engine.Limits(prompts.stop, settings.new_tokens, net.positions), causal=causal)
+    limits = generate.engine.Limits(prompts.stop, settings.new_tokens, net.positions)
+    result = generate.engine.generate(net, ids, limits, causal=causal)
     texts = {answer.index: prompts.text(answer.ids) for answer in result}
     return [Sample(prompt, texts[at], settings.condition) for at, prompt in enumerate(settings.prompts)]
 

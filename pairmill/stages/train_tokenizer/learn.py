@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from tokenizers import decoders
 
 from pairmill import _native
 from pairmill.encoder import PRE_TOKENIZER
@@ -151,7 +152,6 @@ def _lines(first: str, lines: Iterable[str], last: str) -> Iterator[str]:
 
 def longest(tokens: Iterable[str], special: Iterable[str]) -> list[tuple[str, int]]:
     """Return the longest tokens as text, without special ones, with their bytes; of equal lengths the first given."""
-    from tokenizers import decoders
 
     decoder, left_out = decoders.ByteLevel(), set(special)
     result = heapq.nlargest(_LONGEST, (token for token in tokens if token not in left_out), key=len)

@@ -21,7 +21,7 @@ from typing import Any, Literal, get_type_hints
 
 import pytest
 
-from pairmill import log, storage
+from pairmill import storage
 from pairmill.engine.options import default_of, list_item, option
 from pairmill.errors import InputError, InternalError, PairmillError, StorageError, UsageError
 from pairmill.interface import cli, command
@@ -402,7 +402,7 @@ def test_a_persons_summary_has_short_figures(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PAIRMILL_LOG", "human")
-    monkeypatch.setattr(log, "_console", None)
+    monkeypatch.setattr("pairmill.terminal._console", None)
     metrics = {"loss": 0.21888105120591408, "drop_fraction": 0.0, "rows": 1_234_567}
     assert cli.main("toy", Options, lambda options: outcome(metrics=metrics), ["place=x"]) == 0
     first, figures = capsys.readouterr().err.splitlines()

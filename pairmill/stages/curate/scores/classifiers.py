@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from tokenizers import Tokenizer
 
 from pairmill import _native
 from pairmill.errors import InputError, UsageError, did_you_mean
@@ -289,7 +290,6 @@ def _session(model: Model, path: Path) -> Any:
 
 
 def _tokenizer(model: Model, path: Path, longest: int) -> Any:
-    from tokenizers import Tokenizer
 
     try:
         tokenizer = Tokenizer.from_file(str(path))

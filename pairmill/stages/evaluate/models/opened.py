@@ -6,7 +6,10 @@ from pairmill import storage
 from pairmill.errors import InputError, UsageError
 from pairmill.evaluation.settings import EvaluateSettings
 from pairmill.nets.run import Run
+from pairmill.stages.evaluate.models.exported import ExportedModel
 from pairmill.stages.evaluate.models.model import Model
+from pairmill.stages.evaluate.models.server import ServedModel
+from pairmill.stages.evaluate.models.trained import TrainedModel
 
 
 def open_model(given: str, settings: EvaluateSettings, tokenizer: str = "") -> Model:
@@ -23,18 +26,12 @@ def open_model(given: str, settings: EvaluateSettings, tokenizer: str = "") -> M
     """
     if given.startswith(("http://", "https://")):
         _refuse_tokenizer(tokenizer, given)
-        from pairmill.stages.evaluate.models.server import ServedModel
-
         return ServedModel.open(given, settings.server)
     uri = storage.normalise(given, "model")
     store = storage.store_for(uri)
     if store.exists(storage.join(uri, "prompt.json")) and store.exists(storage.join(uri, "config.json")):
-        from pairmill.stages.evaluate.models.exported import ExportedModel
-
         _refuse_tokenizer(tokenizer, given)
         return ExportedModel.open(uri, settings.net)
-    from pairmill.stages.evaluate.models.trained import TrainedModel
-
     try:
         run = Run.open(given, "model", tokenizer)
     except InputError as error:

@@ -6,9 +6,9 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
-from pairmill import storage
+from pairmill import nets, storage
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import content_key
 from pairmill.errors import UsageError
@@ -16,13 +16,11 @@ from pairmill.evaluation.settings import Generation, Net
 from pairmill.formats import drawn_rows
 from pairmill.formats.drawn_rows import DrawnRows
 from pairmill.log import event
-from pairmill.nets import needs
+from pairmill.nets import generate, needs
+from pairmill.nets.generate.prompts import Prompts
 from pairmill.nets.run import Run
 from pairmill.nets.trained import EMA, WEIGHTS
 from pairmill.stages.evaluate.models.model import Likelihood, Model, Prompt, Text
-
-if TYPE_CHECKING:
-    from pairmill.nets.generate.prompts import Prompts
 
 
 @dataclass(frozen=True)
@@ -92,13 +90,13 @@ class TrainedModel(Model):
 
     def answers(self, asked: Sequence[Prompt], generation: Generation) -> list[list[Text]]:
         needs.require("evaluate", "torch", "safetensors")
-        from pairmill.nets.generate import engine
-
         run, prompts, net = loaded(self)
         ids = [_ids(prompts, item, self.net) for item in asked for _ in range(generation.samples)]
-        limits = engine.Limits(prompts.stop, generation.max_tokens, min(generation.max_context, self.positions))
+        limits = generate.engine.Limits(
+            prompts.stop, generation.max_tokens, min(generation.max_context, self.positions)
+        )
         made: dict[int, Text] = {}
-        for item in engine.generate(
+        for item in generate.engine.generate(
             net,
             ids,
             limits,
@@ -121,43 +119,18 @@ class TrainedModel(Model):
             if len(ids) + len(rest) - 1 > self.positions:
                 result.append(Likelihood(None, greedy=False))
             else:
-                result.append(_likelihood(net, ids, rest, causal=causal))
+                result.append(Likelihood(*generate.likelihood.measure(net, ids, rest, causal=causal)))
         return result
-
-
-def _likelihood(net: Any, ids: Sequence[int], rest: Sequence[int], *, causal: bool) -> Likelihood:
-    import torch
-
-    from pairmill.nets import attention
-    from pairmill.nets.batch import Packed
-
-    if not rest:
-        return Likelihood(0.0, greedy=True)
-    given = torch.tensor([*ids, *rest[:-1]])
-    none = torch.full_like(given, -100)
-    device, dtype = next(net.parameters()).device, next(net.parameters()).dtype
-    batch = Packed(given, torch.arange(len(given)), none, (0, len(given)), (len(ids),)).to(device)
-    with torch.inference_mode():
-        sees = attention.sees(batch, causal=causal, path=attention.choose("auto", device, dtype))
-        logits = net.logits(net(batch, sees)[len(ids) - 1 :]).float().cpu()
-    wanted = torch.tensor(rest)
-    log = logits.double().log_softmax(-1).gather(1, wanted[:, None]).sum()
-    return Likelihood(float(log), bool((logits.argmax(-1) == wanted).all()))
 
 
 @lru_cache(maxsize=1)
 def loaded(model: TrainedModel) -> tuple[Run, Prompts, Any]:
     """Return the run, what makes its prompts, and its net on the device, ready to be called."""
-    import torch
-
-    from pairmill.nets.device import choose_device
-    from pairmill.nets.generate.prompts import Prompts
-
     run = model.opened()
     find = model.net.special_tokens == "tokens"
     prompts = Prompts(run.tokenizer, run.trained.tokenizer_info, find_specials=find, where=run.uri)
-    device = choose_device(model.net.device)
-    return run, prompts, run.net(model.weights).to(device, getattr(torch, model.net.precision))
+    net = nets.device.place(run.net(model.weights), model.net.device, model.net.precision)
+    return run, prompts, net
 
 
 def _ids(prompts: Prompts, asked: Prompt, net: Net) -> list[int]:

@@ -10,6 +10,7 @@ import json
 import os
 import socket
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,7 +114,6 @@ def server(config: ServeConfig) -> ThreadingHTTPServer:
         UsageError: the port is not valid, or is in use.
     """
     # Imported here because only this command needs a server, and every start imports this module.
-    from http import HTTPStatus
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
     path = str(storage.local_path(storage.normalise(config.path, "path")))

@@ -125,8 +125,6 @@ def tensors_of(model: ModelSettings, tensors: Mapping[str, Tensor]) -> dict[str,
         model: of the run; not one that :func:`refuse` refuses.
         tensors: of the run, by our names.
     """
-    import torch
-
     if model.kind.transformers == "llama":
         return {_llama_name(name): tensor for name, tensor in tensors.items()}
     embedding = tensors["embed_tokens.embedding_weight"]
@@ -142,7 +140,7 @@ def tensors_of(model: ModelSettings, tensors: Mapping[str, Tensor]) -> dict[str,
         made |= {f"model.{module}.layers.{name.removeprefix(prefix)}": item.clone() for name, item in of_stack.items()}
     if "L_module" not in model.kind.exported:  # nothing calls it, but its weights are expected
         unused = {name: tensor for name, tensor in made.items() if ".H_module." in name}
-        made |= {name.replace(".H_module.", ".L_module."): torch.zeros_like(item) for name, item in unused.items()}
+        made |= {name.replace(".H_module.", ".L_module."): item.new_zeros(item.shape) for name, item in unused.items()}
     return made
 
 

@@ -132,6 +132,11 @@ class Ranks:
             dist.all_reduce(told, dist.ReduceOp.MAX)
         return tuple(bool(flag) for flag in told)
 
+    def try_sum(self) -> None:
+        """Add something up with all ranks, as a look whether they reach each other. All ranks call it."""
+        with self.together("the sum of check"):
+            self.sum(torch.ones(1, device=self.device)).cpu()
+
     def sum(self, tensor: Tensor) -> Tensor:
         """Add up a tensor over all ranks in place, and return it. All ranks call it."""
         if self.size > 1:
@@ -197,6 +202,17 @@ def _short(value: object, other: object) -> str:
         value = {key: item for key, item in value.items() if key not in other or item != other[key]}
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 300 else text[:300] + "…"
+
+
+def count_devices() -> int:
+    """Count the GPUs of this machine."""
+    return int(torch.cuda.device_count())
+
+
+def describe_gpu(device: torch.device) -> tuple[str, int]:
+    """Return the name of a GPU, and bytes of its memory."""
+    result = torch.cuda.get_device_properties(device)
+    return str(result.name), int(result.total_memory)
 
 
 def start(device: str = "auto", limit_s: float = LIMIT_S) -> Ranks:

@@ -32,16 +32,7 @@ class Progress:
             self._bars, self._task = self._shown(done)
 
     def _shown(self, done: int) -> tuple[Any, Any]:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=None),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[said]}"),
-            TimeRemainingColumn(),
-        )
-        bars = Progress(*columns, console=log.console(), transient=True)
+        bars = log.terminal().training_bar()
         task = bars.add_task("train", total=self._total, completed=done, said="")
         bars.start()
         return bars, task
@@ -90,15 +81,13 @@ def summary(title: str, rows: Mapping[str, Cell], fields: Mapping[str, Any]) -> 
     if not log.human():
         log.event(f"{title}: " + ", ".join(f"{name} {value}" for name, value in shown.items()), **fields)
         return
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=Text(title), show_header=False, title_justify="left")
+    draw = log.terminal()
+    table = draw.Table(title=draw.Text(title), show_header=False, title_justify="left")
     table.add_column()
     table.add_column(justify="right", overflow="fold")
     for name, value in shown.items():
-        table.add_row(Text(name), Text(value))
-    log.console().print(table)
+        table.add_row(draw.Text(name), draw.Text(value))
+    draw.console().print(table)
 
 
 def duration(seconds: float) -> str:

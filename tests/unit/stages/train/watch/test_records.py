@@ -268,7 +268,7 @@ def test_a_terminal_shows_a_bar_and_a_table(
 
     monkeypatch.setenv("PAIRMILL_LOG", "human")
     console = Console(stderr=True, force_terminal=True, width=140, color_system=None)
-    monkeypatch.setattr(log, "_console", console)
+    monkeypatch.setattr("pairmill.terminal._console", console)
     monkeypatch.setattr(progress.sys.stderr, "isatty", lambda: True)
     seen = watcher(tmp_path)
     seen.begin(0, {})
