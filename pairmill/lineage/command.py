@@ -135,6 +135,6 @@ def main(arguments: Sequence[str]) -> int:
         config = cli.build(LineConfig, cli.split(arguments))
         uri = run(config)
         root = storage.normalise(config.root, "root")
-        sys.stdout.write(f"{text_of(flow_of(steps.find(root, _sample(root, config.sample))))}\n{uri}\n")
+        sys.stdout.write(f"{text_of(flow_of(steps.find(root, _sample(root, config.sample).manifest)))}\n{uri}\n")
 
     return cli.program("line", LineConfig, arguments, work)
