@@ -14,7 +14,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pairmill.errors import InputError
 from pairmill.log import event
@@ -56,8 +56,7 @@ def tried(url: str, work: Callable[[], T]) -> T:
         Again: the connection broke, or the answer is not encoded as it says.
         InputError: the address is not valid.
     """
-    import httpx
-
+    httpx = _library()
     try:
         return work()
     except (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.TooManyRedirects) as error:
@@ -316,18 +315,24 @@ def _packets(data: bytes, where: str) -> Iterator[bytes]:
 
 def client() -> httpx.Client:
     """Return what makes requests: it follows redirects, and asks for bytes as they are stored."""
-    import httpx
-
     # Not compressed: a compressed answer has another length than the file, and cannot be continued.
     headers = {"Accept-Encoding": "identity"}
-    return httpx.Client(follow_redirects=True, timeout=TIMEOUT, headers=headers, verify=_certificates())
+    made: httpx.Client = _library().Client(
+        follow_redirects=True, timeout=TIMEOUT, headers=headers, verify=_certificates()
+    )
+    return made
 
 
 @functools.cache
 def _certificates() -> ssl.SSLContext:
-    import httpx
+    made: ssl.SSLContext = _library().create_ssl_context()  # reading them takes longer than a request for a small file
+    return made
 
-    return httpx.create_ssl_context()  # reading them takes longer than a request for a small file
+
+def _library() -> Any:
+    import httpx  # a quarter of a second, which only requests need
+
+    return httpx
 
 
 def _total(response: httpx.Response) -> int:

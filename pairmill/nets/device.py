@@ -41,4 +41,10 @@ def place(net: Any, device: str, precision: str) -> Any:
     Raises:
         UsageError: there is no such device.
     """
-    return net.to(choose_device(device), getattr(torch, precision))
+    return net.to(choose_device(device), dtype_of(precision))
+
+
+def dtype_of(precision: str) -> torch.dtype:
+    """Return the dtype of torch with this name, such as float32."""
+    dtype: torch.dtype = getattr(torch, precision)
+    return dtype

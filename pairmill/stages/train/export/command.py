@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, Literal
 
-from pairmill import storage
+from pairmill import nets, storage
 from pairmill.engine.options import option
 from pairmill.errors import UsageError
 from pairmill.fields import Checked
@@ -144,11 +144,10 @@ def _tokenizer_config(tokens: dict[str, tuple[str | None, int | None]], position
 
 
 def _write_weights(folder: Path, run: Run, weights: Literal["ema", "current"], config: ExportConfig) -> None:
-    import torch
     from huggingface_hub import save_torch_state_dict
 
     tensors = convert.tensors_of(run.trained.net, run.tensors(weights))
-    dtype = getattr(torch, config.dtype)
+    dtype = nets.device.dtype_of(config.dtype)
     save_torch_state_dict(
         {name: tensor.to(dtype) for name, tensor in tensors.items()},
         folder,
