@@ -76,17 +76,17 @@ class _Reader:
             return self._list("]" if sign == "[" else ")", depth)
         if sign == "{":
             return self._dict(depth)
-        if found := _TEXT.match(self._text, self._at):
-            self._at = found.end()
-            return _ESCAPE.sub(_unescaped, found[found.lastindex or 0])
-        if found := _NUMBER.match(self._text, self._at):
-            self._at = found.end()
-            if len(found[0]) > _MAX_DIGITS:
+        if match := _TEXT.match(self._text, self._at):
+            self._at = match.end()
+            return _ESCAPE.sub(_unescaped, match[match.lastindex or 0])
+        if match := _NUMBER.match(self._text, self._at):
+            self._at = match.end()
+            if len(match[0]) > _MAX_DIGITS:
                 raise ValueError("too long a number")
-            return int(found[0]) if re.fullmatch(r"[+-]?[0-9]+", found[0]) else float(found[0])
-        if (found := _WORD.match(self._text, self._at)) and found[0] in _CONSTANTS:
-            self._at = found.end()
-            return _CONSTANTS[found[0]]
+            return int(match[0]) if re.fullmatch(r"[+-]?[0-9]+", match[0]) else float(match[0])
+        if (match := _WORD.match(self._text, self._at)) and match[0] in _CONSTANTS:
+            self._at = match.end()
+            return _CONSTANTS[match[0]]
         raise ValueError(f"no literal at character {self._at}")
 
     def _call(self) -> PythonCall:

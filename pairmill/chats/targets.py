@@ -49,7 +49,7 @@ class Targets:
     most: int = 0
 
     def reasons(self, answers: Sequence[Answer], index: Collection[int] | None = None) -> list[str]:
-        """Return of each answer why it is no target; empty if it is one.
+        """Return of each answer why it is not a target; empty if it is one.
 
         Args:
             answers: of one chat, in its order.

@@ -133,7 +133,7 @@ def tools_in_text(text: str, notes: Counter[str]) -> tuple[list[Tool], str]:
 
 
 def _first(pattern: re.Pattern[str], text: str) -> list[re.Match[str]]:
-    return [found for found, _ in zip(pattern.finditer(text), range(_MOST_BLOCKS), strict=False)]
+    return [match for match, _ in zip(pattern.finditer(text), range(_MOST_BLOCKS), strict=False)]
 
 
 def _tools_or_none(text: str, notes: Counter[str]) -> list[Tool] | None:

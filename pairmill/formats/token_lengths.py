@@ -93,7 +93,7 @@ class Lengths:
 
 
 def percentiles(counts: Counts, wanted: Sequence[int]) -> list[int]:
-    """Return for each percentage the smallest length that at least so many of the rows do not exceed.
+    """Return for each percentage the smallest length that at least that share of the rows does not exceed.
 
     This is numpy's method ``inverted_cdf``; 100 is the longest. Without rows there are none.
     """

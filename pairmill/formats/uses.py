@@ -1,6 +1,6 @@
 """Results that are not rows to train on: prompts for reinforcement learning, and pairs of a better and a worse answer.
 
-They are Parquet files in ``prompts/`` and ``pairs/`` of clean's folder. Beside the columns of whoever reads them each
+They are Parquet files in ``prompts/`` and ``pairs/`` of clean's folder. Beside the columns of their readers each
 has the three of a row: the prompt and the answer as text, so that curate finds duplicates and leaks in them.
 """
 

@@ -286,7 +286,7 @@ class Chats:
         return places
 
     def _chosen(self, answers: Sequence[Answer | Drop], index: Collection[int] | None) -> list[Answer | Drop]:
-        """Return the answers with a drop in the place of each that is no target."""
+        """Return the answers with a drop in the place of each that is not a target."""
         if index is None and self.options.weights is None and self.options.targets == _EVERY_ANSWER:
             return list(answers)
         reasons = iter(self.options.targets.reasons([item for item in answers if isinstance(item, Answer)], index))
@@ -480,7 +480,7 @@ class Chats:
         assert path is not None
         value = path.find(record)
         if why.reason == BAD_INDEX:
-            return Finding(f"{shown(value)} with {len(messages)} messages, which is no place of an answer")
+            return Finding(f"{shown(value)} with {len(messages)} messages, which is not the place of an answer")
         if why.reason == BAD_WEIGHTS:
             return Finding(f"{kind_of(value)} beside {len(messages)} messages")
         values = value if isinstance(value, list) else [path.find(message) for message in messages]

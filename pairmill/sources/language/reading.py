@@ -262,7 +262,7 @@ class RenderedReading(Reading):
     def _continue(self, place: int, calls: list[dict[str, Any]]) -> None:
         last, turn = self.answers.pop(), self.history[-1]
         assert isinstance(last, Answer)
-        # If the calls have a fault, the turn as a whole is no answer.
+        # If the calls have a fault, the turn as a whole is not an answer.
         made = [*turn.message.get("tool_calls", ()), *self._numbered(calls, more=True)]
         self.counts["mended_calls_joined"] += 1
         self.history[-1] = turn._replace(calls=compact_json(made), message={**turn.message, "tool_calls": made})
