@@ -125,8 +125,8 @@ class EncodeChats(Shard[Vocabulary], reads=READ):
         else:
             ledger.rows_out = made_rows
         ledger.measures = totals
-        said = Lengths(after.to_data(), before.to_data() if self.long_rows else {}, encoding.examples)
-        return ShardResult(ledger, asdict(said))
+        lengths = Lengths(after.to_data(), before.to_data() if self.long_rows else {}, encoding.examples)
+        return ShardResult(ledger, asdict(lengths))
 
     def _chats(self) -> Iterator[str]:
         """Yield the chats of the rows."""
