@@ -253,19 +253,23 @@ def build(config_class: type[C], values: Mapping[str, Any]) -> C:
 def _converted(key: str, kind: Any, value: Any) -> Any:
     if kind == list[str] or (kind is str and isinstance(value, str)):
         return value
-    from omegaconf import BooleanNode, FloatNode, IntegerNode, LiteralNode, StringNode
-    from omegaconf.errors import OmegaConfBaseException
+    import omegaconf  # a text needs no conversion, and a node's program often has texts alone
 
     # Nodes only convert here. A configuration with these values would resolve ${oc.env:…}, print a secret of the pod,
     # and accept ??? for any type.
-    nodes: dict[Any, type[Any]] = {str: StringNode, int: IntegerNode, float: FloatNode, bool: BooleanNode}
+    nodes: dict[Any, type[Any]] = {
+        str: omegaconf.StringNode,
+        int: omegaconf.IntegerNode,
+        float: omegaconf.FloatNode,
+        bool: omegaconf.BooleanNode,
+    }
     if kind in nodes:
         node = nodes[kind](kind(), is_optional=False)
     else:
-        node = LiteralNode(ref_type=kind, value=get_args(kind)[0], is_optional=False)
+        node = omegaconf.LiteralNode(ref_type=kind, value=get_args(kind)[0], is_optional=False)
     try:
         converted = node.validate_and_convert(value)
-    except (OmegaConfBaseException, OverflowError) as error:
+    except (omegaconf.errors.OmegaConfBaseException, OverflowError) as error:
         raise UsageError(
             "not a valid value", where=key, got=repr(value)[:200], expected=type_name(kind), hint="see --help"
         ) from error
