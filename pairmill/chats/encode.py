@@ -135,7 +135,6 @@ class ChatEncoder:
         tokens = self._tokens
         if not tokens.special or not chats:
             return np.zeros(len(chats), np.bool_)
-        import pyarrow.compute as pc  # a tenth of a second, and rows that nothing renders need it not
 
         texts = pa.array(chats, pa.large_string())
         result = np.asarray(pc.match_substring_regex(texts, tokens.suspicion), np.bool_)
