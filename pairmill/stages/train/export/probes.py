@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from tokenizers import Tokenizer
 
@@ -56,14 +57,10 @@ def check(folder: Path) -> list[str]:
 
 
 def _programs(folder: Path) -> Iterator[tuple[str, Encode]]:
-    """Yield the programs that are installed, and how each encodes."""
+    """Yield the programs that are installed, and how each encodes; they take seconds to import."""
     if find_spec("transformers"):
-        from transformers import AutoTokenizer  # seconds, and not every machine has it
-
-        loaded = AutoTokenizer.from_pretrained(folder)
+        loaded: Any = import_module("transformers").AutoTokenizer.from_pretrained(folder)
         yield "transformers", lambda text: list(loaded(text, add_special_tokens=False)["input_ids"])
     if find_spec("vllm"):
-        from vllm.transformers_utils.tokenizer import get_tokenizer  # it starts a runtime
-
-        served = get_tokenizer(str(folder))
+        served: Any = import_module("vllm.transformers_utils.tokenizer").get_tokenizer(str(folder))
         yield "vllm", lambda text: list(served.encode(text, add_special_tokens=False))
