@@ -14,8 +14,8 @@ from typing import Any, Final
 from pairmill.engine.inputs import HELD_OUT
 from pairmill.engine.links import LeftOut
 from pairmill.engine.manifest import Ledger, Manifest
+from pairmill.engine.source_names import source_of
 from pairmill.errors import InputError
-from pairmill.formats.source_names import source_of
 
 FROM: Final = 0.5
 """The share of rows or tokens from which a loss is an alarm."""

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pairmill.formats.source_names import source_of
+from pairmill.engine.source_names import source_of
 
 MEANS: Final = "means"
 """The key in records of shards and in manifests."""

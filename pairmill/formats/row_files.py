@@ -16,12 +16,12 @@ from pairmill.engine import inputs
 from pairmill.engine import manifest as manifests
 from pairmill.engine.content import UNKNOWN, whole
 from pairmill.engine.inputs import HELD_OUT, InputFile, Inputs
+from pairmill.engine.source_names import source_of
 from pairmill.errors import InputError
 from pairmill.formats import attributes, rows
 from pairmill.formats.limits import EXPANSION
 from pairmill.formats.parquet_reader import open_parquet
 from pairmill.formats.slices import FileSlice, Slicing
-from pairmill.formats.source_names import source_of
 
 SLICING: Final = Slicing(64 << 20, open_from=(16 << 20) + 1, cut_from=128 << 20)
 """A slice is enough work to be worth a shard, and little enough that sixteen cores share a gigabyte."""

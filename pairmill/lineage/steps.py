@@ -11,9 +11,9 @@ from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.engine.inputs import HELD_OUT
 from pairmill.engine.manifest import Ledger, Manifest
+from pairmill.engine.source_names import source_of
 from pairmill.errors import InputError
 from pairmill.formats.results import CleanResult, RowsResult, SampleResult
-from pairmill.formats.source_names import source_of
 
 ORDER: Final = ("clean", "curate", "select", "tokenize", "sample")
 """The stages that rows pass through, by the names of their folders below root. What mix planned, the sample says."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pairmill.engine.source_names import source_of
 from pairmill.errors import UsageError, did_you_mean
-from pairmill.formats.source_names import source_of
 from pairmill.mixture.settings import MixSettings
 
 

@@ -11,11 +11,11 @@ from pairmill.engine import vanished
 from pairmill.engine.inputs import HELD_OUT
 from pairmill.engine.manifest import Ledger, Manifest
 from pairmill.engine.options import ReplaceableConfig, option
+from pairmill.engine.source_names import source_of
 from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, InternalError
 from pairmill.formats.means import MEANS, joined
-from pairmill.formats.source_names import source_of
 from pairmill.report.charts import Bars
 from pairmill.report.model import Percent, Report, Table, describe_rows
 from pairmill.rowstage.join import JoinParts

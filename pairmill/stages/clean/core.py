@@ -65,7 +65,7 @@ class Clean(Stage[CleanConfig, CleanPlan]):
 
     name: ClassVar[str] = "clean"
     output_in_list: ClassVar[bool] = True
-    version: ClassVar[int] = 5
+    version: ClassVar[int] = 6
     round_count: ClassVar[int] = 2
     history: ClassVar[dict[int, str]] = {
         2: "large files are cleaned in pieces now, and put together anew",
@@ -74,6 +74,7 @@ class Clean(Stage[CleanConfig, CleanPlan]):
         4: "damage of records and files of shards could go unseen; what chat templates write, and what chats leave "
         "out, is recorded",
         5: "the key of a shard follows from all that it reads",
+        6: "rows of chat templates are what a server renders, with the chat beside them; what vanished is recorded",
     }
     config = CleanConfig
 

@@ -11,12 +11,12 @@ from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import Manifest, seed_from
 from pairmill.engine.options import list_item
+from pairmill.engine.source_names import source_of
 from pairmill.errors import UsageError
 from pairmill.formats import drawn_rows
 from pairmill.formats.drawn_rows import DrawnRows
 from pairmill.formats.results import SampleResult, tokenizer_digest
 from pairmill.formats.sample_plan import HELD_OUT, read_plan
-from pairmill.formats.source_names import source_of
 from pairmill.log import event
 from pairmill.stages.compare.config import CompareConfig
 from pairmill.training.settings import BatchSettings

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pairmill.engine.source_names import source_of
 from pairmill.formats import decisions
-from pairmill.formats.source_names import source_of
 from pairmill.stages.curate.operation import Rule
 from pairmill.text import hash64
 

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from pairmill import _native, log, storage
 from pairmill.engine.options import option
+from pairmill.engine.source_names import source_of
 from pairmill.errors import InputError
 from pairmill.fields import Checked
 from pairmill.formats import row_files, rows
-from pairmill.formats.source_names import source_of
 from pairmill.report.model import Percent, Report, Table, describe_names
 from pairmill.stages.curate.scores.fields import Field, columns_of
 from pairmill.stages.curate.scores.logit import Logit

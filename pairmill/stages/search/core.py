@@ -16,12 +16,12 @@ import numpy as np
 from pairmill import storage
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, fingerprint_from
 from pairmill.engine.options import too_many
+from pairmill.engine.source_names import source_of
 from pairmill.engine.stage import Outputs, Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import UsageError
 from pairmill.formats.drawn_rows import DrawnRows, refuse_training_rows
 from pairmill.formats.results import SearchResult
-from pairmill.formats.source_names import source_of
 from pairmill.mixture.counting import Counting
 from pairmill.mixture.inputs import CountingPlan, counted_sources, ledgers_of, open_inputs
 from pairmill.mixture.plan import BUCKETS, NAME, Mixture, identity

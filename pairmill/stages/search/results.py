@@ -12,9 +12,9 @@ import numpy as np
 from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import Manifest
+from pairmill.engine.source_names import source_of
 from pairmill.errors import InputError, UsageError, did_you_mean
 from pairmill.formats.results import EvaluateResult, SampleResult, SearchResult, tokenizer_digest
-from pairmill.formats.source_names import source_of
 from pairmill.loader.tokenizer import Tokenizer, check_same_tokenizer
 from pairmill.stages.search.findings import Floats, Measured, targets
 from pairmill.stages.search.settings import Objective

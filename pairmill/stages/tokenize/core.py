@@ -66,13 +66,14 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
     """Round 1 encodes row files, large ones in pieces; round 2 puts the arrays of pieces together."""
 
     name: ClassVar[str] = "tokenize"
-    version: ClassVar[int] = 5
+    version: ClassVar[int] = 6
     round_count: ClassVar[int] = 2
     history: ClassVar[dict[int, str]] = {
         2: "tokens could be those of a row file that changed while it was read",
         3: "the bytes of each response are kept",
         4: "damage of records and files of shards could go unseen",
         5: "the key of a shard follows from all that it reads",
+        6: "rows of chat templates have the template's control tokens; lengths of rows are recorded",
     }
     config = TokenizeConfig
 

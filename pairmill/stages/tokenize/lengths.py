@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from pairmill.engine.inputs import HELD_OUT
 from pairmill.engine.manifest import Ledger
+from pairmill.engine.source_names import source_of
 from pairmill.engine.stage import ShardRecord
 from pairmill.engine.vanished import Alarm, lost
-from pairmill.formats.source_names import source_of
 from pairmill.formats.token_lengths import CONTEXTS, PERCENTILES, Lengths, TokenLengths
 from pairmill.report.model import Percent, Table
 

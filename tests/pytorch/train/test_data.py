@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from pairmill.engine import manifest as manifests
+from pairmill.engine.source_names import source_of
 from pairmill.errors import InputError
-from pairmill.formats.source_names import source_of
 from pairmill.loader import Loader, RowPlan
 from pairmill.loader.batch import IGNORED
 from pairmill.nets.batch import GlobalBatch, Microbatch, read_held_out

@@ -17,10 +17,10 @@ from pairmill import storage
 from pairmill.encoder import Encoder
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import content_key
+from pairmill.engine.source_names import source_of
 from pairmill.errors import InputError, UsageError
 from pairmill.formats import drawn_rows, sample_folder, tokenizer_file, window_files
 from pairmill.formats.drawn_rows import DrawnRows
-from pairmill.formats.source_names import source_of
 from pairmill.loader import MixturePlan, RowPlan, StreamPlan, TextStream, TrainingPlan, Windows, eager, plan_arrays
 from pairmill.loader.folder import SampledFolder
 from pairmill.loader.held_out import HeldOut, HeldOutRows, HeldOutWindows, choose_rows

@@ -1,6 +1,6 @@
 import pytest
 
-from pairmill.formats.source_names import source_of
+from pairmill.engine.source_names import source_of
 
 
 @pytest.mark.parametrize(
