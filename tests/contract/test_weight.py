@@ -61,7 +61,7 @@ def test_a_run_of_every_stage_takes_two_fifths_of_what_there_is() -> None:
     pretraining = documents(FOLDER / "pretraining.yaml")
     assert weight.workflow_bytes(pretraining, run_of(recorded)) <= 400_000
     assert weight.workflow_bytes(pretraining, run_of(GIVEN)) <= 410_000
-    assert weight.workflow_bytes(pretraining, run_of(GIVEN | HELD_OUT)) <= 450_000
+    assert weight.workflow_bytes(pretraining, run_of(GIVEN | HELD_OUT)) <= 455_000
 
 
 def test_a_run_that_trains_takes_half_of_it() -> None:

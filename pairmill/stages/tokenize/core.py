@@ -33,7 +33,7 @@ from pairmill.stages.tokenize.chats import ChatPlan, refuse_none_kept
 from pairmill.stages.tokenize.config import NONE, TokenizeConfig
 from pairmill.stages.tokenize.encode import EncodeRows, Vocabulary
 from pairmill.stages.tokenize.lengths import describe_lengths, find_lost
-from pairmill.stages.tokenize.merge import MergeArrays, changes_rows
+from pairmill.stages.tokenize.merge import MergeArrays, has_other_rows
 from pairmill.stages.tokenize.rendered import EncodeChats
 from pairmill.stages.tokenize.report import report_of, sums_of
 from pairmill.stages.tokenize.token_inputs import TakeTokens
@@ -115,7 +115,9 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
         first = [shard for shards in plan.shards.values() for shard in shards]
         records = yield first
         if config.profile == "pairmill" and not any(record.ledger.rows_kept for record in records):
-            refuse_none_kept(records)
+            refuse_none_kept(
+                record for shard, record in zip(first, records, strict=True) if isinstance(shard, EncodeChats)
+            )
             read = {"rows": config.rows, "tokens": config.tokens}
             raise InputError(
                 "the row files contain no row",
@@ -142,7 +144,7 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
             )
         pieces = plan.pieces()
         in_pieces = {name for names in pieces.values() for name in names}
-        other_rows = {record.name for record in encoded if changes_rows(record.ledger)}
+        other_rows = {record.name for record in encoded if has_other_rows(record)}
         other_rows |= {task for task, names in pieces.items() if other_rows.intersection(names)}
         for record in (*encoded, *merged):
             if record.name not in in_pieces:

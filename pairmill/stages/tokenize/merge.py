@@ -18,9 +18,10 @@ from pairmill.engine.writer import Writer
 from pairmill.formats import tokens, window_files
 
 
-def changes_rows(ledger: Ledger) -> bool:
-    """Return whether the rows with tokens are others than those of the row file."""
-    return bool(ledger.dropped or ledger.notes.get(ANSWER_SPLIT))
+def has_other_rows(record: ShardRecord) -> bool:
+    """Return whether the rows with tokens are others than those of the row file; token files have no such rows."""
+    changed = bool(record.ledger.dropped or record.ledger.notes.get(ANSWER_SPLIT))
+    return changed and any(file.path == f"{tokens.ROWS}.npy" for file in record.files)
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class MergeArrays(Shard[object], reads=()):
         dtypes = dict(tokens.DTYPES)
         if all(any(file.path == f"{tokens.BYTES}.npy" for file in piece.files) for piece in self.pieces):
             lengths[tokens.BYTES], dtypes[tokens.BYTES] = rows, tokens.BYTES_DTYPE
-        if any(changes_rows(piece.ledger) for piece in self.pieces):
+        if any(map(has_other_rows, self.pieces)):
             lengths[tokens.ROWS], dtypes[tokens.ROWS] = rows, tokens.ROWS_DTYPE
         windows = {}
         if all("window_tokens" in item for item in measures):

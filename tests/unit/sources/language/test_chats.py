@@ -459,8 +459,8 @@ def test_the_run_s_answers_take_the_place_of_the_source_s(load: Load) -> None:
     assert [part for part in parse(last, {"messages": TWO}) if isinstance(part, Row)] == [Row("direct", SECOND, "2")]
     pairs = load(turns=None, instruction="question", response="answer")
     assert pairs.answering("last") is pairs
-    with pytest.raises(UsageError, match=r"turns: unknown value; got 'first'; expected all or last"):
-        CleanConfig(root="x", turns="first")
+    with pytest.raises(UsageError, match=r"turns: unknown value; got 'some'; expected all, last or first"):
+        CleanConfig(root="x", turns="some")
 
 
 # --- the whole stage ------------------------------------------------------------------------------------------------
