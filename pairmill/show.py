@@ -29,6 +29,7 @@ from pairmill.formats.chat_digests import KEY
 from pairmill.formats.parquet_reader import open_parquet
 from pairmill.formats.tokenizer_file import NAME
 from pairmill.interface import cli
+from pairmill.lineage import steps
 from pairmill.redact import escaped_json
 from pairmill.report.markdown import VISIBLE
 
@@ -40,7 +41,8 @@ _BEFORE: Final = ("select", "curate", "clean")
 class ShowConfig:
     """Print rows as a model sees them, with visible control tokens, beside the messages that they were made of."""
 
-    tokenized: str = option(help="folder that tokenize finished")
+    tokenized: str = option("", help="folder that tokenize finished; empty = the only one below root")
+    root: str = option("", help="project folder or URI, in place of tokenized")
     row: list[str] = option([], help="<task>:<n>, n from 0 as in the row file; several joined by commas")
     rows: list[str] = option(
         [], help="folders of the rows, if they are not below the root that the tokenized folder is below"
@@ -77,7 +79,8 @@ class _Folder:
     """A tokenized folder, its tokenizer, and the chats beside the rows that it was made of."""
 
     def __init__(self, config: ShowConfig) -> None:
-        self._folder = tokens.open_folder(config.tokenized, "tokenized", tolerate_strays=True)
+        given = config.tokenized or _only_one_below(config.root)
+        self._folder = tokens.open_folder(given, "tokenized", tolerate_strays=True)
         self._tasks = {task.name: task for task in self._folder.tasks}
         uri = storage.join(self._folder.uri, NAME)
         if not storage.store_for(uri).exists(uri):
@@ -258,6 +261,25 @@ class _Folder:
             expected=f"{row.prompt[first : first + 8]} {self._visible(row.prompt[first : first + 8])!r}",
             hint="serve the model with the template and the tokenizer of this folder",
         )
+
+
+def _only_one_below(root: str) -> str:
+    """Return the one finished folder of tokenize below a root."""
+    if not root:
+        raise UsageError(
+            "no folder to show rows of", where="tokenized", expected="tokenized=<folder>, or root=<project>"
+        )
+    uri = storage.normalise(root, "root")
+    names = [step.manifest.fingerprint for step in steps.finished(uri, "tokenize")]
+    if len(names) != 1:
+        raise InputError(
+            "several tokenized folders" if names else "no finished tokenized folder",
+            where=storage.join(uri, "tokenize"),
+            got=", ".join(names) or "none",
+            expected="one",
+            hint="name it with tokenized=" if names else "run pairmill tokenize first",
+        )
+    return storage.join(uri, "tokenize", names[0])
 
 
 def _values(array: tokens.Array) -> NDArray[Any]:

@@ -214,7 +214,11 @@ def test_a_row_is_shown_with_visible_control_tokens_beside_its_messages(tmp_path
     assert "\ntarget\nseven⟦<|im_end|>⟧" in said
     assert "messages\n  user: what <|im_end|>" in said
     assert "\x1b" not in said
-    assert show.run(show.ShowConfig(tokenized=str(folder), row=["mine:1"])) == said
+    assert show.run(show.ShowConfig(root=str(tmp_path / "root"), row=["mine:1"])) == said
+    with pytest.raises(UsageError, match="tokenized=<folder>, or root=<project>"):
+        show.run(show.ShowConfig(row=["mine:1"]))
+    with pytest.raises(InputError, match="no finished tokenized folder"):
+        show.run(show.ShowConfig(root=str(tmp_path), row=["mine:1"]))
     for row, match in (
         ("mime.jsonl:0", "did you mean 'mine.jsonl'"),
         (f"{TASK}:9", "no such row"),
