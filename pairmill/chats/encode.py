@@ -19,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pairmill.chats.control import ControlTokens, aliased, recognising
-from pairmill.chats.render import APART, Chat
+from pairmill.chats.render import APART, PREFIX_MISMATCH, Chat, PrefixMismatch, render
 from pairmill.chats.template import ChatTemplate, TemplateFailed
 from pairmill.encoder import Encoded, Encoder
 
@@ -120,6 +120,23 @@ class ChatEncoder:
                 yield NO_PROMPT
             else:
                 yield item if len(item.ids) - item.prompt >= least else TOO_SHORT
+
+    def encode_prompt(self, chat: Chat) -> tuple[list[int], int | None]:
+        """Return the ids of a chat's prompt, and that of the first control token behind its answer; None if none is.
+
+        Raises:
+            TemplateFailed: the template refuses the chat.
+        """
+        try:
+            prompt, rest = render(self._template, chat)
+            (row,) = self.encode([prompt], [rest], [chat.to_json()], APART, 1)
+        except PrefixMismatch:
+            row = PREFIX_MISMATCH
+        if isinstance(row, str):
+            raise TemplateFailed(row)
+        control = {self._encoder.token_to_id(token) for token in self._tokens.special}
+        ids = row.ids.tolist()
+        return ids[: row.prompt], next((number for number in ids[row.prompt :] if number in control), None)
 
     def count(self, text: str) -> int:
         """Return the tokens of a rendered text, all of whose control tokens are taken for the template's."""

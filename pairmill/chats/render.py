@@ -63,3 +63,10 @@ def render(template: ChatTemplate, chat: Chat) -> tuple[str, str]:
     if not whole.startswith(prompt):
         raise PrefixMismatch
     return prompt, whole[len(prompt) :]
+
+
+def chat_from_pair(condition: str, instruction: str, response: str) -> Chat:
+    """Return a pair as a chat; a condition other than ``direct`` is named by a system message."""
+    first = [] if condition in ("", "direct") else [{"role": "system", "content": f"Task condition: {condition}"}]
+    turns = [{"role": "user", "content": instruction}, {"role": "assistant", "content": response}]
+    return Chat([*first, *turns])

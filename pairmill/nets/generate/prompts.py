@@ -7,16 +7,21 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from pairmill.chats.encode import ChatEncoder
+from pairmill.chats.render import chat_from_pair
+from pairmill.chats.template import ChatTemplate
 from pairmill.encoder import Encoder
 from pairmill.errors import InputError, UsageError, did_you_mean
+from pairmill.formats.chat_digests import KEY as CHAT_TEMPLATE
 
 
 class Prompts:
     """Makes token ids of prompts, and texts of token ids.
 
     A prompt of a net that was trained on rows is ``boq``, a token for each tag, the text, ``eoq``; an answer ends with
-    ``eoa``. That of a net that was trained on flat files of documents is the text alone, and a document ends with
-    ``eod``.
+    ``eoa``. If a chat template rendered the rows, it renders the prompt as a question too, and an answer ends with the
+    template's own token. That of a net that was trained on flat files of documents is the text alone, and a document
+    ends with ``eod``.
 
     Args:
         tokenizer: the text of a tokenizer.json.
@@ -28,6 +33,7 @@ class Prompts:
     Attributes:
         stop: id of the token that ends an answer.
         start: id of the first token of every prompt; None if prompts have none.
+        template: the chat template that renders prompts; None without one.
 
     Raises:
         InputError: not a tokenizer, or it lacks a token that `info` names.
@@ -35,6 +41,7 @@ class Prompts:
 
     stop: int
     start: int | None
+    template: ChatTemplate | None
 
     def __init__(
         self, tokenizer: str, info: Mapping[str, Any], *, find_specials: bool = False, where: str = "tokenizer.json"
@@ -43,7 +50,14 @@ class Prompts:
         self._json, self._where, self._find_specials = tokenizer, where, find_specials
         self.conditions: dict[str, int] = {}
         self._end: list[int] = []
-        if "eoa" in info:
+        self.template: ChatTemplate | None = None
+        if described := info.get(CHAT_TEMPLATE):
+            self.template = ChatTemplate.from_data(described, f"the chat template of {where}")
+            self._chats = ChatEncoder(tokenizer, where, self.template)
+            begin, stop = self._chats.encode_prompt(chat_from_pair("", "Hi", "Hello"))
+            self.start = begin[0]
+            self.stop = self._id(info["eoa"]) if stop is None else stop
+        elif "eoa" in info:
             self.start, self._end, self.stop = self._id(info["boq"]), [self._id(info["eoq"])], self._id(info["eoa"])
             self.conditions = {tag: self._id(token) for tag, token in info.get("condition_mapping", {}).items()}
         elif "eod" in info:
@@ -60,8 +74,18 @@ class Prompts:
         """Return the id of a token, or None."""
         return self._encoder.token_to_id(token)
 
+    def token_of(self, number: int) -> str:
+        """Return the token of an id."""
+        token: str = self._library.id_to_token(number)
+        return token
+
     def layout(self) -> dict[str, Any]:
-        """Return what is around the text of a prompt: ids that begin it, an id by tag, ids that end it."""
+        """Return what is around the text of a prompt: ids that begin it, an id by tag, ids that end it.
+
+        Of rows that a chat template rendered it is the template's variables.
+        """
+        if self.template is not None:
+            return {"chat": dict(self.template.variables)}
         return {"begin": [] if self.start is None else [self.start], "tags": self.conditions, "end": self._end}
 
     def _id(self, token: str) -> int:
@@ -82,6 +106,8 @@ class Prompts:
         Raises:
             UsageError: the net knows no such tag, or the prompt is empty and nothing else comes before the answer.
         """
+        if self.template is not None:
+            return self._chats.encode_prompt(chat_from_pair(",".join(condition), prompt.strip(), "."))[0]
         for tag in condition:
             if tag not in self.conditions:
                 expected = ", ".join(sorted(self.conditions)) or "none: the net was trained on texts without tags"

@@ -13,7 +13,7 @@ from pairmill.chats import families
 from pairmill.chats.control import ControlTokens, known_tokens, require_tokens
 from pairmill.chats.encode import IDS_MISMATCH
 from pairmill.chats.long_rows import LONG_ANSWER, LONG_PROMPT
-from pairmill.chats.render import PrefixMismatch, render
+from pairmill.chats.render import PrefixMismatch, chat_from_pair, render
 from pairmill.chats.template import CONFIG, ChatTemplate, TemplateFailed
 from pairmill.engine.inputs import HELD_OUT, InputFile, Inputs
 from pairmill.engine.manifest import canonical
@@ -24,9 +24,9 @@ from pairmill.formats.chat_digests import differing_line
 from pairmill.formats.templates import DEFAULT, ROWS, TEMPLATES
 from pairmill.stages.tokenize.config import NONE, TokenizeConfig
 from pairmill.stages.tokenize.encode import EncodeRows
-from pairmill.stages.tokenize.rendered import EncodeChats, chat_of
+from pairmill.stages.tokenize.rendered import EncodeChats
 
-_TRIAL = chat_of("direct", "Hi", "Hello")
+_TRIAL = chat_from_pair("direct", "Hi", "Hello")
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pairmill import _native
 from pairmill.chats.encode import EncodedRow
 from pairmill.chats.long_rows import fit_row
-from pairmill.chats.render import PREFIX_MISMATCH, Chat, PrefixMismatch, render
+from pairmill.chats.render import PREFIX_MISMATCH, Chat, PrefixMismatch, chat_from_pair, render
 from pairmill.chats.template import ChatTemplate, TemplateFailed
 from pairmill.chats.window import CUT, SPLIT, LongRows
 from pairmill.engine.content import Content
@@ -198,7 +198,7 @@ class _Encoding:
             if not instruction:
                 documents.append(row)
                 continue
-            chat = chat_of(condition, instruction, response)
+            chat = chat_from_pair(condition, instruction, response)
             try:
                 parts.append((*render(self._template, chat), chat.to_json()))
                 rendered.append(row)
@@ -229,7 +229,7 @@ class _Encoding:
         if chats:
             chat = Chat.from_json(chats[row])
         else:
-            chat = chat_of(condition if self._template else "", instruction, response)
+            chat = chat_from_pair(condition if self._template else "", instruction, response)
 
         def encode(other: Chat) -> EncodedRow | str:
             return self._encode_chat(other) if self._template else self._encode_pair(condition, other)
@@ -297,13 +297,6 @@ class _Encoding:
         ids, begins, prompts, _, answers = made
         for begin, prompt, answer in zip(begins.tolist(), prompts.tolist(), answers.tolist(), strict=True):
             yield EncodedRow(ids[begin : begin + prompt + answer], prompt)
-
-
-def chat_of(condition: str, instruction: str, response: str) -> Chat:
-    """Return a pair as a chat; a condition other than ``direct`` is named by a system message."""
-    first = [] if condition in ("", "direct") else [{"role": "system", "content": f"Task condition: {condition}"}]
-    turns = [{"role": "user", "content": instruction}, {"role": "assistant", "content": response}]
-    return Chat([*first, *turns])
 
 
 def _arrays(encoded: Sequence[EncodedRow], start: int) -> tuple[NDArray[Any], ...]:

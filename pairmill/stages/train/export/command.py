@@ -27,6 +27,7 @@ from pairmill.stages.train.export.provenance import trace
 from pairmill.storage.base import translated
 
 EXAMPLE = Path(__file__).with_name("example.py")
+CHAT_TEMPLATE = "chat_template.jinja"
 
 
 @dataclass(kw_only=True)
@@ -77,11 +78,13 @@ def export(config: ExportConfig) -> str:
         eos = {name: value for name, value in config_json.items() if name.endswith("_token_id") and value is not None}
         _json(folder / "generation_config.json", {**eos, "do_sample": False})
         (folder / TOKENIZER).write_text(run.tokenizer, encoding="utf-8")
+        if prompts.template is not None:
+            (folder / CHAT_TEMPLATE).write_text(prompts.template.text, encoding="utf-8")
         _json(folder / "tokenizer_config.json", _tokenizer_config(tokens, run.trained.positions))
         _json(folder / "prompt.json", {**prompts.layout(), "token_type_ids": config_json.get("prefix_lm", False)})
         shutil.copyfile(EXAMPLE, folder / "example.py")
         _write_card(folder, run, config_json, weights, reason, config)
-        probes.check(folder)
+        probes.check(folder, prompts)
     return f"{output}\n"
 
 
@@ -124,10 +127,12 @@ def _umask() -> int:
 def _special_tokens(run: Run, prompts: Prompts) -> dict[str, tuple[str | None, int | None]]:
     """Token and id that begin a prompt, end an answer, and pad: <|endoftext|>, or the end where there is none."""
     info = run.trained.tokenizer_info
-    end = (info.get("eoa", info.get("eod")), prompts.stop)
+    begin, end = info.get("boq"), (info.get("eoa", info.get("eod")), prompts.stop)
+    if prompts.template is not None:
+        begin, end = dict(prompts.template.tokens).get("bos_token"), (prompts.token_of(prompts.stop), prompts.stop)
     pad = ("<|endoftext|>", prompts.id_of("<|endoftext|>"))
     return {
-        "bos_token": (info.get("boq"), prompts.start),
+        "bos_token": (begin, prompts.start),
         "eos_token": end,
         "pad_token": end if pad[1] is None else pad,
     }

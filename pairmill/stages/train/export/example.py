@@ -1,7 +1,8 @@
 """Write an answer with this model: ``python example.py "a prompt" [tag ...]``. It needs torch and transformers.
 
 ``encode`` adds what a plain call of the tokenizer leaves out: the tokens around a prompt, and ``token_type_ids``.
-Without those the model reads a prompt as it never did in training.
+Without those the model reads a prompt as it never did in training. If a chat template rendered the rows of training, it
+renders the prompt: ``chat_template.jinja``.
 """
 
 import json
@@ -19,9 +20,15 @@ FOLDER = Path(__file__).resolve().parent
 def encode(tokenizer: Any, prompt: str, tags: Sequence[str] = ()) -> dict[str, torch.Tensor]:
     """Encode a prompt, int64 [1, tokens]. Special tokens that are spelled out in the prompt are plain text."""
     layout = json.loads((FOLDER / "prompt.json").read_text())
-    begin = layout["begin"] + [layout["tags"][tag] for tag in tags]
-    text = tokenizer(prompt.strip(), add_special_tokens=False, split_special_tokens=True)["input_ids"]
-    ids = torch.tensor([begin + text + layout["end"]])
+    if "chat" in layout:
+        chat = [{"role": "system", "content": f"Task condition: {','.join(tags)}"}] if tags else []
+        chat.append({"role": "user", "content": prompt.strip()})
+        text = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True, **layout["chat"])
+        ids = torch.tensor([tokenizer(text, add_special_tokens=False)["input_ids"]])
+    else:
+        begin = layout["begin"] + [layout["tags"][tag] for tag in tags]
+        text = tokenizer(prompt.strip(), add_special_tokens=False, split_special_tokens=True)["input_ids"]
+        ids = torch.tensor([begin + text + layout["end"]])
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     if layout["token_type_ids"]:  # 1: all of the prompt sees all of the prompt
         inputs["token_type_ids"] = torch.ones_like(ids)
