@@ -139,7 +139,7 @@ def test_what_is_not_json(data: bytes) -> None:
 
 
 def test_a_hundred_thousand_tasks() -> None:
-    """Planned, written and read in five seconds; on an idle machine it takes two, and planning alone less than one."""
+    """Planned, written and read in ten seconds; on an idle machine it takes two, and planning alone less than one."""
     tasks = [
         counted(f"s{number % 500:03}__{number:06}", 1 + number % 977, 5 + number % 83) for number in range(100_000)
     ]
@@ -151,6 +151,6 @@ def test_a_hundred_thousand_tasks() -> None:
     made = make(sources, [WantedPhase("all", 1.0, 7, Recipe.parse("unimax", max_epochs=3.0))])
     plan = Mixture(0, 7, 65, 2, made.budget, made.unfilled, made.phases, made.sources, Inputs("0"))
     again = read(plan.dump(), "here")
-    assert time.process_time() - start < 5
+    assert time.process_time() - start < 10
     assert len(plan.tasks) == 100_000
     assert again == plan
