@@ -89,8 +89,8 @@ class _Folder:
         self._tokenizer = Tokenizer.from_str(self._text)
         added = self._tokenizer.get_added_tokens_decoder().items()
         self._control = {number: token.content for number, token in added if token.special}
-        said = self._folder.info.get(KEY)
-        self._template = ChatTemplate.from_data(said, "the chat template of the folder") if said else None
+        described = self._folder.info.get(KEY)
+        self._template = ChatTemplate.from_data(described, "the chat template of the folder") if described else None
         self._rows = [storage.normalise(each, "rows") for each in config.rows] or list(self._find_rows())
 
     def _find_rows(self) -> Iterator[str]:

@@ -121,17 +121,30 @@ class ChatEncoder:
             else:
                 yield item if len(item.ids) - item.prompt >= least else TOO_SHORT
 
-    def encode_prompt(self, chat: Chat) -> tuple[list[int], int | None]:
-        """Return the ids of a chat's prompt, and that of the first control token behind its answer; None if none is.
+    def encode_chat(self, chat: Chat, boundary: str, least: int) -> EncodedRow | str:
+        """Render and encode one chat; return its ids, or why it has none.
+
+        Args:
+            chat: the answer is its last message.
+            boundary, least: as for :meth:`encode`.
 
         Raises:
             TemplateFailed: the template refuses the chat.
         """
         try:
             prompt, rest = render(self._template, chat)
-            (row,) = self.encode([prompt], [rest], [chat.to_json()], APART, 1)
         except PrefixMismatch:
-            row = PREFIX_MISMATCH
+            return PREFIX_MISMATCH
+        (row,) = self.encode([prompt], [rest], [chat.to_json()], boundary, least)
+        return row
+
+    def encode_prompt(self, chat: Chat) -> tuple[list[int], int | None]:
+        """Return the ids of a chat's prompt, and that of the first control token behind its answer; None if none is.
+
+        Raises:
+            TemplateFailed: the template refuses the chat.
+        """
+        row = self.encode_chat(chat, APART, 1)
         if isinstance(row, str):
             raise TemplateFailed(row)
         control = {self._encoder.token_to_id(token) for token in self._tokens.special}

@@ -36,7 +36,7 @@ class Expectation:
 
     Args:
         where: of the line, for messages.
-        bounds: by measure: the text, and the bounds that it stands for.
+        bounds: by measure: the text, and the bounds that it means.
     """
 
     where: str

@@ -37,7 +37,7 @@ LONG = object()
 
 
 BROKEN, NOT_UTF8 = object(), object()
-"""What stand for text that is not an object, and for an object with bytes that are not UTF-8, where text is mended."""
+"""Placeholders of mended text: for what is not an object, and for an object with bytes that are not UTF-8."""
 SPLIT, CONTROLS, PADDING = "json_over_several_lines", "json_control_characters", "json_nul_padding"
 """Faults that are mended: an object over several lines, raw control characters within its texts, NULs around it."""
 

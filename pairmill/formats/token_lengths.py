@@ -48,11 +48,9 @@ class TokenLengths:
     def add(self, prompt: NDArray[Any], response: NDArray[Any]) -> None:
         """Count rows of these lengths; integers [rows] both."""
         prompt, response = prompt.astype(np.int64), response.astype(np.int64)
-        total = prompt + response
-        _add(self.prompt, prompt, np.ones_like(prompt))
-        _add(self.response, response, np.ones_like(prompt))
-        _add(self.total, total, np.ones_like(prompt))
-        _add(self.response_tokens, total, response)
+        _add(prompt, (self.prompt, None))
+        _add(response, (self.response, None))
+        _add(prompt + response, (self.total, None), (self.response_tokens, response))
 
     def join(self, other: TokenLengths) -> None:
         """Add those of other rows."""
@@ -117,9 +115,10 @@ def _pairs(text: str) -> Iterator[tuple[int, int]]:
         yield int(length), int(count)
 
 
-def _add(counts: Counts, lengths: NDArray[np.int64], weights: NDArray[np.int64]) -> None:
+def _add(lengths: NDArray[np.int64], *into: tuple[Counts, NDArray[np.int64] | None]) -> None:
+    """Add lengths to counts: each once, or as often as its weight says."""
     values, places = np.unique(lengths, return_inverse=True)
-    sums = np.zeros(len(values), np.int64)
-    np.add.at(sums, places.reshape(-1), weights)
-    for length, count in zip(values.tolist(), sums.tolist(), strict=True):
-        counts[length] = counts.get(length, 0) + count
+    for counts, weights in into:
+        sums = np.bincount(places.reshape(-1), weights, len(values)).astype(np.int64)
+        for length, count in zip(values.tolist(), sums.tolist(), strict=True):
+            counts[length] = counts.get(length, 0) + count

@@ -121,8 +121,8 @@ class ChatOptions:
                 for key, path in (("tools", self.tools), ("index", self.target_index), ("weights", self.weights))
             },
         }
-        said = {key: value for key, value in entries.items() if value is not None}
-        return [said] if said else []
+        meant = {key: value for key, value in entries.items() if value is not None}
+        return [meant] if meant else []
 
 
 @dataclass(frozen=True)
@@ -163,8 +163,8 @@ class Chats:
     def meaning(self) -> list[Any]:
         """Return what its rows follow from, beside the record."""
         paths = [[key if isinstance(key, str) else key.text for key in keys] for keys in (self.role, self.content)]
-        said = [_RENDERED, self.rendering()] if self.template else PLAIN
-        return [self.turns.text, paths, self.roles, self.answers, said, _MEANING, *self.options.meaning()]
+        form = [_RENDERED, self.rendering()] if self.template else PLAIN
+        return [self.turns.text, paths, self.roles, self.answers, form, _MEANING, *self.options.meaning()]
 
     def rendering(self) -> dict[str, Any]:
         """Return what tokenize has to know of the rows; empty if no template renders them."""
@@ -538,9 +538,9 @@ class _Blocks:
 
     def _extend(self, place: int) -> None:
         for turn in self._history[len(self._blocks) : place]:
-            said = [f"{_MARKS[turn.role]}\n{_escaped(turn.text)}"] * bool(turn.text or not turn.calls)
+            blocks = [f"{_MARKS[turn.role]}\n{_escaped(turn.text)}"] * bool(turn.text or not turn.calls)
             called = [f"{_MARKS[CALL]}\n{_escaped(turn.calls)}"] * bool(turn.calls)
-            self._blocks.append("\n\n".join([*said, *called]))
+            self._blocks.append("\n\n".join([*blocks, *called]))
             self._ends.append((self._ends[-1] + 2 if self._ends else 0) + len(self._blocks[-1]))
 
 
@@ -590,7 +590,7 @@ def _is_there(value: Any) -> bool:
 
 def _main_first(found: list[Row | Drop]) -> list[Row | Drop]:
     """If no answer makes a row, the most frequent reason first: the record is dropped under it."""
-    drops = [one for one in found if isinstance(one, Drop)]
+    drops = [item for item in found if isinstance(item, Drop)]
     if len(drops) < len(found) or len(drops) < 2:
         return found
     counts = Counter(drops)

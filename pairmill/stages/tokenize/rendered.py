@@ -268,16 +268,11 @@ class _Encoding:
         return prompt, whole - prompt
 
     def _encode_chat(self, chat: Chat) -> EncodedRow | str:
-        assert self._template is not None
         assert self._encoder is not None
         try:
-            prompt, rest = render(self._template, chat)
-        except PrefixMismatch:
-            return PREFIX_MISMATCH
+            return self._encoder.encode_chat(chat, self._shard.boundary, self._shard.least)
         except TemplateFailed:
             return _FAILED
-        (item,) = self._encoder.encode([prompt], [rest], [chat.to_json()], self._shard.boundary, self._shard.least)
-        return item
 
     def _encode_pair(self, condition: str, chat: Chat) -> EncodedRow:
         texts = (condition, chat.messages[-2]["content"], chat.messages[-1]["content"])
