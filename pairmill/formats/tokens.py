@@ -199,6 +199,11 @@ class Dataset:
     contents: Mapping[str, Content] = field(default_factory=dict)
 
     @property
+    def key(self) -> str:
+        """Content identity, whatever its name and place: of the five arrays that it cannot be without."""
+        return fingerprint_from([[name, self.contents[name].sha256] for name in ARRAYS])
+
+    @property
     def has_bytes(self) -> bool:
         """Whether the bytes of its responses are known."""
         return BYTES in self.contents
