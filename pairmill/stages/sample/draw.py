@@ -21,7 +21,7 @@ from pairmill.formats.eligible_rows import DatasetRows
 from pairmill.formats.tokens import BYTES, INDEX, UNKNOWN_BYTES
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.mixed import WantedRows
-from pairmill.stages.sample.node.plan import PlannedDataset, SamplePlan
+from pairmill.stages.sample.node.plan import PlanArray, PlannedDataset, SamplePlan
 from pairmill.stages.sample.sampled_rows import SampledRows, sampled
 
 T = TypeVar("T")
@@ -133,7 +133,8 @@ def draw_plan(
             unknown.repeat(item.rows) if values is None else values for item, values in zip(planned, given, strict=True)
         ]
         columns[BYTES] = np.concatenate(parts)
-    return SamplePlan(planned, columns, epochs), taken
+    rows = {name: PlanArray(values) for name, values in columns.items()}
+    return SamplePlan(planned, rows, list(map(PlanArray, epochs))), taken
 
 
 def _own_streams(

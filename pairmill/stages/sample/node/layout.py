@@ -71,14 +71,14 @@ class ArrayLayout:
         self.dtype = token_dtype(vocab_size, layout)
         rows, lengths = ([getattr(item, name) for item in plan.datasets] for name in ("rows", "length"))
         if self._compact:
-            inst_len, resp_len = plan.rows["inst_len"], plan.rows["resp_len"]
+            inst_len, resp_len = plan.rows["inst_len"].array(), plan.rows["resp_len"].array()
             ends = np.add(inst_len, resp_len, dtype=np.int64)
             np.cumsum(ends, out=ends)
             self.length = int(ends[-1]) if len(ends) else 0
             ends -= resp_len
             ends -= inst_len
             self._start = ends.astype(narrowest(self.length), copy=False)
-            longest = int(max(inst_len.max(initial=0), resp_len.max(initial=0)))
+            longest = max(plan.rows["inst_len"].max, plan.rows["resp_len"].max)
             kinds = [narrowest(self.length), narrowest(longest)] * 2
         else:
             self.length = sum(lengths)
@@ -86,7 +86,7 @@ class ArrayLayout:
             kinds = [np.dtype(np.int64)] * 4
         self.dtypes = dict(zip(INDEX, kinds, strict=True))
         if BYTES in plan.rows:
-            self.dtypes[BYTES] = narrowest(int(plan.rows[BYTES].max(initial=0)))
+            self.dtypes[BYTES] = narrowest(plan.rows[BYTES].max)
         self.datasets = sum(count > 0 for count in (rows if self._compact else lengths))
 
     def sizes(self) -> list[int]:
@@ -97,9 +97,9 @@ class ArrayLayout:
 
     def index(self, epoch: int) -> Iterator[dict[str, NDArray[Any]]]:
         """Yield the arrays of an epoch in training order, some rows at a time."""
-        order, rows = self._plan.epochs[epoch], self._plan.rows
-        for first in range(0, len(order), _ROWS):
-            places = order[first : first + _ROWS].astype(np.intp)
+        rows = {name: column.array() for name, column in self._plan.rows.items()}
+        for piece in self._plan.epochs[epoch].pieces(_ROWS):
+            places = piece.astype(np.intp)
             start = self._start.take(places)
             result = {name: rows[name].take(places) for name in ("inst_len", "resp_len", BYTES) if name in rows}
             if self._compact:
@@ -122,7 +122,7 @@ class ArrayLayout:
     def _sampled(self, first: int, end: int, max_gap: int) -> Iterator[tuple[Ints, Ints]]:
         for begin in range(first, end, _ROWS):
             rows = slice(begin, min(begin + _ROWS, end))
-            columns = [self._plan.rows[name][rows].astype(np.int64) for name in INDEX]
+            columns = [self._plan.rows[name].array()[rows].astype(np.int64) for name in INDEX]
             # Instruction and response of each row; in pairmill's own folders they are adjacent.
             starts = np.column_stack([columns[0], columns[2]]).ravel()
             lengths = np.column_stack([columns[1], columns[3]]).ravel()

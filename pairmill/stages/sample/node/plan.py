@@ -7,9 +7,11 @@ below the project's root as ``plan/<name>.npy``, and carried out on any number o
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +22,7 @@ from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import InputRef, Manifest
 from pairmill.formats.results import SampleResult
 from pairmill.formats.sample_plan import FOLDER
-from pairmill.formats.tokens import BYTES, INDEX
+from pairmill.formats.tokens import BYTES, INDEX, header
 from pairmill.stages.sample.node.config import OutputFormat
 
 if TYPE_CHECKING:
@@ -34,6 +36,46 @@ def fingerprint_of(version: int, options: Mapping[str, Any], inputs: Iterable[In
     """Content identity of a sample: the name of its plan's folder, and of its own in a node's folder."""
     refs = [[ref.role, ref.fingerprint] for ref in inputs]
     return manifests.fingerprint_from("sample", version, {**options, "layout": layout}, refs)
+
+
+class PlanArray:
+    """A one-dimensional array of a plan: in memory, or an ``.npy`` on this machine.
+
+    Args:
+        values: the array, or the path of its file.
+
+    Attributes:
+        dtype: of the values.
+    """
+
+    def __init__(self, values: NDArray[Any] | Path) -> None:
+        self._file = values if isinstance(values, Path) else None
+        self._values = np.load(values, mmap_mode="r") if isinstance(values, Path) else values
+        self.dtype: np.dtype[Any] = self._values.dtype
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    @cached_property
+    def max(self) -> int:
+        """The largest value; 0 if there is none. All are read for it, once."""
+        return max((int(piece.max()) for piece in self.pieces()), default=0)
+
+    def pieces(self, size: int = 1 << 17) -> Iterator[NDArray[Any]]:
+        """Yield all values in order, at most ``size`` at a time; those of a file are not kept in memory."""
+        if self._file is None:
+            for first in range(0, len(self), size):
+                yield self._values[first : first + size]
+            return
+        with self._file.open("rb") as file:
+            npy.read_magic(file)
+            npy.read_array_header_1_0(file)
+            while len(piece := np.fromfile(file, self.dtype, size)):
+                yield piece
+
+    def array(self) -> NDArray[Any]:
+        """Return all values, for random access; those of a file are mapped."""
+        return self._values
 
 
 @dataclass(frozen=True)
@@ -58,14 +100,16 @@ class SamplePlan:
     """
 
     datasets: list[PlannedDataset]
-    rows: dict[str, NDArray[Any]]
-    epochs: list[NDArray[np.uint32]]
+    rows: dict[str, PlanArray]
+    epochs: list[PlanArray]
 
     def save(self, out: Writer) -> None:
         columns = {**self.rows, **{f"epoch_{number}": order for number, order in enumerate(self.epochs)}}
         for name, values in columns.items():
             with out.create(f"{FOLDER}{name}.npy") as path, path.open("wb") as file:
-                npy.write_array(file, values, (1, 0), allow_pickle=False)
+                file.write(header(values.dtype, len(values)))
+                for piece in values.pieces():
+                    file.write(piece.data)
 
     @classmethod
     def load(cls, home: str, manifest: Manifest, workers: int) -> SamplePlan:
@@ -75,10 +119,9 @@ class SamplePlan:
             InputError: a file differs from the manifest.
         """
 
-        def column(name: str) -> NDArray[Any]:
+        def column(name: str) -> PlanArray:
             data = manifests.read_file(home, manifest, f"{FOLDER}{name}.npy")
-            array: NDArray[Any] = npy.read_array(io.BytesIO(data), allow_pickle=False)
-            return array
+            return PlanArray(npy.read_array(io.BytesIO(data), allow_pickle=False))
 
         epochs = sum(file.path.startswith(f"{FOLDER}epoch_") for file in manifest.files)
         known = any(file.path == f"{FOLDER}{BYTES}.npy" for file in manifest.files)

@@ -65,10 +65,10 @@ def orders(tasks: list[DatasetRows], config: SampleConfig = CONFIG) -> list[list
     source = np.repeat(np.arange(len(tasks)), [one.rows for one in plan.datasets])
     rows = [
         int(np.flatnonzero(tasks[number].columns["resp_start"] == start)[0])
-        for number, start in zip(source, plan.rows["resp_start"], strict=True)
+        for number, start in zip(source, plan.rows["resp_start"].array(), strict=True)
     ]
     pairs = list(zip(source.tolist(), rows, strict=True))
-    return [[pairs[place] for place in epoch] for epoch in plan.epochs]
+    return [[pairs[place] for place in epoch.array()] for epoch in plan.epochs]
 
 
 def draws(tasks: list[DatasetRows], config: SampleConfig = CONFIG) -> list[dict[str, list[int]]]:
@@ -688,7 +688,7 @@ def test_a_finished_report_does_not_change_when_the_arrays_are_drawn(bench: Benc
 def test_coverage_is_counted_over_rows_that_may_be_sampled() -> None:
     one = task("c__t", [(2, 3), (2, 5), (2, 1)], Rule(max_per_file=1))
     plan, (found,) = planned([one], replace(CONFIG, epochs=1))
-    stats, taken = found.stats, int(plan.rows["resp_len"][0])
+    stats, taken = found.stats, int(plan.rows["resp_len"].array()[0])
     assert (stats.rows, stats.itoks, stats.rtoks, stats.cov_rows, stats.unique_rows) == (2, 4, 8, 1, 1)
     assert (stats.cov_rtoks, stats.unique_toks, stats.cov_toks) == (taken, taken + 2, taken + 2)
     assert analytics.category("c__t__u") == "c"

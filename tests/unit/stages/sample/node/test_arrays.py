@@ -24,7 +24,7 @@ from pairmill.stages.sample.node.config import OutputFormat
 from pairmill.stages.sample.node.layout import ArrayLayout, token_dtype
 from pairmill.stages.sample.node.materialize import materialize
 from pairmill.stages.sample.node.owned import OpenFolder
-from pairmill.stages.sample.node.plan import PlannedDataset, SamplePlan
+from pairmill.stages.sample.node.plan import PlanArray, PlannedDataset, SamplePlan
 
 CONFIG = SampleConfig(tokenized_path="unused", output_path="unused", epochs=3, context_size=40)
 
@@ -62,11 +62,11 @@ class Tokens:
     def texts(self, plan: SamplePlan) -> list[list[tuple[list[int], list[int]]]]:
         """Per epoch the instructions and responses in training order, cut out of the tasks' own tokens."""
         source = np.repeat(np.arange(len(self.tasks)), [one.rows for one in plan.datasets])
-        rows = list(zip(source.tolist(), *(plan.rows[name].tolist() for name in INDEX), strict=True))
+        rows = list(zip(source.tolist(), *(plan.rows[name].array().tolist() for name in INDEX), strict=True))
         return [
             [
                 (self.tokens[task][a : a + b].tolist(), self.tokens[task][c : c + d].tolist())
-                for task, a, b, c, d in (rows[place] for place in epoch)
+                for task, a, b, c, d in (rows[place] for place in epoch.array())
             ]
             for epoch in plan.epochs
         ]
@@ -160,7 +160,7 @@ def test_an_id_outside_the_vocabulary_is_refused_or_wraps(tmp_path: Path, kind: 
     world = Tokens(tmp_path / "in", [kind], rows=40)
     plan = world.plan(rule=Rule())
     tokens = np.load(tmp_path / "in" / "task0" / "tokens.npy")
-    place = int(plan.rows["resp_start"][3])
+    place = int(plan.rows["resp_start"].array()[3])
     tokens[place] = np.array(value).astype(kind)
     np.save(tmp_path / "in" / "task0" / "tokens.npy", tokens)
     with pytest.raises(InputError, match=r"a token is (outside the vocabulary|not a valid id)"):
@@ -226,10 +226,9 @@ def test_starts_beyond_31_bits_take_eight_bytes() -> None:
         "resp_len": np.full(count, 4000, np.int32),
     }
     for extra, kind in ((0, np.int64), (-1, np.int32)):
-        shorter = {name: values[: count + extra] for name, values in rows.items()}
-        plan = SamplePlan(
-            [PlannedDataset("t", count * 4096, count + extra)], shorter, [np.array([0, count - 1 + extra], np.uint32)]
-        )
+        shorter = {name: PlanArray(values[: count + extra]) for name, values in rows.items()}
+        epoch = PlanArray(np.array([0, count - 1 + extra], np.uint32))
+        plan = SamplePlan([PlannedDataset("t", count * 4096, count + extra)], shorter, [epoch])
         laid_out = ArrayLayout(plan, "compact", 65_536)
         (found,) = laid_out.index(0)
         assert {name: values.dtype for name, values in found.items()} == {
