@@ -28,6 +28,7 @@ from pairmill.formats import attributes, tokens
 from pairmill.formats.chat_digests import KEY
 from pairmill.formats.parquet_reader import open_parquet
 from pairmill.formats.tokenizer_file import NAME
+from pairmill.formats.union import open_tokenized
 from pairmill.interface import cli
 from pairmill.lineage import steps
 from pairmill.redact import escaped_json
@@ -80,7 +81,7 @@ class _Folder:
 
     def __init__(self, config: ShowConfig) -> None:
         given = config.tokenized or _only_one_below(config.root)
-        self._folder = tokens.open_folder(given, "tokenized", tolerate_strays=True)
+        self._folder = open_tokenized(given, "tokenized", tolerate_strays=True)
         self._tasks = {task.name: task for task in self._folder.tasks}
         uri = storage.join(self._folder.uri, NAME)
         if not storage.store_for(uri).exists(uri):

@@ -36,11 +36,13 @@ class Content:
         sha256: hexadecimal digest; empty = unknown, and not compared.
         stamp: of the object, as :meth:`Store.stamp` returns it; empty = unknown.
         promised: whether the digest is from a manifest and has not been compared yet.
+        size: of the object, in bytes; -1 = unknown.
     """
 
     sha256: str = ""
     stamp: str = ""
     promised: bool = False
+    size: int = -1
 
     def identify(self) -> object:
         """Return the digest, which is what a shard that reads the object is keyed by."""

@@ -343,14 +343,19 @@ def read_file(folder: str, manifest: Manifest | None, path: str) -> bytes:
 _AGAIN = "run the stage that made it again; where Kubeflow took this URI from its cache, with the cache off"
 
 
-def read_intact(folder: str) -> Manifest | None:
-    """Read a manifest; raise InputError if files of it, or the whole folder, are missing or changed."""
+def read_intact(folder: str, *, look: bool = True) -> Manifest | None:
+    """Read a manifest; raise InputError if files of it, or the whole folder, are missing or changed.
+
+    Args:
+        folder: URI.
+        look: list the files; without, whoever opens them compares them.
+    """
     manifest = read(folder)
     if manifest is None and is_fingerprint(storage.name_of(folder)) and not storage.store_for(folder).list(folder):
         raise InputError(
             "the result of the stage is missing", where=folder, expected=f"a folder with {MANIFEST}", hint=_AGAIN
         )
-    wrong = find_damage(folder, manifest.files) if manifest is not None else []
+    wrong = find_damage(folder, manifest.files) if manifest is not None and look else []
     if wrong:
         raise InputError(
             f"{len(wrong)} files that its manifest names are missing or changed",

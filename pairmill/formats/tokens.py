@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Final, Self
@@ -25,13 +25,8 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from pairmill import storage
-from pairmill.address import refuse
-from pairmill.engine import manifest as manifests
 from pairmill.engine.content import UNKNOWN, Content, whole
-from pairmill.engine.inputs import HELD_OUT
-from pairmill.engine.links import list_folder
 from pairmill.engine.manifest import fingerprint_from
-from pairmill.engine.results import HeldOutRows
 from pairmill.errors import Changed, InputError
 
 INFO = "tokenizer_info.json"
@@ -144,16 +139,24 @@ class Array:
             InputError: absent, not an ``.npy`` of one dimension and integers, or shorter than its header says.
         """
         store = storage.store_for(uri)
+        if content.promised and content.size != (size := store.size(uri) if store.exists(uri) else -1):
+            raise InputError(
+                "is missing, or not what its manifest says",
+                where=uri,
+                got="nothing" if size < 0 else f"{size:,} bytes",
+                expected=f"{content.size:,} bytes",
+                hint="run the stage that made it again with verify=true, which finds and replaces damaged files",
+            )
         with store.open(uri) as file:
             shape, dtype = _header_of(file, uri)
             offset = file.tell()
-        wrong = ""
+        wrong, size = "", store.size(uri)
         if len(shape) != 1:
             wrong = f"shape {shape}"
         elif dtype.kind not in "ui":
             wrong = f"dtype {dtype}"
-        elif store.size(uri) != offset + shape[0] * dtype.itemsize:
-            wrong = f"{store.size(uri)} bytes for shape {shape} of {dtype}"
+        elif size != offset + shape[0] * dtype.itemsize:
+            wrong = f"{size} bytes for shape {shape} of {dtype}"
         if wrong:
             raise InputError("not a one-dimensional array of integers", where=uri, got=wrong, hint="tokenize again")
         return cls(uri, dtype, shape[0], offset, content)
@@ -171,6 +174,8 @@ class Array:
                 yield np.frombuffer(data, self.dtype)
 
 
+_HEAD: Final = len(header(np.dtype(np.uint64), 0))
+"""Bytes before the values in the files that pairmill writes."""
 _LONGEST_HEADER: Final = 1 << 20
 _PARSING: Final = threading.Lock()
 """Held while numpy parses a header as Python: in 3.11 two threads that parse count one depth of recursion, and fail."""
@@ -192,16 +197,33 @@ def _header_of(file: BinaryIO, uri: str) -> tuple[tuple[int, ...], np.dtype[Any]
 
 @dataclass(frozen=True)
 class Dataset:
-    """A data set of a tokenized folder: its name, the URI of its folder, and the expected contents of its arrays."""
+    """A data set of a tokenized folder.
+
+    Attributes:
+        name: what rules call it.
+        uri: of its folder.
+        contents: the expected contents of its arrays; their sizes too, and digests, as far as they are known.
+        sampled: in place of the digest of ``tokens.npy`` in the key, where no manifest says it.
+    """
 
     name: str
     uri: str
     contents: Mapping[str, Content] = field(default_factory=dict)
+    sampled: str = ""
 
-    @property
+    @cached_property
     def key(self) -> str:
-        """Content identity, whatever its name and place: of the five arrays that it cannot be without."""
-        return fingerprint_from([[name, self.contents[name].sha256] for name in ARRAYS])
+        """Return the content identity, whatever its name and place: of the five arrays that it cannot be without."""
+        digests = {name: self.contents[name].sha256 for name in ARRAYS}
+        digests["tokens"] = self.sampled or digests["tokens"]
+        return fingerprint_from([*map(list, digests.items())])
+
+    def count(self) -> tuple[int, int]:
+        """Return its rows, and its tokens; by the sizes of files that a manifest promises, without a read."""
+        tokens, rows = self.contents.get("tokens", UNKNOWN), self.contents.get("inst_len", UNKNOWN)
+        if tokens.promised and rows.promised and min(tokens.size, rows.size) >= _HEAD:
+            return (rows.size - _HEAD) // 8, (tokens.size - _HEAD) // 4
+        return self.array("inst_len").length, self.array().length
 
     @property
     def has_bytes(self) -> bool:
@@ -265,137 +287,3 @@ class Dataset:
                 got=str(length),
                 expected=str(total),
             )
-
-
-@dataclass(frozen=True)
-class Folder:
-    """A tokenized folder: its data sets sorted by name by code point, and what identifies its content."""
-
-    uri: str
-    tasks: list[Dataset]
-    info: dict[str, Any]
-    fingerprint: str
-    rows: int | None
-    """Rows by the manifest; None for a folder without one."""
-    tokenizer: str = ""
-    """First 16 digits of the tokenizer.json's sha256, by the manifest."""
-
-
-def open_folder(
-    given: str, option: str, *, tolerate_strays: bool, verify: bool = False, held_out: bool = False
-) -> Folder:
-    """Open a tokenized folder, made by pairmill or by others.
-
-    Args:
-        given: path or URI.
-        option: the option that named it, for messages.
-        tolerate_strays: skip folders with none of the five arrays; the reference fails on them.
-        verify: digest the arrays of a finished folder now, not when they are read.
-        held_out: open the held-out rows instead; their data sets begin with HELD_OUT.
-
-    Raises:
-        InputError: the folder is absent, unfinished or damaged, or has no held-out rows.
-    """
-    refuse(given, option, fetch="tokenized")
-    uri = storage.normalise(given, option)
-    store = storage.store_for(uri)
-    manifest = manifests.read_intact(uri)
-    # By name: a listing may be older than the latest write.
-    if not store.exists(storage.join(uri, INFO)):
-        raise InputError(
-            f"not a tokenized folder: {INFO} does not exist", where=f"{option}={uri}", hint="check the path"
-        )
-    try:
-        data = manifests.read_file(uri, manifest, INFO)
-        info = json.loads(data)
-        if not isinstance(info, dict):
-            raise ValueError("not an object")
-    except ValueError as error:
-        raise InputError("not a JSON object", where=storage.join(uri, INFO), got=str(error)) from error
-    if manifest is not None:
-        tasks = [item for item in _promised(uri, manifest, verify) if item.name.startswith(HELD_OUT) == held_out]
-        if held_out and not tasks:
-            raise _nothing_held_out(option, uri)
-        if not tasks:
-            raise _no_task(option, uri)
-        tokenizer = next((ref.fingerprint for ref in manifest.inputs if ref.role == "tokenizer"), "")
-        rows = HeldOutRows.count(manifest) if held_out else manifest.ledger.rows_out
-        return Folder(uri, tasks, info, manifest.fingerprint, rows, tokenizer)
-    # A data set is a folder of the first floor.
-    paths = {entry.path for entry in list_folder(uri, lambda link: link.find("/") == len(link) - 1)}
-    if held_out:
-        if HELD_OUT + INFO not in paths:
-            raise _nothing_held_out(option, uri)
-        inner = open_folder(storage.join(uri, HELD_OUT.rstrip("/")), option, tolerate_strays=tolerate_strays)
-        return replace(inner, uri=uri, tasks=[replace(item, name=HELD_OUT + item.name) for item in inner.tasks])
-    names = names_in(uri, paths, tolerate_strays=tolerate_strays)
-    if not names:
-        raise _no_task(option, uri)
-    tasks = [Dataset(name, storage.join(uri, name)) for name in names]
-    read = [INFO, *(f"{name}/{array}.npy" for name in names for array in ARRAYS)]
-    read += [path for name in names if (path := f"{name}/{BYTES}.npy") in paths]
-    result = dict(zip(read, store.digested([storage.join(uri, path) for path in read]), strict=True))
-    Content(result[INFO].sha256).require(storage.join(uri, INFO), hashlib.sha256(data).hexdigest())
-    contents = {path: Content(item.sha256, item.stamp) for path, item in result.items()}
-    tasks = [_task(task.name, task.uri, contents) for task in tasks]
-    return Folder(uri, tasks, info, fingerprint_from([(path, item.sha256) for path, item in result.items()]), None)
-
-
-def names_in(uri: str, paths: Collection[str], *, tolerate_strays: bool) -> list[str]:
-    """Return the data sets of a tokenized folder with these files, sorted.
-
-    Raises:
-        InputError: a data set lacks an array.
-    """
-    names = []
-    if HELD_OUT + INFO in paths:  # a tokenized folder of its own
-        paths = [path for path in paths if not path.startswith(HELD_OUT)]
-    for name in sorted({path.split("/", 1)[0] for path in paths if "/" in path}):
-        files = [f"{name}/{array}.npy" for array in ARRAYS]
-        missing = [path for path in files if path not in paths]
-        if len(missing) == len(files) and tolerate_strays:
-            continue
-        if missing:
-            raise InputError(
-                "arrays of this data set are missing", where=storage.join(uri, name), got=", ".join(missing)
-            )
-        names.append(name)
-    return names
-
-
-def _no_task(option: str, uri: str) -> InputError:
-    return InputError(
-        "no data set in the tokenized folder",
-        where=f"{option}={uri}",
-        expected=f"folders with the arrays {', '.join(ARRAYS)}; links are followed with links=follow",
-        hint="check the path, or tokenize again",
-    )
-
-
-def _nothing_held_out(option: str, uri: str) -> InputError:
-    return InputError(
-        "the tokenized folder has no held-out rows",
-        where=f"{option}={uri}",
-        expected=f"a folder with {HELD_OUT}",
-        hint="clean with holdout=, as in holdout=0.01, and tokenize what that gives",
-    )
-
-
-def _task(name: str, uri: str, contents: Mapping[str, Content]) -> Dataset:
-    """``contents``: by path below the folder."""
-    mine = {array: contents[path] for array in (*ARRAYS, BYTES, ROWS) if (path := f"{name}/{array}.npy") in contents}
-    return Dataset(name, uri, mine)
-
-
-def _promised(uri: str, manifest: manifests.Manifest, verify: bool) -> list[Dataset]:
-    wrong = manifests.find_damage(uri, manifest.files, verify=True) if verify else []
-    if wrong:
-        raise InputError(
-            f"{len(wrong)} of its files differ from its manifest",
-            where=uri,
-            got=wrong[0],
-            hint="tokenize again with verify=true",
-        )
-    stamps = {entry.path: entry.stamp for entry in storage.store_for(uri).list(uri)}
-    contents = {file.path: Content(file.sha256, stamps.get(file.path, ""), not verify) for file in manifest.files}
-    return [_task(name, storage.join(uri, name), contents) for name in sorted(manifest.tasks())]

@@ -13,9 +13,11 @@ from pairmill.engine.inputs import InputFile
 from pairmill.engine.manifest import InputRef, Ledger, fingerprint_from
 from pairmill.engine.stage import ShardRecord
 from pairmill.errors import InputError, UsageError
-from pairmill.formats import characters, row_files, tokenizer_file, tokens
+from pairmill.formats import characters, row_files, tokenizer_file
 from pairmill.formats.prefixes import Rules
 from pairmill.formats.rows import EXTENSIONS
+from pairmill.formats.tokenized import Folder
+from pairmill.formats.union import open_tokenized
 from pairmill.mixture.buckets import Codes, codes_of
 from pairmill.mixture.config import MixtureConfig
 from pairmill.mixture.counting import CountedTask, Counting, CountOptions, Counts, CountTasks, cell_of
@@ -83,7 +85,7 @@ def open_inputs(config: MixtureConfig, settings: MixSettings) -> CountingPlan:
     """
     settings.wanted(config.epochs)
     rules = Rules.load(config.prefix_config_path, "pairmill", "prefix_config_path")
-    folder = tokens.open_folder(config.tokenized_path, "tokenized_path", tolerate_strays=True, verify=config.verify)
+    folder = open_tokenized(config.tokenized_path, "tokenized_path", tolerate_strays=True, verify=config.verify)
     where = f"tokenized_path={folder.uri}"
     grouping = group(settings, [task.name for task in folder.tasks])
     bucketed = {*grouping.bucketed}
@@ -96,7 +98,7 @@ def open_inputs(config: MixtureConfig, settings: MixSettings) -> CountingPlan:
     split = any(rule.long_context == "split" for rule in matched.values())
     counting = Counting(
         CountOptions(config.context_size, config.min_resp_length),
-        _continuing(folder.uri) if split else b"",
+        _continuing(folder) if split else b"",
     )
     long_rows = long_rows_key({name: rule.long_context for name, rule in matched.items()})
     return CountingPlan(
@@ -139,17 +141,9 @@ def _attributes(config: MixtureConfig, bucketed: set[str]) -> tuple[dict[str, di
     return {task: beside[task] for task in bucketed}, fingerprint_from([ref.fingerprint for ref in result.refs])
 
 
-def _continuing(uri: str) -> bytes:
-    path = storage.join(uri, tokenizer_file.NAME)
-    if not storage.store_for(path).exists(path):
-        raise InputError(
-            "a rule splits rows, and where a character ends is not known",
-            where=f"tokenized_path={uri}",
-            got=f"no {tokenizer_file.NAME}",
-            expected="the tokenizer.json that made the tokens",
-            hint="copy it into the folder, tokenize again, or use long_context: truncate",
-        )
-    return characters.continuing(tokenizer_file.read(path), path)
+def _continuing(folder: Folder) -> bytes:
+    uri = folder.tokenizer_file()
+    return characters.continuing(tokenizer_file.read(uri), uri)
 
 
 def counted_sources(grouping: Grouping, records: Sequence[ShardRecord]) -> Counted:

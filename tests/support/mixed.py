@@ -12,10 +12,11 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from pairmill.formats import tokens
 from pairmill.formats.eligible_rows import rows_of
 from pairmill.formats.prefixes import Rules
+from pairmill.formats.tokenized import Folder
 from pairmill.formats.tokens import INDEX, INFO
+from pairmill.formats.union import open_tokenized
 from pairmill.interface.cli import Outcome
 from pairmill.mixture.making import CountedSource, WantedPhase, make
 from pairmill.mixture.methods import Recipe
@@ -79,8 +80,8 @@ class Bench:
         if codes is not None:
             self.codes[name] = np.asarray(codes, np.uint16)
 
-    def opened(self) -> tokens.Folder:
-        return tokens.open_folder(str(self.tokenized), "tokenized_path", tolerate_strays=True)
+    def opened(self) -> Folder:
+        return open_tokenized(str(self.tokenized), "tokenized_path", tolerate_strays=True)
 
     def counted(self) -> dict[Key, PlannedTask]:
         """What mix counts: the rows of each task or bucket that may be sampled."""

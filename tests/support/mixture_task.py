@@ -19,7 +19,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from pairmill.engine.manifest import File, InputRef, Ledger, Manifest, content_key
-from pairmill.formats.tokens import INDEX, INFO, open_folder
+from pairmill.formats.tokens import INDEX, INFO
+from pairmill.formats.union import open_tokenized
 from pairmill.interface import cli, stagecli
 from pairmill.line.runs import Ended, Here, Made
 from pairmill.line.search import LocalConfig
@@ -129,7 +130,7 @@ def held_out(folder: Path, root: Path, tokens: Path) -> Path:
 
 def in_project(tokens: Path, root: Path) -> Path:
     """The same tokenized folder where tokenize would have written it."""
-    found = open_folder(str(tokens), "tokenized_path", tolerate_strays=True)
+    found = open_tokenized(str(tokens), "tokenized_path", tolerate_strays=True)
     return Path(shutil.copytree(tokens, root / "tokenize" / found.fingerprint))
 
 

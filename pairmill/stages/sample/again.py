@@ -10,10 +10,11 @@ from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import Manifest
 from pairmill.errors import InputError, UsageError
-from pairmill.formats import tokens
 from pairmill.formats.prefixes import Rule, Rules
 from pairmill.formats.results import SampleResult
 from pairmill.formats.sample_plan import HELD_OUT, read_plan
+from pairmill.formats.tokenized import Folder
+from pairmill.formats.union import open_tokenized
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.mixed import OpenMixture
 
@@ -50,7 +51,7 @@ class RecordedRules(Rules):
         return self._recorded
 
 
-def read_again(config: SampleConfig) -> tuple[SampleConfig, tokens.Folder, Rules, OpenMixture | None]:
+def read_again(config: SampleConfig) -> tuple[SampleConfig, Folder, Rules, OpenMixture | None]:
     """Return the options, tokens, rules and mixture that ``again=<plan>@<seed>`` asks for.
 
     Raises:
@@ -71,7 +72,7 @@ def read_again(config: SampleConfig) -> tuple[SampleConfig, tokens.Folder, Rules
     layout = config.layout if config.layout != "auto" else SampleResult.from_manifest(manifest).layout
     config = replace(config, again="", layout=layout, unmatched="leave" if "unmatched" in refs else "take", **known)
     rules = RecordedRules(manifest)
-    folder = tokens.open_folder(
+    folder = open_tokenized(
         config.tokenized_path, "tokenized_path", tolerate_strays=config.profile == "pairmill", verify=config.verify
     )
     if folder.fingerprint != refs["tokenized"]:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pairmill import log, storage
+from pairmill import log
 from pairmill.engine import inputs, vanished
 from pairmill.engine.links import LeftOut, left_out
 from pairmill.engine.manifest import InputRef, Ledger, Manifest
@@ -28,8 +28,9 @@ from pairmill.formats.prefixes import Rule, Rules, reference_json
 from pairmill.formats.results import SampleResult
 from pairmill.formats.sample_plan import HELD_OUT
 from pairmill.formats.split import Cutter
-from pairmill.formats.tokenizer_file import NAME as TOKENIZER
+from pairmill.formats.tokenized import Folder
 from pairmill.formats.tokenizer_file import read as read_tokenizer
+from pairmill.formats.union import open_tokenized
 from pairmill.mixture.realised import Realised
 from pairmill.report.model import Report
 from pairmill.stages.sample import analytics
@@ -132,7 +133,7 @@ class Draft:
     """
 
     config: SampleConfig
-    folder: tokens.Folder
+    folder: Folder
     rules: Rules
     tokenizer: bytes = b""
     mixed: OpenMixture | None = None
@@ -144,7 +145,8 @@ class Draft:
         """Open the inputs that the options name."""
         config, folder, rules, mixed = read_again(config) if config.again else cls._open(config)
         split = any(rules.match(task.name)[0].long_context == "split" for task in folder.tasks)
-        draft = cls(config, folder, rules, tokenizer_of(folder) if split else b"", mixed, left_out=left_out())
+        tokenizer = read_tokenizer(folder.tokenizer_file()) if split else b""
+        draft = cls(config, folder, rules, tokenizer, mixed, left_out=left_out())
         if config.unmatched == "refuse" and (names := draft.unmatched):
             raise InputError(
                 "no rule matches some tasks",
@@ -155,7 +157,7 @@ class Draft:
         return draft
 
     @staticmethod
-    def _open(config: SampleConfig) -> tuple[SampleConfig, tokens.Folder, Rules, OpenMixture | None]:
+    def _open(config: SampleConfig) -> tuple[SampleConfig, Folder, Rules, OpenMixture | None]:
         rules = Rules.load(config.prefix_config_path, config.profile, "prefix_config_path")
         mixed = None
         if config.held_out:
@@ -164,7 +166,7 @@ class Draft:
             mixed = OpenMixture.open(config.mixture)
             config, rules = mixed.applied_to(config), rules.of_long_rows("")
         strays = config.profile == "pairmill"
-        folder = tokens.open_folder(
+        folder = open_tokenized(
             config.tokenized_path,
             "tokenized_path",
             tolerate_strays=strays,
@@ -203,7 +205,7 @@ class Draft:
     @cached_property
     def continuing(self) -> bytes:
         """Which tokens a row must not be cut before."""
-        return characters.continuing(self.tokenizer, storage.join(self.folder.uri, TOKENIZER))
+        return characters.continuing(self.tokenizer, self.folder.uri)
 
     @property
     def layout(self) -> OutputFormat:
@@ -353,16 +355,3 @@ class Draft:
             expected="at least one",
             hint=hint,
         )
-
-
-def tokenizer_of(folder: tokens.Folder) -> bytes:
-    uri = storage.join(folder.uri, TOKENIZER)
-    if not storage.store_for(uri).exists(uri):
-        raise InputError(
-            "a rule splits rows, and where a character ends is not known",
-            where=f"tokenized_path={folder.uri}",
-            got=f"no {TOKENIZER}",
-            expected="the tokenizer.json that made the tokens",
-            hint="copy it into the folder, tokenize again, or use long_context: truncate",
-        )
-    return read_tokenizer(uri)

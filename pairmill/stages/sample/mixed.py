@@ -17,9 +17,9 @@ from pairmill.engine import manifest as manifests
 from pairmill.engine.content import Content
 from pairmill.engine.manifest import Manifest
 from pairmill.errors import InputError, UsageError
-from pairmill.formats import tokens
 from pairmill.formats.eligible_rows import DatasetRows
 from pairmill.formats.prefixes import Rules
+from pairmill.formats.tokenized import Folder
 from pairmill.mixture import capacity
 from pairmill.mixture.plan import BUCKETS, NO_BUCKET, Key, Mixture, identity, long_rows_key
 from pairmill.mixture.reading import load_mixture
@@ -146,7 +146,7 @@ class OpenMixture:
             )
         return replace(config, epochs=plan.epochs, seed=plan.seed)
 
-    def require_same_inputs(self, folder: tokens.Folder, rules: Rules) -> None:
+    def require_same_inputs(self, folder: Folder, rules: Rules) -> None:
         """Compare the plan with the tokenized folder, and with what the rules say of long rows.
 
         Raises:

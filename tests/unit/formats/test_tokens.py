@@ -13,7 +13,8 @@ import pytest
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import File, Ledger, Manifest
 from pairmill.errors import InputError
-from pairmill.formats.tokens import ARRAYS, INFO, Array, Dataset, NpyWriter, open_folder, write_npy
+from pairmill.formats.tokens import ARRAYS, INFO, Array, Dataset, NpyWriter, write_npy
+from pairmill.formats.union import open_tokenized
 
 
 def load(uri: str) -> np.ndarray[Any, Any]:
@@ -225,27 +226,27 @@ def foreign(folder: Path, *names: str) -> Path:
 
 def test_a_folder_that_others_made_is_read_sorted_by_code_point(tmp_path: Path) -> None:
     foreign(tmp_path, "b", "B", "a b.jsonl", "é")
-    found = open_folder(str(tmp_path), "tokenized_path", tolerate_strays=False)
+    found = open_tokenized(str(tmp_path), "tokenized_path", tolerate_strays=False)
     assert [task.name for task in found.tasks] == ["B", "a b.jsonl", "b", "é"]
     assert (found.info, found.rows) == ({"vocab_size": 99}, None)
 
 
 def test_the_identity_of_a_foreign_folder_is_its_content(tmp_path: Path) -> None:
-    one = open_folder(str(foreign(tmp_path / "one", "a", "b")), "p", tolerate_strays=True).fingerprint
+    one = open_tokenized(str(foreign(tmp_path / "one", "a", "b")), "p", tolerate_strays=True).fingerprint
     other = foreign(tmp_path / "other", "a", "b")
     (other / "a" / "metadata.json").write_text("{}")  # data_io's cache key: a time, and not read
-    assert open_folder(str(other), "p", tolerate_strays=True).fingerprint == one
+    assert open_tokenized(str(other), "p", tolerate_strays=True).fingerprint == one
     np.save(other / "a" / "tokens.npy", np.ones(8, np.uint32))
-    assert open_folder(str(other), "p", tolerate_strays=True).fingerprint != one
+    assert open_tokenized(str(other), "p", tolerate_strays=True).fingerprint != one
 
 
 def test_a_stray_folder_is_passed_over_where_asked(tmp_path: Path) -> None:
     foreign(tmp_path, "a")
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "x.txt").write_text("x")
-    assert [task.name for task in open_folder(str(tmp_path), "p", tolerate_strays=True).tasks] == ["a"]
+    assert [task.name for task in open_tokenized(str(tmp_path), "p", tolerate_strays=True).tasks] == ["a"]
     with pytest.raises(InputError, match=r"notes: arrays of this data set are missing"):
-        open_folder(str(tmp_path), "p", tolerate_strays=False)
+        open_tokenized(str(tmp_path), "p", tolerate_strays=False)
 
 
 @pytest.mark.parametrize("name", ARRAYS)
@@ -253,7 +254,7 @@ def test_a_task_that_lacks_an_array_is_refused(tmp_path: Path, name: str) -> Non
     foreign(tmp_path, "a")
     (tmp_path / "a" / f"{name}.npy").unlink()
     with pytest.raises(InputError, match=f"arrays of this data set are missing; got a/{name}.npy"):
-        open_folder(str(tmp_path), "p", tolerate_strays=True)
+        open_tokenized(str(tmp_path), "p", tolerate_strays=True)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "5", "null"])
@@ -261,15 +262,15 @@ def test_information_that_is_no_object_is_refused(tmp_path: Path, text: str) -> 
     foreign(tmp_path, "a")
     (tmp_path / INFO).write_text(text)
     with pytest.raises(InputError, match="not a JSON object"):
-        open_folder(str(tmp_path), "p", tolerate_strays=True)
+        open_tokenized(str(tmp_path), "p", tolerate_strays=True)
 
 
 def test_what_is_no_tokenized_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"tokenized_path=.*tokenizer_info.json does not exist"):
-        open_folder(str(tmp_path), "tokenized_path", tolerate_strays=True)
+        open_tokenized(str(tmp_path), "tokenized_path", tolerate_strays=True)
     (tmp_path / manifests.STARTED).write_text("{}")
     with pytest.raises(InputError, match="has not finished it"):
-        open_folder(str(tmp_path), "tokenized_path", tolerate_strays=True)
+        open_tokenized(str(tmp_path), "tokenized_path", tolerate_strays=True)
 
 
 def test_a_folder_of_ours_is_read_by_its_manifest(tmp_path: Path) -> None:
@@ -277,11 +278,15 @@ def test_a_folder_of_ours_is_read_by_its_manifest(tmp_path: Path) -> None:
     files = [File(f"a/{name}.npy", (tmp_path / "a" / f"{name}.npy").stat().st_size, "0" * 64, "a") for name in ARRAYS]
     manifest = Manifest("tokenize", 1, "f" * 16, {}, [], Ledger(2, 2, 2), files)
     (tmp_path / manifests.MANIFEST).write_bytes(manifest.dump())
-    found = open_folder(str(tmp_path), "p", tolerate_strays=True)
+    found = open_tokenized(str(tmp_path), "p", tolerate_strays=True)
     assert ([task.name for task in found.tasks], found.fingerprint, found.rows) == (["a"], "f" * 16, 2)
     (tmp_path / "a" / "resp_len.npy").unlink()
-    with pytest.raises(InputError, match=r"a/resp_len.npy: missing; run the stage that made it again"):
-        open_folder(str(tmp_path), "p", tolerate_strays=True)
+    found = open_tokenized(str(tmp_path), "p", tolerate_strays=True)  # from the manifest, nothing is looked at
+    with pytest.raises(InputError, match=r"a/resp_len.npy: is missing, or not what its manifest says; got nothing"):
+        found.tasks[0].array("resp_len")
+    (tmp_path / "a" / "resp_len.npy").write_bytes(b"short")
+    with pytest.raises(InputError, match="got 5 bytes; expected 1"):
+        found.tasks[0].array("resp_len")
 
 
 @pytest.mark.parametrize("how", ["empty", "links", "finished"])
@@ -298,6 +303,6 @@ def test_a_folder_without_a_data_set_is_refused(how: str, tmp_path: Path) -> Non
         made = Manifest("tokenize", 1, "f" * 16, {}, [], Ledger(), files)
         (folder / manifests.MANIFEST).write_bytes(made.dump())
     with pytest.raises(InputError, match="no data set in the tokenized folder") as caught:
-        open_folder(str(folder), "tokenized_path", tolerate_strays=True)
+        open_tokenized(str(folder), "tokenized_path", tolerate_strays=True)
     assert caught.value.exit_code == 3
     assert str(folder) in str(caught.value)

@@ -15,13 +15,14 @@ from functools import partial
 from pairmill import log, storage
 from pairmill.cpu import available_cores
 from pairmill.engine import manifest as manifests
-from pairmill.engine.content import UNKNOWN, Content, broken, require_unchanged
+from pairmill.engine.content import UNKNOWN, broken, require_unchanged
 from pairmill.engine.manifest import MANIFEST, File, Manifest
 from pairmill.engine.options import default_of
 from pairmill.errors import InputError, UsageError
 from pairmill.formats import tokens
 from pairmill.formats.results import SampleResult
 from pairmill.formats.sample_plan import FOLDER, HELD_OUT
+from pairmill.formats.union import open_tokenized
 from pairmill.stages.sample.node import owned
 from pairmill.stages.sample.node.config import NodeConfig, OutputFormat
 from pairmill.stages.sample.node.folder import FACTS, NAME, Node
@@ -136,7 +137,11 @@ def _of_unchanged_tokens(datasets: list[tokens.Dataset], make: Callable[[], Samp
     """Make files that no plan has digests of. Raise Changed if the tokens differ from their manifest."""
     uris = {storage.join(item.uri, "tokens.npy"): item.contents.get("tokens", UNKNOWN) for item in datasets}
     # In a bucket each read is pinned by its ETag.
-    local: dict[str, Content] = {uri: item for uri, item in uris.items() if storage.scheme(uri) == "file"}
+    local = {
+        uri: replace(item, stamp=item.stamp or storage.store_for(uri).stamp(uri))
+        for uri, item in uris.items()
+        if storage.scheme(uri) == "file"
+    }
     for error in broken({uri: content for uri, content in local.items() if content.promised}).values():
         raise error
     made = make()
@@ -222,7 +227,7 @@ def _datasets(config: NodeConfig, plan: Manifest, root: str, digested: bool) -> 
     held_out = any(ref.role == HELD_OUT for ref in plan.inputs)
     opened = None
     if digested:
-        opened = tokens.open_folder(folder, "tokenized_path", tolerate_strays=True, held_out=held_out)
+        opened = open_tokenized(folder, "tokenized_path", tolerate_strays=True, held_out=held_out)
     known = opened or result
     if known is not None and known.fingerprint != tokenized:
         raise InputError(

@@ -1,0 +1,241 @@
+"""One tokenized folder: its data sets, opened from the manifest alone, or of a folder that others made by looking.
+
+A manifest promises sizes and digests, which are compared when a file is opened and read, so that nothing is listed or
+read before. Without a manifest the index arrays are digested whole; of large ``tokens.npy`` some blocks are, which
+:func:`sample_blocks` says, since nobody reads hundreds of gigabytes to learn a name (docs/decisions/0063).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
+
+from pairmill import storage
+from pairmill.engine import manifest as manifests
+from pairmill.engine.content import Content
+from pairmill.engine.inputs import HELD_OUT
+from pairmill.engine.links import list_folder
+from pairmill.engine.manifest import Manifest, fingerprint_from
+from pairmill.engine.results import HeldOutRows
+from pairmill.errors import InputError
+from pairmill.formats.tokenizer_file import NAME as TOKENIZER
+from pairmill.formats.tokens import ARRAYS, BYTES, INDEX, INFO, ROWS, Dataset
+from pairmill.storage.base import each
+
+_PROMISED: Final = frozenset((*ARRAYS, BYTES, ROWS))
+_BLOCK: Final = 64 << 10
+_BLOCKS: Final = 4
+"""Of a sampled file: the first, the last, and two between."""
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A tokenized folder, or several as one: its data sets sorted by name, and what identifies its content.
+
+    Attributes:
+        uri: of the folder; of several, all, joined by commas.
+        tasks: sorted by name by code point.
+        info: ``tokenizer_info.json``.
+        fingerprint: content identity; places have no part in it.
+        rows: by the manifest; None for a folder without one.
+        tokenizer: first 16 digits of the tokenizer.json's sha256, by the manifest; empty = not known.
+        homes: URIs of the folders that the data sets are in.
+        sampled: some ``tokens.npy`` were identified by size, time and some blocks alone.
+    """
+
+    uri: str
+    tasks: list[Dataset]
+    info: dict[str, Any]
+    fingerprint: str
+    rows: int | None
+    tokenizer: str = ""
+    homes: tuple[str, ...] = ()
+    sampled: bool = False
+
+    def tokenizer_file(self) -> str:
+        """Return the URI of the tokenizer.json that made the tokens.
+
+        Raises:
+            InputError: no folder has one, and where a character ends is not known.
+        """
+        for home in self.homes:
+            uri = storage.join(home, TOKENIZER)
+            if storage.store_for(uri).exists(uri):
+                return uri
+        raise InputError(
+            "a rule splits rows, and where a character ends is not known",
+            where=f"tokenized_path={self.uri}",
+            got=f"no {TOKENIZER}",
+            expected="the tokenizer.json that made the tokens",
+            hint="copy it into the folder, tokenize again, or use long_context: truncate",
+        )
+
+
+def open_folder(
+    uri: str, option: str, *, tolerate_strays: bool, verify: bool = False, held_out: bool = False
+) -> Folder:
+    """Open one tokenized folder, made by pairmill or by others.
+
+    Args:
+        uri: normalised.
+        option: the option that named it, for messages.
+        tolerate_strays: skip folders with none of the five arrays; the reference fails on them.
+        verify: digest all arrays now: those of a finished folder against its manifest.
+        held_out: open the held-out rows instead; their data sets begin with HELD_OUT.
+
+    Raises:
+        InputError: the folder is absent, unfinished or damaged, or has no data set or no held-out rows.
+    """
+    store = storage.store_for(uri)
+    manifest = manifests.read_intact(uri, look=False)
+    # By name: a listing may be older than the latest write.
+    if not store.exists(storage.join(uri, INFO)):
+        raise InputError(
+            f"not a tokenized folder: {INFO} does not exist", where=f"{option}={uri}", hint="check the path"
+        )
+    try:
+        data = manifests.read_file(uri, manifest, INFO)
+        info = json.loads(data)
+        if not isinstance(info, dict):
+            raise ValueError("not an object")
+    except ValueError as error:
+        raise InputError("not a JSON object", where=storage.join(uri, INFO), got=str(error)) from error
+    if manifest is None:
+        return _open_foreign(uri, option, info, tolerate_strays=tolerate_strays, verify=verify, held_out=held_out)
+    if verify:
+        _refuse_damage(uri, manifest)
+    tasks = [task for task in _promised(uri, manifest) if task.name.startswith(HELD_OUT) == held_out]
+    if not tasks:
+        raise _nothing_held_out(option, uri) if held_out else _no_task(option, uri)
+    tokenizer = next((ref.fingerprint for ref in manifest.inputs if ref.role == "tokenizer"), "")
+    rows = HeldOutRows.count(manifest) if held_out else manifest.ledger.rows_out
+    return Folder(uri, tasks, info, manifest.fingerprint, rows, tokenizer=tokenizer, homes=(uri,))
+
+
+def _promised(uri: str, manifest: Manifest) -> list[Dataset]:
+    tasks: dict[str, dict[str, Content]] = {}
+    for file in manifest.files:
+        array = file.path[len(file.task) + 1 :].removesuffix(".npy")
+        if file.task and array in _PROMISED:
+            tasks.setdefault(file.task, {})[array] = Content(file.sha256, promised=True, size=file.size)
+    return [Dataset(name, storage.join(uri, name), contents) for name, contents in sorted(tasks.items())]
+
+
+def _refuse_damage(uri: str, manifest: Manifest) -> None:
+    if wrong := manifests.find_damage(uri, manifest.files, verify=True):
+        raise InputError(
+            f"{len(wrong)} of its files differ from its manifest",
+            where=uri,
+            got=wrong[0],
+            hint="tokenize again with verify=true",
+        )
+
+
+def _open_foreign(
+    uri: str, option: str, info: dict[str, Any], *, tolerate_strays: bool, verify: bool, held_out: bool
+) -> Folder:
+    # A data set is a folder of the first floor.
+    paths = {entry.path for entry in list_folder(uri, lambda link: link.find("/") == len(link) - 1)}
+    if held_out:
+        if HELD_OUT + INFO not in paths:
+            raise _nothing_held_out(option, uri)
+        inner = open_folder(
+            storage.join(uri, HELD_OUT.rstrip("/")), option, tolerate_strays=tolerate_strays, verify=verify
+        )
+        return replace(inner, uri=uri, tasks=[replace(item, name=HELD_OUT + item.name) for item in inner.tasks])
+    names = names_in(uri, paths, tolerate_strays=tolerate_strays)
+    if not names:
+        raise _no_task(option, uri)
+    store = storage.store_for(uri)
+    arrays = (*(ARRAYS if verify else INDEX), BYTES, ROWS)
+    read = [path for name in names for array in arrays if (path := f"{name}/{array}.npy") in paths]
+    digested = store.digested([storage.join(uri, path) for path in read])
+    contents: dict[str, dict[str, Content]] = {}
+    for path, item in zip(read, digested, strict=True):
+        name, _, file = path.rpartition("/")
+        contents.setdefault(name, {})[file.removesuffix(".npy")] = Content(item.sha256, item.stamp, size=item.size)
+    blocks = each(lambda name, _: sample_blocks(storage.join(uri, name, "tokens.npy")), names, store.at_once)
+    tasks = []
+    for name, some in zip(names, blocks, strict=True):
+        mine = contents[name]
+        mine.setdefault("tokens", Content("" if some.written else some.sha256, some.stamp, size=some.size))
+        tasks.append(Dataset(name, storage.join(uri, name), mine, some.sha256))
+    # With the time a large file that was replaced is noticed, whichever bytes differ.
+    identity = [
+        [task.name, some.written, *((array, task.contents[array].sha256) for array in sorted(task.contents)), task.key]
+        for task, some in zip(tasks, blocks, strict=True)
+    ]
+    sampled = not verify and any(some.written for some in blocks)
+    return Folder(uri, tasks, info, fingerprint_from(info, identity), None, homes=(uri,), sampled=sampled)
+
+
+class Sampled(NamedTuple):
+    """A file that was not read whole, or a small one.
+
+    Attributes:
+        size: bytes.
+        sha256: hexadecimal; of the size and some blocks, of a small file of all its bytes.
+        stamp: see :meth:`pairmill.storage.Store.stamp`.
+        written: when, as the store tells it (nanoseconds of a file, version of an object); empty of a small file.
+    """
+
+    size: int
+    sha256: str
+    stamp: str
+    written: str
+
+
+def sample_blocks(uri: str) -> Sampled:
+    """Identify a file by size and four blocks of 64 KiB, the first, the last and two between; a smaller one whole."""
+    store = storage.store_for(uri)
+    stamp, size = store.stamp(uri), store.size(uri)
+    if size <= _BLOCK * _BLOCKS:
+        return Sampled(size, hashlib.sha256(store.read(uri)).hexdigest(), stamp, "")
+    digest = hashlib.sha256(size.to_bytes(8, "little"))
+    for number in range(_BLOCKS):
+        digest.update(store.read_range(uri, (size - _BLOCK) * number // (_BLOCKS - 1), _BLOCK))
+    # Device and inode, which a file's stamp begins with, are of the place.
+    return Sampled(size, digest.hexdigest(), stamp, stamp.rpartition(":")[2])
+
+
+def names_in(uri: str, paths: Collection[str], *, tolerate_strays: bool) -> list[str]:
+    """Return the data sets of a tokenized folder with these files, sorted.
+
+    Raises:
+        InputError: a data set lacks an array.
+    """
+    names = []
+    if HELD_OUT + INFO in paths:  # a tokenized folder of its own
+        paths = {path for path in paths if not path.startswith(HELD_OUT)}
+    for name in sorted({path.split("/", 1)[0] for path in paths if "/" in path}):
+        files = [f"{name}/{array}.npy" for array in ARRAYS]
+        missing = [path for path in files if path not in paths]
+        if len(missing) == len(files) and tolerate_strays:
+            continue
+        if missing:
+            raise InputError(
+                "arrays of this data set are missing", where=storage.join(uri, name), got=", ".join(missing)
+            )
+        names.append(name)
+    return names
+
+
+def _no_task(option: str, uri: str) -> InputError:
+    return InputError(
+        "no data set in the tokenized folder",
+        where=f"{option}={uri}",
+        expected=f"folders with the arrays {', '.join(ARRAYS)}; links are followed with links=follow",
+        hint="check the path, or tokenize again",
+    )
+
+
+def _nothing_held_out(option: str, uri: str) -> InputError:
+    return InputError(
+        "the tokenized folder has no held-out rows",
+        where=f"{option}={uri}",
+        expected=f"a folder with {HELD_OUT}",
+        hint="clean with holdout=, as in holdout=0.01, and tokenize what that gives",
+    )
