@@ -1,8 +1,8 @@
 //! The hot loops of pairmill, one module for each program that runs them: [`bpe`] for train_tokenizer and tokenize,
 //! [`curate`] for curate, [`sample`] for `sample`, [`loader`] for the training-side loader.
 //!
-//! Nothing here reads a file or knows Python. The only global state is a table of character classes, and the hook of
-//! [`guard`].
+//! Nothing here knows Python, and only [`sample`] reads and writes files. The only global state is a table of character
+//! classes, and the hook of [`guard`].
 
 #![deny(unsafe_code)]
 

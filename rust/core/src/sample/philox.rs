@@ -11,7 +11,10 @@ const MULTIPLIERS: [u64; 2] = [0xD2E7_470E_E14C_6C93, 0xCA5A_8263_9512_1157];
 const WEYL: [u64; 2] = [0x9E37_79B9_7F4A_7C15, 0xBB67_AE85_84CA_A73B];
 const ROUNDS: usize = 10;
 /// Swaps whose places are drawn before the first of them is done.
-const AHEAD: usize = 64;
+pub(super) const AHEAD: usize = 64;
+/// Blocks that are made at once: they do not depend on each other, so a processor makes them side by side.
+const BLOCKS: usize = 8;
+const DRAWS: usize = BLOCKS * 8;
 
 /// More elements than 32-bit draws can shuffle.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,16 +29,36 @@ pub struct TooMany(
 pub struct Philox {
     key: [u64; 2],
     counter: [u64; 4],
-    words: [u64; 4],
+    drawn: [u32; DRAWS],
     used: usize,
-    half: Option<u32>,
 }
 
 impl Philox {
     /// From the two words of `SeedSequence(seed).generate_state(2, numpy.uint64)`.
     #[must_use]
     pub const fn new(key: [u64; 2]) -> Self {
-        Self { key, counter: [0; 4], words: [0; 4], used: 4, half: None }
+        Self { key, counter: [0; 4], drawn: [0; DRAWS], used: DRAWS }
+    }
+
+    /// A stream of its own for each seed and name: its key is the first 16 bytes of BLAKE3 over both.
+    #[must_use]
+    pub fn named(seed: &str, name: &str) -> Self {
+        let digest = blake3::hash(format!("{seed}\0{name}").as_bytes());
+        let words = digest.as_bytes().as_chunks::<8>().0;
+        Self::new([u64::from_le_bytes(words[0]), u64::from_le_bytes(words[1])])
+    }
+
+    /// A number below `count`, which is above 0: Lemire, "Fast random integer generation in an interval" (TOMACS 2019).
+    #[inline]
+    pub fn below(&mut self, count: u32) -> u32 {
+        let mut wide = u64::from(self.draw()) * u64::from(count);
+        if (wide as u32) < count {
+            let floor = count.wrapping_neg() % count;
+            while (wide as u32) < floor {
+                wide = u64::from(self.draw()) * u64::from(count);
+            }
+        }
+        (wide >> 32) as u32
     }
 
     /// Put `values` in the order of `permutation(len)`: afterwards `values[i]` is what `values[permutation[i]]` was.
@@ -65,50 +88,51 @@ impl Philox {
     fn up_to(&mut self, last: u32) -> u32 {
         let mask = u32::MAX >> last.leading_zeros();
         loop {
-            let drawn = self.next() & mask;
+            let drawn = self.draw() & mask;
             if drawn <= last {
                 return drawn;
             }
         }
     }
 
+    /// The next 32 bits.
     #[inline]
-    fn next(&mut self) -> u32 {
-        if let Some(half) = self.half.take() {
-            return half;
-        }
-        if self.used == self.words.len() {
+    pub fn draw(&mut self) -> u32 {
+        if self.used == DRAWS {
             self.fill();
         }
-        let word = self.words[self.used];
         self.used += 1;
-        self.half = Some((word >> 32) as u32);
-        word as u32
+        self.drawn[self.used - 1]
     }
 
-    #[inline]
     fn fill(&mut self) {
-        for word in &mut self.counter {
-            *word = word.wrapping_add(1);
-            if *word != 0 {
-                break;
+        let mut blocks = [[0; 4]; BLOCKS];
+        for block in &mut blocks {
+            for word in &mut self.counter {
+                *word = word.wrapping_add(1);
+                if *word != 0 {
+                    break;
+                }
             }
+            *block = self.counter;
         }
-        let (mut block, mut key) = (self.counter, self.key);
-        for round in 0..ROUNDS {
-            if round > 0 {
-                key = [key[0].wrapping_add(WEYL[0]), key[1].wrapping_add(WEYL[1])];
+        let mut key = self.key;
+        for _ in 0..ROUNDS {
+            for block in &mut blocks {
+                let low = u128::from(MULTIPLIERS[0]) * u128::from(block[0]);
+                let high = u128::from(MULTIPLIERS[1]) * u128::from(block[2]);
+                *block = [
+                    (high >> 64) as u64 ^ block[1] ^ key[0],
+                    high as u64,
+                    (low >> 64) as u64 ^ block[3] ^ key[1],
+                    low as u64,
+                ];
             }
-            let one = u128::from(MULTIPLIERS[0]) * u128::from(block[0]);
-            let two = u128::from(MULTIPLIERS[1]) * u128::from(block[2]);
-            block = [
-                (two >> 64) as u64 ^ block[1] ^ key[0],
-                two as u64,
-                (one >> 64) as u64 ^ block[3] ^ key[1],
-                one as u64,
-            ];
+            key = [key[0].wrapping_add(WEYL[0]), key[1].wrapping_add(WEYL[1])];
         }
-        self.words = block;
+        for (pair, word) in self.drawn.chunks_exact_mut(2).zip(blocks.as_flattened()) {
+            pair.copy_from_slice(&[*word as u32, (word >> 32) as u32]);
+        }
         self.used = 0;
     }
 }
@@ -154,6 +178,20 @@ mod tests {
         let mut random = Philox::new(KEY);
         random.counter = [u64::MAX, u64::MAX, 5, 0];
         random.fill();
-        assert_eq!(random.counter, [0, 0, 6, 0]);
+        assert_eq!(random.counter, [7, 0, 6, 0]);
+    }
+
+    #[test]
+    fn numbers_below_a_bound_are_equally_frequent() {
+        let mut random = Philox::named("7", "name");
+        for bound in [1, 3, 10] {
+            let mut counts = vec![0_u32; bound as usize];
+            (0..30_000).for_each(|_| counts[random.below(bound) as usize] += 1);
+            let mean = 30_000.0 / f64::from(bound);
+            let chi: f64 = counts.iter().map(|&count| (f64::from(count) - mean).powi(2) / mean).sum();
+            assert!(chi < 30.0, "{counts:?}"); // of 9 degrees of freedom: 4e-4
+        }
+        assert_ne!(Philox::named("7", "a").draw(), Philox::named("7", "b").draw());
+        assert_ne!(Philox::named("7", "a").draw(), Philox::named("8", "a").draw());
     }
 }
