@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 __all__ = [
     "ArrowArray",
+    "Blake3",
     "Encoder",
     "Layout",
     "LeakIndex",
@@ -33,6 +34,7 @@ __all__ = [
     "UnknownTagError",
     "WordCounter",
     "__version__",
+    "blake3_files",
     "curate_bucket_counts",
     "curate_bucket_terms",
     "curate_exact_keys",
@@ -357,6 +359,26 @@ def data_io_document_sample(seed: int, name: str, n: int, limit: int) -> NDArray
     Raises:
         ValueError: too many documents.
         OverflowError: a negative or too large number.
+    """
+
+@final
+class Blake3:
+    """BLAKE3 of bytes in order. Threads take turns."""
+
+    def __new__(cls) -> Blake3: ...
+    def update(self, data: NDArray[np.uint8]) -> None:
+        """Add the next bytes (contiguous)."""
+
+    def hexdigest(self) -> str:
+        """Return the digest of all bytes up to here, as 64 hexadecimal digits."""
+
+def blake3_files(paths: Sequence[str | PathLike[str]], threads: int) -> list[str]:
+    """Return the digests of files, as 64 hexadecimal digits; empty for a file that became shorter meanwhile.
+
+    `threads` threads read pieces of 16 MiB. Checks for Ctrl-C every 50 ms.
+
+    Raises:
+        OSError: a file cannot be read.
     """
 
 @final

@@ -8,6 +8,7 @@
 
 pub mod bpe;
 pub mod curate;
+pub mod digest;
 pub mod guard;
 pub mod jsonl;
 pub mod loader;

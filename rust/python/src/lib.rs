@@ -1,5 +1,6 @@
 //! `pairmill._native`: the Python border of `pairmill-core`, a module for each program as there: [`bpe`] for
-//! train_tokenizer and tokenize, [`sample`] for `sample`, [`loader`] for the loader, [`text`] for what reads JSON.
+//! train_tokenizer and tokenize, [`sample`] for `sample`, [`loader`] for the loader, [`text`] for what reads JSON,
+//! [`digest`] for all that write.
 //!
 //! Arrow arrays come in through the PyCapsule interface; NumPy and Arrow arrays go out. Rows never cross one by one.
 //! Work runs detached from the interpreter and checks for Ctrl-C. Only `arrow` may be unsafe.
@@ -9,6 +10,7 @@
 mod arrow;
 mod bpe;
 mod curate;
+mod digest;
 mod errors;
 mod loader;
 mod poll;
@@ -49,6 +51,8 @@ mod _native {
     use super::curate::select::{select_count, select_draws, select_ln, select_score, select_tokens};
     #[pymodule_export]
     use super::curate::union::{curate_near_join, curate_near_mark, curate_near_places};
+    #[pymodule_export]
+    use super::digest::{Blake3, blake3_files};
     #[pymodule_export]
     use super::errors::{NoCausalError, RowError, RowPanic, UnknownTagError};
     #[pymodule_export]
