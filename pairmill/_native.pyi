@@ -66,6 +66,8 @@ __all__ = [
     "mixture_samples",
     "mixture_sources",
     "pack_rows",
+    "sample_summaries",
+    "sample_summary",
     "select_count",
     "select_draws",
     "select_ln",
@@ -430,6 +432,43 @@ def gather_file(
     Raises:
         OSError: the file cannot be read; without an `errno` if it ends early.
         ValueError: as `gather` does.
+    """
+
+def sample_summaries(
+    tasks: Sequence[tuple[str, Sequence[str], str]], options: tuple[int, int, bool], threads: int
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Sum up the rows of tasks on this machine, as `sample_summary` does. Checks for Ctrl-C every 50 ms.
+
+    Args:
+        tasks: of each its folder, the digests of `inst_start`, `inst_len`, `resp_start` and `resp_len` (`blake3:` and
+            64 digits, 64 digits of SHA-256, or empty = any), and what its rule says of long rows.
+        options: as for `sample_summary`.
+        threads: 1 or more.
+
+    Returns:
+        The numbers, int64 [tasks, 77], and whether the arrays of each task are plain and as expected, bool [tasks]; the
+        numbers of others are 0.
+
+    Raises:
+        ValueError: an unknown long_context.
+    """
+
+def sample_summary(
+    inst_len: NDArray[np.uint64], resp_len: NDArray[np.uint64], long_context: str, options: tuple[int, int, bool]
+) -> NDArray[np.int64]:
+    """Sum up the rows of a task that may be sampled.
+
+    Args:
+        inst_len: tokens of the instruction of each row, uint64 [rows].
+        resp_len: tokens of the response of each row, uint64 [rows].
+        long_context: truncate, drop or split.
+        options: context_size, min_resp_length, and whether a response is tested before it is cut, as data_io does.
+
+    Returns:
+        int64 [77]: 13 sums and two times 32 bins, as `pairmill.formats.task_summaries` names them.
+
+    Raises:
+        ValueError: unequal lengths, or an unknown long_context.
     """
 
 class NoCausalError(ValueError):

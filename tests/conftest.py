@@ -32,9 +32,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _quiet_logger(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Logs of one test never depend on another's terminal or handler."""
+def _alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A test never depends on another's terminal, handler of logs or cache."""
     monkeypatch.delenv("PAIRMILL_LOG", raising=False)
+    # Nor on what another test, or a user, kept.
+    monkeypatch.setenv("PAIRMILL_CACHE", "")
     yield
     log.logger().handlers.clear()
     log.logger().propagate = True

@@ -15,6 +15,7 @@ mod errors;
 mod loader;
 mod poll;
 mod sample;
+mod summaries;
 mod text;
 
 /// The hot loops of pairmill, compiled.
@@ -65,6 +66,8 @@ mod _native {
     use super::loader::windows::TokenArrays;
     #[pymodule_export]
     use super::sample::{Philox, gather, gather_file};
+    #[pymodule_export]
+    use super::summaries::{sample_summaries, sample_summary};
     #[pymodule_export]
     use super::text::{Pattern, json_rows};
 

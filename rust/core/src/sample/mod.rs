@@ -5,3 +5,4 @@ pub mod eligible;
 pub mod gather;
 pub mod philox;
 pub mod source;
+pub mod summary;

@@ -1,0 +1,212 @@
+"""Sums over the rows of tasks that may be sampled, from their index arrays alone, and kept by content.
+
+What a rule would take is known from these in milliseconds, where the arrays of a large folder take seconds to read. The
+sums of a task follow from its content, whatever its name and place, so they are kept for the user in
+``$PAIRMILL_CACHE`` (by default ``~/.cache/pairmill``; empty = nowhere). A file that cannot be used is read anew.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmill import log, storage
+from pairmill._native import sample_summaries, sample_summary
+from pairmill.cpu import available_cores
+from pairmill.digest import digest_bytes
+from pairmill.engine.manifest import fingerprint_from
+from pairmill.errors import PairmillError
+from pairmill.formats.eligible_rows import RowOptions
+from pairmill.formats.tokens import INDEX, Dataset
+
+Ints = NDArray[np.int64]
+
+VERSION: Final = 1
+"""Of the files that are kept: another meaning of a number needs another version."""
+BINS: Final = 32
+_SUMS: Final = (
+    *("rows_in", "length", "rows", "inst_tokens", "resp_tokens", "inst_squares", "resp_squares", "squares"),
+    *("response_too_short", "over_context", "response_too_short_once_cut", "truncated", "truncated_tokens"),
+)
+_WIDTH: Final = len(_SUMS) + 2 * BINS
+_MODES: Final = {"truncate": 0, "drop": 1, "split": 2}
+_AT_ONCE: Final = 512
+_MOST_KEPT: Final = 200_000
+"""Tasks in a file, of 0.6 kB each; with more, only those of the last folder stay."""
+_DIGEST: Final = len(digest_bytes(b""))
+
+
+@dataclass(frozen=True)
+class TaskSummaries:
+    """Sums over the rows of tasks, int64 [tasks] each; a row's response is already cut to the context.
+
+    Attributes:
+        rows_in: all rows.
+        length: tokens of all rows.
+        rows: rows that may be sampled; of rows that are split their pieces, as if each but the last filled the context.
+        inst_tokens: instruction tokens of these.
+        resp_tokens: response tokens of these.
+        inst_squares: sum of the squares of their instructions' lengths.
+        resp_squares: sum of the squares of their responses' lengths.
+        squares: sum of the squares of their lengths.
+        response_too_short: rows that are left out, as are the next two.
+        over_context: rows that the context has no room for.
+        response_too_short_once_cut: rows whose response is too short once it is cut.
+        truncated: rows that lose tokens.
+        truncated_tokens: tokens that they lose.
+        rows_by_size: rows whose length is in (2^(k-1), 2^k], for each k; int64 [tasks, BINS].
+        tokens_by_size: tokens of these; int64 [tasks, BINS].
+    """
+
+    rows_in: Ints
+    length: Ints
+    rows: Ints
+    inst_tokens: Ints
+    resp_tokens: Ints
+    inst_squares: Ints
+    resp_squares: Ints
+    squares: Ints
+    response_too_short: Ints
+    over_context: Ints
+    response_too_short_once_cut: Ints
+    truncated: Ints
+    truncated_tokens: Ints
+    rows_by_size: Ints
+    tokens_by_size: Ints
+
+    @classmethod
+    def from_numbers(cls, numbers: Ints) -> Self:
+        """Take the numbers of tasks as the Rust core returns them, int64 [tasks, numbers]."""
+        count = len(_SUMS)
+        return cls(
+            **dict(zip(_SUMS, numbers[:, :count].T, strict=True)),
+            rows_by_size=numbers[:, count : count + BINS],
+            tokens_by_size=numbers[:, count + BINS :],
+        )
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def tokens(self) -> Ints:
+        """Tokens of the rows that may be sampled, int64 [tasks]."""
+        return self.inst_tokens + self.resp_tokens
+
+
+def summarize(
+    tasks: Sequence[Dataset], long_contexts: Sequence[str], options: RowOptions, *, cache: bool = True
+) -> TaskSummaries:
+    """Sum up the rows of tasks that may be sampled, in their order.
+
+    Args:
+        tasks: of a tokenized folder.
+        long_contexts: what the rule of each says of long rows.
+        options: what else decides which rows may be sampled.
+        cache: use what earlier runs kept, and keep it.
+
+    Raises:
+        InputError: an index array is absent, damaged or wrong.
+    """
+    keys = np.array(
+        [int(task.key, 16) + _MODES[long] & (1 << 64) - 1 for task, long in zip(tasks, long_contexts, strict=True)],
+        np.uint64,
+    )
+    place = _place_of(options) if cache else None
+    kept = _load(place)
+    at = np.minimum(np.searchsorted(kept[0], keys), len(kept[0]) - 1)
+    known = kept[0][at] == keys if len(kept[0]) else np.zeros(len(keys), np.bool_)
+    numbers = np.zeros((len(keys), _WIDTH), np.int64)
+    numbers[known] = kept[1][at[known]]
+    missing = np.flatnonzero(~known).tolist()
+    if missing:
+        read = _read([tasks[number] for number in missing], [long_contexts[number] for number in missing], options)
+        numbers[missing] = np.concatenate(list(read))
+        _save(place, kept, (keys, numbers))
+    return TaskSummaries.from_numbers(numbers)
+
+
+def _read(tasks: Sequence[Dataset], long_contexts: Sequence[str], options: RowOptions) -> Iterator[Ints]:
+    """Yield the numbers of some tasks after the others, int64 [some, numbers]."""
+    threads = available_cores()
+    limits = options.context_size, options.min_resp_length, options.profile == "data_io"
+    with log.progress("read lengths", len(tasks), "tasks") as progress, ThreadPoolExecutor(2 * threads) as pool:
+        for first in range(0, len(tasks), _AT_ONCE):
+            some = list(zip(tasks[first : first + _AT_ONCE], long_contexts[first : first + _AT_ONCE], strict=True))
+            folders = [storage.store_for(task.uri).file(task.uri) for task, _ in some]
+            local = [place for place, folder in enumerate(folders) if folder is not None]
+            numbers = np.empty((len(some), _WIDTH), np.int64)
+            given = [
+                (os.fspath(folder), [some[place][0].contents[name].sha256 for name in INDEX], some[place][1])
+                for place in local
+                if (folder := folders[place]) is not None
+            ]
+            numbers[local], fit = sample_summaries(given, limits, threads)
+            slow = sorted({*range(len(some))} - {*np.array(local, np.int64)[fit].tolist()})
+            # In a bucket, or not plain: what is wrong gets its words here.
+            read = pool.map(partial(_read_slowly, limits=limits), [some[place] for place in slow])
+            for place, values in zip(slow, read, strict=True):
+                numbers[place] = values
+            progress.advance(len(some), int(numbers[:, 0].sum()), 0)
+            yield numbers
+
+
+def _read_slowly(item: tuple[Dataset, str], limits: tuple[int, int, bool]) -> Ints:
+    task, long_context = item
+    total = np.zeros(_WIDTH, np.int64)
+    for chunk in task.index():
+        inst, resp = chunk["inst_len"].view(np.uint64), chunk["resp_len"].view(np.uint64)
+        total += sample_summary(inst, resp, long_context, limits)
+    return total
+
+
+_Kept = tuple[NDArray[np.uint64], Ints]
+"""Keys, ascending where they are kept, uint64 [tasks]; the numbers of each, int64 [tasks, numbers]."""
+
+
+def _place_of(options: RowOptions) -> str | None:
+    """Return where summaries with these options are kept; None = nowhere."""
+    chosen = os.environ.get("PAIRMILL_CACHE")
+    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    folder = str(Path(home, "pairmill").expanduser()) if chosen is None else chosen
+    values = options.context_size, options.min_resp_length, options.profile
+    name = f"lengths-{VERSION}-{fingerprint_from(*values)}"
+    return storage.normalise(f"{folder}/{name}", "PAIRMILL_CACHE") if folder else None
+
+
+def _load(place: str | None) -> _Kept:
+    empty = np.empty(0, np.uint64), np.empty((0, _WIDTH), np.int64)
+    try:
+        if place is None or not storage.store_for(place).exists(place):
+            return empty
+        data = storage.store_for(place).read(place)
+    except PairmillError:
+        return empty
+    body = memoryview(data)[_DIGEST:]
+    if bytes(data[:_DIGEST]) != digest_bytes(body).encode() or len(body) % (8 * (1 + _WIDTH)):
+        return empty
+    keys, numbers = np.split(np.frombuffer(body, np.int64), [len(body) // (8 * (1 + _WIDTH))])
+    return keys.view(np.uint64), numbers.reshape(-1, _WIDTH)
+
+
+def _save(place: str | None, old: _Kept, new: _Kept) -> None:
+    """Keep the new summaries, and the old ones beside them; if that fails, they are read again the next time."""
+    if place is None:
+        return
+    if len(old[0]) + len(new[0]) > _MOST_KEPT:
+        old = old[0][:0], old[1][:0]
+    keys, first = np.unique(np.concatenate([old[0], new[0]]), return_index=True)
+    numbers = np.concatenate([old[1], new[1]])[first]
+    body = keys.tobytes() + numbers.tobytes()
+    try:
+        with storage.store_for(place).create(place, durable=False) as path:
+            path.write_bytes(digest_bytes(body).encode() + body)
+    except (PairmillError, OSError) as error:
+        log.event(f"lengths are not kept: {error}")
