@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from pairmill.engine.manifest import Ledger
 from pairmill.engine.options import Profile
-from pairmill.formats.prefixes import Rule
 from pairmill.formats.split import Cutter, SplitRows, split_rows
 from pairmill.formats.tokens import BYTES, INDEX, UNKNOWN_BYTES, Ints, narrowest
+from pairmill.rules.rule import Rule
 
 REASONS = ("response_too_short", "over_context", "response_too_short_once_cut")
 """Why rows may not be sampled."""

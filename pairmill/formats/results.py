@@ -197,12 +197,14 @@ class SampleResult(TokenizerResult):
         stats: ``analytics.Stats`` of each task.
         lengths, cuts: histograms of rows.
         sources: name and rows of each task, in the order of the plan.
-        rules: the rule of each task, and in ``prefixes`` the prefix that it is of.
-        idle_rules: prefixes of rules without a task.
+        rules: the rule of each task, and in ``prefixes`` what the file's rule says of names: a prefix, or globs.
+        group_of_task: the groups of tasks whose rules have one.
+        idle_rules: rules without a task, as in ``prefixes``; hidden_rules: those of them that match tasks, each with
+            the rule before it that takes them.
         tokenizer_info: as text, in the order of the file.
         mixture: what was drawn of a mixture, with the tasks of its sources.
         sample: the files of the arrays, once they were digested.
-        unmatched: tasks without a rule, where there are rules; two_rules: pairs of prefixes, and the tasks that both
+        unmatched: tasks without a rule, where there are rules; two_rules: pairs of rules, and the tasks that both
             match.
         examples: by task and ledger reason, the numbers of two rows from 1.
     """
@@ -216,6 +218,8 @@ class SampleResult(TokenizerResult):
     rules: Mapping[str, dict[str, Any]] = empty()
     prefixes: Mapping[str, str | None] = empty()
     idle_rules: Sequence[str] = ()
+    group_of_task: Mapping[str, str] = left_out({})
+    hidden_rules: Mapping[str, str] = left_out({})
     tokenizer_info: str = "{}"
     mixture: ByName = left_out({})
     sample: Rows = left_out(())

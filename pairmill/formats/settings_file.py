@@ -22,57 +22,18 @@ from typing import Any, ClassVar, Final, Literal, Self, TypeVar, Union, get_args
 from pairmill import storage
 from pairmill.errors import UsageError, did_you_mean
 from pairmill.fields import Checked, default_value, key_of
+from pairmill.plain_yaml import refuse_unusable
 
 T = TypeVar("T")
 
 DEFAULT: Final = "default"
 """In place of a file's name: the built-in defaults, which the files in ``configs/`` spell out."""
 _MAX_BYTES = 1 << 20
-# Integers that fit have fewer digits, in any base; of a wrong value as many characters are shown.
-_DIGITS = 80
-_SHOWN = 40
 _COMMENT_COLUMN = 44
 _WIDTH = 120
 _TEXT = "tag:yaml.org,2002:str"
 _EXPONENT = re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+")
 _NAMES = {str: "text", int: "an integer", float: "a number", bool: "true or false"}
-
-
-def refuse_unusable(node: Any, uri: str) -> None:
-    """Refuse what YAML can write and nothing can hold: half of a surrogate pair, or an integer of 80 digits.
-
-    Args:
-        node: the composed file, or a part of it.
-        uri: of the file, for messages.
-
-    Raises:
-        UsageError: there is one, in a key or a value.
-    """
-    seen, left = set[int](), [node]
-    while left:
-        node = left.pop()
-        if node is None or id(node) in seen:
-            continue
-        seen.add(id(node))
-        if node.id == "mapping":
-            left += [part for pair in reversed(node.value) for part in reversed(pair)]
-        elif node.id == "sequence":
-            left += reversed(node.value)
-        else:
-            wrong = _unusable(node)
-            if wrong:
-                mark = node.start_mark
-                where = mark.name if "=" in mark.name else f"{uri} line {mark.line + 1}"
-                got = repr(node.value[:_SHOWN]) + ("…" if len(node.value) > _SHOWN else "")
-                raise UsageError("not a valid value", where=where, got=got, expected=wrong)
-
-
-def _unusable(node: Any) -> str:
-    """Return what is expected in place of a scalar; empty if it is a text or number like any other."""
-    if re.search("[\ud800-\udfff]", node.value):
-        return r"text in Unicode: \ud800 to \udfff are halves of characters"
-    number = node.tag == "tag:yaml.org,2002:int" and len(node.value) > _DIGITS
-    return "an integer below 2^63" if number else ""
 
 
 class SettingsFile:

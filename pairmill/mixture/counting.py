@@ -17,12 +17,12 @@ from pairmill.engine.stage import Shard, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats.eligible_rows import rows_of
-from pairmill.formats.prefixes import Rule
 from pairmill.formats.split import Cutter
 from pairmill.formats.tokens import Dataset, write_npy
 from pairmill.mixture.buckets import Codes, codes_of
 from pairmill.mixture.plan import BUCKETS, PlannedTask
 from pairmill.mixture.settings import BucketAttribute
+from pairmill.rules.rule import Rule
 
 _ROWS_AT_ONCE = 1 << 18
 

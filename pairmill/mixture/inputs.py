@@ -14,7 +14,6 @@ from pairmill.engine.manifest import InputRef, Ledger, fingerprint_from
 from pairmill.engine.stage import ShardRecord
 from pairmill.errors import InputError, UsageError
 from pairmill.formats import characters, row_files, tokenizer_file
-from pairmill.formats.prefixes import Rules
 from pairmill.formats.rows import EXTENSIONS
 from pairmill.formats.tokenized import Folder
 from pairmill.formats.union import open_tokenized
@@ -25,6 +24,7 @@ from pairmill.mixture.plan import Inputs, long_rows_key
 from pairmill.mixture.planned import Counted, sources_of
 from pairmill.mixture.settings import BucketAttribute, MixSettings
 from pairmill.mixture.sources import Grouping, group
+from pairmill.rules.book import Rules
 
 _TASKS_AT_ONCE: Final = 32
 """Of a shard. Counting a task takes milliseconds, and a shard has a folder and a record."""

@@ -19,10 +19,10 @@ import pairmill.stages.select.settings
 import pairmill.training.settings
 from pairmill.engine.manifest import content_key
 from pairmill.errors import UsageError
-from pairmill.formats.prefixes import Rules
 from pairmill.formats.settings_file import to_json
 from pairmill.interface import cli
 from pairmill.line.stages import EVERY
+from pairmill.rules.book import Rules
 from tests.support.helpers import REPOSITORY
 
 FILES: dict[str, Any] = {

@@ -15,11 +15,11 @@ import pytest
 
 from pairmill.engine import runner
 from pairmill.errors import InputError, PairmillError, UsageError
-from pairmill.formats.prefixes import Rules
 from pairmill.interface import stagecli
 from pairmill.mixture import counting
 from pairmill.mixture.plan import BUCKETS, NAME
 from pairmill.mixture.reading import load_mixture
+from pairmill.rules.book import Rules
 from pairmill.stages.mix import core
 from pairmill.stages.mix.config import MixConfig
 from pairmill.stages.mix.core import Mix

@@ -17,12 +17,12 @@ from pairmill.engine.inputs import InputFile
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats import tokens
-from pairmill.formats.prefixes import Rule
 from pairmill.formats.slices import Slicing
 from pairmill.loader.tokenizer import Tokenizer as Named
 from pairmill.loader.tokenizer import check_same_tokenizer
 from pairmill.mixture import counting
 from pairmill.mixture.settings import BucketAttribute
+from pairmill.rules.rule import Rule
 from pairmill.stages.clean import sink
 from pairmill.stages.clean.config import CleanConfig
 from pairmill.stages.clean.core import Clean

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from pairmill.formats.characters import continuing
 from pairmill.formats.eligible_rows import DatasetRows, rows_of
-from pairmill.formats.prefixes import Rule
 from pairmill.formats.split import Cutter
 from pairmill.formats.tokens import Dataset
 from pairmill.loader import Loader, RowPlan
+from pairmill.rules.rule import Rule
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.run import run
 from tests.property.test_loader import GATE

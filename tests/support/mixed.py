@@ -13,7 +13,6 @@ import yaml
 from numpy.typing import NDArray
 
 from pairmill.formats.eligible_rows import rows_of
-from pairmill.formats.prefixes import Rules
 from pairmill.formats.tokenized import Folder
 from pairmill.formats.tokens import INDEX, INFO
 from pairmill.formats.union import open_tokenized
@@ -21,6 +20,7 @@ from pairmill.interface.cli import Outcome
 from pairmill.mixture.making import CountedSource, WantedPhase, make
 from pairmill.mixture.methods import Recipe
 from pairmill.mixture.plan import BUCKETS, NAME, Inputs, Key, Mixture, PlannedPhase, PlannedSource, PlannedTask
+from pairmill.rules.book import Rules
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.run import run
 

@@ -11,9 +11,9 @@ from pairmill.address import FORMS, Address, Kind, parse
 from pairmill.engine.options import RunConfig, option
 from pairmill.errors import UsageError
 from pairmill.fields import checked_field
-from pairmill.formats import prefixes
 from pairmill.formats.settings_file import DEFAULT, SettingsFile
 from pairmill.formats.templates import template
+from pairmill.rules import book
 
 KINDS: dict[str, tuple[Kind, ...]] = {
     "rows": ("dataset",),
@@ -35,8 +35,8 @@ def _later(
     return checked_field(default, metadata)
 
 
-def _load_rules(place: str, name: str) -> prefixes.Rules:
-    return prefixes.Rules.load(place, "data_io", name)
+def _load_rules(place: str, name: str) -> object:
+    return book.read_file(place, name)  # the profile, which says what a rule may have, is sample's
 
 
 @dataclass(kw_only=True)
@@ -90,7 +90,7 @@ class FetchConfig(RunConfig):
     select_config: str = _later("the file of the select stage, looked at if it is a URI", idle_with="tokenized")
     curate_config: str = _later("the file of the curate stage, looked at if it is a URI", idle_with="tokenized")
     mix_config: str = _later("the file of the mix stage, looked at if it is a URI")
-    prefix_config_path: str = _later("rules of sample, looked at if they are a URI", prefixes.DEFAULT, _load_rules)
+    prefix_config_path: str = _later("rules of sample, looked at if they are a URI", book.DEFAULT, _load_rules)
     train_config: str = _later("the file of a training, looked at if it is a URI")
     update: list[str] = option(
         [],

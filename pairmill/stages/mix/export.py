@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pairmill import storage
 from pairmill.engine.options import option
 from pairmill.errors import UsageError
-from pairmill.formats.prefixes import Rules
 from pairmill.mixture.export import prefix_config
 from pairmill.mixture.plan import long_rows_key
 from pairmill.mixture.reading import load_mixture
+from pairmill.rules.book import Rules
 
 
 @dataclass(kw_only=True)

@@ -12,7 +12,7 @@ from typing import Any
 from pairmill.engine.manifest import Ledger
 from pairmill.engine.options import option
 from pairmill.errors import UsageError
-from pairmill.formats import prefixes, settings_file
+from pairmill.formats import settings_file
 from pairmill.mixture.counting import count
 from pairmill.mixture.inputs import open_inputs
 from pairmill.mixture.methods import MethodOrNone
@@ -22,6 +22,7 @@ from pairmill.mixture.reading import load_mixture
 from pairmill.mixture.settings import MixSettings
 from pairmill.redact import escaped
 from pairmill.report.model import format_cell
+from pairmill.rules import book
 from pairmill.stages.mix.config import MixConfig
 from pairmill.stages.mix.report import cells, describe_epochs, describe_method, header
 
@@ -49,7 +50,7 @@ class PreviewConfig:
     context_size: int = option(4097, help="longest row in tokens, one more than the trainer's context")
     min_resp_length: int = option(2, help="shortest response in tokens, its end token included")
     mix_config: str = option(settings_file.DEFAULT, help="the settings that the options above replace")
-    prefix_config_path: str = option(prefixes.DEFAULT, help="the sampler's rules, of which long_context is read")
+    prefix_config_path: str = option(book.DEFAULT, help="the sampler's rules, of which long_context is read")
     rows: list[str] = option([], help="the rows that were tokenized, for buckets")
 
 

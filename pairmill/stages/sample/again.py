@@ -10,11 +10,12 @@ from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import Manifest
 from pairmill.errors import InputError, UsageError
-from pairmill.formats.prefixes import Rule, Rules
 from pairmill.formats.results import SampleResult
 from pairmill.formats.sample_plan import HELD_OUT, read_plan
 from pairmill.formats.tokenized import Folder
 from pairmill.formats.union import open_tokenized
+from pairmill.rules.book import IdleRule, Rules
+from pairmill.rules.rule import Rule
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.mixed import OpenMixture
 
@@ -27,11 +28,12 @@ class RecordedRules(Rules):
     """The rules that a plan was drawn by, as its manifest says them: task by task, without their file."""
 
     def __init__(self, manifest: Manifest) -> None:
-        super().__init__([], "pairmill", "the rules of the plan")
+        super().__init__(where="the rules of the plan")
         result = SampleResult.from_manifest(manifest)
-        self._of: Mapping[str, Rule] = {name: Rule(**rule) for name, rule in result.rules.items()}
+        self._of = {name: Rule.from_manifest(rule) for name, rule in result.rules.items()}
         self._named: Mapping[str, str | None] = result.prefixes
-        self._idle = [*result.idle_rules]
+        self._idle = [IdleRule(label, result.hidden_rules.get(label, "")) for label in result.idle_rules]
+        self._groups = result.group_of_task
         self._recorded = next(ref.fingerprint for ref in manifest.inputs if ref.role == "rules")
 
     @property
@@ -41,10 +43,13 @@ class RecordedRules(Rules):
     def match(self, task: str) -> tuple[Rule, bool]:
         return self._of[task], False
 
-    def prefix_of(self, task: str) -> str | None:
+    def label_of(self, task: str) -> str | None:
         return self._named[task]
 
-    def idle(self, tasks: Iterable[str], *, long_rows: bool = False) -> list[str]:
+    def group_of(self, task: str) -> str | None:
+        return self._groups.get(task)
+
+    def idle(self, tasks: Iterable[str], *, long_rows: bool = False) -> list[IdleRule]:
         return list(self._idle)
 
     def digest(self) -> str:

@@ -9,8 +9,10 @@ from pairmill.engine import vanished
 from pairmill.engine.manifest import Ledger, Manifest
 from pairmill.engine.vanished import Alarm
 from pairmill.errors import did_you_mean
-from pairmill.formats.prefixes import SHIPPED, Rules
 from pairmill.formats.results import SampleResult
+from pairmill.rules.book import SHIPPED, Rules
+from pairmill.rules.match import literal_of
+from pairmill.rules.rule import Rule
 from pairmill.stages.sample import analytics
 
 NO_RULE: Final = "no_rule"
@@ -41,9 +43,10 @@ def alarms_of(result: SampleResult, ledgers: Mapping[str, Ledger]) -> list[Alarm
     for first, second, tasks in result.two_rules:
         reason = f"{len(tasks):,} tasks, {tasks[0]} first"
         alarms.append(counted(vanished.TWO_RULES, f"{first!r} and {second!r}", tasks, reason))
-    alarms += [
-        Alarm(vanished.UNMATCHED_RULE, repr(prefix), reason=_meant(prefix, lengths)) for prefix in result.idle_rules
-    ]
+    for label in result.idle_rules:
+        by = result.hidden_rules.get(label)
+        reason = f"{by!r} before it takes its tasks" if by else _meant(label, lengths)
+        alarms.append(Alarm(vanished.UNMATCHED_RULE, repr(label), reason=reason))
     return alarms
 
 
@@ -66,20 +69,19 @@ def check_rules(rules: Rules, manifest: Manifest) -> None:
         mine[0] += stats["cov_rows"] / epochs
         mine[1] += (stats["cov_itoks"] + stats["cov_rtoks"]) / epochs
     whole = sum(tokens for _, tokens in counts.values())
-    for prefix, expectation in rules.expectations():
-        rows, tokens = counts.get(prefix, [0.0, 0.0])
+    for label, expectation in rules.expectations():
+        rows, tokens = counts.get(label, [0.0, 0.0])
         expectation.check(
-            f"the rule for {prefix!r}", {"rows": rows, "tokens": tokens, "share": tokens / whole if whole else 0.0}
+            f"the rule for {label!r}", {"rows": rows, "tokens": tokens, "share": tokens / whole if whole else 0.0}
         )
 
 
 def _is_off(result: SampleResult, name: str) -> bool:
     """Return whether the rule of a task asks for none of its rows."""
-    limits = ("max_per_file", "repeat", "max_response_tokens_per_file")
-    return not result.mixture and 0 in (result.rules[name][limit] for limit in limits)
+    return not result.mixture and Rule.from_manifest(result.rules[name]).is_off()
 
 
-def _meant(prefix: str, tasks: Mapping[str, object]) -> str:
-    """Return the name that a prefix may have been meant for; empty if there is none that is near."""
+def _meant(label: str, tasks: Mapping[str, object]) -> str:
+    """Return the name that a rule may have been meant for; empty if there is none that is near."""
     names = sorted({name for task in tasks for name in (task, analytics.category(task))})
-    return did_you_mean(prefix.rstrip("_"), names)
+    return did_you_mean(literal_of(label), names)

@@ -8,7 +8,7 @@ from typing import Literal
 from pairmill.engine.links import LinkRule
 from pairmill.engine.options import Profile, fail_on_option, links_option, option
 from pairmill.errors import UsageError
-from pairmill.formats import prefixes
+from pairmill.rules import book
 from pairmill.stages.sample.node.config import FINGERPRINT, NodeConfig
 
 _APART = "-holdout"
@@ -19,7 +19,7 @@ class SampleConfig(NodeConfig, any_of=("tokenized_path", "plan", "again")):
     """Draw stratified epochs of a tokenized folder into a folder that a trainer maps."""
 
     prefix_config_path: str = option(
-        prefixes.DEFAULT, help="how much of each task is taken; not read with a plan", changes_bytes=False
+        book.DEFAULT, help="how much of each task is taken; not read with a plan", changes_bytes=False
     )
     mixture: str = option(
         "",

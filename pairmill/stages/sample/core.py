@@ -24,7 +24,6 @@ from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats import characters, tokens
 from pairmill.formats.eligible_rows import NEVER, SPLIT, DatasetRows, rows_of
-from pairmill.formats.prefixes import Rule, Rules, reference_json
 from pairmill.formats.results import SampleResult
 from pairmill.formats.sample_plan import HELD_OUT
 from pairmill.formats.split import Cutter
@@ -33,6 +32,8 @@ from pairmill.formats.tokenizer_file import read as read_tokenizer
 from pairmill.formats.union import open_tokenized
 from pairmill.mixture.realised import Realised
 from pairmill.report.model import Report
+from pairmill.rules.book import Rules
+from pairmill.rules.rule import Rule, reference_json
 from pairmill.stages.sample import analytics
 from pairmill.stages.sample.again import read_again
 from pairmill.stages.sample.alarms import NO_RULE, alarms_of, check_rules, two_rules
@@ -195,7 +196,7 @@ class Draft:
         """The tasks that no rule matches; none without rules, or if rules do not say what is taken."""
         if self.rules.is_empty or self.mixed or self.config.held_out:
             return []
-        return [task.name for task in self.folder.tasks if self.rules.prefix_of(task.name) is None]
+        return [task.name for task in self.folder.tasks if self.rules.label_of(task.name) is None]
 
     @property
     def leaves(self) -> bool:
@@ -235,7 +236,7 @@ class Draft:
 
     def _rows(self, task: tokens.Dataset) -> DatasetRows:
         rule, ambiguous = self.rules.match(task.name)
-        if self.leaves and self.rules.prefix_of(task.name) is None:
+        if self.leaves and self.rules.label_of(task.name) is None:
             rule = Rule(max_per_file=0)
         if ambiguous and self.config.profile == "data_io":
             log.event(f"Warning: Multiple possible prefixes for task {task.name}, pick config {reference_json(rule)}")
@@ -249,7 +250,7 @@ class Draft:
 
     def _manifest(self, plan: SamplePlan, sampled: list[SampledRows]) -> Manifest:
         for item in sampled:
-            if self.leaves and self.rules.prefix_of(item.name) is None and "not_sampled" in item.ledger.dropped:
+            if self.leaves and self.rules.label_of(item.name) is None and "not_sampled" in item.ledger.dropped:
                 item.ledger.dropped[NO_RULE] = item.ledger.dropped.pop("not_sampled")
         ledgers = {item.name: item.ledger for item in sampled}
         ledger = Ledger.sum(ledgers.values())
@@ -282,6 +283,7 @@ class Draft:
         }
         realised = self._realised(sampled)
         names, mixed = [item.name for item in sampled], self.mixed is not None
+        idle = [] if self.config.held_out else self.rules.idle(names, long_rows=mixed)
         result = SampleResult(
             layout=self.layout,
             analytics=analytics.markdown(stats, ledgers, self.config.profile, self.config.context_size, realised),
@@ -289,9 +291,11 @@ class Draft:
             lengths=np.sum([item.lengths for item in sampled], axis=0).tolist(),
             cuts=np.sum([item.cuts for item in sampled], axis=0).tolist(),
             sources=[asdict(dataset) for dataset in plan.datasets],
-            rules={item.name: asdict(item.rule) for item in sampled},
-            prefixes={item.name: self.rules.prefix_of(item.name) for item in sampled},
-            idle_rules=[] if self.config.held_out else self.rules.idle(names, long_rows=mixed),
+            rules={item.name: item.rule.to_manifest() for item in sampled},
+            prefixes={item.name: self.rules.label_of(item.name) for item in sampled},
+            group_of_task={name: group for name in names if (group := self.rules.group_of(name))},
+            idle_rules=[item.label for item in idle],
+            hidden_rules={item.label: item.hidden_by for item in idle if item.hidden_by},
             # As text: the trainer gets its keys in the order in which the file has them.
             tokenizer_info=json.dumps(self.folder.info, ensure_ascii=False),
             # Loaders refuse to mix folders of two tokenizers; tokenizer_info does not tell them apart.

@@ -18,11 +18,11 @@ from pairmill.engine.content import Content
 from pairmill.engine.manifest import Manifest
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.eligible_rows import DatasetRows
-from pairmill.formats.prefixes import Rules
 from pairmill.formats.tokenized import Folder
 from pairmill.mixture import capacity
 from pairmill.mixture.plan import BUCKETS, NO_BUCKET, Key, Mixture, identity, long_rows_key
 from pairmill.mixture.reading import load_mixture
+from pairmill.rules.book import Rules
 from pairmill.stages.sample.config import SampleConfig
 
 _AGAIN = "run mix again, and give its result"

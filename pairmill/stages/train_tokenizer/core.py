@@ -16,11 +16,11 @@ from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats import row_files
-from pairmill.formats.prefixes import Rules
 from pairmill.formats.results import TrainTokenizerResult
 from pairmill.formats.slices import Slicing
 from pairmill.log import event
 from pairmill.report.model import Report
+from pairmill.rules.book import Rules
 from pairmill.stages.train_tokenizer import learn, runs
 from pairmill.stages.train_tokenizer.config import TrainTokenizerConfig
 from pairmill.stages.train_tokenizer.count import HELD_OUT, HELD_OUT_OF, WORDS, CountWords, MergeRuns, Sample

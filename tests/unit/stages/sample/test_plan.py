@@ -20,9 +20,9 @@ from pairmill.engine import manifest as manifests
 from pairmill.engine.options import Profile
 from pairmill.errors import InputError, StorageError, UsageError
 from pairmill.formats.eligible_rows import DatasetRows, rows_of
-from pairmill.formats.prefixes import Rule
 from pairmill.formats.tokens import INDEX, INFO
 from pairmill.interface.cli import Outcome
+from pairmill.rules.rule import Rule
 from pairmill.stages.sample import analytics
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.draw import draw_plan

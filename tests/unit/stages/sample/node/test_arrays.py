@@ -14,8 +14,8 @@ import pytest
 from pairmill import storage
 from pairmill.errors import InputError
 from pairmill.formats.eligible_rows import rows_of
-from pairmill.formats.prefixes import Rule
 from pairmill.formats.tokens import INDEX, Dataset, narrowest
+from pairmill.rules.rule import Rule
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.draw import draw_plan
 from pairmill.stages.sample.node import layout as layouts

@@ -10,7 +10,8 @@ import yaml
 from pairmill import log
 from pairmill.engine.options import Profile
 from pairmill.errors import UsageError
-from pairmill.formats.prefixes import DEFAULT, SHIPPED, Rule, Rules, reference_json
+from pairmill.rules.book import DEFAULT, SHIPPED, IdleRule, Rules
+from pairmill.rules.rule import Rule, reference_json
 from pairmill.stages.train_tokenizer.config import TrainTokenizerConfig
 from tests.support.helpers import REPOSITORY
 
@@ -36,7 +37,11 @@ PUBLISHED = [
 
 
 def rules(*items: Any, profile: Profile = "pairmill") -> Rules:
-    return Rules(list(items), profile, "rules.yaml")
+    return Rules.from_items(list(items), profile, "rules.yaml")
+
+
+def labels(rules: list[IdleRule]) -> list[str]:
+    return [item.label for item in rules]
 
 
 def load(tmp_path: Path, text: str, profile: Profile = "pairmill") -> Rules:
@@ -76,7 +81,7 @@ def test_of_rules_only_how_long_rows_are_treated_applies_to_held_out_rows() -> N
         {"prefix": "a__", "long_context": "split", "max_per_file": 5},
         {"prefix": "b", "long_context": "drop"},
     ]
-    rules = Rules(items, "pairmill", "rules.yaml").of_long_rows("holdout/")
+    rules = Rules.from_items(items, "pairmill", "rules.yaml").of_long_rows("holdout/")
     found = {name: rules.match(f"holdout/{name}")[0] for name in ("a__cot.jsonl", "a__x.jsonl", "b.jsonl", "c.jsonl")}
     assert found == {
         "a__cot.jsonl": Rule(),
@@ -84,7 +89,9 @@ def test_of_rules_only_how_long_rows_are_treated_applies_to_held_out_rows() -> N
         "b.jsonl": Rule(long_context="drop"),
         "c.jsonl": Rule(),
     }
-    fewer = Rules([{**item, "max_per_file": 1} for item in items], "pairmill", "rules.yaml").of_long_rows("holdout/")
+    fewer = Rules.from_items([{**item, "max_per_file": 1} for item in items], "pairmill", "rules.yaml").of_long_rows(
+        "holdout/"
+    )
     assert fewer.digest() == rules.digest()
 
 
@@ -104,11 +111,11 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     ("item", "said"),
     [
         ({"prefix": "x", "max_per_fle": 5}, "unknown key 'max_per_fle'.*did you mean 'max_per_file'?"),
-        ({"prefix": "x", "weight": 5}, "unknown key 'weight'"),
+        ({"prefix": "x", "weight": 5}, "weight, and nothing to share out"),
         ({"prefix": "x", 5: 5}, "unknown key 5"),
         ({"max_per_file": 5}, "the rule has no prefix"),
-        ({"prefix": None}, "the rule has no prefix"),
-        ({"prefix": 5}, "the rule has no prefix"),
+        ({"prefix": None}, "prefix is not a text; got None"),
+        ({"prefix": 5}, "prefix is not a text; got 5"),
         ("x", "the rule has no prefix"),
         (None, "the rule has no prefix"),
         ({"prefix": "x", "max_per_file": -1}, "max_per_file is not a count; got -1"),
@@ -250,20 +257,20 @@ def test_the_digest_follows_the_rules_and_not_how_they_are_written(tmp_path: Pat
 
 def test_a_rule_is_idle_unless_it_is_the_first_that_matches_some_task() -> None:
     found = rules({"prefix": "a__b"}, {"prefix": "a__"}, {"prefix": "chta"})
-    assert found.idle(["a__b", "chat"]) == ["a__", "chta"]
-    assert found.idle(["a__b", "a__c"]) == ["chta"]
-    assert found.idle([]) == ["a__b", "a__", "chta"]
-    assert [found.prefix_of(task) for task in ("a__bc", "a__", "A__")] == ["a__b", "a__", None]
+    assert labels(found.idle(["a__b", "chat"])) == ["a__", "chta"]
+    assert labels(found.idle(["a__b", "a__c"])) == ["chta"]
+    assert labels(found.idle([])) == ["a__b", "a__", "chta"]
+    assert [found.label_of(task) for task in ("a__bc", "a__", "A__")] == ["a__b", "a__", None]
     odd = rules("x", {"prefix": 3}, {"prefix": "b", "repeat": "many"}, profile="data_io")
-    assert odd.idle(["a"]) == ["b"]
+    assert labels(odd.idle(["a"])) == ["b"]
 
 
 def test_with_a_mixture_only_rules_for_long_rows_can_be_idle() -> None:
     some = [{"prefix": "a", "repeat": 2}, {"prefix": "b", "long_context": "split"}, {"prefix": "c"}]
     found = rules(*some, {"prefix": "d", "long_context": "truncate"})
-    assert found.idle(["c"], long_rows=True) == ["b"]
-    assert found.of_long_rows("").idle(["c"], long_rows=True) == ["b"]
-    assert found.of_long_rows("").idle(["b"], long_rows=True) == []
+    assert labels(found.idle(["c"], long_rows=True)) == ["b"]
+    assert labels(found.of_long_rows("").idle(["c"], long_rows=True)) == ["b"]
+    assert labels(found.of_long_rows("").idle(["b"], long_rows=True)) == []
 
 
 def test_shipped_rules_are_never_idle_and_are_those_of_the_shipped_file(
@@ -275,4 +282,4 @@ def test_shipped_rules_are_never_idle_and_are_those_of_the_shipped_file(
     shipped.warn_of_idle(["chat"])
     assert caplog.records == []
     own = load(tmp_path, "- {prefix: flan__}\n- {prefix: chta}")
-    assert own.idle(["chat"]) == ["chta"]
+    assert labels(own.idle(["chat"])) == ["chta"]

@@ -1,0 +1,65 @@
+"""What is taken of one task."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Literal, Self
+
+LongContext = Literal["truncate", "drop", "split"]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How much of a task is taken per epoch.
+
+    Args:
+        max_per_file: rows; None = all.
+        long_context: for a row longer than the context: truncate the response, drop the row, or split the response
+            over several rows (not in data_io).
+        repeat: how often the rows are repeated (for a small, precious data set).
+        max_response_tokens_per_file: take rows until their responses have this many tokens per epoch, before
+            repeat; None = no limit. Not in data_io.
+        rows: how many rows each epoch has, in place of ``max_per_file``, ``repeat`` and
+            ``max_response_tokens_per_file``; None = these count. The solver of groups writes it.
+        members: parts of the task's rows that are drawn each by itself (``rules.members``); None = the task is drawn
+            as a whole.
+    """
+
+    max_per_file: int | None = None
+    long_context: LongContext = "truncate"
+    repeat: int = 1
+    max_response_tokens_per_file: int | None = None
+    rows: tuple[int, ...] | None = None
+    members: Sequence[Any] | None = None
+
+    def to_manifest(self) -> dict[str, Any]:
+        """Return what a manifest records, JSON-like; parts of rows are in its plan."""
+        result = asdict(replace(self, members=None))
+        del result["members"]
+        if self.rows is None:
+            del result["rows"]
+        return result
+
+    @classmethod
+    def from_manifest(cls, recorded: Mapping[str, Any]) -> Self:
+        """Read what :meth:`to_manifest` returned."""
+        rows = recorded.get("rows")
+        return cls(**{**recorded, "rows": None if rows is None else tuple(rows)})
+
+    def is_off(self) -> bool:
+        """Return whether it asks for none of the rows."""
+        if self.rows is not None:
+            return not any(self.rows)
+        return 0 in (self.max_per_file, self.repeat, self.max_response_tokens_per_file)
+
+
+PER_TASK = tuple(item.name for item in fields(Rule))[:4]
+"""The keys of a rule that say what is taken of each task."""
+
+
+def reference_json(rule: Rule) -> str:
+    """Return a rule as the reference's warning prints it."""
+    raw = {name: getattr(rule, name) for name in ("max_per_file", "long_context", "repeat")}
+    return json.dumps(raw, separators=(",", ":"))
