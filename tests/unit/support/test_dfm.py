@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from pairmill.engine import manifest as manifests
-from pairmill.formats.prefixes import Rules
 from pairmill.formats.tokens import ARRAYS
+from pairmill.rules.book import Rules
 from tests.support import dfm
 
 
@@ -44,4 +44,4 @@ def test_every_rule_has_a_task(tmp_path: Path) -> None:
     for some, rules in ((tasks, dfm.old_rules()), ([name for name, _ in dfm.names(300)], dfm.rule_for_each(300))):
         dfm.write_rules(tmp_path / "rules.yaml", rules)
         read = Rules.load(str(tmp_path / "rules.yaml"), "pairmill", "prefix_config_path")
-        assert {read.prefix_of(task) for task in some} == {rule["prefix"] for rule in rules}
+        assert {read.label_of(task) for task in some} == {rule["prefix"] for rule in rules}
