@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,6 +16,7 @@ from pairmill.engine import inputs
 from pairmill.engine import manifest as manifests
 from pairmill.engine.content import UNKNOWN, whole
 from pairmill.engine.inputs import HELD_OUT, InputFile, Inputs
+from pairmill.engine.manifest import fingerprint_from
 from pairmill.engine.source_names import source_of
 from pairmill.errors import InputError
 from pairmill.formats import attributes, rows
@@ -231,3 +232,31 @@ def beside(tops: Sequence[str]) -> dict[str, dict[str, InputFile]]:
             if file.task in by_task:
                 result[storage.join(top, *file.path.split("/"))] = by_task[file.task]
     return result
+
+
+def attributes_of(
+    given: Sequence[str], tasks: Collection[str], *, verify: bool = False
+) -> tuple[dict[str, Mapping[str, InputFile]], str]:
+    """Find the attributes of the rows of tasks, by task and operation, and what identifies where they are from.
+
+    Args:
+        given: ``rows=``, the rows that were tokenized.
+        tasks: names.
+        verify: digest the files of finished folders now.
+
+    Raises:
+        InputError: as :func:`pairmill.engine.inputs.discover`, or a task is not among the rows.
+    """
+    found = inputs.discover(given, rows.EXTENSIONS, "rows", verify=verify)
+    files = beside([storage.normalise(uri, "rows") for uri in given])
+    by_task = {file.task: files.get(file.uri, {}) for file in found.files}
+    missing = sorted({*tasks} - by_task.keys())
+    if missing:
+        raise InputError(
+            f"{len(missing):,} tasks are not among the rows",
+            where=f"rows={','.join(given)}",
+            got=", ".join(map(repr, missing[:5])) + (" …" if len(missing) > 5 else ""),
+            expected="the rows that were tokenized",
+            hint="give rows= the folder that was tokenized, or leave them out of what reads attributes",
+        )
+    return {task: by_task[task] for task in tasks}, fingerprint_from([ref.fingerprint for ref in found.refs])

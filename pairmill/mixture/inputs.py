@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pairmill import storage
-from pairmill.engine import inputs as row_inputs
 from pairmill.engine.inputs import InputFile
-from pairmill.engine.manifest import InputRef, Ledger, fingerprint_from
+from pairmill.engine.manifest import InputRef, Ledger
 from pairmill.engine.stage import ShardRecord
-from pairmill.errors import InputError, UsageError
-from pairmill.formats import characters, row_files, tokenizer_file
-from pairmill.formats.rows import EXTENSIONS
+from pairmill.errors import UsageError
+from pairmill.formats import characters, tokenizer_file
+from pairmill.formats.row_files import attributes_of
 from pairmill.formats.tokenized import Folder
 from pairmill.formats.union import open_tokenized
 from pairmill.mixture.buckets import Codes, codes_of
@@ -112,12 +110,10 @@ def open_inputs(config: MixtureConfig, settings: MixSettings) -> CountingPlan:
     )
 
 
-def _attributes(config: MixtureConfig, bucketed: set[str]) -> tuple[dict[str, dict[str, InputFile]], str]:
+def _attributes(config: MixtureConfig, bucketed: set[str]) -> tuple[dict[str, Mapping[str, InputFile]], str]:
     """Find the attributes of the tasks that are put into buckets, by operation, and digest where they are from."""
     if not bucketed:
         return {}, ""
-    # Imported here: what reads rows takes a quarter of a second to import.
-
     if not config.rows:
         raise UsageError(
             "buckets need the rows with their attributes",
@@ -125,20 +121,7 @@ def _attributes(config: MixtureConfig, bucketed: set[str]) -> tuple[dict[str, di
             expected="rows=<the rows that were tokenized>",
             hint="the folder that curate or select printed",
         )
-    result = row_inputs.discover(config.rows, EXTENSIONS, "rows", verify=config.verify)
-    tops = [storage.normalise(uri, "rows") for uri in config.rows]
-    files = row_files.beside(tops)
-    beside = {file.task: files.get(file.uri, {}) for file in result.files}
-    missing = sorted(bucketed - beside.keys())
-    if missing:
-        raise InputError(
-            f"{len(missing):,} tasks to put into buckets are not among the rows",
-            where=f"rows={','.join(config.rows)}",
-            got=", ".join(map(repr, missing[:5])) + (" …" if len(missing) > 5 else ""),
-            expected="the rows that were tokenized",
-            hint="give rows= the folder that was tokenized, or leave tasks out with buckets.prefixes",
-        )
-    return {task: beside[task] for task in bucketed}, fingerprint_from([ref.fingerprint for ref in result.refs])
+    return attributes_of(config.rows, bucketed, verify=config.verify)
 
 
 def _continuing(folder: Folder) -> bytes:

@@ -5,9 +5,38 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal, Self
+from typing import Any, Literal, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
 
 LongContext = Literal["truncate", "drop", "split"]
+Numbers = NDArray[np.uint32]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows of a task that a walk of their own draws.
+
+    Args:
+        name: after that of the task's random numbers; empty = it is these.
+        members: numbers of its rows in the task's arrays, ascending; those that may not be sampled are passed over.
+        rows: how many each epoch has; with ``units`` at most.
+        units: for each member a number; those of one number are drawn all or none. None = each by itself.
+    """
+
+    name: str
+    members: Numbers
+    rows: tuple[int, ...]
+    units: Numbers | None = None
+
+
+class Members(Protocol):
+    """Rows of a task that are drawn in place of all."""
+
+    def parts(self) -> Sequence[Part]:
+        """Read which rows they are."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -23,8 +52,8 @@ class Rule:
             repeat; None = no limit. Not in data_io.
         rows: how many rows each epoch has, in place of ``max_per_file``, ``repeat`` and
             ``max_response_tokens_per_file``; None = these count. The solver of groups writes it.
-        members: parts of the task's rows that are drawn each by itself (``rules.members``); None = the task is drawn
-            as a whole.
+        members: parts of the task's rows that are drawn each by itself, in place of ``rows``; None = the task is
+            drawn as a whole.
     """
 
     max_per_file: int | None = None
@@ -32,7 +61,7 @@ class Rule:
     repeat: int = 1
     max_response_tokens_per_file: int | None = None
     rows: tuple[int, ...] | None = None
-    members: Sequence[Any] | None = None
+    members: Members | None = None
 
     def to_manifest(self) -> dict[str, Any]:
         """Return what a manifest records, JSON-like; parts of rows are in its plan."""

@@ -1,0 +1,96 @@
+"""The rules in effect: what a file's rules mean for the tasks of a tokenized folder, before anything is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+
+from pairmill.formats.eligible_rows import RowOptions
+from pairmill.formats.task_summaries import TaskSummaries, summarize
+from pairmill.formats.tokens import Dataset
+from pairmill.rules.book import Rules
+from pairmill.rules.members import ChosenRows, RowChoice, expected_sums, open_choices
+from pairmill.rules.rule import Rule
+from pairmill.rules.solve import Pool
+from pairmill.rules.solve_rules import SolvedRules, solve_rules
+
+
+@dataclass(frozen=True)
+class EffectiveRules:
+    """The rules of a file for tasks.
+
+    Attributes:
+        rules: of the file.
+        tasks: of the tokenized folder.
+        options: of the filter.
+        epochs: of the plan.
+        leave: whether tasks that no rule matches are left out.
+        choices: what rules say of single rows, by the place of the task.
+        choices_digest: what identifies all that these read; empty without any.
+    """
+
+    rules: Rules
+    tasks: Sequence[Dataset]
+    options: RowOptions
+    epochs: int
+    leave: bool = False
+    choices: Mapping[int, RowChoice] = field(default_factory=dict)
+    choices_digest: str = ""
+
+    @classmethod
+    def open(
+        cls,
+        rules: Rules,
+        tasks: Sequence[Dataset],
+        options: RowOptions,
+        epochs: int,
+        *,
+        rows: Sequence[str] = (),
+        leave: bool = False,
+        verify: bool = False,
+    ) -> Self:
+        """Open what the rules name; ``rows`` are those that were tokenized. Raises as :func:`open_choices`."""
+        choices, digest = open_choices(rules, tasks, options, rows, verify=verify)
+        return cls(rules, tasks, options, epochs, leave, choices, digest)
+
+    @cached_property
+    def base(self) -> list[Rule]:
+        """What the rules say of each task by itself."""
+        if not self.leave:
+            return [self.rules.match(task.name)[0] for task in self.tasks]
+        off = Rule(max_per_file=0)
+        names = (task.name for task in self.tasks)
+        return [off if self.rules.clause_of(name) is None else self.rules.match(name)[0] for name in names]
+
+    @cached_property
+    def solved(self) -> SolvedRules:
+        """What they come to. Raises UsageError as :func:`solve_rules`, InputError if tasks cannot be read."""
+        summaries = summarize(self.tasks, [rule.long_context for rule in self.base], self.options)
+        pool = self._pool(summaries)
+        names = [task.name for task in self.tasks]
+        solved = solve_rules(self.rules, names, pool, self.epochs, self.base)
+        made = [*solved.rules]
+        for place, choice in self.choices.items():
+            rows = made[place].rows or (round(float(solved.rows[place])),) * self.epochs
+            made[place] = replace(made[place], rows=rows, members=ChosenRows(choice, rows))
+        return replace(solved, rules=tuple(made))
+
+    @cached_property
+    def effective(self) -> Sequence[Rule]:
+        """The rule of each task that is drawn by."""
+        return self.solved.rules if self.rules.needs_solving else self.base
+
+    def _pool(self, summaries: TaskSummaries) -> Pool:
+        names = ("rows", "inst_tokens", "resp_tokens", "squares", "resp_squares")
+        columns = {name: np.array(getattr(summaries, name)) for name in names}
+        for place, choice in self.choices.items():
+            for name, value in zip(names, expected_sums(choice, choice.read(), self.base[place]), strict=True):
+                columns[name][place] = round(value)
+        order = sorted(range(len(self.tasks)), key=lambda place: (self.tasks[place].key, place))
+        ranks = np.empty(len(order), np.int64)
+        ranks[order] = np.arange(len(order))
+        return Pool(**columns, ranks=ranks)
