@@ -27,8 +27,8 @@ from pairmill.errors import InputError, UsageError, did_you_mean
 from pairmill.formats import attributes, tokens
 from pairmill.formats.chat_digests import KEY
 from pairmill.formats.parquet_reader import open_parquet
+from pairmill.formats.tokenized_path import open_tokenized
 from pairmill.formats.tokenizer_file import NAME
-from pairmill.formats.union import open_tokenized
 from pairmill.interface import cli
 from pairmill.lineage import steps
 from pairmill.redact import escaped_json

@@ -224,8 +224,9 @@ class Manifest:
         inputs = [
             {name: value for name, value in asdict(item).items() if value or name != "stage"} for item in self.inputs
         ]
-        raw = {**asdict(self), "inputs": inputs, "format": FORMAT}
-        return seal(json.dumps(raw, sort_keys=True, indent=1, ensure_ascii=False).encode())
+        raw = {**vars(self), "inputs": inputs, "format": FORMAT}
+        # Ledgers and files are flat; asdict() would copy all that the data hold.
+        return seal(json.dumps(raw, sort_keys=True, indent=1, ensure_ascii=False, default=vars).encode())
 
     def finish(self, folder: str) -> Manifest:
         """Write the manifest, which finishes the folder: nothing is written to it after this.

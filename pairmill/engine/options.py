@@ -109,6 +109,16 @@ def links_option() -> Any:
     )
 
 
+def tasks_option() -> Any:
+    """Make the option of the tasks that are taken of tokenized folders."""
+    return option(
+        "",
+        help="which tasks of tokenized_path are taken and what rules call them, as a YAML file; empty = all, by "
+        "their own names",
+        changes_bytes=False,  # which tasks there are is in the inputs
+    )
+
+
 class RunOptions(Protocol):
     """The options of every stage that the runner itself reads; a stage's options are a dataclass."""
 

@@ -23,10 +23,12 @@ from pairmill.errors import InputError
 from pairmill.formats import sample_folder
 from pairmill.formats.results import Rows, SampleResult
 from pairmill.formats.sample_plan import FOLDER, HELD_OUT
+from pairmill.formats.tokenized import Opening
+from pairmill.formats.tokenized_path import open_place, stored
+from pairmill.formats.tokens import Dataset
 from pairmill.log import event
 
-_SAMPLE, _TOKENIZE, _TOKENIZED = "sample", "tokenize", "tokenized"
-_TOKENS: Final = "/tokens.npy"
+_SAMPLE, _TOKENIZED = "sample", "tokenized"
 _STARTS: Final = f"{FOLDER}resp_start.npy"
 _SHOWN: Final = 5
 _EXPECTED: Final = "rows that clean holdout= set apart, sampled with held_out=true"
@@ -87,21 +89,22 @@ class DrawnRows:
         return None
 
     @classmethod
-    def of_tokenized(cls, uri: str, option: str, fingerprint: str, tasks: Mapping[str, int]) -> Self:
+    def of_tokenized(cls, where: str, fingerprint: str, tasks: Iterable[Dataset]) -> Self:
         """Return all rows of these tasks of a tokenized folder."""
-        return cls(f"{option}={uri}", fingerprint, tasks, _contents(manifests.read(uri)))
+        tasks = [*tasks]
+        return cls(where, fingerprint, {task.name: 1 for task in tasks}, _contents(tasks))
 
     @classmethod
     def _of_plan(cls, where: str, uri: str, manifest: Manifest, roots: Sequence[str]) -> Self:
         refs = {ref.role: ref.fingerprint for ref in manifest.inputs}
         tokenized = refs.get(_TOKENIZED, "")
         places = [uri, *(storage.join(root, _SAMPLE, manifest.fingerprint) for root in roots)]
-        folders = [storage.join(root, _TOKENIZE, tokenized) for root in roots]
+        folders = filter(None, (stored(root, tokenized) for root in roots))
         return cls(
             where,
             tokenized,
             {item["name"]: item["rows"] for item in _sources(manifest) if item["rows"]},
-            next(filter(None, (_contents(manifests.read(item, refuse_begun=False)) for item in folders)), {}),
+            next(filter(None, map(_contents_at, folders)), {}),
             HELD_OUT in refs,
             next(filter(None, map(_reader, places)), None),
         )
@@ -169,9 +172,15 @@ def _sources(manifest: Manifest) -> Rows:
     return drawn.sources if drawn is not None else ()
 
 
-def _contents(manifest: Manifest | None) -> dict[str, str]:
-    files = manifest.files if manifest is not None else []
-    return {item.path.removesuffix(_TOKENS): item.sha256 for item in files if item.task and item.path.endswith(_TOKENS)}
+def _contents_at(uri: str) -> dict[str, str]:
+    try:
+        return _contents(open_place(uri, Opening(_TOKENIZED, held_out=None)).tasks)
+    except InputError:  # a folder of a union is elsewhere
+        return {}
+
+
+def _contents(tasks: Iterable[Dataset]) -> dict[str, str]:
+    return {task.name: digest for task in tasks if (digest := task.contents["tokens"].sha256)}
 
 
 def _reader(uri: str) -> Callable[[], NDArray[Any]] | None:

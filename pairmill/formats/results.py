@@ -154,6 +154,24 @@ class TokenizeResult(HeldOutRows):
 
 
 @dataclass(frozen=True, kw_only=True)
+class UnionResult(Result):
+    """Tokenized folders as one: a manifest, and no arrays.
+
+    Attributes:
+        folders: name, place and fingerprint of each; a place that begins with a dot is relative to the union's folder.
+        tasks: by name that of its folder, from 0, and its own name there.
+        excluded: name, folder and reason of tasks that were left out; duplicates: of those that others stand for.
+        missing: what ``include`` names, and no folder has.
+    """
+
+    folders: Sequence[Mapping[str, str]]
+    tasks: Mapping[str, Sequence[Any]]
+    excluded: Rows = left_out(())
+    duplicates: Rows = left_out(())
+    missing: Sequence[str] = left_out(())
+
+
+@dataclass(frozen=True, kw_only=True)
 class MixResult(Result):
     """The plan in numbers.
 

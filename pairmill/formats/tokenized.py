@@ -21,6 +21,7 @@ from pairmill.engine.links import list_folder
 from pairmill.engine.manifest import Manifest, fingerprint_from
 from pairmill.engine.results import HeldOutRows
 from pairmill.errors import InputError
+from pairmill.formats.results import UnionResult
 from pairmill.formats.tokenizer_file import NAME as TOKENIZER
 from pairmill.formats.tokens import ARRAYS, BYTES, INDEX, INFO, ROWS, Dataset
 from pairmill.storage.base import each
@@ -44,6 +45,7 @@ class Folder:
         tokenizer: first 16 digits of the tokenizer.json's sha256, by the manifest; empty = not known.
         homes: URIs of the folders that the data sets are in.
         sampled: some ``tokens.npy`` were identified by size, time and some blocks alone.
+        union: of several, which task is of which folder, by their places here.
     """
 
     uri: str
@@ -54,6 +56,7 @@ class Folder:
     tokenizer: str = ""
     homes: tuple[str, ...] = ()
     sampled: bool = False
+    union: UnionResult | None = None
 
     def tokenizer_file(self) -> str:
         """Return the URI of the tokenizer.json that made the tokens.
@@ -74,23 +77,39 @@ class Folder:
         )
 
 
-def open_folder(
-    uri: str, option: str, *, tolerate_strays: bool, verify: bool = False, held_out: bool = False
-) -> Folder:
+@dataclass(frozen=True)
+class Opening:
+    """How folders are opened.
+
+    Attributes:
+        option: the option that named them, for messages.
+        tolerate_strays: skip folders with none of the five arrays; the reference fails on them.
+        verify: digest all arrays now: those of a finished folder against its manifest.
+        held_out: open the held-out rows instead, whose data sets begin with HELD_OUT; None = both.
+    """
+
+    option: str
+    tolerate_strays: bool = True
+    verify: bool = False
+    held_out: bool | None = False
+
+    def wants(self, name: str) -> bool:
+        """Return whether a data set of this name is opened."""
+        return self.held_out is None or name.startswith(HELD_OUT) == self.held_out
+
+
+def open_folder(uri: str, manifest: Manifest | None, how: Opening) -> Folder:
     """Open one tokenized folder, made by pairmill or by others.
 
     Args:
         uri: normalised.
-        option: the option that named it, for messages.
-        tolerate_strays: skip folders with none of the five arrays; the reference fails on them.
-        verify: digest all arrays now: those of a finished folder against its manifest.
-        held_out: open the held-out rows instead; their data sets begin with HELD_OUT.
+        manifest: of the folder, as it was read; None without one.
+        how: it is opened.
 
     Raises:
         InputError: the folder is absent, unfinished or damaged, or has no data set or no held-out rows.
     """
-    store = storage.store_for(uri)
-    manifest = manifests.read_intact(uri, look=False)
+    store, option = storage.store_for(uri), how.option
     # By name: a listing may be older than the latest write.
     if not store.exists(storage.join(uri, INFO)):
         raise InputError(
@@ -104,14 +123,14 @@ def open_folder(
     except ValueError as error:
         raise InputError("not a JSON object", where=storage.join(uri, INFO), got=str(error)) from error
     if manifest is None:
-        return _open_foreign(uri, option, info, tolerate_strays=tolerate_strays, verify=verify, held_out=held_out)
-    if verify:
+        return _open_foreign(uri, info, how)
+    if how.verify:
         _refuse_damage(uri, manifest)
-    tasks = [task for task in _promised(uri, manifest) if task.name.startswith(HELD_OUT) == held_out]
+    tasks = [task for task in _promised(uri, manifest) if how.wants(task.name)]
     if not tasks:
-        raise _nothing_held_out(option, uri) if held_out else _no_task(option, uri)
+        raise _nothing_held_out(option, uri) if how.held_out else _no_task(option, uri)
     tokenizer = next((ref.fingerprint for ref in manifest.inputs if ref.role == "tokenizer"), "")
-    rows = HeldOutRows.count(manifest) if held_out else manifest.ledger.rows_out
+    rows = HeldOutRows.count(manifest) if how.held_out else manifest.ledger.rows_out
     return Folder(uri, tasks, info, manifest.fingerprint, rows, tokenizer=tokenizer, homes=(uri,))
 
 
@@ -134,23 +153,23 @@ def _refuse_damage(uri: str, manifest: Manifest) -> None:
         )
 
 
-def _open_foreign(
-    uri: str, option: str, info: dict[str, Any], *, tolerate_strays: bool, verify: bool, held_out: bool
-) -> Folder:
+def _open_foreign(uri: str, info: dict[str, Any], how: Opening) -> Folder:
     # A data set is a folder of the first floor.
     paths = {entry.path for entry in list_folder(uri, lambda link: link.find("/") == len(link) - 1)}
-    if held_out:
-        if HELD_OUT + INFO not in paths:
-            raise _nothing_held_out(option, uri)
-        inner = open_folder(
-            storage.join(uri, HELD_OUT.rstrip("/")), option, tolerate_strays=tolerate_strays, verify=verify
-        )
-        return replace(inner, uri=uri, tasks=[replace(item, name=HELD_OUT + item.name) for item in inner.tasks])
-    names = names_in(uri, paths, tolerate_strays=tolerate_strays)
+    inner = None
+    if how.held_out is not False and HELD_OUT + INFO in paths:
+        inner = open_folder(storage.join(uri, HELD_OUT.rstrip("/")), None, replace(how, held_out=False))
+        tasks = [replace(item, name=HELD_OUT + item.name) for item in inner.tasks]
+        inner = replace(inner, uri=uri, tasks=tasks, homes=(uri,))
+    if how.held_out:
+        if inner is None:
+            raise _nothing_held_out(how.option, uri)
+        return inner
+    names = names_in(uri, paths, tolerate_strays=how.tolerate_strays)
     if not names:
-        raise _no_task(option, uri)
+        raise _no_task(how.option, uri)
     store = storage.store_for(uri)
-    arrays = (*(ARRAYS if verify else INDEX), BYTES, ROWS)
+    arrays = (*(ARRAYS if how.verify else INDEX), BYTES, ROWS)
     read = [path for name in names for array in arrays if (path := f"{name}/{array}.npy") in paths]
     digested = store.digested([storage.join(uri, path) for path in read])
     contents: dict[str, dict[str, Content]] = {}
@@ -168,7 +187,9 @@ def _open_foreign(
         [task.name, some.written, *((array, task.contents[array].sha256) for array in sorted(task.contents)), task.key]
         for task, some in zip(tasks, blocks, strict=True)
     ]
-    sampled = not verify and any(some.written for some in blocks)
+    sampled = not how.verify and any(some.written for some in blocks)
+    # Held-out rows have no part in the identity of those for training.
+    tasks += inner.tasks if inner is not None else []
     return Folder(uri, tasks, info, fingerprint_from(info, identity), None, homes=(uri,), sampled=sampled)
 
 

@@ -218,8 +218,9 @@ class Dataset:
         digests["tokens"] = self.sampled or digests["tokens"]
         return fingerprint_from([*map(list, digests.items())])
 
-    def count(self) -> tuple[int, int]:
-        """Return its rows, and its tokens; by the sizes of files that a manifest promises, without a read."""
+    @cached_property
+    def counts(self) -> tuple[int, int]:
+        """Its rows, and its tokens; by the sizes of files that a manifest promises, without a read."""
         tokens, rows = self.contents.get("tokens", UNKNOWN), self.contents.get("inst_len", UNKNOWN)
         if tokens.promised and rows.promised and min(tokens.size, rows.size) >= _HEAD:
             return (rows.size - _HEAD) // 8, (tokens.size - _HEAD) // 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from pairmill.engine.options import RunConfig, option
+from pairmill.engine.options import RunConfig, option, tasks_option
 from pairmill.formats import settings_file
 from pairmill.mixture.plan import MOST_EPOCHS
 from pairmill.mixture.settings import MixSettings
@@ -16,7 +16,10 @@ from pairmill.rules import book
 class MixtureConfig(RunConfig):
     """What a mixture is planned of, and what the sampler that executes it is given."""
 
-    tokenized_path: str = option(help="tokenized folder or URI", changes_bytes=False)
+    tokenized_path: str = option(
+        help="tokenized folder or URI; several as name=folder,name=folder", changes_bytes=False
+    )
+    tasks: str = tasks_option()
     rows: list[str] = option(
         [],
         help="the rows that were tokenized, joined by commas; only attributes beside them are read, for buckets",

@@ -14,7 +14,8 @@ from pairmill.errors import UsageError
 from pairmill.formats import characters, tokenizer_file
 from pairmill.formats.row_files import attributes_of
 from pairmill.formats.tokenized import Folder
-from pairmill.formats.union import open_tokenized
+from pairmill.formats.tokenized_path import open_tokenized
+from pairmill.loader.tokenizer import Tokenizer
 from pairmill.mixture.buckets import Codes, codes_of
 from pairmill.mixture.config import MixtureConfig
 from pairmill.mixture.counting import CountedTask, Counting, CountOptions, Counts, CountTasks, cell_of
@@ -40,6 +41,7 @@ class CountingPlan:
         buckets: what makes buckets.
         counting: what shards share.
         inputs: what a plan of it is made of.
+        tokenizer: of the folder.
     """
 
     where: str
@@ -49,6 +51,7 @@ class CountingPlan:
     buckets: tuple[BucketAttribute, ...]
     counting: Counting
     inputs: Inputs
+    tokenizer: Tokenizer
 
     def refs(self) -> list[InputRef]:
         """Return what a plan of it is made of, for the manifest."""
@@ -83,14 +86,16 @@ def open_inputs(config: MixtureConfig, settings: MixSettings) -> CountingPlan:
     """
     settings.wanted(config.epochs)
     rules = Rules.load(config.prefix_config_path, "pairmill", "prefix_config_path")
-    folder = open_tokenized(config.tokenized_path, "tokenized_path", tolerate_strays=True, verify=config.verify)
+    folder = open_tokenized(config.tokenized_path, "tokenized_path", verify=config.verify, tasks=config.tasks)
     where = f"tokenized_path={folder.uri}"
     grouping = group(settings, [task.name for task in folder.tasks])
     bucketed = {*grouping.bucketed}
-    beside, rows = _attributes(config, bucketed)
+    # Files of rows are called what the tasks were called when they were tokenized.
+    own = {task.name: storage.name_of(task.uri) for task in folder.tasks if task.name in bucketed}
+    beside, rows = _attributes(config, {*own.values()})
     matched = {task.name: rules.match(task.name)[0] for task in folder.tasks}
     tasks = [
-        CountedTask(task, matched[task.name], beside[task.name] if task.name in bucketed else None)
+        CountedTask(task, matched[task.name], beside[own[task.name]] if task.name in own else None)
         for task in folder.tasks
     ]
     split = any(rule.long_context == "split" for rule in matched.values())
@@ -107,6 +112,7 @@ def open_inputs(config: MixtureConfig, settings: MixSettings) -> CountingPlan:
         buckets=tuple(settings.buckets.attributes),
         counting=counting,
         inputs=Inputs(folder.fingerprint, long_rows, rows),
+        tokenizer=Tokenizer(folder.tokenizer, folder.info),
     )
 
 

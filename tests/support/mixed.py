@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from pairmill.formats.eligible_rows import rows_of
 from pairmill.formats.tokenized import Folder
+from pairmill.formats.tokenized_path import open_tokenized
 from pairmill.formats.tokens import INDEX, INFO
-from pairmill.formats.union import open_tokenized
 from pairmill.interface.cli import Outcome
 from pairmill.mixture.making import CountedSource, WantedPhase, make
 from pairmill.mixture.methods import Recipe

@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from pairmill.engine.manifest import File, InputRef, Ledger, Manifest, content_key
+from pairmill.formats.tokenized_path import open_tokenized
 from pairmill.formats.tokens import INDEX, INFO
-from pairmill.formats.union import open_tokenized
 from pairmill.interface import cli, stagecli
 from pairmill.line.runs import Ended, Here, Made
 from pairmill.line.search import LocalConfig

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pairmill.engine.manifest import Ledger
-from pairmill.engine.options import option
+from pairmill.engine.options import option, tasks_option
 from pairmill.errors import UsageError
 from pairmill.formats import settings_file
 from pairmill.mixture.counting import count
@@ -37,7 +37,8 @@ _COLUMNS = 6
 class PreviewConfig:
     """Print the shares, tokens and passes that a mixture would have, and write nothing."""
 
-    tokenized_path: str = option(help="tokenized folder or URI")
+    tokenized_path: str = option(help="tokenized folder or URI; several as name=folder,name=folder")
+    tasks: str = tasks_option()
     method: MethodOrNone = option("", help=f"the method; {_AS_SET}, where off shows the shares as they come")
     budget: str = option("", help=f"response tokens, as in 2_000_000 or 2e9; {_AS_SET}")
     exponent: str = option("", help=f"of method exponent; {_AS_SET}")
@@ -65,6 +66,7 @@ def preview(config: PreviewConfig) -> str:
     options = MixConfig(
         root=".",
         tokenized_path=config.tokenized_path,
+        tasks=config.tasks,
         rows=config.rows,
         mix_config=config.mix_config,
         prefix_config_path=config.prefix_config_path,

@@ -13,7 +13,7 @@ from pairmill.errors import InputError, UsageError
 from pairmill.formats.results import SampleResult
 from pairmill.formats.sample_plan import HELD_OUT, read_plan
 from pairmill.formats.tokenized import Folder
-from pairmill.formats.union import open_tokenized
+from pairmill.formats.tokenized_path import open_tokenized, stored
 from pairmill.rules.book import IdleRule, Rules
 from pairmill.rules.rule import Rule
 from pairmill.stages.sample.config import SampleConfig
@@ -72,13 +72,18 @@ def read_again(config: SampleConfig) -> tuple[SampleConfig, Folder, Rules, OpenM
         raise UsageError("held-out rows are drawn once, each", where="again", got=uri, expected="a plan to train on")
     root = storage.parent_of(storage.parent_of(uri))
     options: dict[str, Any] = {**manifest.options, "seed": int(number)}
-    options["tokenized_path"] = config.tokenized_path or storage.join(root, _TOKENIZE, refs["tokenized"])
+    tokenized = config.tokenized_path or stored(root, refs["tokenized"])
+    options["tokenized_path"] = tokenized or storage.join(root, _TOKENIZE, refs["tokenized"])
     known = {name: options[name] for name in options if hasattr(config, name)}
     layout = config.layout if config.layout != "auto" else SampleResult.from_manifest(manifest).layout
     config = replace(config, again="", layout=layout, unmatched="leave" if "unmatched" in refs else "take", **known)
     rules = RecordedRules(manifest)
     folder = open_tokenized(
-        config.tokenized_path, "tokenized_path", tolerate_strays=config.profile == "pairmill", verify=config.verify
+        config.tokenized_path,
+        "tokenized_path",
+        tolerate_strays=config.profile == "pairmill",
+        verify=config.verify,
+        tasks=config.tasks,
     )
     if folder.fingerprint != refs["tokenized"]:
         raise InputError(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pairmill.engine.links import LinkRule
-from pairmill.engine.options import Profile, fail_on_option, links_option, option
+from pairmill.engine.options import Profile, fail_on_option, links_option, option, tasks_option
 from pairmill.errors import UsageError
 from pairmill.rules import book
 from pairmill.stages.sample.node.config import FINGERPRINT, NodeConfig
@@ -51,6 +51,7 @@ class SampleConfig(NodeConfig, any_of=("tokenized_path", "plan", "again")):
         help="tasks that no rule matches: take them whole with a warning, leave them out, or refuse them",
         changes_bytes=False,  # the plan's inputs say it
     )
+    tasks: str = tasks_option()
     fail_on: list[str] = fail_on_option()
     links: LinkRule = links_option()
 

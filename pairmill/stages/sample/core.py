@@ -28,8 +28,8 @@ from pairmill.formats.results import SampleResult
 from pairmill.formats.sample_plan import HELD_OUT
 from pairmill.formats.split import Cutter
 from pairmill.formats.tokenized import Folder
+from pairmill.formats.tokenized_path import keep_union, open_tokenized
 from pairmill.formats.tokenizer_file import read as read_tokenizer
-from pairmill.formats.union import open_tokenized
 from pairmill.mixture.realised import Realised
 from pairmill.report.model import Report
 from pairmill.rules.book import Rules
@@ -173,7 +173,10 @@ class Draft:
             tolerate_strays=strays,
             verify=config.verify,
             held_out=config.held_out,
+            tasks=config.tasks,
         )
+        if config.root:
+            keep_union(folder, config.root)
         if mixed is not None:
             mixed.require_same_inputs(folder, rules)
         return config, folder, rules, mixed

@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from pairmill import storage
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, fingerprint_from
 from pairmill.engine.options import too_many
 from pairmill.engine.source_names import source_of
@@ -124,10 +123,11 @@ class Search(Stage[SearchConfig, SearchPlan]):
         if config.held_out:
             refuse_training_rows(
                 DrawnRows.of_sample(config.held_out, "held_out", [config.root]),
-                [_every_row(config.tokenized_path, to_count)],
+                [DrawnRows.of_tokenized(to_count.where, to_count.inputs.tokenized, [it.task for it in to_count.tasks])],
                 f"held_out={config.held_out}",
             )
-            results.check_held_out(config.held_out, config.tokenized_path, _targets_of(to_count), settings.objective)
+            ours = (to_count.where, to_count.tokenizer)
+            results.check_held_out(config.held_out, ours, _targets_of(to_count), settings.objective)
         proxies = optimum = None
         if config.evaluated:
             proxies = ProxyResults.open(config.sampled, config.evaluated)
@@ -249,12 +249,6 @@ def _mix_values(settings: MixSettings) -> dict[str, Any]:
     for name in ("method", "exponent", "temperature", "weights", "phases", "allow_unfilled"):
         del values[name]
     return values
-
-
-def _every_row(tokenized: str, to_count: CountingPlan) -> DrawnRows:
-    uri = storage.normalise(tokenized, "tokenized_path")
-    names = [item.task.name for item in to_count.tasks]
-    return DrawnRows.of_tokenized(uri, "tokenized_path", to_count.inputs.tokenized, dict.fromkeys(names, 1))
 
 
 def _length_values(trainings: TrainSettings | None) -> dict[str, Any]:

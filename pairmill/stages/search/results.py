@@ -164,14 +164,16 @@ def refuse_unknown_targets(objective: Objective, names: Sequence[str]) -> None:
             )
 
 
-def check_held_out(given: str, tokenized: str, sources: Mapping[str, set[str]], objective: Objective) -> None:
+def check_held_out(
+    given: str, tokenized: tuple[str, Tokenizer], sources: Mapping[str, set[str]], objective: Objective
+) -> None:
     """Check held-out rows before anything is trained: their tokenizer, and that each source has some.
 
     A folder that another program made says nothing of its sources; of it only the tokenizer is checked.
 
     Args:
         given: a folder or plan of held-out rows.
-        tokenized: the folder of the tokens that are searched.
+        tokenized: where the tokens are that are searched, and their tokenizer.
         sources: by name, what their held-out rows are called.
         objective: with weights, a source without held-out rows is meant.
 
@@ -179,12 +181,9 @@ def check_held_out(given: str, tokenized: str, sources: Mapping[str, set[str]], 
         InputError: it is not there, was made with another tokenizer, or lacks a source.
         UsageError: a weight is of a source that it lacks.
     """
-    uri, where = storage.normalise(given, "held_out"), storage.normalise(tokenized, "tokenized_path")
+    uri = storage.normalise(given, "held_out")
     manifest = manifests.read(uri)
-    ours = _tokenizer(where, manifests.read(where))
-    check_same_tokenizer(
-        [(f"tokenized_path={where}", ours), (f"held_out={uri}", _tokenizer(uri, manifest))], "held_out"
-    )
+    check_same_tokenizer([tokenized, (f"held_out={uri}", _tokenizer(uri, manifest))], "held_out")
     if manifest is None:
         if not storage.store_for(uri).exists(storage.join(uri, "metadata.json")):
             raise InputError("not a sampled folder", where=f"held_out={uri}", expected="sample held_out=true")

@@ -13,8 +13,8 @@ import pytest
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import File, Ledger, Manifest
 from pairmill.errors import InputError
+from pairmill.formats.tokenized_path import open_tokenized
 from pairmill.formats.tokens import ARRAYS, INFO, Array, Dataset, NpyWriter, write_npy
-from pairmill.formats.union import open_tokenized
 
 
 def load(uri: str) -> np.ndarray[Any, Any]:

@@ -21,8 +21,8 @@ from pairmill.engine.options import default_of
 from pairmill.errors import InputError, UsageError
 from pairmill.formats import tokens
 from pairmill.formats.results import SampleResult
-from pairmill.formats.sample_plan import FOLDER, HELD_OUT
-from pairmill.formats.union import open_tokenized
+from pairmill.formats.sample_plan import FOLDER
+from pairmill.formats.tokenized_path import find_planned
 from pairmill.stages.sample.node import owned
 from pairmill.stages.sample.node.config import NodeConfig, OutputFormat
 from pairmill.stages.sample.node.folder import FACTS, NAME, Node
@@ -31,7 +31,6 @@ from pairmill.stages.sample.node.materialize import SampleFiles, materialize, me
 from pairmill.stages.sample.node.owned import OpenFolder
 from pairmill.stages.sample.node.plan import VERSION, SamplePlan, fingerprint_of
 
-_TOKENIZE = "tokenize"
 _PAGE = 4096
 _MAX_WORKERS = 32
 """More threads would only wait for the one that digests."""
@@ -215,32 +214,8 @@ def open_plan(config: NodeConfig) -> PlannedSample:
 def _datasets(config: NodeConfig, plan: Manifest, root: str, digested: bool) -> list[tokens.Dataset]:
     """Find the tokens of the plan's data sets; ``digested``: with digests, if the plan has none of the files."""
     tokenized = next(ref.fingerprint for ref in plan.inputs if ref.role == "tokenized")
-    given = storage.normalise(config.tokenized_path, "tokenized_path") if config.tokenized_path else ""
-    folder = given or storage.join(root, _TOKENIZE, tokenized)
-    result = manifests.read(folder)
-    if result is None and not given:
-        raise InputError(
-            "the tokenized folder of the plan is missing",
-            where=folder,
-            hint="name the folder if it is elsewhere: tokenized_path=…",
-        )
-    held_out = any(ref.role == HELD_OUT for ref in plan.inputs)
-    opened = None
-    if digested:
-        opened = open_tokenized(folder, "tokenized_path", tolerate_strays=True, held_out=held_out)
-    known = opened or result
-    if known is not None and known.fingerprint != tokenized:
-        raise InputError(
-            "the plan was made from another folder",
-            where=f"tokenized_path={folder}",
-            got=known.fingerprint,
-            expected=tokenized,
-        )
     names = [source["name"] for source in SampleResult.from_manifest(plan).sources]
-    if opened is None:
-        return [tokens.Dataset(name, storage.join(folder, name)) for name in names]
-    by_name = {task.name: task for task in opened.tasks}
-    return [by_name[name] for name in names]
+    return find_planned(config.tokenized_path, root, tokenized, names, digested=digested)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ class NodeConfig(Checked, any_of=("output_path", "root")):
 
     tokenized_path: str = option(
         "",
-        help="tokenized folder or URI; empty with a plan = the folder below root that the plan names",
+        help="tokenized folder or URI, several as name=folder,name=folder; empty with a plan = what the plan names "
+        "below root, with one those of its folders that are elsewhere",
         changes_bytes=False,
     )
     output_path: str = option(
