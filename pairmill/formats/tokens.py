@@ -218,6 +218,11 @@ class Dataset:
         digests["tokens"] = self.sampled or digests["tokens"]
         return fingerprint_from([*map(list, digests.items())])
 
+    @property
+    def own(self) -> str:
+        """Its name in its folder, which files of rows and of attributes have too; rules may call it another."""
+        return storage.name_of(self.uri)
+
     @cached_property
     def counts(self) -> tuple[int, int]:
         """Its rows, and its tokens; by the sizes of files that a manifest promises, without a read."""

@@ -91,7 +91,7 @@ def open_inputs(config: MixtureConfig, settings: MixSettings) -> CountingPlan:
     grouping = group(settings, [task.name for task in folder.tasks])
     bucketed = {*grouping.bucketed}
     # Files of rows are called what the tasks were called when they were tokenized.
-    own = {task.name: storage.name_of(task.uri) for task in folder.tasks if task.name in bucketed}
+    own = {task.name: task.own for task in folder.tasks if task.name in bucketed}
     beside, rows = _attributes(config, {*own.values()})
     matched = {task.name: rules.match(task.name)[0] for task in folder.tasks}
     tasks = [
