@@ -225,6 +225,9 @@ class SampleResult(TokenizerResult):
         unmatched: tasks without a rule, where there are rules; two_rules: pairs of rules, and the tasks that both
             match.
         examples: by task and ledger reason, the numbers of two rows from 1.
+        groups: where rules have amounts of groups, :class:`pairmill.rules.solve_rules.GroupResult` of each that has
+            tasks, with the rows and tokens that were drawn in an epoch, on average; ``expected`` is rows, tokens and
+            the standard error of these of each task, and ``scale`` :class:`pairmill.rules.solve.Scaled`.
     """
 
     layout: Any
@@ -244,6 +247,9 @@ class SampleResult(TokenizerResult):
     unmatched: Sequence[str] = left_out(())
     two_rules: Sequence[tuple[str, str, list[str]]] = left_out(())
     examples: Mapping[str, Mapping[str, list[int]]] = left_out({})
+    groups: Rows = left_out(())
+    expected: Mapping[str, Sequence[float]] = left_out({})
+    scale: ByName = left_out({})
 
     @property
     def source_of_task(self) -> dict[str, str]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -80,9 +80,33 @@ class EffectiveRules:
         return replace(solved, rules=tuple(made))
 
     @cached_property
-    def effective(self) -> Sequence[Rule]:
-        """The rule of each task that is drawn by."""
-        return self.solved.rules if self.rules.needs_solving else self.base
+    def of_task(self) -> Mapping[str, Rule]:
+        """The rule by which each task is drawn, by name."""
+        rules = self.solved.rules if self.rules.needs_solving else self.base
+        return {task.name: rule for task, rule in zip(self.tasks, rules, strict=True)}
+
+    def to_manifest(self, drawn: Mapping[str, tuple[int, int]]) -> dict[str, Any]:
+        """Return what :class:`pairmill.formats.results.SampleResult` says of groups; nothing if rules have no amounts.
+
+        Args:
+            drawn: rows and tokens of each task, over all epochs.
+        """
+        if not self.rules.needs_solving:
+            return {}
+        solved = self.solved
+        got = np.array([drawn[task.name] for task in self.tasks], np.float64) / self.epochs
+        size = len(solved.groups)
+        sums = [np.bincount(solved.group_of, column, minlength=size).tolist() for column in got.T]
+        columns = zip(solved.rows.tolist(), solved.tokens.tolist(), solved.errors.tolist(), strict=True)
+        return {
+            "groups": [
+                {**group.to_manifest(), "drawn_rows": rows, "drawn_tokens": tokens}
+                for group, rows, tokens in zip(solved.groups, *sums, strict=True)
+                if group.tasks
+            ],
+            "expected": {task.name: values for task, values in zip(self.tasks, columns, strict=True)},
+            "scale": {} if solved.scale is None else asdict(solved.scale),
+        }
 
     def _pool(self, summaries: TaskSummaries) -> Pool:
         names = ("rows", "inst_tokens", "resp_tokens", "squares", "resp_squares")

@@ -21,6 +21,12 @@ class SampleConfig(NodeConfig, any_of=("tokenized_path", "plan", "again")):
     prefix_config_path: str = option(
         book.DEFAULT, help="how much of each task is taken; not read with a plan", changes_bytes=False
     )
+    rows: list[str] = option(
+        [],
+        help="the rows that were tokenized, joined by commas; only attributes beside them are read, for rules with "
+        "keep_together, and with select_rows of a folder that select made",
+        changes_bytes=False,  # the plan's inputs say it
+    )
     mixture: str = option(
         "",
         help="result of mix to carry out: folder, or mixture.json; it says epochs and rows of each task, and of the "

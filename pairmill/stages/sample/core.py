@@ -33,7 +33,8 @@ from pairmill.formats.tokenizer_file import read as read_tokenizer
 from pairmill.mixture.realised import Realised
 from pairmill.report.model import Report
 from pairmill.rules.book import Rules
-from pairmill.rules.rule import Rule, reference_json
+from pairmill.rules.rule import reference_json
+from pairmill.rules.solve_folder import EffectiveRules
 from pairmill.stages.sample import analytics
 from pairmill.stages.sample.again import read_again
 from pairmill.stages.sample.alarms import NO_RULE, alarms_of, check_rules, two_rules
@@ -188,6 +189,8 @@ class Draft:
             refs.append(InputRef("tokenizer", hashlib.sha256(self.tokenizer).hexdigest()[:16]))
         if self.mixed:
             refs.append(InputRef("mixture", self.mixed.digest))
+        if self.effective.choices_digest:
+            refs.append(InputRef("choices", self.effective.choices_digest))
         if self.leaves:
             refs.append(InputRef("unmatched", "leave"))
         if self.left_out:
@@ -205,6 +208,20 @@ class Draft:
     def leaves(self) -> bool:
         """Whether tasks that no rule matches are left out."""
         return self.config.unmatched == "leave" and bool(self.unmatched)
+
+    @cached_property
+    def effective(self) -> EffectiveRules:
+        """What the rules mean for the tasks."""
+        config = self.config
+        return EffectiveRules.open(
+            self.rules,
+            self.folder.tasks,
+            config,
+            config.epochs,
+            rows=config.rows,
+            leave=self.leaves,
+            verify=config.verify,
+        )
 
     @cached_property
     def continuing(self) -> bytes:
@@ -238,9 +255,8 @@ class Draft:
         return PlannedSample(self._manifest(plan, sampled), lambda: plan, lambda: self.folder.tasks, keep=keep)
 
     def _rows(self, task: tokens.Dataset) -> DatasetRows:
-        rule, ambiguous = self.rules.match(task.name)
-        if self.leaves and self.rules.label_of(task.name) is None:
-            rule = Rule(max_per_file=0)
+        rule = self.effective.of_task[task.name]
+        ambiguous = self.config.profile == "data_io" and self.rules.match(task.name)[1]
         if ambiguous and self.config.profile == "data_io":
             log.event(f"Warning: Multiple possible prefixes for task {task.name}, pick config {reference_json(rule)}")
         numbered = self.mixed is not None and self.mixed.is_bucketed(task.name)
@@ -307,6 +323,7 @@ class Draft:
             unmatched=[] if self.leaves else self.unmatched,
             two_rules=[] if mixed or self.config.held_out else two_rules(self.rules, names),
             examples={item.name: item.examples for item in sampled if item.examples},
+            **self.effective.to_manifest({name: (item.cov_rows, item.cov_toks) for name, item in stats.items()}),
         )
         manifest = Manifest(
             stage=Sample.name,

@@ -144,6 +144,9 @@ def _own_streams(
         rows = read()
         if wants is not None:
             return _wanted(rows, config, wants(rows))
+        if rows.rule.rows is not None:
+            one = WantedRows((rows.name, None), f"task\0{rows.name}", None, list(rows.rule.rows))
+            return _wanted(rows, config, [one])
         walk = Walk(rows, Stream(config.seed, f"task\0{rows.name}"))
         epochs = [walk.epoch() for _ in range(config.epochs)]
         place = ranks(walk.coverage)
