@@ -278,16 +278,16 @@ class Selection:
             InputError: they are not numbers of rows, ascending, each once; or what select chose is of other rows.
         """
         where = f"{self.clause.where} select_rows, task {task.name!r}"
-        uri = self.uri if self.uri.endswith(".npy") else storage.join(self.uri, *self._path(task.name).split("/"))
+        uri = self.uri if self.uri.endswith(".npy") else storage.join(self.uri, *self._path(task.own).split("/"))
         if self._selected:
-            content = self.files[self._path(task.name)]
+            content = self.files[self._path(task.own)]
             with pinned(uri, content) as opened:
                 selected = pq.ParquetFile(opened).read(["ordinal"]).column(0).to_numpy()
             origins = self._origins(task, beside, where)
             if len(selected) and not np.isin(selected, origins).any():
                 raise InputError("select chose among other rows than were tokenized", where=where, hint=_ROWS)
             return np.flatnonzero(np.isin(origins, selected)).astype(np.uint32), content.sha256
-        with whole(uri, self.files.get(self._path(task.name), UNKNOWN)) as opened:
+        with whole(uri, self.files.get(self._path(task.own), UNKNOWN)) as opened:
             data = opened.read()
         digest = digest_bytes(data)
         try:
@@ -377,15 +377,15 @@ def open_choices(
             expected="rows=<the rows that were tokenized>",
             hint="the folder that clean, curate or select printed",
         )
-    names = {tasks[place].name for places in by_clause.values() for place in places}
+    names = {tasks[place].own for places in by_clause.values() for place in places}
     beside, digest = attributes_of(given, names, verify=verify) if given and names else ({}, "")
     identities: list[Any] = [digest]
     choices: dict[int, RowChoice] = {}
     for number, places in by_clause.items():
         clause = rules.clauses[number]
-        selection = Selection.open(clause, [tasks[place].name for place in places]) if clause.select_rows else None
+        selection = Selection.open(clause, [tasks[place].own for place in places]) if clause.select_rows else None
         for place in places:
-            chosen, mine = None, beside.get(tasks[place].name)
+            chosen, mine = None, beside.get(tasks[place].own)
             if selection is not None:
                 chosen, identity = selection.read(tasks[place], mine)
                 identities.append([tasks[place].key, identity])
