@@ -1,4 +1,4 @@
-"""``verify``: every file of a sampled folder against its manifest."""
+"""``verify``: every file of a sampled folder against its manifest; without one, its arrays against each other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pairmill.formats.sample_folder import folder_of
 
 @dataclass(kw_only=True)
 class VerifyConfig:
-    """Check every file of a sampled folder against its manifest."""
+    """Check every file of a sampled folder against its manifest; without one, its arrays against each other."""
 
     path: str = option(help="sampled folder, or folder of a node")
 
@@ -22,9 +22,16 @@ def verify(config: VerifyConfig) -> str:
     """Read every file. Return the folder.
 
     Raises:
-        InputError: the folder is unfinished, or a file is missing or differs from the manifest.
+        InputError: the folder is unfinished, or a file is missing or differs from the manifest or from the others.
     """
-    folder = str(folder_of(config.path, "path"))
+    path = folder_of(config.path, "path")
+    folder = str(path)
+    if manifests.read(folder) is None and (path / "metadata.json").is_file():
+        # Imported here: only folders of other samplers need the loader.
+        from pairmill.stages.sample.node.foreign import validate
+
+        validate(path)
+        return f"{folder}\n"
     if manifests.read(folder) is None:
         raise InputError("no finished sample", where=f"path={folder}", hint="wait until the sampler has finished")
     return verifier.verify(folder)
