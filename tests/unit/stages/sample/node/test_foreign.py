@@ -50,7 +50,7 @@ def metadata(path: Path, **values: object) -> None:
         (lambda path: metadata(path, total_length=38), "got 38; expected 19"),
         (lambda path: metadata(path, max_seq_len=10), "a row is longer than max_seq_len.*got 11 tokens"),
         (lambda path: metadata(path, epochs=3), "wrong set of epochs"),
-        (lambda path: (path / "epoch_1" / "inst_len.npy").unlink(), "No such file|is missing"),
+        (lambda path: (path / "epoch_1" / "inst_len.npy").unlink(), "inst_len.npy: does not exist"),
         (lambda path: np.save(path / "tokens.npy", np.load(path / "tokens.npy").astype(np.uint8)), "does not hold"),
         (lambda path: [cut(file) for file in (path / "epoch_1").iterdir()], "epochs differ in their rows.*got 3, 2"),
         (lambda path: cut(path / "epoch_1" / "inst_len.npy"), "index arrays do not belong together"),
