@@ -10,6 +10,8 @@ from pairmill.errors import InputError
 FOLDER = "plan/"
 HELD_OUT = "held_out"
 """An input with this role says that a plan is of held-out rows."""
+CHOICES = "choices"
+"""An input with this role says that rules chose single rows, by files that they name."""
 
 
 def read_plan(given: str, option: str, name: str = "") -> FinishedFolder:

@@ -13,12 +13,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from pairmill import storage
-from pairmill.digest import digest_bytes
+from pairmill._native import Philox
+from pairmill.digest import BLAKE3, digest_bytes
 from pairmill.engine import manifest as manifests
 from pairmill.engine.content import UNKNOWN, Content, pinned, whole
 from pairmill.engine.inputs import InputFile
@@ -109,18 +111,19 @@ class RowChoice:
         code = np.searchsorted(edges, rows.inst_len + rows.resp_len, side="left")
         return [rows.take(code == number) for number in range(len(self.clause.lengths))]
 
-    def parts(self, rows: tuple[int, ...]) -> list[Part]:
+    def parts(self, rows: tuple[int, ...], stream: str) -> list[Part]:
         """Return what is drawn.
 
         Args:
             rows: of the task in each epoch.
+            stream: seed and name of its random numbers.
 
         Raises:
             InputError: the rows are not there, or lack an attribute.
         """
         eligible = self.read()
         if self.clause.keep_together:
-            return [self._together(eligible, self._units()[eligible.numbers], rows)]
+            return _together(eligible.numbers, self._units()[eligible.numbers], rows, stream)
         classes = self.classes(eligible)
         if len(classes) == 1:
             return [Part("", eligible.numbers, rows)]
@@ -147,12 +150,6 @@ class RowChoice:
             result[:, epochs] = spread(whole_rows(real, np.arange(len(lengths))), len(epochs))
         return result
 
-    def _together(self, eligible: Eligible, units: NDArray[np.int64], rows: tuple[int, ...]) -> Part:
-        """Return the part of rows that stay together. A unit that no epoch has room for is never drawn."""
-        _, units, sizes = np.unique(units, return_inverse=True, return_counts=True)
-        small = sizes[units] <= min((count for count in rows if count), default=0)
-        return Part("", eligible.numbers[small], rows, units[small].astype(np.uint32))
-
     def _units(self) -> NDArray[np.int64]:
         """Return for each row of the task's arrays a number that rows with the same attribute share, int64 [rows]."""
         where = f"{self.clause.where} keep_together"
@@ -160,7 +157,7 @@ class RowChoice:
         codes = values.dictionary_encode()
         # A row without a value stays by itself.
         alone = pa.array(np.arange(len(codes)) + len(codes.dictionary))
-        result: NDArray[np.int64] = pa.compute.coalesce(codes.indices.cast(pa.int64()), alone).to_numpy()
+        result: NDArray[np.int64] = pc.coalesce(codes.indices.cast(pa.int64()), alone).to_numpy()
         return result
 
 
@@ -171,8 +168,49 @@ class ChosenRows:
     choice: RowChoice
     rows: tuple[int, ...]
 
-    def parts(self) -> list[Part]:
-        return self.choice.parts(self.rows)
+    def parts(self, stream: str) -> list[Part]:
+        return self.choice.parts(self.rows, stream)
+
+
+def _together(numbers: Numbers, units: Counts, rows: Sequence[int], stream: str) -> list[Part]:
+    """Draw units of rows: all rows of one, or none. An epoch ends before the unit that it has no room for.
+
+    A unit that no epoch has room for is never drawn. The unit that an epoch ends before is the first of the next.
+
+    Args:
+        numbers: of rows.
+        units: of each row, int64.
+        rows: the most that each epoch has.
+        stream: seed and name of the random numbers.
+    """
+    _, unit, sizes = np.unique(units, return_inverse=True, return_counts=True)
+    small = sizes[unit] <= min((count for count in rows if count), default=0)
+    numbers = numbers[small]
+    _, unit, sizes = np.unique(unit[small], return_inverse=True, return_counts=True)
+    whole = len(numbers)
+    if not whole:
+        return []
+    # What an epoch has of all rows needs no draw.
+    parts = [Part("all", numbers, tuple(count // whole * whole for count in rows))]
+    words = bytes.fromhex(digest_bytes(f"{stream}\0units".encode()).removeprefix(BLAKE3))[:16]
+    random = Philox(int.from_bytes(words[:8], "little"), int.from_bytes(words[8:], "little"))
+    order, ends, at = np.empty(0, np.uint32), np.zeros(1, np.int64), 0
+    for epoch, count in enumerate(rows):
+        left, pass_ = count % whole, 0
+        while left:
+            if at == len(order):
+                order = np.arange(len(sizes), dtype=np.uint32)
+                random.shuffle(order)
+                ends, at = np.concatenate([[0], np.cumsum(sizes[order])]), 0
+            stop = int(np.searchsorted(ends, ends[at] + left, side="right")) - 1
+            if stop == at:
+                break
+            taken = np.zeros(len(sizes), np.bool_)
+            taken[order[at:stop]] = True
+            mine = numbers[taken[unit]]
+            parts.append(Part(f"{epoch} {pass_}", mine, tuple(len(mine) * (e == epoch) for e in range(len(rows)))))
+            left, at, pass_ = left - len(mine), stop, pass_ + 1
+    return parts
 
 
 def column_of(task: Dataset, beside: Beside, name: str, where: str) -> Any:

@@ -14,28 +14,26 @@ LongContext = Literal["truncate", "drop", "split"]
 Numbers = NDArray[np.uint32]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Part:
     """Rows of a task that a walk of their own draws.
 
     Args:
         name: after that of the task's random numbers; empty = it is these.
         members: numbers of its rows in the task's arrays, ascending; those that may not be sampled are passed over.
-        rows: how many each epoch has; with ``units`` at most.
-        units: for each member a number; those of one number are drawn all or none. None = each by itself.
+        rows: how many each epoch has.
     """
 
     name: str
     members: Numbers
     rows: tuple[int, ...]
-    units: Numbers | None = None
 
 
 class Members(Protocol):
     """Rows of a task that are drawn in place of all."""
 
-    def parts(self) -> Sequence[Part]:
-        """Read which rows they are."""
+    def parts(self, stream: str) -> Sequence[Part]:
+        """Read which rows they are; ``stream`` is the seed and the name of the task's random numbers."""
         ...
 
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,15 +32,15 @@ class Pool:
     """What tasks have: rows that may be sampled, and their tokens after truncation. All int64 [tasks].
 
     Attributes:
-        squares, resp_squares: sums of squared lengths of rows, and of responses, float64.
+        squares, resp_squares: sums of squared lengths of rows, and of responses.
         ranks: a number of each task that follows from its content; it decides ties.
     """
 
     rows: Counts
     inst_tokens: Counts
     resp_tokens: Counts
-    squares: Reals
-    resp_squares: Reals
+    squares: NDArray[Any]
+    resp_squares: NDArray[Any]
     ranks: Counts
 
     def mean(self, count: Count = "all") -> Reals:
@@ -391,7 +391,8 @@ def draw_variances(pool: Pool, drawn: Reals) -> Reals:
     rows = pool.rows.astype(np.float64)
     lengths = np.maximum(0.0, np.divide(pool.squares, rows, out=np.zeros(len(rows)), where=rows > 0) - pool.mean() ** 2)
     last = np.mod(drawn, np.maximum(1.0, rows))
-    return lengths * last * (rows - last) / np.maximum(1.0, rows - 1)
+    result: Reals = lengths * last * (rows - last) / np.maximum(1.0, rows - 1)
+    return result
 
 
 def _too_many(targets: Sequence[Sharing]) -> UsageError:

@@ -64,7 +64,7 @@ class EffectiveRules:
             return [self.rules.match(task.name)[0] for task in self.tasks]
         off = Rule(max_per_file=0)
         names = (task.name for task in self.tasks)
-        return [off if self.rules.clause_of(name) is None else self.rules.match(name)[0] for name in names]
+        return [off if self.rules.label_of(name) is None else self.rules.match(name)[0] for name in names]
 
     @cached_property
     def solved(self) -> SolvedRules:

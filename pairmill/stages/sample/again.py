@@ -11,7 +11,7 @@ from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import Manifest
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.results import SampleResult
-from pairmill.formats.sample_plan import HELD_OUT, read_plan
+from pairmill.formats.sample_plan import CHOICES, HELD_OUT, read_plan
 from pairmill.formats.tokenized import Folder
 from pairmill.formats.tokenized_path import open_tokenized, stored
 from pairmill.rules.book import IdleRule, Rules
@@ -70,6 +70,13 @@ def read_again(config: SampleConfig) -> tuple[SampleConfig, Folder, Rules, OpenM
     refs = {ref.role: ref.fingerprint for ref in manifest.inputs}
     if HELD_OUT in refs:
         raise UsageError("held-out rows are drawn once, each", where="again", got=uri, expected="a plan to train on")
+    if CHOICES in refs:
+        raise UsageError(
+            "the rules of this plan choose single rows, and their files say which",
+            where="again",
+            got=uri,
+            hint="give prefix_config_path= and the other options of the plan, with the new seed=",
+        )
     root = storage.parent_of(storage.parent_of(uri))
     options: dict[str, Any] = {**manifest.options, "seed": int(number)}
     tokenized = config.tokenized_path or stored(root, refs["tokenized"])

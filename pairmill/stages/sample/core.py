@@ -25,7 +25,7 @@ from pairmill.errors import InputError
 from pairmill.formats import characters, tokens
 from pairmill.formats.eligible_rows import NEVER, SPLIT, DatasetRows, rows_of
 from pairmill.formats.results import SampleResult
-from pairmill.formats.sample_plan import HELD_OUT
+from pairmill.formats.sample_plan import CHOICES, HELD_OUT
 from pairmill.formats.split import Cutter
 from pairmill.formats.tokenized import Folder
 from pairmill.formats.tokenized_path import keep_union, open_tokenized
@@ -190,7 +190,7 @@ class Draft:
         if self.mixed:
             refs.append(InputRef("mixture", self.mixed.digest))
         if self.effective.choices_digest:
-            refs.append(InputRef("choices", self.effective.choices_digest))
+            refs.append(InputRef(CHOICES, self.effective.choices_digest))
         if self.leaves:
             refs.append(InputRef("unmatched", "leave"))
         if self.left_out:
