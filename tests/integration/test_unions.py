@@ -14,6 +14,7 @@ from pairmill.formats.tokens import INDEX
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.run import run
 from tests.support import tools
+from tests.support.helpers import REPOSITORY
 from tests.support.tokenized import put_folder
 
 BASE = {"flan__trivia_x": 1, "flan__squad": 2, "opus__1": 3, "dolma__a": 4}
@@ -170,3 +171,22 @@ def test_what_cannot_be_joined(world: World, name: str, options: dict[str, str],
     given |= {"output_path": world.top / "out"} if name == "sample" else mixing
     done = tools.stage(name, **{**given, **options})
     assert (done.code, said in done.err) == (code, True), done.err
+
+
+def test_the_page_says_what_is_printed(tmp_path: Path) -> None:
+    page = (REPOSITORY / "docs" / "unions.md").read_text()
+    (tmp_path / "tasks.yaml").write_text(page.split("```yaml\n")[1].split("```")[0])
+    base = ("flan__triviaqa", "flan__squad", "flan__wiki_dialog_x", "opus__da", "opus__en", "math__a")
+    put_folder(tmp_path / "dfm11", {name: seed for seed, name in enumerate(base)}, rows=20)
+    new = ("export-upload__news", "wiki__2026_11", "wiki__2025")
+    put_folder(tmp_path / "dfm12_new", {name: seed + 10 for seed, name in enumerate(new)}, rows=20)
+    given = f"base={tmp_path}/dfm11,new={tmp_path}/dfm12_new"
+    said = tools.ended(of_tokenize("union", tokenized_path=given, tasks=tmp_path / "tasks.yaml")).out
+
+    def columns(text: str) -> list[list[str]]:
+        """Name, tasks and rows of each line of the table, and reasons."""
+        lines = [line.split("|")[1:-1] for line in text.splitlines() if line.startswith("| ")]
+        found = [[cell.strip() for cell in (*line[:3], line[4])] for line in lines[1:]]
+        return [line[:3] + ([line[3]] if line[0] == "removed" else []) for line in found]
+
+    assert columns(said) == columns(page.split("What it prints")[1].split("Each part")[0])
