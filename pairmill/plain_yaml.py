@@ -11,6 +11,10 @@ from pairmill.errors import UsageError
 _DIGITS: Final = 80
 _SHOWN: Final = 40
 _DEPTH: Final = 100
+# Beginnings of words that are not texts (yes, null, true, off); a number of up to 18 digits.
+_MEANT: Final = frozenset("yYnNtTfFoO")
+_INTEGER: Final = re.compile("[1-9][0-9_]{0,17}|0")
+_UNUSUAL: Final = object()
 _HALVES: Final = re.compile("[\ud800-\udfff]")
 
 
@@ -22,22 +26,82 @@ def read_plain(data: bytes, uri: str) -> Any:
     """
     import yaml
 
-    # The parser in C takes a tenth of the time; some installations are without it.
-    kind = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        depth = 0
-        for item in yaml.parse(data, kind):
-            depth += isinstance(item, yaml.CollectionStartEvent) - isinstance(item, yaml.CollectionEndEvent)
-            if depth > _DEPTH:  # that in C would overflow its stack, which ends the process
-                raise UsageError("not valid YAML", where=uri, got=f"more than {_DEPTH} levels")
-        loader = kind(data)
-        top = loader.get_single_node()
-        if top is None:
-            return None
-        refuse_unusable(top, uri)
-        return loader.construct_document(top)
+        # Some installations are without the parser in C, which takes a tenth of the time.
+        if not hasattr(yaml, "CSafeLoader"):
+            return _construct(yaml.SafeLoader(data), uri)
+        value = _from_events(yaml.CSafeLoader(data), uri)
+        return _construct(yaml.CSafeLoader(data), uri) if value is _UNUSUAL else value
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UsageError("not valid YAML", where=uri, got=" ".join(str(error).split())) from error
+
+
+def _construct(loader: Any, uri: str) -> Any:
+    top = loader.get_single_node()
+    refuse_unusable(top, uri)
+    return None if top is None else loader.construct_document(top)
+
+
+def _from_events(loader: Any, uri: str) -> Any:
+    """Return the document, without the nodes that take nine tenths of the time; ``_UNUSUAL`` if it needs them."""
+    import yaml
+
+    unusual, stack = False, list[Any]()
+    top: Any = None
+    key: tuple[Any, ...] = ()
+    documents = 0
+    while loader.check_event():
+        event = loader.get_event()
+        kind = type(event)
+        if kind in (yaml.SequenceEndEvent, yaml.MappingEndEvent):
+            stack.pop()
+            continue
+        documents += kind is yaml.DocumentStartEvent
+        unusual |= kind is yaml.AliasEvent or documents > 1 or getattr(event, "anchor", None) is not None
+        if kind is yaml.ScalarEvent:
+            value = _scalar(loader, event, uri)
+        elif kind in (yaml.SequenceStartEvent, yaml.MappingStartEvent):
+            value = [] if kind is yaml.SequenceStartEvent else {}
+            unusual |= event.tag is not None
+        else:
+            continue
+        # What is unusual is read on, to count its levels: very many overflow the stack of the parser in C.
+        above = stack[-1] if stack else None
+        if isinstance(above, list):
+            above.append(value)
+        elif above is None:
+            top = value
+        elif key:
+            above[key[0]], key = value, ()
+        elif kind is yaml.ScalarEvent and value is not _UNUSUAL:
+            key = (value,)
+        else:
+            unusual, key = True, (None,)
+        unusual |= value is _UNUSUAL
+        if kind is not yaml.ScalarEvent:
+            stack.append(value)
+            key = ()
+            if len(stack) > _DEPTH:
+                raise UsageError("not valid YAML", where=uri, got=f"more than {_DEPTH} levels")
+    return _UNUSUAL if unusual else top
+
+
+def _scalar(loader: Any, event: Any, uri: str) -> Any:
+    import yaml
+
+    value = event.value
+    if event.tag is not None:
+        return _UNUSUAL
+    if not event.implicit[0] or (value[:1].isalpha() and value[0] not in _MEANT):
+        return value
+    if _INTEGER.fullmatch(value):
+        return int(value.replace("_", ""))
+    tag = loader.resolve(yaml.ScalarNode, value, event.implicit)
+    if tag in ("tag:yaml.org,2002:merge", "tag:yaml.org,2002:value"):
+        return _UNUSUAL
+    node = yaml.ScalarNode(tag, value, event.start_mark, event.end_mark)
+    refuse_unusable(node, uri)
+    return loader.construct_object(node)
 
 
 def refuse_unusable(node: Any, uri: str) -> None:

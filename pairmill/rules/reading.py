@@ -16,6 +16,7 @@ from pairmill.rules.match import Matcher, Selector
 from pairmill.rules.rule import PER_TASK, Rule
 
 OF_GROUP: Final = (*AMOUNTS, "count", "within", "weights")
+_OF_GROUP: Final = frozenset(OF_GROUP)
 _OF_RULE: Final = ("expect", "per_task", "group", "weight", "select_rows", "keep_together", "lengths", "skip")
 KEYS: Final = (*match.KEYS, *PER_TASK, *_OF_RULE, *OF_GROUP)
 NEW: Final = (*match.KEYS[1:], *_OF_RULE[1:], *OF_GROUP)
@@ -180,21 +181,24 @@ def read_clauses(items: Sequence[Any], where: str, top: Top) -> tuple[list[Claus
     """
     clauses: list[Clause] = []
     keys_of: list[_Keys] = []
+    groups: dict[tuple[bool, str], list[int]] = {}  # by whether it has a name
     for number, item in enumerate(items, 1):
         place = f"{where} rule {number}"
         if not isinstance(item, dict) or not any(key in item for key in match.KEYS[:3]):
             expected = "prefix: text, match: glob or re: pattern"
             raise UsageError("the rule has no prefix", where=place, got=repr(item), expected=expected)
         keys = _Keys(item, place, KEYS, number=number)
-        clauses.append(_clause(keys, top.defaults))
+        who, group = Selector.parse(item, place), keys.text("group")
+        members = groups.setdefault((bool(group), group or who.label), [])
+        members.append(len(clauses))
+        clauses.append(_clause(keys, who, len(groups) - 1 if len(members) == 1 else clauses[members[0]].group, top))
         keys_of.append(keys)
     _refuse_hidden(clauses)
-    return _grouped(clauses, keys_of, top)
+    return clauses, _groups(groups, keys_of, top)
 
 
-def _clause(keys: _Keys, defaults: Rule) -> Clause:
+def _clause(keys: _Keys, who: Selector, group: int, top: Top) -> Clause:
     where, item = keys.where, keys.item
-    who = Selector.parse(item, where)
     if keys.flag("skip"):
         others = [key for key in item if key not in (*match.KEYS, "skip", "group", "expect")]
         if others:
@@ -205,7 +209,7 @@ def _clause(keys: _Keys, defaults: Rule) -> Clause:
                 hint="leave skip: true out, or the other keys",
             )
     for first, second in _APART:
-        if first in keys and second in keys:
+        if first in item and second in item:
             raise UsageError(
                 f"{first} and {second} both say how much an epoch has of the group",
                 where=where,
@@ -216,7 +220,8 @@ def _clause(keys: _Keys, defaults: Rule) -> Clause:
         number=keys.number,
         where=where,
         who=who,
-        rule=Rule(max_per_file=0) if keys.flag("skip") else _rule(keys, defaults),
+        rule=Rule(max_per_file=0) if keys.flag("skip") else _rule(keys, top.defaults),
+        group=group,
         weight=keys.amount("weight") or 1.0,
         select_rows=keys.text("select_rows"),
         keep_together=keys.text("keep_together"),
@@ -235,7 +240,7 @@ def _rule(keys: _Keys, defaults: Rule) -> Rule:
         if value not in _LONG_CONTEXT:
             raise keys.wrong("long_context", "is not valid", "truncate, drop or split")
         values["long_context"] = value
-    return replace(defaults, **values)
+    return replace(defaults, **values) if values else defaults
 
 
 def _per_task(clause: Clause, keys: _Keys) -> Clause:
@@ -308,25 +313,19 @@ def _refuse_hidden(clauses: Sequence[Clause]) -> None:
             )
 
 
-def _grouped(clauses: list[Clause], keys_of: Sequence[_Keys], top: Top) -> tuple[list[Clause], list[Group]]:
-    """Put the rules into groups: those with one name into one, all others into one of their own."""
-    members: dict[tuple[bool, str], list[int]] = {}
-    for place, keys in enumerate(keys_of):
-        name = keys.text("group")
-        members.setdefault((bool(name), name or clauses[place].who.label), []).append(place)
-    labels = {name for named, name in members if not named}
+def _groups(members: Mapping[tuple[bool, str], Sequence[int]], keys_of: Sequence[_Keys], top: Top) -> list[Group]:
+    """Read what is said of groups: the rules with one name are one, and each other rule is one of its own."""
     groups: list[Group] = []
     for (named, name), places in members.items():
-        if named and name in labels:
+        of_group = [keys_of[place] for place in places]
+        if named and (False, name) in members:
             raise UsageError(
                 f"the group {name!r} has the name of another rule's tasks",
-                where=keys_of[places[0]].where,
+                where=of_group[0].where,
                 expected="a name of its own, or group: in that rule too",
             )
-        groups.append(_group(name, places, [keys_of[place] for place in places]))
-        for place in places:
-            clauses[place] = replace(clauses[place], group=len(groups) - 1)
-        shared = [keys_of[place] for place in places if "weight" in keys_of[place]]
+        groups.append(_group(name, places, of_group))
+        shared = [keys for keys in of_group if "weight" in keys]
         if shared and not groups[-1].bounded:
             raise UsageError(
                 "weight, and nothing to share out", where=shared[0].where, expected="a group's key: max_rows: 50_000"
@@ -342,11 +341,11 @@ def _grouped(clauses: list[Clause], keys_of: Sequence[_Keys], top: Top) -> tuple
                     expected="repeat, or names of groups",
                     hint=hint,
                 )
-    return clauses, groups
+    return groups
 
 
 def _group(name: str, places: Sequence[int], keys_of: Sequence[_Keys]) -> Group:
-    having = [keys for keys in keys_of if any(key in keys for key in OF_GROUP)]
+    having = [keys for keys in keys_of if not _OF_GROUP.isdisjoint(keys.item)]
     if len(having) > 1:
         first, second = (next(key for key in OF_GROUP if key in keys) for keys in having[:2])
         got = f"{first} in rule {having[0].number} and {second} in rule {having[1].number}"
