@@ -31,10 +31,10 @@ from pairmill.formats.tokenized import Folder
 from pairmill.formats.tokenized_path import keep_union, open_tokenized
 from pairmill.formats.tokenizer_file import read as read_tokenizer
 from pairmill.mixture.realised import Realised
+from pairmill.mixture.solve_folder import EffectiveRules
 from pairmill.report.model import Report
 from pairmill.rules.book import Rules
 from pairmill.rules.rule import reference_json
-from pairmill.rules.solve_folder import EffectiveRules
 from pairmill.stages.sample import analytics
 from pairmill.stages.sample.again import read_again
 from pairmill.stages.sample.alarms import NO_RULE, alarms_of, check_rules, two_rules

@@ -20,8 +20,8 @@ from pairmill.engine.manifest import File, Ledger, Manifest
 from pairmill.errors import InputError, PairmillError, UsageError
 from pairmill.formats.attributes import path_of
 from pairmill.formats.tokens import DTYPES, Dataset
+from pairmill.mixture.members import Eligible, RowChoice, Selection, expected_sums, open_choices
 from pairmill.rules.book import Rules
-from pairmill.rules.members import Eligible, RowChoice, Selection, expected_sums, open_choices
 from pairmill.rules.rule import Part
 
 

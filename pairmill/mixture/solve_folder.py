@@ -12,8 +12,8 @@ import numpy as np
 from pairmill.formats.eligible_rows import RowOptions
 from pairmill.formats.task_summaries import TaskSummaries, summarize
 from pairmill.formats.tokens import Dataset
+from pairmill.mixture.members import ChosenRows, RowChoice, expected_sums, open_choices
 from pairmill.rules.book import Rules
-from pairmill.rules.members import ChosenRows, RowChoice, expected_sums, open_choices
 from pairmill.rules.rule import Rule
 from pairmill.rules.solve import Pool
 from pairmill.rules.solve_rules import SolvedRules, solve_rules
