@@ -135,27 +135,38 @@ def summarize(
 
 def _read(tasks: Sequence[Dataset], long_contexts: Sequence[str], options: RowOptions) -> Iterator[Ints]:
     """Yield the numbers of some tasks after the others, int64 [some, numbers]."""
-    threads = available_cores()
-    limits = options.context_size, options.min_resp_length, options.profile == "data_io"
-    with log.progress("read lengths", len(tasks), "tasks") as progress, ThreadPoolExecutor(2 * threads) as pool:
+    with log.progress("read lengths", len(tasks), "tasks") as progress:
         for first in range(0, len(tasks), _AT_ONCE):
-            some = list(zip(tasks[first : first + _AT_ONCE], long_contexts[first : first + _AT_ONCE], strict=True))
-            folders = [storage.store_for(task.uri).file(task.uri) for task, _ in some]
-            local = [place for place, folder in enumerate(folders) if folder is not None]
-            numbers = np.empty((len(some), _WIDTH), np.int64)
-            given = [
-                (os.fspath(folder), [some[place][0].contents[name].sha256 for name in INDEX], some[place][1])
-                for place in local
-                if (folder := folders[place]) is not None
-            ]
-            numbers[local], fit = sample_summaries(given, limits, threads)
-            slow = sorted({*range(len(some))} - {*np.array(local, np.int64)[fit].tolist()})
-            # In a bucket, or not plain: what is wrong gets its words here.
-            read = pool.map(partial(_read_slowly, limits=limits), [some[place] for place in slow])
-            for place, values in zip(slow, read, strict=True):
-                numbers[place] = values
-            progress.advance(len(some), int(numbers[:, 0].sum()), 0)
+            some = slice(first, first + _AT_ONCE)
+            numbers = read_numbers(tasks[some], long_contexts[some], options)
+            progress.advance(len(numbers), int(numbers[:, 0].sum()), 0)
             yield numbers
+
+
+def read_numbers(
+    tasks: Sequence[Dataset], long_contexts: Sequence[str], options: RowOptions, threads: int | None = None
+) -> Ints:
+    """Read the index arrays of tasks, int64 [tasks, numbers]; as :func:`summarize`, but nothing is kept.
+
+    Args:
+        tasks, long_contexts, options: as for :func:`summarize`.
+        threads: None = as many as there are cores.
+    """
+    threads = threads or available_cores()
+    limits = options.context_size, options.min_resp_length, options.profile == "data_io"
+    given, places = [], []
+    for place, (task, long_context) in enumerate(zip(tasks, long_contexts, strict=True)):
+        if (folder := storage.store_for(task.uri).file(task.uri)) is not None:
+            given.append((os.fspath(folder), [task.contents[name].sha256 for name in INDEX], long_context))
+            places.append(place)
+    numbers = np.empty((len(tasks), _WIDTH), np.int64)
+    numbers[places], fit = sample_summaries(given, limits, threads)
+    slow = sorted({*range(len(tasks))} - {*np.array(places, np.int64)[fit].tolist()})
+    if slow:  # in a bucket, or not plain: what is wrong gets its words here
+        with ThreadPoolExecutor(2 * threads) as pool:
+            items = [(tasks[place], long_contexts[place]) for place in slow]
+            numbers[slow] = list(pool.map(partial(_read_slowly, limits=limits), items))
+    return numbers
 
 
 def _read_slowly(item: tuple[Dataset, str], limits: tuple[int, int, bool]) -> Ints:
