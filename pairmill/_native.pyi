@@ -446,7 +446,7 @@ def sample_summaries(
         threads: 1 or more.
 
     Returns:
-        The numbers, int64 [tasks, 77], and whether the arrays of each task are plain and as expected, bool [tasks]; the
+        The numbers, int64 [tasks, 12], and whether the arrays of each task are plain and as expected, bool [tasks]; the
         numbers of others are 0.
 
     Raises:
@@ -465,7 +465,7 @@ def sample_summary(
         options: context_size, min_resp_length, and whether a response is tested before it is cut, as data_io does.
 
     Returns:
-        int64 [77]: 13 sums and two times 32 bins, as `pairmill.formats.task_summaries` names them.
+        int64 [12], as `pairmill.formats.task_summaries` names them.
 
     Raises:
         ValueError: unequal lengths, or an unknown long_context.

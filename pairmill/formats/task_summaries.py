@@ -31,16 +31,15 @@ Ints = NDArray[np.int64]
 
 VERSION: Final = 1
 """Of the files that are kept: another meaning of a number needs another version."""
-BINS: Final = 32
 _SUMS: Final = (
-    *("rows_in", "length", "rows", "inst_tokens", "resp_tokens", "inst_squares", "resp_squares", "squares"),
+    *("rows_in", "length", "rows", "inst_tokens", "resp_tokens", "resp_squares", "squares"),
     *("response_too_short", "over_context", "response_too_short_once_cut", "truncated", "truncated_tokens"),
 )
-_WIDTH: Final = len(_SUMS) + 2 * BINS
+_WIDTH: Final = len(_SUMS)
 _MODES: Final = {"truncate": 0, "drop": 1, "split": 2}
 _AT_ONCE: Final = 512
 _MOST_KEPT: Final = 200_000
-"""Tasks in a file, of 0.6 kB each; with more, only those of the last folder stay."""
+"""Tasks in a file, of 0.1 kB each; with more, only those of the last folder stay."""
 _DIGEST: Final = len(digest_bytes(b""))
 
 
@@ -54,7 +53,6 @@ class TaskSummaries:
         rows: rows that may be sampled; of rows that are split their pieces, as if each but the last filled the context.
         inst_tokens: instruction tokens of these.
         resp_tokens: response tokens of these.
-        inst_squares: sum of the squares of their instructions' lengths.
         resp_squares: sum of the squares of their responses' lengths.
         squares: sum of the squares of their lengths.
         response_too_short: rows that are left out, as are the next two.
@@ -62,8 +60,6 @@ class TaskSummaries:
         response_too_short_once_cut: rows whose response is too short once it is cut.
         truncated: rows that lose tokens.
         truncated_tokens: tokens that they lose.
-        rows_by_size: rows whose length is in (2^(k-1), 2^k], for each k; int64 [tasks, BINS].
-        tokens_by_size: tokens of these; int64 [tasks, BINS].
     """
 
     rows_in: Ints
@@ -71,7 +67,6 @@ class TaskSummaries:
     rows: Ints
     inst_tokens: Ints
     resp_tokens: Ints
-    inst_squares: Ints
     resp_squares: Ints
     squares: Ints
     response_too_short: Ints
@@ -79,18 +74,11 @@ class TaskSummaries:
     response_too_short_once_cut: Ints
     truncated: Ints
     truncated_tokens: Ints
-    rows_by_size: Ints
-    tokens_by_size: Ints
 
     @classmethod
     def from_numbers(cls, numbers: Ints) -> Self:
         """Take the numbers of tasks as the Rust core returns them, int64 [tasks, numbers]."""
-        count = len(_SUMS)
-        return cls(
-            **dict(zip(_SUMS, numbers[:, :count].T, strict=True)),
-            rows_by_size=numbers[:, count : count + BINS],
-            tokens_by_size=numbers[:, count + BINS :],
-        )
+        return cls(**dict(zip(_SUMS, numbers.T, strict=True)))
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from pairmill.formats.eligible_rows import RowOptions
-from pairmill.formats.task_summaries import TaskSummaries, summarize
+from pairmill.formats.task_summaries import summarize
 from pairmill.formats.tokens import Dataset
 from pairmill.mixture.members import ChosenRows, RowChoice, expected_sums, open_choices
 from pairmill.rules.book import Rules
@@ -69,10 +69,8 @@ class EffectiveRules:
     @cached_property
     def solved(self) -> SolvedRules:
         """What they come to. Raises UsageError as :func:`solve_rules`, InputError if tasks cannot be read."""
-        summaries = summarize(self.tasks, [rule.long_context for rule in self.base], self.options)
-        pool = self._pool(summaries)
         names = [task.name for task in self.tasks]
-        solved = solve_rules(self.rules, names, pool, self.epochs, self.base)
+        solved = solve_rules(self.rules, names, self.pool, self.epochs, self.base)
         made = [*solved.rules]
         for place, choice in self.choices.items():
             rows = made[place].rows or (round(float(solved.rows[place])),) * self.epochs
@@ -108,7 +106,10 @@ class EffectiveRules:
             "scale": {} if solved.scale is None else asdict(solved.scale),
         }
 
-    def _pool(self, summaries: TaskSummaries) -> Pool:
+    @cached_property
+    def pool(self) -> Pool:
+        """What may be drawn of the tasks. Raises InputError if they cannot be read."""
+        summaries = summarize(self.tasks, [rule.long_context for rule in self.base], self.options)
         names = ("rows", "inst_tokens", "resp_tokens", "squares", "resp_squares")
         columns = {name: np.array(getattr(summaries, name)) for name in names}
         for place, choice in self.choices.items():

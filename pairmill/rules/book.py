@@ -22,8 +22,8 @@ from pairmill.log import event
 from pairmill.plain_yaml import read_plain
 from pairmill.rules.clause import Clause, Group, Top
 from pairmill.rules.match import Matcher, Selector
-from pairmill.rules.reading import NEW, read_clauses, read_top
-from pairmill.rules.rule import Rule
+from pairmill.rules.reading import NEW, OF_GROUP, read_clauses, read_top
+from pairmill.rules.rule import PER_TASK, Rule
 
 DEFAULT: Final = "prefix_config.yaml"
 """The default rule file, in the working directory. It is optional."""
@@ -109,6 +109,26 @@ class Rules:
         """Read a rule file. Raises UsageError as :func:`read_file` and :meth:`from_items` do."""
         raw, uri = read_file(given, option)
         return cls.from_items(raw, profile, uri)
+
+    def changed(self, group: Group, key: str, value: Any) -> Rules:
+        """Return these rules with another value of a key of one of their groups, or with None without the key.
+
+        A key that says what is taken of each task is changed in all rules of the group.
+
+        Raises:
+            UsageError: the value is not one of the key, or the group has a key that contradicts it.
+        """
+        items = [dict(item) for item in self._raw]
+        mine = [items[self.clauses[place].number - 1] for place in group.clauses]
+        for item in (
+            mine if key in PER_TASK else [next((one for one in mine if not {*OF_GROUP}.isdisjoint(one)), mine[0])]
+        ):
+            item.pop(key, None)
+            if key == "max_per_file" and "per_task" in item:
+                item["per_task"] = {name: number for name, number in item["per_task"].items() if name != "max_rows"}
+            if value is not None:
+                item[key] = value
+        return Rules.from_items({"rules": items, **self.top.raw}, "pairmill", self.where)
 
     @property
     def is_empty(self) -> bool:

@@ -3,12 +3,8 @@
 use super::eligible::{Counts, Kept, Limits};
 use super::source::{Buffers, Chunk, Source, Unfit};
 
-/// Bins of [`Summary::rows_by_size`]; the last has all longer rows too.
-pub const BINS: usize = 32;
-/// Sums of a summary.
-pub const SUMS: usize = 13;
 /// Numbers of a summary.
-pub const WIDTH: usize = SUMS + 2 * BINS;
+pub const WIDTH: usize = 12;
 
 /// Sums over rows. A row's length is that of both spans, its response already cut.
 #[derive(Clone, Debug, Default)]
@@ -23,8 +19,6 @@ pub struct Summary {
     pub inst: u64,
     /// Response tokens of these.
     pub resp: u64,
-    /// Sum of the squares of their instructions' lengths.
-    pub inst_squares: u128,
     /// Sum of the squares of their responses' lengths.
     pub resp_squares: u128,
     /// Sum of the squares of their lengths.
@@ -35,10 +29,6 @@ pub struct Summary {
     pub truncated: u64,
     /// Tokens that they lose.
     pub lost: u64,
-    /// Rows whose length is in (2^(k-1), 2^k], for each k.
-    pub rows_by_size: [u64; BINS],
-    /// Tokens of these.
-    pub tokens_by_size: [u64; BINS],
 }
 
 impl Summary {
@@ -82,26 +72,19 @@ impl Summary {
         self.rows += times;
         self.inst += inst * times;
         self.resp += resp * times;
-        self.inst_squares += u128::from(inst) * u128::from(inst * times);
         self.resp_squares += u128::from(resp) * u128::from(resp * times);
         self.squares += u128::from(length) * u128::from(length * times);
-        let bin = (u64::BITS - length.saturating_sub(1).leading_zeros()) as usize;
-        let bin = bin.min(BINS - 1);
-        self.rows_by_size[bin] += times;
-        self.tokens_by_size[bin] += length * times;
     }
 
     /// The numbers in the order of the fields; those that are too large for their type are the largest of it.
     pub fn numbers(&self) -> [i64; WIDTH] {
-        let mut out = [0; WIDTH];
         let [short, over, cut_short] = self.counts.dropped;
-        let sums: [u128; SUMS] = [
+        let sums: [u128; WIDTH] = [
             self.rows_in.into(),
             self.length.into(),
             self.rows.into(),
             self.inst.into(),
             self.resp.into(),
-            self.inst_squares,
             self.resp_squares,
             self.squares,
             short.into(),
@@ -110,11 +93,7 @@ impl Summary {
             self.truncated.into(),
             self.lost.into(),
         ];
-        let bins = self.rows_by_size.iter().chain(&self.tokens_by_size).map(|&count| u128::from(count));
-        for (out, value) in out.iter_mut().zip(sums.into_iter().chain(bins)) {
-            *out = i64::try_from(value).unwrap_or(i64::MAX);
-        }
-        out
+        sums.map(|value| i64::try_from(value).unwrap_or(i64::MAX))
     }
 }
 
@@ -137,9 +116,7 @@ mod tests {
         let cut = summary(false, false, false);
         assert_eq!((cut.rows_in, cut.length, cut.rows, cut.counts.dropped), (6, 109, 2, [1, 2, 1]));
         assert_eq!((cut.inst, cut.resp, cut.truncated, cut.lost), (7, 10, 1, 14));
-        assert_eq!((cut.inst_squares, cut.resp_squares, cut.squares), (25, 52, 149));
-        assert_eq!((cut.rows_by_size[3], cut.tokens_by_size[3]), (1, 7));
-        assert_eq!((cut.rows_by_size[4], cut.tokens_by_size[4]), (1, 10));
+        assert_eq!((cut.resp_squares, cut.squares), (52, 149));
         let reference = summary(false, false, true);
         assert_eq!((reference.rows, reference.resp, reference.lost), (3, 11, 18));
         let dropped = summary(true, false, false);
@@ -151,16 +128,13 @@ mod tests {
         let split = summary(false, true, false);
         assert_eq!((split.counts.dropped, split.truncated, split.lost), ([1, 2, 0], 0, 0));
         assert_eq!((split.rows, split.resp, split.inst), (1 + 4 + 5, 4 + 20 + 5, 3 + 16 + 45));
-        assert_eq!(split.rows, split.rows_by_size.iter().sum::<u64>());
     }
 
     #[test]
     fn numbers_are_in_order() {
         let made = summary(false, false, false);
-        let numbers = made.numbers();
-        assert_eq!(numbers[..SUMS], [6, 109, 2, 7, 10, 25, 52, 149, 1, 2, 1, 1, 14]);
-        assert_eq!((numbers[SUMS + 3], numbers[SUMS + BINS + 3]), (1, 7));
+        assert_eq!(made.numbers(), [6, 109, 2, 7, 10, 52, 149, 1, 2, 1, 1, 14]);
         let large = Summary { squares: u128::MAX, ..made };
-        assert_eq!(large.numbers()[7], i64::MAX);
+        assert_eq!(large.numbers()[6], i64::MAX);
     }
 }

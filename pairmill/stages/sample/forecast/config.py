@@ -1,0 +1,37 @@
+"""Options of ``sample preview``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pairmill.engine.links import LinkRule
+from pairmill.engine.options import links_option, option
+from pairmill.rules import book
+
+
+@dataclass(kw_only=True)
+class ForecastConfig:
+    """Print what rules would take of each group and task, from the lengths of rows alone; nothing is written."""
+
+    tokenized_path: str = option(help="tokenized folder or URI")
+    prefix_config_path: str = option(book.DEFAULT, help="the rules")
+    epochs: int = option(10, help="number of epochs", at_least=1)
+    context_size: int = option(4097, help="longest row in tokens, one more than the trainer's context", at_least=1)
+    min_resp_length: int = option(2, help="shortest response in tokens, its end token included", at_least=0)
+    unmatched: Literal["take", "leave", "refuse"] = option("take", help="tasks that no rule matches, as for sample")
+    what_if: str = option(
+        "", help="values to try, as in what_if='group=flan max_rows=5000,100000,uncapped'; empty = none"
+    )
+    compare: str = option("", help="a plan, or a file of other rules, to show beside these; empty = none")
+    format: Literal["md", "csv", "json"] = option(
+        "md", help="md: groups, and up to 50 tasks; csv: a line for each task; json: all of it"
+    )
+    rows: list[str] = option([], help="the rows that were tokenized, for rules that choose by attributes")
+    verify: bool = option(False, help="digest all of the tokenized folder, not only what is read")
+    links: LinkRule = links_option()
+
+    @property
+    def profile(self) -> Literal["pairmill"]:
+        """Whose filter: the reference's caps are known from its report alone."""
+        return "pairmill"
