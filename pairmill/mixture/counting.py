@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,8 +16,9 @@ from pairmill.engine.options import Profile
 from pairmill.engine.stage import Shard, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
-from pairmill.formats.eligible_rows import rows_of
+from pairmill.formats.eligible_rows import REASONS, rows_of
 from pairmill.formats.split import Cutter
+from pairmill.formats.task_summaries import TaskSummaries, read_numbers
 from pairmill.formats.tokens import Dataset, write_npy
 from pairmill.mixture.buckets import Codes, codes_of
 from pairmill.mixture.plan import BUCKETS, PlannedTask
@@ -62,6 +63,11 @@ class CountedTask:
     task: Dataset
     rule: Rule
     beside: Mapping[str, InputFile] | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its summary says all that is counted."""
+        return self.beside is None and self.rule.long_context != "split"
 
     def identify(self) -> list[Any]:
         """Return what its counts follow from."""
@@ -119,6 +125,9 @@ class CountTasks(Shard[Counting], reads=("context_size", "min_resp_length")):
     def run(self, context: Counting, out: Writer) -> ShardResult:
         made = Counts([], {})
         total = Ledger()
+        plain = count_plain(
+            self.tasks, lambda tasks, modes: TaskSummaries.from_numbers(read_numbers(tasks, modes, context.options))
+        )
         for item in self.tasks:
             codes = None
             if item.beside is not None:
@@ -128,11 +137,40 @@ class CountTasks(Shard[Counting], reads=("context_size", "min_resp_length")):
                     codes = codes[ordinals[ordinals < len(codes)]]
                 with out.create(f"{BUCKETS}/{item.task.name}.npy") as path:
                     write_npy(path, np.uint16, len(codes), [codes])
-            cells, ledger = count(item, context, codes)
+            cells, ledger = plain.get(item.task.name) or count(item, context, codes)
             made.tasks += [[cell.task, cell.bucket, cell.rows, cell.response_tokens, cell.squares] for cell in cells]
             made.ledgers[item.task.name] = asdict(ledger)
             total.add(ledger)
         return ShardResult(total, asdict(made))
+
+
+def count_plain(
+    tasks: Sequence[CountedTask], summarize: Callable[[list[Dataset], list[str]], TaskSummaries]
+) -> dict[str, tuple[list[PlannedTask], Ledger]]:
+    """Count those tasks whose summaries say all, by name.
+
+    Args:
+        tasks: some of which may be others.
+        summarize: sums up data sets, given what the rule of each says of long rows.
+    """
+    plain = [item for item in tasks if item.is_plain]
+    if not plain:
+        return {}
+    sums = summarize([item.task for item in plain], [item.rule.long_context for item in plain])
+    dropped = zip(*(getattr(sums, reason).tolist() for reason in REASONS), strict=True)
+    cells = zip(sums.rows.tolist(), sums.resp_tokens.tolist(), sums.resp_squares.tolist(), strict=True)
+    others = zip(sums.rows_in.tolist(), sums.truncated.tolist(), sums.truncated_tokens.tolist(), strict=True)
+    result = {}
+    for item, counts, cell, (rows_in, truncated, tokens) in zip(plain, dropped, cells, others, strict=True):
+        ledger = Ledger(rows_in, cell[0], cell[0])
+        for reason, number in zip(REASONS, counts, strict=True):
+            if number:
+                ledger.drop(reason, number)
+        if truncated:
+            ledger.note("truncated", truncated)
+            ledger.measures["truncated_tokens"] = tokens
+        result[item.task.name] = [cell_of(item.task.name, None, *cell)], ledger
+    return result
 
 
 def count(one: CountedTask, context: Counting, codes: Codes | None = None) -> tuple[list[PlannedTask], Ledger]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from pairmill.formats.eligible_rows import RowOptions
-from pairmill.formats.task_summaries import summarize
+from pairmill.formats.task_summaries import TaskSummaries, summarize
 from pairmill.formats.tokens import Dataset
 from pairmill.mixture.members import ChosenRows, RowChoice, expected_sums, open_choices
 from pairmill.rules.book import Rules
@@ -31,6 +31,7 @@ class EffectiveRules:
         leave: whether tasks that no rule matches are left out.
         choices: what rules say of single rows, by the place of the task.
         choices_digest: what identifies all that these read; empty without any.
+        sum_up: sums up the rows of tasks.
     """
 
     rules: Rules
@@ -40,6 +41,7 @@ class EffectiveRules:
     leave: bool = False
     choices: Mapping[int, RowChoice] = field(default_factory=dict)
     choices_digest: str = ""
+    sum_up: Callable[[Sequence[Dataset], Sequence[str], RowOptions], TaskSummaries] = summarize
 
     @classmethod
     def open(
@@ -109,7 +111,7 @@ class EffectiveRules:
     @cached_property
     def pool(self) -> Pool:
         """What may be drawn of the tasks. Raises InputError if they cannot be read."""
-        summaries = summarize(self.tasks, [rule.long_context for rule in self.base], self.options)
+        summaries = self.sum_up(self.tasks, [rule.long_context for rule in self.base], self.options)
         names = ("rows", "inst_tokens", "resp_tokens", "squares", "resp_squares")
         columns = {name: np.array(getattr(summaries, name)) for name in names}
         for place, choice in self.choices.items():

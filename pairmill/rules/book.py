@@ -20,7 +20,7 @@ from pairmill.engine.options import Profile
 from pairmill.errors import UsageError
 from pairmill.log import event
 from pairmill.plain_yaml import read_plain
-from pairmill.rules.clause import Clause, Group, Top
+from pairmill.rules.clause import AMOUNTS, Clause, Group, Top
 from pairmill.rules.match import Matcher, Selector
 from pairmill.rules.reading import NEW, OF_GROUP, read_clauses, read_top
 from pairmill.rules.rule import PER_TASK, Rule
@@ -128,6 +128,9 @@ class Rules:
                 item["per_task"] = {name: number for name, number in item["per_task"].items() if name != "max_rows"}
             if value is not None:
                 item[key] = value
+            elif not any(name in item for name in AMOUNTS):  # nothing is left to share out
+                for name in OF_GROUP:
+                    item.pop(name, None)
         return Rules.from_items({"rules": items, **self.top.raw}, "pairmill", self.where)
 
     @property

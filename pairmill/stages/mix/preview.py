@@ -13,7 +13,8 @@ from pairmill.engine.manifest import Ledger
 from pairmill.engine.options import option, tasks_option
 from pairmill.errors import UsageError
 from pairmill.formats import settings_file
-from pairmill.mixture.counting import count
+from pairmill.formats.task_summaries import summarize
+from pairmill.mixture.counting import count, count_plain
 from pairmill.mixture.inputs import open_inputs
 from pairmill.mixture.methods import MethodOrNone
 from pairmill.mixture.plan import Mixture
@@ -77,8 +78,9 @@ def preview(config: PreviewConfig) -> str:
     result = open_inputs(options, settings)
     earlier = load_mixture(config.compare, "compare") if config.compare else None
     counted, ledger = [], Ledger()
+    plain = count_plain(result.tasks, lambda tasks, modes: summarize(tasks, modes, result.counting.options))
     for item in result.tasks:
-        made, of_task = count(item, result.counting, result.codes(item))
+        made, of_task = plain.get(item.task.name) or count(item, result.counting, result.codes(item))
         counted += made
         ledger.add(of_task)
     sources = sources_of(result.grouping, counted, ledger.dropped)

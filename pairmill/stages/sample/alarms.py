@@ -8,7 +8,7 @@ from typing import Final
 from pairmill.engine import vanished
 from pairmill.engine.manifest import Ledger, Manifest
 from pairmill.engine.vanished import Alarm
-from pairmill.errors import did_you_mean
+from pairmill.errors import InputError, did_you_mean
 from pairmill.formats.results import SampleResult
 from pairmill.rules.book import SHIPPED, Rules
 from pairmill.rules.match import literal_of
@@ -19,6 +19,7 @@ NO_RULE: Final = "no_rule"
 """Why rows of tasks without a rule are left out, with ``unmatched=leave``."""
 ASKED: Final = ("not_sampled", NO_RULE)
 """Reasons that rules and options ask for."""
+_NAMED: Final = 5
 
 
 def alarms_of(result: SampleResult, ledgers: Mapping[str, Ledger]) -> list[Alarm]:
@@ -48,6 +49,16 @@ def alarms_of(result: SampleResult, ledgers: Mapping[str, Ledger]) -> list[Alarm
         reason = f"{by!r} before it takes its tasks" if by else _meant(label, lengths)
         alarms.append(Alarm(vanished.UNMATCHED_RULE, repr(label), reason=reason))
     return alarms
+
+
+def without_rule(names: Sequence[str], prefix_config_path: str) -> InputError:
+    """Return the error of tasks that no rule matches, with ``unmatched=refuse``."""
+    return InputError(
+        "no rule matches some tasks",
+        where=f"unmatched=refuse, prefix_config_path={prefix_config_path}",
+        got=f"{len(names):,} tasks: {', '.join(names[:_NAMED])}{', …' * (len(names) > _NAMED)}",
+        hint="write a rule for each, or unmatched=take or leave",
+    )
 
 
 def two_rules(rules: Rules, tasks: Iterable[str]) -> list[tuple[str, str, list[str]]]:

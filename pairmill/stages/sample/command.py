@@ -1,4 +1,4 @@
-"""``pairmill sample``, and its commands ``inspect``, ``verify``, ``wait``, ``serve`` and ``prepare``."""
+"""``pairmill sample``, and its commands ``preview``, ``inspect``, ``verify``, ``wait``, ``serve`` and ``prepare``."""
 
 from __future__ import annotations
 

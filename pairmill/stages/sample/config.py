@@ -77,7 +77,7 @@ class SampleConfig(NodeConfig, any_of=("tokenized_path", "plan", "again")):
     @classmethod
     def details(cls) -> str:
         """Return what ``--help`` says beside the options."""
-        return "commands, each with a --help of its own: inspect, verify, wait, serve, prepare"
+        return "commands, each with a --help of its own: preview, inspect, verify, wait, serve, prepare"
 
 
 def held_out_path(path: str) -> str:

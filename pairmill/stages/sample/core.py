@@ -37,7 +37,7 @@ from pairmill.rules.book import Rules
 from pairmill.rules.rule import reference_json
 from pairmill.stages.sample import analytics
 from pairmill.stages.sample.again import read_again
-from pairmill.stages.sample.alarms import NO_RULE, alarms_of, check_rules, two_rules
+from pairmill.stages.sample.alarms import NO_RULE, alarms_of, check_rules, two_rules, without_rule
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.draw import draw_plan
 from pairmill.stages.sample.mixed import OpenMixture
@@ -47,8 +47,6 @@ from pairmill.stages.sample.node.config import OutputFormat
 from pairmill.stages.sample.node.plan import SamplePlan, fingerprint_of
 from pairmill.stages.sample.report import PlanReport, report_of
 from pairmill.stages.sample.sampled_rows import SampledRows
-
-_NAMED = 5
 
 
 class Sample(Stage[SampleConfig, StagePlan["Draft"]]):
@@ -150,12 +148,7 @@ class Draft:
         tokenizer = read_tokenizer(folder.tokenizer_file()) if split else b""
         draft = cls(config, folder, rules, tokenizer, mixed, left_out=left_out())
         if config.unmatched == "refuse" and (names := draft.unmatched):
-            raise InputError(
-                "no rule matches some tasks",
-                where=f"unmatched=refuse, prefix_config_path={config.prefix_config_path}",
-                got=f"{len(names):,} tasks: {', '.join(names[:_NAMED])}{', …' * (len(names) > _NAMED)}",
-                hint="write a rule for each, or unmatched=take or leave",
-            )
+            raise without_rule(names, config.prefix_config_path)
         return draft
 
     @staticmethod

@@ -19,6 +19,7 @@ from pairmill.formats.results import SampleResult
 from pairmill.interface.cli import Command, Outcome
 from pairmill.stages.sample.analytics import Stats, markdown, padded_tokens
 from pairmill.stages.sample.config import SampleConfig
+from pairmill.stages.sample.forecast.config import ForecastConfig
 from pairmill.stages.sample.node.carry_out import CarriedOut, carry_out, open_plan
 from pairmill.stages.sample.node.folder import NAME
 from pairmill.stages.sample.node.prepare import PrepareConfig, prepare
@@ -41,7 +42,14 @@ def _inspect(config: InspectConfig) -> str:
     return inspect(config)
 
 
+def _preview(config: ForecastConfig) -> str:
+    from pairmill.stages.sample.forecast.command import preview
+
+    return preview(config)
+
+
 COMMANDS = {
+    "preview": Command(ForecastConfig, _preview),
     "inspect": Command(InspectConfig, _inspect),
     "verify": Command(VerifyConfig, verify),
     "wait": Command(WaitConfig, wait),

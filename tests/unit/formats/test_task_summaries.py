@@ -11,8 +11,8 @@ from pairmill.errors import InputError
 from pairmill.formats import task_summaries
 from pairmill.formats.task_summaries import TaskSummaries, summarize
 from pairmill.formats.tokenized import Folder
+from pairmill.formats.tokenized_path import open_tokenized
 from pairmill.formats.tokens import INDEX, INFO
-from pairmill.formats.union import open_tokenized
 from pairmill.mixture.counting import CountOptions
 
 OPTIONS = CountOptions(context_size=100, min_resp_length=2)

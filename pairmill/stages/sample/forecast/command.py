@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import replace
 
 from pairmill.engine import links
+from pairmill.formats.eligible_rows import RowOptions
+from pairmill.formats.task_summaries import TaskSummaries, summarize
 from pairmill.formats.tokenized import Folder
-from pairmill.formats.union import open_tokenized
+from pairmill.formats.tokenized_path import open_tokenized
+from pairmill.formats.tokens import Dataset
 from pairmill.rules.book import Rules
 from pairmill.rules.solve_folder import EffectiveRules
+from pairmill.stages.sample.alarms import without_rule
 from pairmill.stages.sample.forecast.compared import compare
 from pairmill.stages.sample.forecast.config import ForecastConfig
 from pairmill.stages.sample.forecast.expected import Forecast
@@ -25,9 +30,22 @@ def preview(config: ForecastConfig) -> str:
             ``unmatched=refuse``.
     """
     with links.obeyed(config.links):
-        folder = open_tokenized(config.tokenized_path, "tokenized_path", tolerate_strays=True, verify=config.verify)
+        folder = open_tokenized(
+            config.tokenized_path, "tokenized_path", tolerate_strays=True, verify=config.verify, tasks=config.tasks
+        )
     rules = Rules.load(config.prefix_config_path, "pairmill", "prefix_config_path")
-    solve = partial(_solve, folder, config)
+    held: dict[tuple[str, ...], TaskSummaries] = {}
+
+    def sum_up(tasks: Sequence[Dataset], long_contexts: Sequence[str], options: RowOptions) -> TaskSummaries:
+        # Of each file of rules, and without a place to keep them these would be read again.
+        modes = tuple(long_contexts)
+        if modes not in held:
+            held[modes] = summarize(tasks, long_contexts, options)
+        return held[modes]
+
+    def solve(rules: Rules) -> Forecast:
+        return Forecast.from_rules(replace(_effective(rules, folder, config), sum_up=sum_up))
+
     now = solve(rules)
     return Page(
         now,
@@ -37,14 +55,15 @@ def preview(config: ForecastConfig) -> str:
     ).text(config.format)
 
 
-def _solve(folder: Folder, config: ForecastConfig, rules: Rules) -> Forecast:
-    choice = rules.top.unmatched or config.unmatched
-    names = [task.name for task in folder.tasks if rules.clause_of(task.name) is None]
-    if choice == "refuse" and names and not rules.is_empty:
-        raise refuse_unmatched(names, config.prefix_config_path)
+def _effective(rules: Rules, folder: Folder, config: ForecastConfig) -> EffectiveRules:
+    choice = config.unmatched if rules.is_empty else rules.top.unmatched or config.unmatched
+    if (
+        choice == "refuse"
+        and not rules.is_empty
+        and (names := [task.name for task in folder.tasks if rules.clause_of(task.name) is None])
+    ):
+        raise without_rule(names, config.prefix_config_path)
     leave = choice == "leave" and not rules.is_empty
-    return Forecast.from_rules(
-        EffectiveRules.open(
-            rules, folder.tasks, config, config.epochs, rows=config.rows, leave=leave, verify=config.verify
-        )
+    return EffectiveRules.open(
+        rules, folder.tasks, config, config.epochs, rows=config.rows, leave=leave, verify=config.verify
     )

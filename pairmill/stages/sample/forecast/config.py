@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pairmill.engine.links import LinkRule
-from pairmill.engine.options import links_option, option
+from pairmill.engine.options import links_option, option, tasks_option
 from pairmill.rules import book
 
 
@@ -14,7 +14,8 @@ from pairmill.rules import book
 class ForecastConfig:
     """Print what rules would take of each group and task, from the lengths of rows alone; nothing is written."""
 
-    tokenized_path: str = option(help="tokenized folder or URI")
+    tokenized_path: str = option(help="tokenized folder or URI, or several as base,new=<folder>")
+    tasks: str = tasks_option()
     prefix_config_path: str = option(book.DEFAULT, help="the rules")
     epochs: int = option(10, help="number of epochs", at_least=1)
     context_size: int = option(4097, help="longest row in tokens, one more than the trainer's context", at_least=1)

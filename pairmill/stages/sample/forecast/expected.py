@@ -1,4 +1,4 @@
-"""Expected rows and tokens of tasks and groups: the means of what may be drawn, times the rows that rules take. Pure."""
+"""Expected rows and tokens of tasks and groups: the rows that rules take, times the means of what is there. Pure."""
 
 from __future__ import annotations
 
@@ -112,22 +112,20 @@ class Forecast:
     def _lines(self, place: NDArray[np.int64], labels: Sequence[tuple[str, str, str]]) -> list[Expected]:
         """Return sums over the tasks at each place, int64 [tasks]; ``labels``: name, group and key of each place."""
         solved, pool = self.solved, self.pool
-        unique = np.minimum(pool.rows, np.rint(solved.rows * self.epochs))
 
-        def sums(values: NDArray[Any] | None) -> list[float]:
-            result: list[float] = np.bincount(place, values, minlength=len(labels)).tolist()
-            return result
+        def sums(values: NDArray[Any] | None) -> NDArray[Any]:
+            return np.bincount(place, values, minlength=len(labels))
 
-        counts = (sums(values) for values in (None, pool.rows, pool.inst_tokens + pool.resp_tokens, unique))
-        means = (sums(values) for values in (solved.rows, solved.tokens, solved.response_tokens))
-        errors = np.sqrt(sums(solved.errors**2)).tolist()
+        counts = {"tasks": None, "pool_rows": pool.rows, "pool_tokens": pool.inst_tokens + pool.resp_tokens}
+        counts["unique_rows"] = np.minimum(pool.rows, np.rint(solved.rows * self.epochs))
+        columns = {name: sums(values).astype(np.int64).tolist() for name, values in counts.items()}
+        for name in ("rows", "tokens", "response_tokens"):
+            columns[name] = sums(getattr(solved, name)).tolist()
+        columns["error"] = np.sqrt(sums(solved.errors**2)).tolist()
         whole = float(solved.tokens.sum()) or 1.0
-        return [
-            Expected(*label, *map(int, some), *others, error, others[1] / whole, self.epochs)
-            for label, some, others, error in zip(
-                labels, zip(*counts, strict=True), zip(*means, strict=True), errors, strict=True
-            )
-        ]
+        columns["share"] = [tokens / whole for tokens in columns["tokens"]]
+        given = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+        return [Expected(*label, epochs=self.epochs, **each) for label, each in zip(labels, given, strict=True)]
 
 
 def _binds(rule: Rule, rows: int) -> str:

@@ -72,7 +72,7 @@ class Page:
             blocks.append(Table("Caps that do not bind", ("Group", "Cap", "Tasks", "Most rows of a task"), idle, note))
         if self.compared is not None:
             blocks.append(_differences(self.compared))
-        lines = [line for block in blocks for line in block.markdown(3)[1:] + [""]]
+        lines = [line for block in blocks for line in [*block.markdown(3)[1:], ""]]
         if len(tasks) > MOST_TASKS:
             lines += [f"{len(tasks):,} tasks; format=csv has a line for each", ""]
         return "\n".join(lines[:-1]) + "\n"

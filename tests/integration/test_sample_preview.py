@@ -1,0 +1,154 @@
+"""``sample preview`` says what sample then draws, and writes nothing."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from pairmill.engine import manifest as manifests
+from pairmill.formats.results import SampleResult
+from tests.support import tools
+from tests.support.mixed import Bench
+
+EPOCHS = 3
+RULES: list[dict[str, Any]] = [
+    {"match": "flan__*", "group": "flan", "max_rows": 500, "within": "sqrt"},
+    {"prefix": "opus", "max_per_file": 300, "repeat": 2},
+    {"prefix": "small", "max_per_file": 1000},
+]
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    """Four shards of flan, pairs of opus, a small task, and one that no rule matches; lengths differ by task."""
+    made = Bench(tmp_path_factory.mktemp("preview"))
+    random = np.random.default_rng(1)
+    for number in range(4):
+        made.put(f"flan__{number}", random.integers(2, 60 + 40 * number, 200 + 100 * number))
+    made.put("opus_da", random.integers(2, 20, 900))
+    made.put("small", random.integers(2, 200, 30))
+    made.put("other", random.integers(2, 90, 50))
+    (made.folder / "rules.yaml").write_text(yaml.safe_dump(RULES))
+    return made
+
+
+def preview(bench: Bench, *options: str, code: int = 0) -> str:
+    """Run the command; returns stdout, or of a failure the error."""
+    given = [
+        f"tokenized_path={bench.tokenized}",
+        f"prefix_config_path={bench.folder / 'rules.yaml'}",
+        f"epochs={EPOCHS}",
+    ]
+    before = tools.digests(bench.folder)
+    done = tools.ended(tools.run([sys.executable, "-m", "pairmill", "sample", "preview", *given, *options]), code)
+    assert tools.digests(bench.folder) == before
+    return done.out if code == 0 else done.message
+
+
+def drawn(bench: Bench, target: Path, rules: Any) -> SampleResult:
+    path = target.parent / f"{target.name}.yaml"
+    path.write_text(yaml.safe_dump(rules))
+    bench.run(mixture="", prefix_config_path=str(path), output_path=str(target), epochs=EPOCHS)
+    manifest = manifests.read(str(target))
+    assert manifest is not None
+    return SampleResult.from_manifest(manifest)
+
+
+def test_what_is_expected_is_drawn(bench: Bench, tmp_path: Path) -> None:
+    data = json.loads(preview(bench, "format=json"))
+    result = drawn(bench, tmp_path / "out", RULES)
+    for line in data["tasks"]:
+        stats = result.stats[line["name"]]
+        tokens = (stats["cov_itoks"] + stats["cov_rtoks"]) / EPOCHS
+        assert abs(line["tokens"] - tokens) <= 3 * line["error"] + 1e-6, line["name"]
+        assert line["rows"] * EPOCHS == pytest.approx(stats["cov_rows"]), line["name"]
+        assert line["unique_rows"] == stats["unique_rows"], line["name"]
+        assert line["pool_rows"] == stats["rows"] == len(bench.lengths[line["name"]])
+        assert line["exposures"] == pytest.approx(stats["cov_rows"] / stats["unique_rows"])
+    groups = {line["name"]: line for line in data["groups"]}
+    assert [*groups] == ["flan", "opus", "small", "(no rule)"]
+    assert groups["flan"]["tasks"] == 4
+    assert groups["flan"]["rows"] == 500
+    for key in ("rows", "tokens", "unique_rows", "pool_tokens"):
+        assert sum(line[key] for line in data["tasks"]) == pytest.approx(data["total"][key])
+        assert sum(line[key] for line in data["groups"]) == pytest.approx(data["total"][key])
+    assert sum(line["share"] for line in data["groups"]) == pytest.approx(1)
+    assert data["not_binding"] == [{"group": "small", "cap": "max_per_file: 1,000", "tasks": 1, "most_rows": 30}]
+
+
+def test_values_that_are_tried_are_what_the_sample_would_have(bench: Bench, tmp_path: Path) -> None:
+    data = json.loads(preview(bench, "what_if=group=flan max_rows=20,200,1000,uncapped", "format=json"))
+    steps = data["what_if"]["steps"]
+    assert [step["value"] for step in steps] == ["20", "200", "1000", "uncapped"]
+    for number, step in enumerate(steps):
+        first = {**RULES[0], "max_rows": int(step["value"])} if number < 3 else {"match": "flan__*", "group": "flan"}
+        result = drawn(bench, tmp_path / str(number), [first, *RULES[1:]])
+        mine = [result.stats[f"flan__{shard}"] for shard in range(4)]
+        tokens = sum(stats["cov_itoks"] + stats["cov_rtoks"] for stats in mine) / EPOCHS
+        assert abs(step["tokens"] - tokens) <= 3 * step["error"] + 1e-6
+        assert step["unique_rows"] == sum(stats["unique_rows"] for stats in mine)
+    assert steps[3]["error"] == 0
+    assert steps[0]["error"] > 0
+    per_task = json.loads(preview(bench, "what_if=group=opus max_per_file=100,uncapped", "format=json"))["what_if"]
+    assert [step["rows"] for step in per_task["steps"]] == [200, 1800]
+    assert [step["exposures"] for step in per_task["steps"]] == [1, 6]
+
+
+def test_the_table_has_groups_tasks_and_the_ladder(bench: Bench) -> None:
+    text = preview(bench, "what_if=group=flan max_rows=20,200")
+    assert "| flan | max_rows: 500 | max_rows | 4 | 1,400 |" in text
+    assert "### Tasks" in text
+    assert "| flan__3 | flan | 500 |" in text
+    assert "### What if: max_rows of flan" in text
+    assert "| 200 | 600 |" in text
+    assert "### Caps that do not bind" in text
+    lines = list(csv.DictReader(io.StringIO(preview(bench, "format=csv"))))
+    assert [line["name"] for line in lines] == sorted(bench.lengths)
+    assert float(lines[0]["share"]) > 0
+
+
+def test_a_plan_and_other_rules_are_compared(bench: Bench, tmp_path: Path) -> None:
+    result = drawn(bench, tmp_path / "out", [{"prefix": "flan__", "max_per_file": 10}])
+    data = {
+        item["name"]: item
+        for item in json.loads(preview(bench, f"compare={tmp_path / 'out'}", "format=json"))["compared"]
+    }
+    opus = result.stats["opus_da"]
+    assert data["opus"]["before"] == pytest.approx((opus["cov_itoks"] + opus["cov_rtoks"]) / EPOCHS)
+    assert data["flan"]["before"] < data["flan"]["after"]
+    other = json.loads(preview(bench, f"compare={tmp_path / 'out.yaml'}", "format=json"))["compared"]
+    assert {item["name"]: item["before"] for item in other}["opus"] == pytest.approx(data["opus"]["before"])
+    text = preview(bench, f"compare={tmp_path / 'out.yaml'}")
+    assert "### Compared, tokens an epoch" in text
+    assert "| (no rule) |" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        (["what_if=group=flam max_rows=5"], 2, ["no rule or group is called 'flam'", "did you mean 'flan'"]),
+        (["what_if=group=flan max_row=5"], 2, ["unknown key 'max_row'", "max_rows"]),
+        (["what_if=group=flan max_rows=5k"], 2, ["max_rows is not a count", "5k"]),
+        (["what_if=flan 5"], 2, ["not a group and a key with values", "what_if='group=<name> max_rows="]),
+        (["what_if=group=flan share=300%"], 2, ["share"]),
+        (["compare=nowhere.yaml"], 2, ["neither a plan nor a file of rules"]),
+        (["unmatched=refuse"], 3, ["no rule matches some tasks", "other"]),
+        (["format=tex"], 2, ["md|csv|json"]),
+    ],
+)
+def test_wrong_options_are_refused(bench: Bench, options: list[str], code: int, said: list[str]) -> None:
+    error = preview(bench, *options, code=code)
+    assert all(text in error for text in said), error
+
+
+def test_tasks_without_a_rule_may_be_left_out(bench: Bench) -> None:
+    data = json.loads(preview(bench, "unmatched=leave", "format=json"))
+    assert {line["name"]: line["rows"] for line in data["groups"]}["(no rule)"] == 0
