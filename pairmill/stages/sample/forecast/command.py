@@ -11,8 +11,8 @@ from pairmill.formats.task_summaries import TaskSummaries, summarize
 from pairmill.formats.tokenized import Folder
 from pairmill.formats.tokenized_path import open_tokenized
 from pairmill.formats.tokens import Dataset
+from pairmill.mixture.solve_folder import EffectiveRules
 from pairmill.rules.book import Rules
-from pairmill.rules.solve_folder import EffectiveRules
 from pairmill.stages.sample.alarms import without_rule
 from pairmill.stages.sample.forecast.compared import compare
 from pairmill.stages.sample.forecast.config import ForecastConfig

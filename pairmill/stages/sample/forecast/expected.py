@@ -10,9 +10,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmill.mixture.solve_folder import EffectiveRules
 from pairmill.rules.rule import Rule
 from pairmill.rules.solve import Pool
-from pairmill.rules.solve_folder import EffectiveRules
 from pairmill.rules.solve_rules import SolvedRules
 
 
