@@ -20,6 +20,9 @@ from pairmill.errors import InputError, UsageError
 from pairmill.formats import rows, tokenizer_file, tokens
 from pairmill.formats.row_files import require_all_columns
 from pairmill.formats.templates import require_tokens
+from pairmill.formats.tokenized import names_in
+from pairmill.formats.tokenized_path import open_tokenized
+from pairmill.formats.union import NAME
 
 PUBLISHED = ("data", "data_clustered")
 """The folders of a cleaned data set, ours and the reference's; a task's name is the path below one of them."""
@@ -208,8 +211,12 @@ def tokenized_at(given: str, option: str) -> GivenFiles:
         raise InputError(
             f"not a tokenized folder: {tokens.INFO} does not exist", where=f"{option}={uri}", hint="check the path"
         )
+    if manifest is not None and manifest.stage == NAME:
+        folder = open_tokenized(uri, option)
+        size = sum(content.size for task in folder.tasks for content in task.contents.values())
+        return GivenFiles((uri,), len(folder.tasks), size, manifest.ledger.rows_out)
     sizes = {entry.path: entry.size for entry in store.list(uri)}
-    names = tokens.names_in(uri, sizes, tolerate_strays=True)
+    names = {*names_in(uri, sizes, tolerate_strays=True)}
     if not names:
         raise InputError("no data set in it", where=f"{option}={uri}", expected="folders with five arrays")
     size = sum(size for path, size in sizes.items() if path.split("/", 1)[0] in names)

@@ -28,6 +28,7 @@ from pairmill.storage.base import each
 
 _PROMISED: Final = frozenset((*ARRAYS, BYTES, ROWS))
 _BLOCK: Final = 64 << 10
+_AT_ONCE: Final = 64
 _BLOCKS: Final = 4
 """Of a sampled file: the first, the last, and two between."""
 
@@ -176,18 +177,22 @@ def _open_foreign(uri: str, info: dict[str, Any], how: Opening) -> Folder:
     for path, item in zip(read, digested, strict=True):
         name, _, file = path.rpartition("/")
         contents.setdefault(name, {})[file.removesuffix(".npy")] = Content(item.sha256, item.stamp, size=item.size)
-    blocks = each(lambda name, _: sample_blocks(storage.join(uri, name, "tokens.npy")), names, store.at_once)
+    some = [names[start : start + _AT_ONCE] for start in range(0, len(names), _AT_ONCE)]
+    found = each(
+        lambda part, _: [sample_blocks(storage.join(uri, it, "tokens.npy")) for it in part], some, store.at_once
+    )
+    blocks = [item for part in found for item in part]
     tasks = []
-    for name, some in zip(names, blocks, strict=True):
+    for name, block in zip(names, blocks, strict=True):
         mine = contents[name]
-        mine.setdefault("tokens", Content("" if some.written else some.sha256, some.stamp, size=some.size))
-        tasks.append(Dataset(name, storage.join(uri, name), mine, some.sha256))
+        mine.setdefault("tokens", Content("" if block.written else block.sha256, block.stamp, size=block.size))
+        tasks.append(Dataset(name, storage.join(uri, name), mine, block.sha256))
     # With the time a large file that was replaced is noticed, whichever bytes differ.
     identity = [
-        [task.name, some.written, *((array, task.contents[array].sha256) for array in sorted(task.contents)), task.key]
-        for task, some in zip(tasks, blocks, strict=True)
+        [task.name, block.written, *((array, task.contents[array].sha256) for array in sorted(task.contents)), task.key]
+        for task, block in zip(tasks, blocks, strict=True)
     ]
-    sampled = not how.verify and any(some.written for some in blocks)
+    sampled = not how.verify and any(block.written for block in blocks)
     # Held-out rows have no part in the identity of those for training.
     tasks += inner.tasks if inner is not None else []
     return Folder(uri, tasks, info, fingerprint_from(info, identity), None, homes=(uri,), sampled=sampled)

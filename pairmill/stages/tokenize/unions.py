@@ -6,7 +6,7 @@ import csv
 import io
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -114,7 +114,7 @@ def show_diff(config: DiffConfig) -> str:
         new = open_tokenized(config.new, "new", tasks=config.tasks)
     changes = _changes(old, new)
     if config.by == "task":
-        header = ("Task", "Change", "Rows before", "Rows", "Tokens before", "Tokens")
+        header: Sequence[str] = ("Task", "Change", "Rows before", "Rows", "Tokens before", "Tokens")
         lines: list[Sequence[Cell]] = [
             (item.task, item.kind, item.before[0], item.after[0], item.before[1], item.after[1])
             for item in changes
@@ -155,7 +155,7 @@ def _changes(old: Folder, new: Folder) -> list[_Change]:
 
 
 def _by_source(changes: Sequence[_Change]) -> list[Sequence[Cell]]:
-    sums: Mapping[str, list[int]] = defaultdict(lambda: [0] * 6)
+    sums: dict[str, list[int]] = defaultdict(lambda: [0] * 6)
     for item in changes:
         figures = (
             item.kind != "added",
@@ -167,5 +167,5 @@ def _by_source(changes: Sequence[_Change]) -> list[Sequence[Cell]]:
         )
         for name in (source_of(item.task), "all"):
             sums[name] = [total + figure for total, figure in zip(sums[name], figures, strict=True)]
-    lines = [(name, *values, f"{values[5] - values[4]:+,}") for name, values in sorted(sums.items()) if name != "all"]
-    return [*lines, ("all", *sums["all"], f"{sums['all'][5] - sums['all'][4]:+,}")]
+    last = sums.pop("all", [0] * 6)
+    return [(name, *values, f"{values[5] - values[4]:+,}") for name, values in [*sorted(sums.items()), ("all", last)]]
