@@ -228,6 +228,7 @@ class SampleResult(TokenizerResult):
         groups: where rules have amounts of groups, :class:`pairmill.rules.solve_rules.GroupResult` of each that has
             tasks, with the rows and tokens that were drawn in an epoch, on average; ``expected`` is rows, tokens and
             the standard error of these of each task, and ``scale`` :class:`pairmill.rules.solve.Scaled`.
+        identified_by: what tokens of folders without a manifest were told by; empty = all their bytes, or a manifest.
     """
 
     layout: Any
@@ -250,6 +251,7 @@ class SampleResult(TokenizerResult):
     groups: Rows = left_out(())
     expected: Mapping[str, Sequence[float]] = left_out({})
     scale: ByName = left_out({})
+    identified_by: str = left_out("")
 
     @property
     def source_of_task(self) -> dict[str, str]:

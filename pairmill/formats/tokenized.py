@@ -28,6 +28,8 @@ from pairmill.storage.base import each
 
 _PROMISED: Final = frozenset((*ARRAYS, BYTES, ROWS))
 _BLOCK: Final = 64 << 10
+SAMPLED: Final = "size, time and four blocks of each tokens.npy"
+"""How a folder was identified whose :attr:`Folder.sampled` is true."""
 _AT_ONCE: Final = 64
 _BLOCKS: Final = 4
 """Of a sampled file: the first, the last, and two between."""

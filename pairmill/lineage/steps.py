@@ -14,6 +14,7 @@ from pairmill.engine.manifest import Ledger, Manifest
 from pairmill.engine.source_names import source_of
 from pairmill.errors import InputError
 from pairmill.formats.results import CleanResult, RowsResult, SampleResult
+from pairmill.formats.union import NAME as UNION
 
 ORDER: Final = ("clean", "curate", "select", "tokenize", "sample")
 """The stages that rows pass through, by the names of their folders below root. What mix planned, the sample says."""
@@ -126,6 +127,10 @@ def find(root: str, sample: Manifest) -> list[Step]:
                     steps.append(result)
                     open_.append(result)
                     break
+            else:
+                union = manifests.read(storage.join(root, UNION, ref.fingerprint), refuse_begun=False)
+                if union is not None:  # no stage, but what it is of was made by stages
+                    open_.append(Step(step.stage, union))
     return sorted(steps, key=lambda step: (ORDER.index(step.stage), step.manifest.fingerprint))
 
 

@@ -161,3 +161,12 @@ def test_means_are_the_same_however_rows_are_cut() -> None:
     assert (rows, total) == (len(wanted), pytest.approx(math.fsum(wanted)))
     assert found["op.yes"]["set"] == [1000, 500, 334, 167]
     assert found["op.day"]["set"][1] / 1000 == pytest.approx(1970 + 999 / 2 / 365.2425)
+
+
+def test_a_union_is_looked_through(tmp_path: Path) -> None:
+    sample = made(tmp_path)
+    write(tmp_path, "union", Manifest("union", 1, "7" * 16, {}, [InputRef("tokenized", "a" * 16)], Ledger(), []))
+    of_union = Manifest(**{**vars(sample), "inputs": [InputRef("tokenized", "7" * 16)]})
+    assert [step.stage for step in steps.find(tmp_path.as_posix(), of_union)] == [
+        step.stage for step in steps.find(tmp_path.as_posix(), sample)
+    ]

@@ -27,7 +27,7 @@ from pairmill.formats.eligible_rows import NEVER, SPLIT, DatasetRows, rows_of
 from pairmill.formats.results import SampleResult
 from pairmill.formats.sample_plan import CHOICES, HELD_OUT
 from pairmill.formats.split import Cutter
-from pairmill.formats.tokenized import Folder
+from pairmill.formats.tokenized import SAMPLED, Folder
 from pairmill.formats.tokenized_path import keep_union, open_tokenized
 from pairmill.formats.tokenizer_file import read as read_tokenizer
 from pairmill.mixture.realised import Realised
@@ -316,6 +316,7 @@ class Draft:
             unmatched=[] if self.leaves else self.unmatched,
             two_rules=[] if mixed or self.config.held_out else two_rules(self.rules, names),
             examples={item.name: item.examples for item in sampled if item.examples},
+            identified_by=SAMPLED if self.folder.sampled else "",
             **self.effective.to_manifest({name: (item.cov_rows, item.cov_toks) for name, item in stats.items()}),
         )
         manifest = Manifest(
