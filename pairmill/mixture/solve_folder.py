@@ -57,7 +57,7 @@ class EffectiveRules:
     ) -> Self:
         """Open what the rules name; ``rows`` are those that were tokenized. Raises as :func:`open_choices`."""
         choices, digest = open_choices(rules, tasks, options, rows, verify=verify)
-        return cls(rules, tasks, options, epochs, leave, choices, digest)
+        return cls(rules, tasks, options, epochs, leave=leave, choices=choices, choices_digest=digest)
 
     @cached_property
     def base(self) -> list[Rule]:

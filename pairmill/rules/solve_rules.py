@@ -105,7 +105,9 @@ def solve_rules(
     order = np.argsort(group_of, kind="stable")
     bounds = np.searchsorted(group_of[order], np.arange(len(rules.groups) + 1))
     caps = _caps_of_tasks(clauses, pool)
-    sharings, named, binds = [], {}, {}
+    sharings: list[Sharing] = []
+    named: dict[str, NDArray[np.intp]] = {}
+    binds: dict[str, str] = {}
     for place, group in enumerate(rules.groups):
         mine = named[group.name] = order[bounds[place] : bounds[place + 1]]
         if not group.bounded or not len(mine):
@@ -114,8 +116,10 @@ def solve_rules(
             binds[group.name] = "pool" if cap >= pool.rows[mine[0]] else _first_amount(group)
             caps[mine] = np.minimum(caps[mine], cap)
             continue
-        sharings.append(_sharing(group, mine, [each[task] for task in mine], clauses, tasks, pool))
-    solved = Problem(pool, each, caps, sharings, named, epochs, rules.top.scale).solve()
+        names = [tasks[task] for task in mine]
+        sharings.append(_sharing(group, mine, [each[task] for task in mine], [clauses[task] for task in mine], names))
+    sharings = [_weighted(sharing, pool) for sharing in sharings]
+    solved = Problem(pool, each, caps, sharings, named, epochs=epochs, scale=rules.top.scale).solve()
     return _outcome(rules, solved, pool, group_of, {**binds, **solved.binds})
 
 
@@ -157,9 +161,9 @@ def _sharing(
     mine: NDArray[np.intp],
     each: Sequence[Rule],
     clauses: Sequence[Clause | None],
-    tasks: Sequence[str],
-    pool: Pool,
+    names: Sequence[str],
 ) -> Sharing:
+    """Return a group with the factors of its tasks; the others are of its tasks too."""
     repeats = sorted({rule.repeat for rule in each if not rule.is_off()}) or [1]
     if len(repeats) > 1:
         raise UsageError(
@@ -169,14 +173,19 @@ def _sharing(
             expected="one repeat: for all rules of a group with an amount",
             hint="make two groups of it",
         )
-    factors = np.array([1.0 if (clause := clauses[task]) is None else clause.weight for task in mine])
+    factors = np.array([1.0 if clause is None else clause.weight for clause in clauses])
     factors[[rule.is_off() for rule in each]] = 0.0
     if group.weights:
         matcher, values = Matcher([Selector(globs=(glob,)) for glob in group.weights]), [*group.weights.values(), 1.0]
-        factors *= [values[matcher.first(tasks[task])] for task in mine]
-    sharing = Sharing(group, mine, factors, repeats[0])
+        factors *= [values[matcher.first(name)] for name in names]
+    return Sharing(group, mine, factors, repeats[0])
+
+
+def _weighted(sharing: Sharing, pool: Pool) -> Sharing:
+    """Return it with rows of its tasks in place of factors."""
+    mine = sharing.tasks
     cost = None if sharing.unit is None else pool.mean(sharing.unit)[mine]
-    return replace(sharing, weights=factors * weights_of(group.within, pool.rows[mine], cost))
+    return replace(sharing, weights=sharing.weights * weights_of(sharing.group.within, pool.rows[mine], cost))
 
 
 def _outcome(rules: Rules, solved: Solved, pool: Pool, group_of: Counts, binds: Mapping[str, str]) -> SolvedRules:
@@ -188,16 +197,8 @@ def _outcome(rules: Rules, solved: Solved, pool: Pool, group_of: Counts, binds: 
         result: list[float] = np.bincount(places, values, minlength=count + 1).tolist()
         return result
 
-    columns = zip(
-        sums(None),
-        sums(pool.rows),
-        sums(pool.inst_tokens + pool.resp_tokens),
-        sums(solved.rows),
-        sums(tokens),
-        sums(response_tokens),
-        sums(solved.errors**2),
-        strict=True,
-    )
+    pools = pool.rows, pool.inst_tokens + pool.resp_tokens
+    columns = zip(*map(sums, (None, *pools, solved.rows, tokens, response_tokens, solved.errors**2)), strict=True)
     groups = [*rules.groups, Group(name=NO_RULE, clauses=(), where=rules.where)]
     results = tuple(
         GroupResult(
