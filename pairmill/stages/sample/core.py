@@ -30,7 +30,6 @@ from pairmill.formats.split import Cutter
 from pairmill.formats.tokenized import SAMPLED, Folder
 from pairmill.formats.tokenized_path import keep_union, open_tokenized
 from pairmill.formats.tokenizer_file import read as read_tokenizer
-from pairmill.mixture.solve_folder import EffectiveRules
 from pairmill.mixture.realised import Realised
 from pairmill.mixture.solve_folder import EffectiveRules
 from pairmill.report.model import Report
