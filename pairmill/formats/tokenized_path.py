@@ -207,7 +207,8 @@ def write_union(folder: Folder, uri: str, root: str = "") -> str:
     """
     assert folder.union is not None
     top = f"{storage.normalise(root, 'root')}/" if root else ""
-    below = re.compile(f"^{re.escape(top)}" if top else "(?!)")
+    # A name that is escaped in a URI would be escaped again.
+    below = re.compile(f"^{re.escape(top)}(?!.*%)" if top else "(?!)")
     folders = [{**item, "place": below.sub(_BELOW, item["place"])} for item in folder.union.folders]
     files = {INFO: json.dumps(folder.info, separators=(",", ":"), ensure_ascii=False).encode()}
     homes = (storage.join(home, TOKENIZER) for home in folder.homes)
@@ -258,7 +259,8 @@ def find_planned(given: str, root: str, fingerprint: str, names: Sequence[str], 
     elif some and (home is None or storage.name_of(storage.parent_of(home)) != NAME):
         folder = open_tokenized(given, _OPTION)
         if folder.fingerprint != fingerprint:
-            raise _other_folder(f"{_OPTION}={given}", folder.fingerprint, fingerprint)
+            hint = f"of several folders the node needs the union too: {storage.join(root, NAME, fingerprint)}"
+            raise _other_folder(f"{_OPTION}={given}", folder.fingerprint, fingerprint, hint if len(some) > 1 else "")
         return _picked({task.name: task for task in folder.tasks}.get, names, given)
     if home is None:
         raise InputError(
@@ -322,5 +324,5 @@ def _picked(find: Callable[[str], Dataset | None], names: Sequence[str], where: 
     return result
 
 
-def _other_folder(where: str, got: str, expected: str) -> InputError:
-    return InputError("the plan was made from another folder", where=where, got=got, expected=expected)
+def _other_folder(where: str, got: str, expected: str, hint: str = "") -> InputError:
+    return InputError("the plan was made from another folder", where=where, got=got, expected=expected, hint=hint)

@@ -288,3 +288,23 @@ def test_a_large_file_of_others_that_was_replaced_is_noticed(tmp_path: Path) -> 
     assert len(whole.tasks[0].contents["tokens"].sha256) >= 64
     assert whole.tasks[0].key == opened(tmp_path, folder).tasks[0].key
     assert json.loads(Path(folder, "tokenizer_info.json").read_text()) == INFO_OF_ALL
+
+
+def test_a_node_without_the_union_is_told_which_it_needs(tmp_path: Path) -> None:
+    one, two = put_folder(tmp_path / "one", {"a": 1}), put_folder(tmp_path / "two", {"b": 2})
+    plain = opened(tmp_path, f"{one},{two}")
+    found = find_planned(f"{one},{two}", str(tmp_path / "root"), plain.fingerprint, ["b"], digested=False)
+    assert [task.uri for task in found] == [f"{two}/b"]
+    with pytest.raises(InputError, match=r"another folder.*the node needs the union too: .*/root/union/0{16}"):
+        find_planned(f"{one},{two}", str(tmp_path / "root"), "0" * 16, ["b"], digested=False)
+    with pytest.raises(InputError, match=r"the tokenized folder of the plan is missing"):
+        find_planned("", str(tmp_path / "root"), "0" * 16, ["b"], digested=False)
+
+
+def test_a_project_with_a_name_that_uris_escape(tmp_path: Path) -> None:
+    root = f"file://{tmp_path}/a%20project"
+    put_folder(tmp_path / "a project" / "tokenize" / "x y", {"a": 1})
+    put_folder(tmp_path / "a project" / "tokenize" / "z", {"b": 2})
+    union = opened(tmp_path, f"{root}/tokenize/x%20y,{root}/tokenize/z")
+    kept = opened(tmp_path, keep_union(union, root))
+    assert [task.counts for task in kept.tasks] == [task.counts for task in union.tasks]
