@@ -165,7 +165,11 @@ def _open_union(uri: str, manifest: Manifest, how: Opening) -> Folder:
                 hint="make the union again: pairmill tokenize union tokenized_path=… to=…",
             )
     known = [{task.name: task for task in folder.tasks} for folder in folders]
-    tasks = [replace(known[number][own], name=name) for name, (number, own) in result.tasks.items() if how.wants(name)]
+    tasks = [
+        known[number][own] if own == name else replace(known[number][own], name=name)
+        for name, (number, own) in result.tasks.items()
+        if how.wants(name)
+    ]
     if not tasks:
         raise InputError("the union has no such rows", where=f"{how.option}={uri}", got="held_out=true")
     info = json.loads(manifests.read_file(uri, manifest, INFO))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -81,19 +82,25 @@ def test_a_union_gives_what_a_tree_of_links_gives(world: World, profile: str) ->
     assert len(union) == 1 + 3 * len(INDEX)
 
 
-def drawn(folder: Path) -> dict[str, list[tuple[int, ...]]]:
-    """Return the rows that each task has in a sample of the compact layout, as their tokens, in no order."""
-    sources = tools.read_manifest(folder)["data"]["sources"]
-    tokens = np.load(folder / "tokens.npy")
-    epoch = [np.load(folder / "epoch_0" / f"{name}.npy").astype(int) for name in INDEX]
-    rows = np.stack(epoch, 1)
-    rows = rows[np.argsort(rows[:, 0], kind="stable")]
-    result, end = {}, 0
-    for source in sources:
-        first, end = end, end + source["length"]
-        mine = rows[(rows[:, 0] >= first) & (rows[:, 0] < end)] if source["rows"] else rows[:0]
-        result[source["name"]] = sorted(tuple(tokens[a : c + d].tolist()) for a, _, c, d in mine)
-    return result
+def drawn(folder: Path, epoch: int) -> list[bytes]:
+    """Return the tokens of each row of an epoch, in order."""
+    tokens = np.load(folder / "tokens.npy").astype(np.uint32)
+    starts, insts, firsts, lasts = (np.load(folder / f"epoch_{epoch}" / f"{name}.npy").astype(int) for name in INDEX)
+    lasts += firsts
+    return [
+        np.concatenate([tokens[at : at + size], tokens[first:last]]).tobytes()
+        for at, size, first, last in zip(starts, insts, firsts, lasts, strict=True)
+    ]
+
+
+def test_an_added_task_changes_no_row_of_another(world: World) -> None:
+    before = world.sample("before")
+    put_folder(world.top / "third", {"a_further": 30}, rows=25)
+    after = world.sample("after", tokenized_path=f"{world.both},{world.top}/third")
+    for epoch in range(3):
+        rows, more = Counter(drawn(before, epoch)), Counter(drawn(after, epoch))
+        assert rows <= more
+        assert more.total() == rows.total() + 25
 
 
 def test_a_node_makes_the_same_arrays_from_the_plan(world: World) -> None:
