@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pairmill.errors import UsageError
 from pairmill.mixture import planning, rounding
+from pairmill.rules.book import Rules
 from pairmill.rules.clause import Budget, Group, Scale
 from pairmill.rules.rule import Rule
 from pairmill.rules.solve import Pool, Problem, Sharing, Solved
 from pairmill.rules.solve_level import Level, spread, weights_of, whole_rows
+from pairmill.rules.solve_rules import solve_rules
 
 # What hypothesis loads before its first draw takes seconds where other tests run beside it.
 relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -332,3 +337,30 @@ def test_thousands_of_tasks_are_scaled_in_a_moment() -> None:
     rules = [Rule(max_per_file=2000)] * 16_023
     solved = solve(of, groups, rules, epochs=10, scale=Scale("rules.yaml", 3_000_000_000))
     assert abs(tokens(of, solved) - 3e9) <= 1500
+
+
+def test_the_example_of_the_documentation_is_solved() -> None:
+    text = (Path(__file__).parents[3] / "docs/amounts.md").read_text()
+    (example,) = re.findall("```yaml\n(.*?)```", text, re.DOTALL)
+    names = [
+        "flan__a",
+        "flan__b",
+        "opus_da_en",
+        "opus_de_en",
+        "anchors__web",
+        "anchors__x",
+        "opus_sv_en",
+        "gsm8k",
+        "other",
+    ]
+    of = pool([3_000_000, 900_000, 9_000_000, 700_000, 4_000_000, 6_000_000, 300_000, 7_000, 50_000], 300)
+    solved = solve_rules(Rules.from_items(yaml.safe_load(example), "pairmill", "rules.yaml"), names, of, 5)
+    groups = {group.name: group for group in solved.groups}
+    whole = sum(group.tokens for group in groups.values())
+    assert whole == pytest.approx(2e9, abs=300)
+    assert groups["anchors__"].tokens / whole == pytest.approx(0.33, abs=1e-6)
+    assert groups["opus_sv_"].tokens == pytest.approx(groups["opus"].tokens / 4, abs=600)
+    web, other = solved.rows[4:6]
+    assert web / other == pytest.approx(0.25 * math.sqrt(4 / 6), rel=1e-4)
+    assert groups["gsm8k"].passes == 10
+    assert groups["(no rule)"].passes == 1
