@@ -308,3 +308,42 @@ def test_a_project_with_a_name_that_uris_escape(tmp_path: Path) -> None:
     union = opened(tmp_path, f"{root}/tokenize/x%20y,{root}/tokenize/z")
     kept = opened(tmp_path, keep_union(union, root))
     assert [task.counts for task in kept.tasks] == [task.counts for task in union.tasks]
+
+
+def built_by_hand(
+    base: set[str], new: set[str], excluded: list[str], wrappers: list[str], allowed: set[str]
+) -> set[str]:
+    """What a script of links makes: base without some prefixes, and allowed additions without their wrappers."""
+    tree = {name for name in base if not any(name.startswith(prefix) for prefix in excluded)}
+    for name in sorted(new & allowed):
+        prefix = next((wrapper for wrapper in wrappers if name.startswith(wrapper)), "")
+        if name[len(prefix) :] not in tree:  # a duplicate is skipped
+            tree.add(name[len(prefix) :])
+    return tree
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_unions_are_those_of_scripts_that_link(tmp_path: Path, seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    sources = ["flan__", "opus__", "dbc__", "flan__wiki__", "math__"]
+    wrappers = ["export-upload__", "dfm9_special_sources__"]
+    pool = [f"{source}{number}.parquet" for source in sources for number in range(4)]
+    base = {*draw.choice(pool, 12, replace=False).tolist()}
+    new = {str(draw.choice([*wrappers, ""])) + name for name in draw.choice(pool, 9, replace=False).tolist()}
+    excluded = [
+        prefix for prefix in draw.choice(sources, 2, replace=False).tolist() if any(n.startswith(prefix) for n in base)
+    ]
+    allowed = {*draw.choice(sorted(new), 6, replace=False).tolist(), "never__there"}
+    put_folder(tmp_path / "base", {name: seed for seed, name in enumerate(sorted(base))}, rows=1)
+    put_folder(tmp_path / "new", {name: seed + 100 for seed, name in enumerate(sorted(new))}, rows=1)
+    said = {
+        "include": [{"match": name, "from": "new"} for name in sorted(allowed)],
+        "exclude": [{"match": f"{prefix}*", "why": "test", "from": "base"} for prefix in excluded],
+        "rename": {f"{wrapper}*": "*" for wrapper in wrappers if any(n.startswith(wrapper) for n in new & allowed)},
+        "duplicates": "first",
+        "missing": "report",
+    }
+    result = opened(tmp_path, f"base={tmp_path}/base,new={tmp_path}/new", json.dumps(said))
+    assert {*names(result)} == built_by_hand(base, new, excluded, wrappers, allowed)
+    assert result.union is not None
+    assert [*result.union.missing] == ["never__there"]
