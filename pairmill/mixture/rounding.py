@@ -5,6 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+import numpy as np
+
+from pairmill.rules import solve_level
+
 
 def largest_remainder(values: Mapping[str, float], total: int | None = None) -> dict[str, int]:
     """Round each value down, and give what is missing to those with the largest remainders, ties by name.
@@ -32,10 +36,5 @@ def spread(totals: Mapping[str, int], epochs: int) -> dict[str, list[int]]:
 
     The rows beyond what each epoch has go to the next epochs in turn, name after name.
     """
-    result: dict[str, list[int]] = {}
-    first = 0
-    for name, total in totals.items():
-        each, more = divmod(total, epochs)
-        result[name] = [each + ((epoch - first) % epochs < more) for epoch in range(epochs)]
-        first = (first + more) % epochs
-    return result
+    rows = solve_level.spread(np.array([*totals.values()], np.int64), epochs)
+    return dict(zip(totals, rows.tolist(), strict=True))

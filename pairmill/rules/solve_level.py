@@ -127,8 +127,11 @@ def whole_rows(
 
 
 def spread(totals: Counts, epochs: int) -> Counts:
-    """Share rows out over epochs, int64 [tasks, epochs], as :func:`pairmill.mixture.rounding.spread` does: of a task
-    epochs differ by one at most, and of all tasks too."""
+    """Share rows out over epochs, int64 [tasks, epochs]: as evenly as integers can, and so that epochs differ by one in
+    sum.
+
+    The rows of a task beyond what each epoch has go to the next epochs in turn, task after task.
+    """
     each, more = np.divmod(totals, epochs)
     first = (np.cumsum(more) - more) % epochs
     turn = (np.arange(epochs) - first[:, None]) % epochs
