@@ -158,14 +158,13 @@ class UnionResult(Result):
     """Tokenized folders as one: a manifest, and no arrays.
 
     Attributes:
-        folders: name, place and fingerprint of each; a place that begins with a dot is relative to the union's folder.
-        tasks: by name that of its folder, from 0, and its own name there.
+        folders: name, place and fingerprint of each, and its ``tasks``: by name its own name there. A place that begins
+            with a dot is below the project of the union.
         excluded: name, folder and reason of tasks that were left out; duplicates: of those that others stand for.
         missing: what ``include`` names, and no folder has.
     """
 
-    folders: Sequence[Mapping[str, str]]
-    tasks: Mapping[str, Sequence[Any]]
+    folders: Rows
     excluded: Rows = left_out(())
     duplicates: Rows = left_out(())
     missing: Sequence[str] = left_out(())

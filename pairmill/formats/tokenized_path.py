@@ -164,12 +164,13 @@ def _open_union(uri: str, manifest: Manifest, how: Opening) -> Folder:
                 expected=item["fingerprint"],
                 hint="make the union again: pairmill tokenize union tokenized_path=… to=…",
             )
-    known = [{task.name: task for task in folder.tasks} for folder in folders]
-    tasks = [
-        known[number][own] if own == name else replace(known[number][own], name=name)
-        for name, (number, own) in result.tasks.items()
-        if how.wants(name)
-    ]
+    tasks = []
+    for folder, item in zip(folders, result.folders, strict=True):
+        known = {task.name: task for task in folder.tasks}
+        for name, own in item["tasks"].items():
+            if how.wants(name):
+                tasks.append(known[own] if own == name else replace(known[own], name=name))
+    tasks.sort(key=lambda task: task.name)
     if not tasks:
         raise InputError("the union has no such rows", where=f"{how.option}={uri}", got="held_out=true")
     info = json.loads(manifests.read_file(uri, manifest, INFO))
@@ -279,14 +280,14 @@ def find_planned(given: str, root: str, fingerprint: str, names: Sequence[str], 
         raise _other_folder(f"{_OPTION}={home}", manifest.fingerprint, fingerprint)
     union = UnionResult.from_manifest(manifest)
     here = _moved(_places_of(home, union), [] if single == home else some, union)
-    find = [_tasks_at(here[item["name"]], item["fingerprint"], digested) for item in union.folders]
-
-    def task(name: str) -> Dataset | None:
-        number, own = union.tasks.get(name, (0, ""))
-        result = find[number](own) if own else None
-        return None if result is None else replace(result, name=name)
-
-    return _picked(task, names, home)
+    found: dict[str, Dataset] = {}
+    for item in union.folders:
+        mine = {name: item["tasks"][name] for name in names if name in item["tasks"]}
+        if mine:
+            find = _tasks_at(here[item["name"]], item["fingerprint"], digested)
+            tasks = {name: task for name, own in mine.items() if (task := find(own)) is not None}
+            found |= {name: replace(task, name=name) for name, task in tasks.items()}
+    return _picked(found.get, names, home)
 
 
 def _tasks_at(uri: str, fingerprint: str, digested: bool) -> Callable[[str], Dataset | None]:

@@ -139,10 +139,14 @@ class Union:
         """What its manifest says, by the places of this machine."""
         return UnionResult(
             folders=[
-                {"name": part.name, "place": part.folder.uri, "fingerprint": part.folder.fingerprint}
-                for part in self.parts
+                {
+                    "name": part.name,
+                    "place": part.folder.uri,
+                    "fingerprint": part.folder.fingerprint,
+                    "tasks": {item.task.name: item.own for item in self.members if item.part == number},
+                }
+                for number, part in enumerate(self.parts)
             ],
-            tasks={item.task.name: [item.part, item.own] for item in self.members},
             excluded=[
                 {"task": item.own, "folder": self.parts[item.part].name, "why": clause.why}
                 for item, clause in self.excluded

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from pairmill.engine import manifest as manifests
-from pairmill.engine.manifest import InputRef, Ledger, Manifest
+from pairmill.engine.manifest import InputRef, Ledger, Manifest, fingerprint_from
 from pairmill.errors import InputError, PairmillError, UsageError
 from pairmill.formats.chat_digests import KEY
 from pairmill.formats.tokenized import Folder
 from pairmill.formats.tokenized_path import find_planned, keep_union, open_tokenized, places, write_union
+from pairmill.formats.tokens import ARRAYS
 from tests.support.tokenized import INFO_OF_ALL, put_folder, put_task
 
 
@@ -347,3 +348,8 @@ def test_unions_are_those_of_scripts_that_link(tmp_path: Path, seed: int) -> Non
     assert {*names(result)} == built_by_hand(base, new, excluded, wrappers, allowed)
     assert result.union is not None
     assert [*result.union.missing] == ["never__there"]
+
+
+def test_a_key_is_a_fingerprint_of_names_and_digests(tmp_path: Path) -> None:
+    (task,) = opened(tmp_path, put_folder(tmp_path / "one", {"a": 1}, tokenizer="1" * 16)).tasks
+    assert task.key == fingerprint_from([[name, task.contents[name].sha256] for name in ARRAYS])
