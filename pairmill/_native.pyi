@@ -26,6 +26,7 @@ __all__ = [
     "Numbers",
     "Pattern",
     "Philox",
+    "Planner",
     "RowError",
     "RowIndex",
     "RowPanic",
@@ -398,6 +399,54 @@ class Philox:
         Raises:
             ValueError: 2**32 values or more.
         """
+
+class Planner:
+    """Draws the plan of a sample: data sets in order, many at a time. No byte depends on threads, budget or batches.
+
+    Args:
+        seed: as text.
+        epochs: how many.
+        context, shortest: longest row and shortest response in tokens.
+        workers: threads.
+        budget: bytes of rows and places in memory.
+    """
+
+    def __new__(cls, seed: str, epochs: int, *, context: int, shortest: int, workers: int, budget: int) -> Planner: ...
+    def draw(
+        self, tasks: Sequence[Any]
+    ) -> tuple[list[tuple[list[int], list[list[int]], list[tuple[int, int, list[int]]]]], bool]:
+        """Draw the first of these tasks (``pairmill.stages.sample.draw``).
+
+        Returns:
+            For each that was drawn 18 counts (rows and tokens of the task; responses too short, rows over the context,
+            responses too short once cut; the smallest context; rows that may be sampled, their instruction and response
+            tokens; the same of rows as often as they are drawn; rows drawn once, and their tokens; rows drawn and cut,
+            and tokens that they lose; rows with a piece that may be sampled, and that is drawn), rows from 1 that are
+            examples of the three reasons and of a cut, and by walk its rows, their response tokens, and response tokens
+            that each epoch draws. And whether the task after them cannot be read by this reader.
+
+        Raises:
+            OSError: the scratch folder cannot be written, or 2^32 rows are drawn.
+        """
+
+    def is_full(self) -> bool:
+        """Return whether more is in memory than the budget, and :meth:`store_in` was not called."""
+
+    def store_in(self, scratch: str) -> None:
+        """Move what is in memory to files in this folder, and from now on what comes.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+
+    def histograms(self) -> tuple[list[int], list[int]]:
+        """Return counts of drawn rows by powers of two: by tokens, and by tokens that were cut off."""
+
+    def columns(self) -> list[tuple[str, tuple[NDArray[Any] | None, str, int, int]]]:
+        """Take the columns: by name an array, or path, length and width of one in a file without its header."""
+
+    def epoch(self, number: int) -> tuple[NDArray[Any] | None, str, int, int]:
+        """Take the places of an epoch in random order, likewise."""
 
 def gather(
     tokens: NDArray[np.uint8],

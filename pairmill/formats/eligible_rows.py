@@ -147,7 +147,7 @@ def rows_of(
     if numbered or "split" in ledger.notes:
         numbers = np.concatenate([np.empty(0, np.uint32), *origins])
     places, lost = (np.concatenate(parts) for parts in zip(*cut_rows, strict=True))
-    count_cut(ledger, lost)
+    count_cut(ledger, len(lost), int(lost.sum()))
     return DatasetRows(
         name=name,
         rule=rule,
@@ -168,12 +168,9 @@ def _note(examples: dict[str, list[int]], reason: str, rows: NDArray[np.int64]) 
         some += (rows[: _EXAMPLES - len(some)] + 1).tolist()
 
 
-def count_cut(ledger: Ledger, lost: NDArray[np.int64]) -> None:
-    """Say in a ledger that rows were cut, in place of what it says of that; ``lost``: tokens of each, int64 [n]."""
-    for counts, name, count in (
-        (ledger.notes, "truncated", len(lost)),
-        (ledger.measures, "truncated_tokens", int(lost.sum())),
-    ):
+def count_cut(ledger: Ledger, rows: int, tokens: int) -> None:
+    """Say in a ledger that rows were cut, and how many tokens they lost, in place of what it says of that."""
+    for counts, name, count in ((ledger.notes, "truncated", rows), (ledger.measures, "truncated_tokens", tokens)):
         counts.pop(name, None)
         if count:
             counts[name] = count

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -50,15 +50,16 @@ def category(task: str) -> str:
     return task.split("__", 1)[0]
 
 
-def total(tasks: Mapping[str, Stats]) -> Stats:
-    return sum(tasks.values(), Stats())
+def total(tasks: Iterable[Stats]) -> Stats:
+    """Add up some tasks, column by column: there may be tens of thousands."""
+    return Stats(*map(sum, zip(*(vars(stats).values() for stats in tasks), strict=True)))
 
 
 def by_category(tasks: Mapping[str, Stats]) -> dict[str, Stats]:
-    result: dict[str, Stats] = {}
+    result: dict[str, list[Stats]] = {}
     for name, stats in tasks.items():
-        result[category(name)] = result.get(category(name), Stats()) + stats
-    return result
+        result.setdefault(category(name), []).append(stats)
+    return {name: total(mine) for name, mine in result.items()}
 
 
 def _sum_by_category(ledgers: Mapping[str, Ledger]) -> dict[str, Ledger]:
@@ -87,7 +88,7 @@ def markdown(
         realised: what became of the mixture, if there is one.
         by_task: whether each task has its lines, and not only each category.
     """
-    whole = total(stats)
+    whole = total(stats.values())
     groups = by_category(stats)
     if GLOBAL in groups:
         if profile == "data_io":

@@ -12,9 +12,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from typing import Any, ClassVar
 
-import numpy as np
-
-from pairmill import log
+from pairmill import log, storage
 from pairmill.engine import inputs, vanished
 from pairmill.engine.links import LeftOut, left_out
 from pairmill.engine.manifest import InputRef, Ledger, Manifest
@@ -22,7 +20,7 @@ from pairmill.engine.options import byte_options
 from pairmill.engine.stage import Rounds, Shard, ShardRecord, ShardResult, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
-from pairmill.formats import characters, tokens
+from pairmill.formats import characters
 from pairmill.formats.eligible_rows import NEVER, SPLIT, DatasetRows, rows_of
 from pairmill.formats.results import SampleResult
 from pairmill.formats.sample_plan import CHOICES, HELD_OUT
@@ -30,23 +28,25 @@ from pairmill.formats.split import Cutter
 from pairmill.formats.tokenized import SAMPLED, Folder
 from pairmill.formats.tokenized_path import keep_union, open_tokenized
 from pairmill.formats.tokenizer_file import read as read_tokenizer
+from pairmill.formats.tokens import BYTES, INDEX, Dataset
 from pairmill.mixture.realised import Realised
 from pairmill.mixture.solve_folder import EffectiveRules
 from pairmill.report.model import Report
 from pairmill.rules.book import Rules
-from pairmill.rules.rule import reference_json
+from pairmill.rules.rule import Rule, reference_json
 from pairmill.stages.sample import analytics
 from pairmill.stages.sample.again import read_again
 from pairmill.stages.sample.alarms import NO_RULE, alarms_of, check_rules, two_rules, without_rule
 from pairmill.stages.sample.config import SampleConfig
-from pairmill.stages.sample.draw import draw_plan
+from pairmill.stages.sample.draw import DatasetToDraw, draw_plan, in_plan_order
 from pairmill.stages.sample.mixed import OpenMixture
 from pairmill.stages.sample.node import owned
 from pairmill.stages.sample.node.carry_out import CarriedOut, PlannedSample, carry_out, threads
 from pairmill.stages.sample.node.config import OutputFormat
-from pairmill.stages.sample.node.plan import SamplePlan, fingerprint_of
+from pairmill.stages.sample.node.plan import fingerprint_of
 from pairmill.stages.sample.report import PlanReport, report_of
-from pairmill.stages.sample.sampled_rows import SampledRows
+from pairmill.stages.sample.sampled_rows import DrawnSample, SampledRows
+from pairmill.stages.sample.wants import Wants
 
 
 class Sample(Stage[SampleConfig, StagePlan["Draft"]]):
@@ -233,34 +233,54 @@ class Draft:
 
     def sample(self, out: Writer | None = None) -> PlannedSample:
         """Draw the sample, and keep its plan in ``out`` when its arrays are made."""
-        plan, sampled = draw_plan(
-            [partial(self._rows, task) for task in self.folder.tasks],
+        ours = self.config.profile == "pairmill"
+        tasks = in_plan_order(self.folder.tasks) if ours else [(task, task.name) for task in self.folder.tasks]
+        local = out is not None and storage.scheme(out.folder) == "file"
+        drawn = draw_plan(
+            [self._to_draw(task, key) for task, key in tasks],
             self.config,
             threads(self.config),
-            self.mixed.rows_of if self.mixed else None,
+            storage.local_path(out.folder) if local and out is not None else None,
         )
+        plan = drawn.plan
 
         def keep() -> None:
             if out is not None:
                 with owned.errors_at(out.folder):  # the arrays that are written meanwhile are elsewhere
                     plan.save(out)
 
-        return PlannedSample(self._manifest(plan, sampled), lambda: plan, lambda: self.folder.tasks, keep=keep)
+        return PlannedSample(self._manifest(drawn), lambda: plan, lambda: [task for task, _ in tasks], keep=keep)
 
-    def _rows(self, task: tokens.Dataset) -> DatasetRows:
+    def _to_draw(self, task: Dataset, key: str) -> DatasetToDraw:
         rule = self.effective.of_task[task.name]
         ambiguous = self.config.profile == "data_io" and self.rules.match(task.name)[1]
-        if ambiguous and self.config.profile == "data_io":
+        if ambiguous:
             log.event(f"Warning: Multiple possible prefixes for task {task.name}, pick config {reference_json(rule)}")
-        numbered = self.mixed is not None and self.mixed.is_bucketed(task.name)
+        if self.mixed is not None:
+            wants = partial(self.mixed.wants_of, task.name, key)
+        else:
+            wants = partial(Wants.by_rule, rule, self.config.seed, f"task\0{key}")
+        return DatasetToDraw(task.name, rule, partial(self._rows, task, rule), wants, self._files_of(task, rule))
+
+    def _files_of(self, task: Dataset, rule: Rule) -> tuple[str, list[str]] | None:
+        """Return what the planner reads by itself, if it can."""
+        if rule.long_context == "split" or storage.scheme(task.uri) != "file":
+            return None
         # Only rows that a loss is measured on take the bytes of their responses along.
+        names = (*INDEX, BYTES) if self.config.held_out and task.has_bytes else INDEX
+        digests = [task.contents[name].sha256 if name in task.contents else "" for name in names]
+        return task.uri if "://" not in task.uri else str(storage.local_path(task.uri)), digests
+
+    def _rows(self, task: Dataset, rule: Rule) -> DatasetRows:
+        numbered = rule.members is not None or (self.mixed is not None and self.mixed.is_bucketed(task.name))
         index = task.index(with_bytes=self.config.held_out)
         if rule.long_context != "split":
             return rows_of(task.name, rule, index, self.config, numbered=numbered)
         with Cutter.open(task.array(), self.continuing) as cutter:
             return rows_of(task.name, rule, index, self.config, cutter, numbered=numbered)
 
-    def _manifest(self, plan: SamplePlan, sampled: list[SampledRows]) -> Manifest:
+    def _manifest(self, drawn: DrawnSample) -> Manifest:
+        sampled = drawn.datasets
         for item in sampled:
             if self.leaves and self.rules.label_of(item.name) is None and "not_sampled" in item.ledger.dropped:
                 item.ledger.dropped[NO_RULE] = item.ledger.dropped.pop("not_sampled")
@@ -284,7 +304,7 @@ class Draft:
             # The reference makes empty files.
             raise self._nothing_left(ledger, sampled)
         stats = {item.name: item.stats for item in sampled}
-        whole = analytics.total(stats)
+        whole = analytics.total(stats.values())
         ledger.measures = {
             "epochs": self.config.epochs,
             "tokens_sampled": whole.cov_toks,
@@ -299,10 +319,10 @@ class Draft:
         result = SampleResult(
             layout=self.layout,
             analytics=analytics.markdown(stats, ledgers, self.config.profile, self.config.context_size, realised),
-            stats={name: asdict(item) for name, item in stats.items()},
-            lengths=np.sum([item.lengths for item in sampled], axis=0).tolist(),
-            cuts=np.sum([item.cuts for item in sampled], axis=0).tolist(),
-            sources=[asdict(dataset) for dataset in plan.datasets],
+            stats={name: vars(item) for name, item in stats.items()},
+            lengths=drawn.lengths,
+            cuts=drawn.cuts,
+            sources=[vars(dataset) for dataset in drawn.plan.datasets],
             rules={item.name: item.rule.to_manifest() for item in sampled},
             prefixes={item.name: self.rules.label_of(item.name) for item in sampled},
             group_of_task={name: group for name in names if (group := self.rules.group_of(name))},

@@ -1,230 +1,238 @@
-"""Draws a plan: which rows of a data set make which epoch. Pure: arrays in, arrays out.
+"""Draws a plan: which rows of a data set make which epoch, and in which order.
 
-``profile="data_io"`` draws exactly as data_io's sampler does, from one stream. The default profile gives each data set,
-and the order of each epoch, a stream of its own, so that adding a data set changes none of the other rows.
+The default profile draws in Rust (:class:`pairmill._native.Planner`): each data set has a stream of random numbers of
+its own, which is named by its content, so that another name, or another data set beside it, changes none of its rows.
+``profile="data_io"`` draws exactly as data_io's sampler does, from one stream.
 """
 
 from __future__ import annotations
 
-import hashlib
+import os
+import shutil
+import weakref
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pairmill import log
-from pairmill._native import Philox
-from pairmill.errors import InputError
-from pairmill.formats.eligible_rows import DatasetRows
-from pairmill.formats.tokens import BYTES, INDEX, UNKNOWN_BYTES
+from pairmill._native import Planner
+from pairmill.engine.manifest import Ledger
+from pairmill.formats.eligible_rows import REASONS, DatasetRows, count_cut
+from pairmill.formats.tokens import Dataset, header
+from pairmill.rules.rule import Rule
+from pairmill.stages.sample.analytics import Stats
 from pairmill.stages.sample.config import SampleConfig
-from pairmill.stages.sample.mixed import WantedRows
 from pairmill.stages.sample.node.plan import PlanArray, PlannedDataset, SamplePlan
-from pairmill.stages.sample.sampled_rows import SampledRows, sampled
+from pairmill.stages.sample.one_stream import draw_one_stream
+from pairmill.stages.sample.sampled_rows import DrawnSample, SampledRows
+from pairmill.stages.sample.wants import Rows, WalkToDraw, Wants
+from pairmill.storage import partials
 
-T = TypeVar("T")
-Rows = NDArray[np.uint32]
-ReadRows = Callable[[], DatasetRows]
-Wants = Callable[[DatasetRows], "Sequence[WantedRows]"]
+MEMORY: Final = 128 << 20
+"""Bytes of rows and places above which they wait in files."""
+_BATCH: Final = 2048
+"""Data sets that are given to the planner at once."""
+_EXAMPLES: Final = (*REASONS, "truncated")
+_HEAD: Final = ".pairmill-plan."
 
 
-class Stream:
-    """Random numbers: numpy's Philox of a seed, or of a seed and a name.
+@dataclass(frozen=True)
+class DatasetToDraw:
+    """A data set to draw.
 
-    The generator is our own, bit for bit numpy's: its draws are part of what a sample is, and numpy promises them only
-    for one version.
+    Attributes:
+        rule: of it; the walks say what is drawn.
+        read: reads its rows that may be sampled; called only if the planner does not read ``files`` itself.
+        wants: returns what to draw; called when the data set has its turn.
+        files: its folder on this machine, and the digests of its index arrays; None = they are not read from there.
     """
 
-    def __init__(self, seed: int, name: str = "") -> None:
-        words = np.frombuffer(hashlib.sha256(name.encode()).digest()[:16], "<u4").tolist() if name else []
-        key = np.random.SeedSequence([seed, *words] if words else seed).generate_state(2, np.uint64)
-        self._random = Philox(*key.tolist())
-
-    def permutation(self, count: int) -> Rows:
-        """Return the numbers below ``count`` in random order."""
-        values = np.arange(count, dtype=np.uint32)
-        self.shuffle(values)
-        return values
-
-    def shuffle(self, values: Rows) -> None:
-        """Put ``values`` in the order of ``permutation(len(values))``, in place."""
-        self._random.shuffle(values)
+    name: str
+    rule: Rule
+    read: Callable[[], DatasetRows]
+    wants: Callable[[], Wants]
+    files: tuple[str, Sequence[str]] | None = None
 
 
-class Walk:
-    """A walk through the rows of a data set: one permutation after another, continued from epoch to epoch.
+@dataclass(frozen=True)
+class _Rows:
+    """Rows that may be sampled, for the planner."""
 
-    Args:
-        rows: of the data set.
-        stream: of the permutations.
-        members: the rows to walk through, ascending; None = all.
-        coverage: counts how often each row of the data set was taken, by this walk and others; None = a new one.
-    """
+    columns: Sequence[NDArray[Any]]
+    cut_places: NDArray[np.int64]
+    cut_tokens: NDArray[np.int64]
+    origins: Rows | None
 
-    def __init__(
-        self, rows: DatasetRows, stream: Stream, members: Rows | None = None, coverage: Rows | None = None
-    ) -> None:
-        self._rows, self._stream, self._members = rows, stream, members
-        self._count = len(rows if members is None else members)
-        self._order = np.empty(0, np.uint32)
-        self._cursor = 0
-        self.coverage = np.zeros(len(rows), np.uint32) if coverage is None else coverage
 
-    def epoch(self) -> Rows:
-        """Return the rows of the next epoch by the data set's rule, in the order in which they are drawn."""
-        count, rule = self._count, self._rows.rule
-        left = (count if rule.max_per_file is None else min(rule.max_per_file, count)) * rule.repeat
-        budget = None if rule.max_response_tokens_per_file is None else rule.max_response_tokens_per_file * rule.repeat
-        return self.take(left, budget)
+@dataclass(frozen=True)
+class _Task:
+    """A data set for the planner."""
 
-    def take(self, left: int, budget: int | None = None) -> Rows:
-        """Return the next rows: a given number of them, or as many as reach a budget of response tokens."""
-        taken: list[Rows] = []
-        while left > 0:
-            if self._cursor == len(self._order):
-                self._order = self._stream.permutation(self._count)
-                if self._members is not None:
-                    self._order = self._members[self._order]
-                self._cursor = 0
-            rows = self._order[self._cursor : self._cursor + left]
-            if budget is not None:
-                spent = np.cumsum(self._rows.columns["resp_len"][rows], dtype=np.int64)
-                reached = int(np.searchsorted(spent, budget, side="left"))
-                if budget <= 0 or reached < len(rows):
-                    rows = rows[: reached + 1 if budget > 0 else 0]
-                    left = len(rows)
-                else:
-                    budget -= int(spent[-1])
-            self._cursor += len(rows)
-            left -= len(rows)
-            self.coverage[rows] += 1  # part of one permutation: no row comes twice
-            taken.append(rows)
-        return _joined(taken)
+    walks: Sequence[WalkToDraw]
+    folder: str = ""
+    digests: Sequence[str] = ()
+    drop_long: bool = False
+    rows: _Rows | None = None
+
+
+def in_plan_order(tasks: Iterable[Dataset]) -> list[tuple[Dataset, str]]:
+    """Return data sets in the order of a plan, which follows content and not names, each with a key of its own."""
+    seen = Counter[str]()
+    keyed = []
+    for task in tasks:
+        key = task.key
+        keyed.append((key, seen[key], task))
+        seen[key] += 1
+    keyed.sort(key=lambda item: item[:2])
+    return [(task, f"{key}\0{number}" if number else key) for key, number, task in keyed]
 
 
 def draw_plan(
-    datasets: Sequence[ReadRows], config: SampleConfig, workers: int, wants: Wants | None = None
-) -> tuple[SamplePlan, list[SampledRows]]:
-    """Draw the epochs; returns the sampled rows of each data set too, without their columns.
+    datasets: Sequence[DatasetToDraw], config: SampleConfig, workers: int, scratch: Path | None = None
+) -> DrawnSample:
+    """Draw the epochs.
 
     Args:
-        datasets: read the rows of each data set, in the order of their names.
+        datasets: in the order of the plan; with ``profile="data_io"`` that of their names.
         config: seed, epochs, profile.
         workers: threads.
-        wants: what a mixture draws of a data set, in place of its rule.
+        scratch: where files of rows and places wait if they are many; None = TMPDIR. They are removed when nothing
+            refers to the plan any more.
 
     Raises:
-        InputError: with ``profile="data_io"``, if the reference would overflow its buffers.
+        InputError: a data set is damaged, or with ``profile="data_io"`` the reference would overflow its buffers.
     """
     if config.profile == "data_io":
-        taken, epochs = _one_stream(datasets, config, workers)
-    else:
-        taken, epochs = _own_streams(datasets, config, workers, wants)
-    planned = [PlannedDataset(item.name, item.length, len(item)) for item in taken]
-    # Columns are freed as they are joined: two copies would be most of the memory that planning takes.
-    columns = {name: np.concatenate([item.columns.pop(name) for item in taken]) for name in INDEX}
-    if any(BYTES in item.columns for item in taken):
-        # A data set without them has token files of others, say.
-        unknown = np.array([UNKNOWN_BYTES], np.int32)
-        given = [item.columns.pop(BYTES, None) for item in taken]
-        parts = [
-            unknown.repeat(item.rows) if values is None else values for item, values in zip(planned, given, strict=True)
-        ]
-        columns[BYTES] = np.concatenate(parts)
-    rows = {name: PlanArray(values) for name, values in columns.items()}
-    return SamplePlan(planned, rows, list(map(PlanArray, epochs))), taken
+        return draw_one_stream([item.read for item in datasets], config, workers)
+    drawing = _Drawing(config, workers, scratch or partials.scratch())
+    with log.progress("plan", len(datasets)) as progress:
+        for item in drawing.draw(datasets):
+            progress.advance(1, item.ledger.rows_in, 0)
+    return drawing.finish()
 
 
-def _own_streams(
-    datasets: Sequence[ReadRows], config: SampleConfig, workers: int, wants: Wants | None
-) -> tuple[list[SampledRows], list[Rows]]:
-    def draw(read: ReadRows) -> tuple[SampledRows, list[Rows]]:
-        rows = read()
-        if wants is not None:
-            return _wanted(rows, config, wants(rows))
-        if rows.rule.rows is not None:
-            one = WantedRows((rows.name, None), f"task\0{rows.name}", None, list(rows.rule.rows))
-            return _wanted(rows, config, [one])
-        walk = Walk(rows, Stream(config.seed, f"task\0{rows.name}"))
-        epochs = [walk.epoch() for _ in range(config.epochs)]
-        place = ranks(walk.coverage)
-        return sampled(rows, walk.coverage), [place[epoch] for epoch in epochs]
+class _Drawing:
+    def __init__(self, config: SampleConfig, workers: int, scratch: Path) -> None:
+        self._workers, self._epochs = workers, config.epochs
+        self._above = scratch
+        self._folder: Scratch | None = None
+        self._planner = Planner(
+            str(config.seed),
+            config.epochs,
+            context=config.context_size,
+            shortest=config.min_resp_length,
+            workers=workers,
+            budget=MEMORY,
+        )
+        self._drawn: list[SampledRows] = []
 
-    with ThreadPoolExecutor(workers) as pool:
-        taken_of, epochs = list[SampledRows](), [list[Rows]() for _ in range(config.epochs)]
-        first = 0
-        for rows, taken in _watched(pool.map(draw, datasets), len(datasets), lambda one: one[0]):
-            taken_of.append(rows)
-            for epoch, places in zip(epochs, taken, strict=True):
-                epoch.append(places + np.uint32(first))
-            first += len(rows)
+    def draw(self, datasets: Sequence[DatasetToDraw]) -> Iterator[SampledRows]:
+        """Draw data sets, in order. Yield what was drawn of each."""
+        done = 0
+        with ThreadPoolExecutor(self._workers) as pool:
+            # The general reader reads a few data sets ahead.
+            slow = deque(item for item in datasets if item.files is None)
+            ahead: deque[Future[DatasetRows]] = deque()
+            while done < len(datasets):
+                while slow and len(ahead) <= self._workers:
+                    ahead.append(pool.submit(slow.popleft().read))
+                wants, batch = [], []
+                for item in datasets[done : done + _BATCH]:
+                    if item.files is None:
+                        break
+                    wants.append(item.wants())
+                    batch.append(_Task(wants[-1].walks, *item.files, item.rule.long_context == "drop"))
+                reports, failed = self._planner.draw(batch) if batch else ([], True)
+                triples = zip(datasets[done:], wants, reports, strict=False)
+                made = [self._sampled(item, mine, report) for item, mine, report in triples]
+                done += len(made)
+                if failed:
+                    # It is not on this machine, or is split, or not as it should be: reading it again says how.
+                    item = datasets[done]
+                    rows = ahead.popleft().result() if item.files is None else item.read()
+                    mine = item.wants()
+                    given = _Rows([*rows.columns.values()], *rows.cut, rows.origins)
+                    (report,), _ = self._planner.draw([_Task(mine.walks, rows=given)])
+                    made.append(self._sampled(item, mine, report, rows))
+                    done += 1
+                if self._planner.is_full():
+                    folder = self._folder = _scratch_in(self._above)
+                    self._planner.store_in(str(folder.path))
+                self._drawn += made
+                yield from made
 
-        def order(number: int) -> Rows:
-            places, epochs[number] = _joined(epochs[number]), []
-            Stream(config.seed, f"epoch\0{number}").shuffle(places)
-            return places
+    def finish(self) -> DrawnSample:
+        """Return the plan."""
+        columns = {name: self._array(made) for name, made in self._planner.columns()}
+        epochs = [self._array(self._planner.epoch(number), np.dtype(np.uint32)) for number in range(self._epochs)]
+        planned = [PlannedDataset(item.name, item.length, item.stats.unique_rows) for item in self._drawn]
+        return DrawnSample(SamplePlan(planned, columns, epochs), self._drawn, *self._planner.histograms())
 
-        return taken_of, list(pool.map(order, range(config.epochs)))
+    def _array(self, made: tuple[Any, str, int, int], dtype: np.dtype[Any] | None = None) -> PlanArray:
+        values, path, length, width = made
+        if values is not None:
+            return PlanArray(values if dtype is None else values.view(dtype))
+        with open(path, "r+b") as file:
+            file.write(header(dtype or np.dtype(f"<i{width}"), length))
+        return PlanArray(Path(path), keep=self._folder)
 
-
-def _wanted(rows: DatasetRows, config: SampleConfig, wants: Sequence[WantedRows]) -> tuple[SampledRows, list[Rows]]:
-    """Draw what a mixture wants of a data set."""
-    coverage = np.zeros(len(rows), np.uint32)
-    epochs: list[list[Rows]] = [[] for _ in range(config.epochs)]
-    drawn = {}
-    for item in wants:
-        walk = Walk(rows, Stream(config.seed, item.stream), item.members, coverage)
-        taken = [walk.take(count) for count in item.rows]
-        for epoch, part in zip(epochs, taken, strict=True):
-            epoch.append(part)
-        drawn[item.key] = [int(rows.columns["resp_len"][part].sum(dtype=np.int64)) for part in taken]
-    place = ranks(coverage)
-    result = sampled(rows, coverage)
-    result.drawn = drawn
-    return result, [place[_joined(epoch)] for epoch in epochs]
-
-
-def _one_stream(
-    datasets: Sequence[ReadRows], config: SampleConfig, workers: int
-) -> tuple[list[SampledRows], list[Rows]]:
-    with ThreadPoolExecutor(workers) as pool:
-        rows = list(_watched(pool.map(lambda read: read(), datasets), len(datasets), lambda dataset: dataset))
-    stream = Stream(config.seed)
-    walks = [Walk(dataset, stream) for dataset in rows]
-    capacity = sum(map(len, rows))
-    first = np.cumsum([0, *map(len, rows)], dtype=np.uint32)
-    orders = []
-    for number in range(config.epochs):
-        places = _joined([walk.epoch() + start for walk, start in zip(walks, first, strict=False)])
-        if len(places) > capacity:
-            raise InputError(
-                "the rules ask for more rows than the reference's buffers hold",
-                where=f"epoch {number}",
-                got=str(len(places)),
-                expected=f"at most {capacity}",
-                hint="lower repeat, or use the default profile",
-            )
-        stream.shuffle(places)
-        orders.append(places)
-    place = ranks(_joined([walk.coverage for walk in walks]))
-    taken = [sampled(dataset, walk.coverage) for dataset, walk in zip(rows, walks, strict=True)]
-    return taken, [place[order] for order in orders]
+    def _sampled(
+        self, item: DatasetToDraw, wants: Wants, report: tuple[Any, ...], rows: DatasetRows | None = None
+    ) -> SampledRows:
+        counts, examples, walks = report
+        rows_in, length, *dropped, least, eligible, itoks, rtoks = counts[:9]
+        times, cov_itoks, cov_rtoks, unique, unique_toks, cut, cut_toks, whole, kept = counts[9:]
+        if rows is None:
+            ledger = Ledger(rows_in)
+            ledger.dropped = _present(REASONS, dropped)
+            named = _present(_EXAMPLES, examples)
+        else:
+            ledger, named, least, length = rows.ledger, rows.examples, rows.least_context, rows.length
+        ledger.rows_kept, ledger.rows_out = kept, times
+        if kept < whole:
+            ledger.drop("not_sampled", whole - kept)
+        # What a row lost that is never drawn is not missed.
+        count_cut(ledger, cut, cut_toks)
+        wants.check(ledger.rows_in, [(pool, toks) for pool, toks, _ in walks])
+        return SampledRows(
+            item.name,
+            item.rule,
+            ledger,
+            length,
+            least,
+            named,
+            Stats(eligible, itoks, rtoks, times, cov_itoks, cov_rtoks, unique, unique_toks),
+            {walk.key: tokens for walk, (_, _, tokens) in zip(wants.walks, walks, strict=True) if walk.key},
+        )
 
 
-def ranks(coverage: NDArray[Any]) -> Rows:
-    """Return the rank of each row among the rows that were taken; values of other rows mean nothing."""
-    return np.cumsum(coverage > 0, dtype=np.uint32) - np.uint32(1)
+def _present(names: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
+    return {name: value for name, value in zip(names, values, strict=True) if value} if any(values) else {}
 
 
-def _joined(parts: list[Rows]) -> Rows:
-    return np.concatenate(parts) if parts else np.empty(0, np.uint32)
+@dataclass
+class Scratch:
+    """A folder that is removed when nothing refers to it any more."""
+
+    path: Path
+    handle: int
+
+    def __post_init__(self) -> None:
+        weakref.finalize(self, _remove, self.path, self.handle)
 
 
-def _watched(datasets: Iterable[T], total: int, rows: Callable[[T], DatasetRows]) -> Iterator[T]:
-    """Yield the data sets as they come, with a progress bar."""
-    with log.progress("plan", total) as progress:
-        for item in datasets:
-            progress.advance(1, rows(item).ledger.rows_in, 0)
-            yield item
+def _scratch_in(folder: Path) -> Scratch:
+    partials.sweep_folder(folder, _HEAD)
+    handle, path = partials.make_folder(folder, _HEAD)
+    return Scratch(path, handle)
+
+
+def _remove(path: Path, handle: int) -> None:
+    os.close(handle)
+    shutil.rmtree(path, ignore_errors=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.lib import format as npy
@@ -17,31 +17,15 @@ from pairmill.engine import manifest as manifests
 from pairmill.engine.content import Content
 from pairmill.engine.manifest import Manifest
 from pairmill.errors import InputError, UsageError
-from pairmill.formats.eligible_rows import DatasetRows
 from pairmill.formats.tokenized import Folder
 from pairmill.mixture import capacity
 from pairmill.mixture.plan import BUCKETS, NO_BUCKET, Key, Mixture, identity, long_rows_key
 from pairmill.mixture.reading import load_mixture
 from pairmill.rules.book import Rules
 from pairmill.stages.sample.config import SampleConfig
+from pairmill.stages.sample.wants import WalkToDraw, Wants
 
 _AGAIN = "run mix again, and give its result"
-
-
-@dataclass(frozen=True)
-class WantedRows:
-    """What a mixture draws of a data set, or of a bucket of it.
-
-    Attributes:
-        stream: the name of the walk's random numbers.
-        members: of the rows that may be sampled those of the bucket, ascending; None = all.
-        rows: of each epoch.
-    """
-
-    key: Key
-    stream: str
-    members: NDArray[np.uint32] | None
-    rows: list[int]
 
 
 @dataclass(frozen=True)
@@ -179,36 +163,62 @@ class OpenMixture:
                 hint="give each task the long_context that mix read, or run mix again with these rules",
             )
 
-    def rows_of(self, rows: DatasetRows) -> list[WantedRows]:
-        """Return what to draw of a data set.
+    def wants_of(self, task: str, key: str) -> Wants:
+        """Return what to draw of a data set, which has this key in the plan of the sample."""
+        if not self.is_bucketed(task):
+            (mine,) = self.of_task[task]
+            walk = WalkToDraw(f"task\0{key}", rows=self._wants[mine], key=mine)
+            return Wants([walk], partial(self._check, task, [mine], None))
+        codes = self._codes(task)
+        keys = sorted({*self.of_task.get(task, ()), *((task, code) for code in np.unique(codes).tolist())})
+        keys = [item for item in keys if item[1] != NO_BUCKET]
+        walks = []
+        for item in keys:
+            known = item in self.plan.tasks
+            name = self.plan.buckets[item[1] or 0] if known else str(item[1])
+            members = np.flatnonzero(codes == item[1]).astype(np.uint32)
+            wants = self._wants[item] if known else ()
+            walks.append(WalkToDraw(f"task\0{key}\0{name}", members, rows=wants, key=item if known else None))
+        return Wants(walks, partial(self._check, task, keys, len(codes)))
+
+    def _check(
+        self, task: str, keys: Sequence[Key], codes: int | None, rows: int, pools: Sequence[tuple[int, int]]
+    ) -> None:
+        """Compare a data set that was drawn with the plan.
+
+        Args:
+            task: its name.
+            keys: of its walks; those of buckets that the plan does not count too.
+            codes: rows that have a bucket; None without buckets.
+            rows: of it.
+            pools: rows that may be sampled, and their response tokens, of each of its walks.
 
         Raises:
             InputError: its rows are not those that the plan counts.
         """
-        keys = self.of_task.get(rows.name, [])
-        if not self.is_bucketed(rows.name):
-            self._require_same_rows(keys[0], len(rows), rows.columns["resp_len"])
-            return [WantedRows(keys[0], f"task\0{rows.name}", None, self._wants[keys[0]])]
-        codes = self._codes(rows)
-        unknown = set(np.unique(codes).tolist()) - {NO_BUCKET, *(bucket for _, bucket in keys)}
+        if codes not in {None, rows}:
+            raise InputError(
+                "not the buckets of this task",
+                where=self._codes_at(task),
+                got=f"uint16 [{codes}]",
+                expected=f"uint16 [{rows}], a code for each of its rows",
+                hint=_AGAIN,
+            )
+        unknown = [str(key[1]) for key, pool in zip(keys, pools, strict=True) if key not in self.plan.tasks and pool[0]]
         if unknown:
             raise InputError(
                 "rows that may be sampled are in buckets that the mixture does not count",
-                where=f"mixture={self.folder}: task {rows.name!r}",
-                got=_some(map(str, unknown)),
-                expected=", ".join(str(bucket) for _, bucket in keys) or "none",
+                where=f"mixture={self.folder}: task {task!r}",
+                got=_some(unknown),
+                expected=", ".join(str(bucket) for _, bucket in self.of_task.get(task, ())) or "none",
                 hint=_AGAIN,
             )
-        result = []
-        for key in keys:
-            members = np.flatnonzero(codes == key[1]).astype(np.uint32)
-            self._require_same_rows(key, len(members), rows.columns["resp_len"][members])
-            stream = f"task\0{rows.name}\0{self.plan.buckets[key[1] or 0]}"
-            result.append(WantedRows(key, stream, members, self._wants[key]))
-        return result
+        for key, pool in zip(keys, pools, strict=True):
+            if key in self.plan.tasks:
+                self._require_same_rows(key, *pool)
 
-    def _require_same_rows(self, key: Key, rows: int, lengths: NDArray[np.int64]) -> None:
-        planned, tokens_there = self.plan.tasks[key], int(lengths.sum(dtype=np.int64))
+    def _require_same_rows(self, key: Key, rows: int, tokens_there: int) -> None:
+        planned = self.plan.tasks[key]
         if (rows, tokens_there) == (planned.rows, planned.response_tokens):
             return
         bucket = "" if key[1] is None else f", bucket {self.plan.buckets[key[1]]!r}"
@@ -220,25 +230,26 @@ class OpenMixture:
             hint=_AGAIN,
         )
 
-    def _codes(self, rows: DatasetRows) -> NDArray[np.uint16]:
-        """Return the bucket of each row that may be sampled."""
-        path = f"{BUCKETS}/{rows.name}.npy"
-        where = storage.join(self.folder, *path.split("/"))
+    def _codes_at(self, task: str) -> str:
+        return storage.join(self.folder, *f"{BUCKETS}/{task}.npy".split("/"))
+
+    def _codes(self, task: str) -> NDArray[np.uint16]:
+        """Return the bucket of each row of a task, those that may not be sampled too."""
         try:
-            codes = npy.read_array(io.BytesIO(self._read(path)), allow_pickle=False)
+            codes: NDArray[np.uint16] = npy.read_array(
+                io.BytesIO(self._read(f"{BUCKETS}/{task}.npy")), allow_pickle=False
+            )
         except ValueError as error:
-            raise InputError("not an array", where=where, got=str(error), hint=_AGAIN) from error
-        if codes.dtype != np.dtype(np.uint16) or codes.shape != (rows.ledger.rows_in,):
+            raise InputError("not an array", where=self._codes_at(task), got=str(error), hint=_AGAIN) from error
+        if codes.dtype != np.dtype(np.uint16) or codes.ndim != 1:
             raise InputError(
                 "not the buckets of this task",
-                where=where,
+                where=self._codes_at(task),
                 got=f"{codes.dtype} {list(codes.shape)}",
-                expected=f"uint16 [{rows.ledger.rows_in}], a code for each of its rows",
+                expected="uint16 [rows], a code for each of its rows",
                 hint=_AGAIN,
             )
-        assert rows.origins is not None
-        result: NDArray[np.uint16] = codes[rows.origins]
-        return result
+        return codes
 
     def _read(self, path: str) -> bytes:
         uri = storage.join(self.folder, *path.split("/"))

@@ -66,7 +66,7 @@ def report_of(manifest: Manifest) -> Report:
     ]
     left_out.sort(key=lambda row: (-row[2], *row[:2]))
     epochs, truncated = measures["epochs"], ledger.notes.get("truncated", 0)
-    whole = analytics.total(stats)
+    whole = analytics.total(stats.values())
     cut = measures.get("truncated_tokens", 0)
     cut_share = Percent.of(cut, whole.unique_toks + cut)
     split = ledger.notes.get("split", 0)

@@ -13,6 +13,7 @@ mod curate;
 mod digest;
 mod errors;
 mod loader;
+mod planner;
 mod poll;
 mod sample;
 mod summaries;
@@ -64,6 +65,8 @@ mod _native {
     use super::loader::rows::{Numbers, RowIndex, fill_prefixlm, pack_rows};
     #[pymodule_export]
     use super::loader::windows::TokenArrays;
+    #[pymodule_export]
+    use super::planner::Planner;
     #[pymodule_export]
     use super::sample::{Philox, gather, gather_file};
     #[pymodule_export]

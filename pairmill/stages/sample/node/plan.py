@@ -7,8 +7,10 @@ below the project's root as ``plan/<name>.npy``, and carried out on any number o
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +22,7 @@ from numpy.typing import NDArray
 
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import InputRef, Manifest
+from pairmill.errors import InternalError
 from pairmill.formats.results import SampleResult
 from pairmill.formats.sample_plan import FOLDER
 from pairmill.formats.tokens import BYTES, INDEX, header
@@ -28,6 +31,8 @@ from pairmill.stages.sample.node.config import OutputFormat
 if TYPE_CHECKING:
     from pairmill.engine.writer import Writer
 
+HEADER_BYTES = 128
+"""Of the header of a one-dimensional ``.npy``."""
 VERSION = 5
 """Of the plans that this program carries out: that of the stage (pairmill/stages/sample/core.py)."""
 
@@ -43,14 +48,17 @@ class PlanArray:
 
     Args:
         values: the array, or the path of its file.
+        keep: is kept as long as this is, as the folder of a scratch file.
 
     Attributes:
         dtype: of the values.
     """
 
-    def __init__(self, values: NDArray[Any] | Path) -> None:
+    def __init__(self, values: NDArray[Any] | Path, keep: object = None) -> None:
         self._file = values if isinstance(values, Path) else None
         self._values = np.load(values, mmap_mode="r") if isinstance(values, Path) else values
+        self._open = values.open("rb", 0) if isinstance(values, Path) else None
+        self._keep = keep
         self.dtype: np.dtype[Any] = self._values.dtype
 
     def __len__(self) -> int:
@@ -63,19 +71,31 @@ class PlanArray:
 
     def pieces(self, size: int = 1 << 17) -> Iterator[NDArray[Any]]:
         """Yield all values in order, at most ``size`` at a time; those of a file are not kept in memory."""
-        if self._file is None:
-            for first in range(0, len(self), size):
+        for first in range(0, len(self), size):
+            if self._open is None:
                 yield self._values[first : first + size]
-            return
-        with self._file.open("rb") as file:
-            npy.read_magic(file)
-            npy.read_array_header_1_0(file)
-            while len(piece := np.fromfile(file, self.dtype, size)):
-                yield piece
+                continue
+            count = min(size, len(self) - first)
+            place = HEADER_BYTES + first * self.dtype.itemsize
+            data = bytearray(count * self.dtype.itemsize)
+            if os.preadv(self._open.fileno(), [data], place) != len(data):
+                raise InternalError("a file of the plan became shorter", where=str(self._file))
+            yield np.frombuffer(data, self.dtype)
 
     def array(self) -> NDArray[Any]:
         """Return all values, for random access; those of a file are mapped."""
         return self._values
+
+    def save(self, path: Path) -> None:
+        """Write the array as an ``.npy``; a file that is on the same file system becomes this one."""
+        if self._file is not None:
+            with suppress(OSError):
+                os.replace(self._file, path)
+                return
+        with path.open("wb") as file:
+            file.write(header(self.dtype, len(self)))
+            for piece in self.pieces():
+                file.write(piece.data)
 
 
 @dataclass(frozen=True)
@@ -106,10 +126,8 @@ class SamplePlan:
     def save(self, out: Writer) -> None:
         columns = {**self.rows, **{f"epoch_{number}": order for number, order in enumerate(self.epochs)}}
         for name, values in columns.items():
-            with out.create(f"{FOLDER}{name}.npy") as path, path.open("wb") as file:
-                file.write(header(values.dtype, len(values)))
-                for piece in values.pieces():
-                    file.write(piece.data)
+            with out.create(f"{FOLDER}{name}.npy") as path:
+                values.save(path)
 
     @classmethod
     def load(cls, home: str, manifest: Manifest, workers: int) -> SamplePlan:

@@ -83,6 +83,23 @@ impl Philox {
         Ok(())
     }
 
+    /// Shuffle `values`; faster than [`Self::shuffle`], in an order of our own.
+    pub fn scatter<T: Copy>(&mut self, values: &mut [T]) {
+        let mut places = [0_u32; AHEAD];
+        let mut top = values.len();
+        while top > 1 {
+            let count = AHEAD.min(top - 1);
+            for (step, place) in places[..count].iter_mut().enumerate() {
+                *place = self.below((top - step) as u32);
+                prefetch(&values[*place as usize]);
+            }
+            for &place in &places[..count] {
+                top -= 1;
+                values.swap(top, place as usize);
+            }
+        }
+    }
+
     /// A number of 0 to `last`, which is above 0.
     #[inline]
     fn up_to(&mut self, last: u32) -> u32 {

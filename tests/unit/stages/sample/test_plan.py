@@ -7,6 +7,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -25,11 +26,12 @@ from pairmill.interface.cli import Outcome
 from pairmill.rules.rule import Rule
 from pairmill.stages.sample import analytics
 from pairmill.stages.sample.config import SampleConfig
-from pairmill.stages.sample.draw import draw_plan
+from pairmill.stages.sample.draw import DatasetToDraw, draw_plan
 from pairmill.stages.sample.node import materialize
 from pairmill.stages.sample.node.plan import SamplePlan
 from pairmill.stages.sample.run import MOST_TASKS, run
 from pairmill.stages.sample.sampled_rows import SampledRows
+from pairmill.stages.sample.wants import Wants
 from tests.support.helpers import contents
 
 Rows = list[tuple[int, int]]
@@ -56,7 +58,15 @@ def plain(count: int, length: int = 3) -> Rows:
 def planned(
     tasks: list[DatasetRows], config: SampleConfig = CONFIG, workers: int = 2
 ) -> tuple[SamplePlan, list[SampledRows]]:
-    return draw_plan([lambda one=one: one for one in tasks], config, workers)  # type: ignore[misc]
+    drawn = draw_plan([to_draw(one, config) for one in tasks], config, workers)
+    return drawn.plan, drawn.datasets
+
+
+def to_draw(rows: DatasetRows, config: SampleConfig) -> DatasetToDraw:
+    # Drawing may change what is drawn from.
+    return DatasetToDraw(
+        rows.name, rows.rule, lambda: deepcopy(rows), lambda: Wants.by_rule(rows.rule, config.seed, rows.name)
+    )
 
 
 def orders(tasks: list[DatasetRows], config: SampleConfig = CONFIG) -> list[list[tuple[int, int]]]:
@@ -182,7 +192,7 @@ def test_data_io_draws_are_frozen() -> None:
 def test_draws_are_frozen() -> None:
     config = replace(CONFIG, epochs=2)
     found = orders([task("a", plain(3)), task("b", plain(4), Rule(max_per_file=2))], config)
-    assert found == [[(1, 0), (0, 0), (0, 2), (0, 1), (1, 2)], [(0, 2), (1, 1), (0, 1), (0, 0), (1, 3)]]
+    assert found == [[(0, 1), (1, 0), (0, 0), (0, 2), (1, 1)], [(1, 2), (1, 3), (0, 1), (0, 2), (0, 0)]]
 
 
 # --- properties of the default profile ------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import json
 import os
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from pairmill.formats.eligible_rows import rows_of
 from pairmill.formats.tokens import INDEX, Dataset, narrowest
 from pairmill.rules.rule import Rule
 from pairmill.stages.sample.config import SampleConfig
-from pairmill.stages.sample.draw import draw_plan
+from pairmill.stages.sample.draw import DatasetToDraw, draw_plan
 from pairmill.stages.sample.node import layout as layouts
 from pairmill.stages.sample.node import materialize as module
 from pairmill.stages.sample.node.config import OutputFormat
@@ -25,6 +26,7 @@ from pairmill.stages.sample.node.layout import ArrayLayout, token_dtype
 from pairmill.stages.sample.node.materialize import materialize
 from pairmill.stages.sample.node.owned import OpenFolder
 from pairmill.stages.sample.node.plan import PlanArray, PlannedDataset, SamplePlan
+from pairmill.stages.sample.wants import Wants
 
 CONFIG = SampleConfig(tokenized_path="unused", output_path="unused", epochs=3, context_size=40)
 
@@ -57,7 +59,12 @@ class Tokens:
 
     def plan(self, config: SampleConfig = CONFIG, rule: Rule | None = None) -> SamplePlan:
         rule = rule or Rule(max_per_file=50, repeat=2)
-        return draw_plan([lambda t=t: rows_of(t.name, rule, t.index(), config) for t in self.tasks], config, 2)[0]  # type: ignore[misc]
+        wants = [partial(Wants.by_rule, rule, config.seed, task.name) for task in self.tasks]
+        given = [
+            DatasetToDraw(task.name, rule, partial(rows_of, task.name, rule, task.index(), config), mine)
+            for task, mine in zip(self.tasks, wants, strict=True)
+        ]
+        return draw_plan(given, config, 2).plan
 
     def texts(self, plan: SamplePlan) -> list[list[tuple[list[int], list[int]]]]:
         """Per epoch the instructions and responses in training order, cut out of the tasks' own tokens."""

@@ -1,0 +1,146 @@
+//! Walks through the rows of a task: one random permutation after another, continued from epoch to epoch.
+//!
+//! The rows of an epoch are shuffled later, so only which rows it takes matters: a permutation that one epoch takes whole
+//! is not drawn. Of the others a step of Fisher and Yates' shuffle is made for each row that is taken.
+
+use super::numbers::Numbers;
+use super::philox::{AHEAD, Philox};
+use crate::simd::prefetch;
+
+/// What an epoch takes of a walk.
+#[derive(Clone, Debug)]
+pub enum Want {
+    /// At most `cap` rows, and until their responses have `budget` tokens; both are taken `repeat` times.
+    Rule {
+        /// None = all.
+        cap: Option<u64>,
+        /// How often.
+        repeat: u64,
+        /// None = no limit.
+        budget: Option<u64>,
+    },
+    /// As many rows as each epoch says; further epochs take none.
+    Rows(Vec<u64>),
+}
+
+/// A walk that is asked for.
+#[derive(Clone, Debug)]
+pub struct Walk {
+    /// The name of its random numbers.
+    pub stream: String,
+    /// The numbers of the task's rows that it walks through, ascending; None = all that may be sampled.
+    pub members: Option<Vec<u32>>,
+    /// Of each epoch.
+    pub want: Want,
+}
+
+/// Rows that an epoch takes: all that may be sampled some times, and some more.
+#[derive(Clone, Debug, Default)]
+pub struct Taken {
+    /// How often all are taken.
+    pub whole: u32,
+    /// The others.
+    pub rows: Vec<u32>,
+}
+
+/// A walk that goes on.
+pub struct Walker<'a> {
+    random: Philox,
+    want: &'a Want,
+    members: Option<&'a [u32]>,
+    count: u32,
+    tokens: u64,
+    order: Vec<u32>,
+    cursor: u32,
+}
+
+impl<'a> Walker<'a> {
+    /// Begin a walk.
+    ///
+    /// Args: `members` are places among the rows that may be sampled, whose `responses` are given.
+    #[must_use]
+    pub fn new(seed: &str, walk: &'a Walk, members: Option<&'a [u32]>, responses: &Numbers) -> Self {
+        let (count, tokens) = match members {
+            None => (responses.len() as u32, responses.sum()),
+            Some(rows) => (rows.len() as u32, rows.iter().map(|&row| responses.get(row as usize) as u64).sum()),
+        };
+        let random = Philox::named(seed, &walk.stream);
+        Self { random, want: &walk.want, members, count, tokens, order: Vec::new(), cursor: 0 }
+    }
+
+    /// Rows to walk through, and tokens of their responses.
+    #[must_use]
+    pub fn pool(&self) -> (u64, u64) {
+        (self.count.into(), self.tokens)
+    }
+
+    /// Take the rows of an epoch.
+    pub fn epoch(&mut self, number: usize, responses: &Numbers, taken: &mut Taken) {
+        match self.want {
+            Want::Rule { cap, repeat, budget } => {
+                let rows = cap.unwrap_or(u64::MAX).min(self.count.into()).saturating_mul(*repeat);
+                self.take(rows, budget.map(|tokens| tokens.saturating_mul(*repeat)), responses, taken);
+            }
+            Want::Rows(rows) => self.take(rows.get(number).copied().unwrap_or(0), None, responses, taken),
+        }
+    }
+
+    fn take(&mut self, mut left: u64, mut budget: Option<u64>, responses: &Numbers, taken: &mut Taken) {
+        while left > 0 && self.count > 0 && budget != Some(0) {
+            if self.cursor == self.count {
+                self.cursor = 0;
+            }
+            let whole = left >= self.count.into() && budget.is_none_or(|tokens| tokens > self.tokens);
+            if self.cursor == 0 && whole {
+                match self.members {
+                    None => taken.whole += 1,
+                    Some(rows) => taken.rows.extend_from_slice(rows),
+                }
+                left -= u64::from(self.count);
+                budget = budget.map(|tokens| tokens - self.tokens);
+                self.cursor = self.count;
+                continue;
+            }
+            if self.order.is_empty() {
+                self.order = self.members.map_or_else(|| (0..self.count).collect(), <[u32]>::to_vec);
+            }
+            let count = left.min((self.count - self.cursor).into()) as u32;
+            if let Some(tokens) = &mut budget {
+                // One by one: how many draws are made must not depend on how many were made ahead.
+                let row = self.step();
+                taken.rows.push(row);
+                *tokens = tokens.saturating_sub(responses.get(row as usize) as u64);
+                left -= 1;
+            } else {
+                self.steps(count, &mut taken.rows);
+                left -= u64::from(count);
+            }
+        }
+    }
+
+    fn step(&mut self) -> u32 {
+        let place = self.cursor + self.random.below(self.count - self.cursor);
+        self.order.swap(self.cursor as usize, place as usize);
+        self.cursor += 1;
+        self.order[self.cursor as usize - 1]
+    }
+
+    fn steps(&mut self, count: u32, rows: &mut Vec<u32>) {
+        let first = self.cursor as usize;
+        let mut places = [0_u32; AHEAD];
+        let mut left = count as usize;
+        while left > 0 {
+            let some = AHEAD.min(left);
+            for (step, place) in (self.cursor..).zip(&mut places[..some]) {
+                *place = step + self.random.below(self.count - step);
+                prefetch(&self.order[*place as usize]);
+            }
+            for &place in &places[..some] {
+                self.order.swap(self.cursor as usize, place as usize);
+                self.cursor += 1;
+            }
+            left -= some;
+        }
+        rows.extend_from_slice(&self.order[first..self.cursor as usize]);
+    }
+}
