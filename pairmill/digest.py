@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
 from pairmill._native import Blake3, blake3_files
 from pairmill.cpu import available_cores
 
@@ -22,6 +20,8 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 BLAKE3: Final = "blake3:"
+SHA256: Final = "sha256"
+"""As ``like``: the algorithm of digests that others publish."""
 
 
 class Digest:
@@ -29,7 +29,7 @@ class Digest:
 
     Args:
         data: the first bytes.
-        like: a digest whose algorithm is used; empty = BLAKE3.
+        like: a digest whose algorithm is used, or ``SHA256``; empty = BLAKE3.
     """
 
     def __init__(self, data: ReadableBuffer = b"", *, like: str = "") -> None:
@@ -42,8 +42,13 @@ class Digest:
         if self._blake3 is None:
             assert self._sha256 is not None
             self._sha256.update(data)
+        elif isinstance(data, bytes):
+            self._blake3.update(data)
         elif (view := memoryview(data)).nbytes:
-            self._blake3.update(np.frombuffer(view, np.uint8))
+            # Whoever has such a buffer has numpy as a rule; programs that have neither start without it.
+            from numpy import frombuffer
+
+            self._blake3.update(frombuffer(view, "B"))
 
     def text(self) -> str:
         """Return the digest of all bytes up to here, with its algorithm."""
@@ -58,9 +63,15 @@ def is_blake3(digest: str) -> bool:
     return not digest or digest.startswith(BLAKE3)
 
 
+def split(digest: str) -> tuple[str, str]:
+    """Return the algorithm's name and the hexadecimal digits of a digest."""
+    digits = digest.removeprefix(BLAKE3)
+    return (SHA256 if digits == digest else "blake3"), digits
+
+
 def shown(digest: str) -> str:
     """Return the algorithm and the first digits of a digest, for messages."""
-    name, digits = ("blake3", digest.removeprefix(BLAKE3)) if digest.startswith(BLAKE3) else ("sha256", digest)
+    name, digits = split(digest)
     return f"{name} {digits[:16]}…"
 
 

@@ -8,7 +8,6 @@ a file, :func:`broken` compares it once before.
 
 from __future__ import annotations
 
-import hashlib
 import io
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -17,6 +16,7 @@ from threading import Event
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from pairmill import storage
+from pairmill.digest import Digest, shown
 from pairmill.errors import Changed, InputError, PairmillError
 from pairmill.storage.base import each
 
@@ -33,26 +33,31 @@ class Content:
     """The expected bytes of an object, or of a part of it.
 
     Args:
-        sha256: hexadecimal digest; empty = unknown, and not compared.
+        digest: with its algorithm (:mod:`pairmill.digest`); empty = unknown, and not compared.
         stamp: of the object, as :meth:`Store.stamp` returns it; empty = unknown.
         promised: whether the digest is from a manifest and has not been compared yet.
         size: of the object, in bytes; -1 = unknown.
     """
 
-    sha256: str = ""
+    digest: str = ""
     stamp: str = ""
     promised: bool = False
     size: int = -1
 
+    @property
+    def sha256(self) -> str:
+        """Return the digest, for branches that land later; it goes with them."""
+        return self.digest
+
     def identify(self) -> object:
         """Return the digest, which is what a shard that reads the object is keyed by."""
-        return self.sha256
+        return self.digest
 
-    def require(self, uri: str, sha256: str) -> None:
-        """Raise Changed unless the object's digest is this."""
-        if sha256 == self.sha256:
+    def require(self, uri: str, digest: str) -> None:
+        """Raise Changed unless the object's digest is this, which was made like the content's."""
+        if digest == self.digest:
             return
-        got, expected = f"sha256 {sha256[:16]}…", f"sha256 {self.sha256[:16]}…"
+        got, expected = shown(digest), shown(self.digest)
         if self.promised:
             raise Changed(
                 "is not what its manifest says, or changed while it was read",
@@ -83,20 +88,20 @@ def whole(uri: str, content: Content, start: int = 0, stop: int | None = None) -
         Changed: the bytes differ. Raised when the block ends, so commit nothing before.
     """
     store = storage.store_for(uri)
-    if not content.sha256:
+    if not content.digest:
         with store.open(uri) as file:
             yield file
         return
     with store.open(uri) as file:
-        stream = _Digesting(file, start, stop)
+        stream = _Digesting(file, start, stop, content.digest)
         try:
             yield cast(BinaryIO, stream)
         except InputError:
             # A reader may report any error about a file that changed.
             if stream.left() <= _LOOKED_AT:
-                content.require(uri, stream.sha256())
+                content.require(uri, stream.digest())
             raise
-        content.require(uri, stream.sha256())
+        content.require(uri, stream.digest())
 
 
 @contextmanager
@@ -114,11 +119,11 @@ def pinned(uri: str, content: Content) -> Iterator[BinaryIO]:
         try:
             file = stack.enter_context(store.pinned(uri, content.stamp))
         except Changed:
-            if not content.sha256:
+            if not content.digest:
                 raise
             # The bytes may be the same under another stamp: a copy, a remount, a second task that wrote them.
-            again = store.digested([uri])[0]
-            content.require(uri, again.sha256)
+            again = store.digested([uri], [content.digest])[0]
+            content.require(uri, again.digest)
             file = stack.enter_context(store.pinned(uri, again.stamp))
         yield file
 
@@ -127,7 +132,7 @@ def require_unchanged(uri: str, content: Content) -> None:
     """Raise Changed if the object's stamp and bytes differ now; for code that opens the object itself."""
     store = storage.store_for(uri)
     if content.stamp and store.stamp(uri) != content.stamp:
-        content.require(uri, store.digest(uri))
+        content.require(uri, store.digest(uri, content.digest))
 
 
 def broken(contents: Mapping[str, Content]) -> dict[str, PairmillError]:
@@ -135,7 +140,8 @@ def broken(contents: Mapping[str, Content]) -> dict[str, PairmillError]:
 
     def look(uri: str, stop: Event) -> PairmillError | None:
         try:
-            contents[uri].require(uri, storage.store_for(uri).digest_of(uri, stop).sha256)
+            known = contents[uri]
+            known.require(uri, storage.store_for(uri).digest_of(uri, known.digest, stop).digest)
         except PairmillError as error:
             return error
         return None
@@ -172,10 +178,10 @@ class _Digesting(io.RawIOBase):
     It does not close the file: readers of compressed data would close it too early.
     """
 
-    def __init__(self, file: BinaryIO, start: int, stop: int | None) -> None:
+    def __init__(self, file: BinaryIO, start: int, stop: int | None, like: str) -> None:
         self._file, self._stop = file, stop
         self._position, self._next = 0, start
-        self._digest = hashlib.sha256()
+        self._digest = Digest(like=like)
 
     def readable(self) -> bool:
         return True
@@ -209,12 +215,12 @@ class _Digesting(io.RawIOBase):
         end = self._file.seek(0, io.SEEK_END) if self._stop is None else self._stop
         return end - self._next
 
-    def sha256(self) -> str:
+    def digest(self) -> str:
         """Read the rest; return the digest of all bytes."""
         self._position = self._file.seek(self._next)
         while data := self._file.read(_BLOCK if self._stop is None else min(_BLOCK, self._stop - self._next)):
             self._take(data)
-        return self._digest.hexdigest()
+        return self._digest.text()
 
     def _take(self, data: ReadableBuffer) -> None:
         view = memoryview(data)

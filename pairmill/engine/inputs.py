@@ -45,7 +45,7 @@ class InputFile:
         uri: of the file.
         task: the data set it is: its path below the input folder with ``/`` (and ``\\``) replaced by ``__``.
         size: bytes.
-        sha256: hexadecimal digest of its bytes; from the manifest where there is one, else computed.
+        digest: of its bytes, with its algorithm; from the manifest where there is one, else computed.
         stamp: see :class:`pairmill.engine.content.Content`.
         promised: whether the digest is from a manifest and has not been compared.
     """
@@ -53,13 +53,18 @@ class InputFile:
     uri: str
     task: str
     size: int
-    sha256: str
+    digest: str
     stamp: str = ""
     promised: bool = False
 
+    @property
+    def sha256(self) -> str:
+        """Return the digest, for branches that land later; it goes with them."""
+        return self.digest
+
     def identify(self) -> object:
         """Return what a shard that reads the file is keyed by: not its place."""
-        return [self.task, self.kind, self.sha256]
+        return [self.task, self.kind, self.digest]
 
     @property
     def kind(self) -> str:
@@ -69,7 +74,7 @@ class InputFile:
     @property
     def content(self) -> Content:
         """The expected bytes."""
-        return Content(self.sha256, self.stamp, self.promised)
+        return Content(self.digest, self.stamp, self.promised)
 
     @property
     def random_access(self) -> dict[str, Content]:
@@ -152,10 +157,10 @@ def _discover_one(
         if PurePosixPath(storage.name_of(uri)).suffix not in endings:
             return [], InputRef(role, ""), None, ({}, {})
         above, data = _files_above(uri)
-        promises = {each: file.sha256 for each, file in above.items()}
+        promises = {each: file.digest for each, file in above.items()}
         (entry,) = _digested([(uri, storage.name_of(uri))], promises)
         brought = _brought(data, [above[uri].task] if uri in above else [])
-        return [entry], _ref(role, [entry.task, entry.sha256], brought), None, brought
+        return [entry], _ref(role, [entry.task, entry.digest], brought), None, brought
     manifest = manifests.read_intact(uri)
     if manifest is not None:
         chosen = [
@@ -166,12 +171,12 @@ def _discover_one(
             and (held_out or not file.task.startswith(HELD_OUT))
         ]
         targets = [storage.join(uri, file.path) for file in chosen]
-        promises = {target: file.sha256 for target, file in zip(targets, chosen, strict=True)}
+        promises = {target: file.digest for target, file in zip(targets, chosen, strict=True)}
         if verify:
             files = _digested(list(zip(targets, (file.task for file in chosen), strict=True)), promises)
         else:
             files = [
-                InputFile(target, file.task, file.size, file.sha256, promised=True)
+                InputFile(target, file.task, file.size, file.digest, promised=True)
                 for target, file in zip(targets, chosen, strict=True)
             ]
             if any(file.random_access for file in files):
@@ -183,7 +188,7 @@ def _discover_one(
         ref = InputRef(role, manifest.fingerprint, manifest.stage)
         return files, ref, rows, _brought(manifest.data, [each.task for each in chosen])
     above, data = _files_above(uri)
-    promises = {each: file.sha256 for each, file in above.items()}
+    promises = {each: file.digest for each, file in above.items()}
     # What lies beside the rows of a finished folder, as attributes do, has no task; prompts and pairs are read by name.
     aside = {each for each, file in above.items() if not file.task and not use_of(file.path)}
     entries = list_folder(uri, lambda link: link.endswith("/") or PurePosixPath(link).suffix in endings)
@@ -191,7 +196,7 @@ def _discover_one(
     paths = [path for path in listed if storage.join(uri, path) not in aside]
     files = _digested([(storage.join(uri, path), task_name(path)) for path in paths], promises)
     brought = _brought(data, [above[file.uri].task for file in files if file.uri in above])
-    return files, _ref(role, [[file.task, file.sha256] for file in files], brought), None, brought
+    return files, _ref(role, [[file.task, file.digest] for file in files], brought), None, brought
 
 
 def _ref(role: str, content: list[Any], brought: _Brought) -> InputRef:
@@ -208,11 +213,12 @@ def _brought(data: Mapping[str, Any], tasks: Iterable[str]) -> _Brought:
 def _digested(files: Sequence[tuple[str, str]], promises: Mapping[str, str]) -> list[InputFile]:
     """Digest files (URI, task) now. Raises Changed if one differs from its promised digest."""
     result = []
-    digests = storage.store_for(files[0][0]).digested([uri for uri, _ in files]) if files else []
+    uris = [uri for uri, _ in files]
+    digests = storage.store_for(uris[0]).digested(uris, [promises.get(uri, "") for uri in uris]) if files else []
     for (uri, task), item in zip(files, digests, strict=True):
         if uri in promises:
-            Content(promises[uri], promised=True).require(uri, item.sha256)
-        result.append(InputFile(uri, task, item.size, item.sha256, item.stamp))
+            Content(promises[uri], promised=True).require(uri, item.digest)
+        result.append(InputFile(uri, task, item.size, item.digest, item.stamp))
     return result
 
 

@@ -12,12 +12,13 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
 from pairmill import storage
+from pairmill.digest import BLAKE3, digest_bytes, shown, split
 from pairmill.engine.content import Content
 from pairmill.errors import InputError, InternalError
 from pairmill.log import event, progress
@@ -68,15 +69,33 @@ def is_sealed(data: bytes) -> bool:
 
 @dataclass(frozen=True)
 class File:
-    """One file of a folder or shard. ``path`` is relative to it; ``size`` is in bytes; ``sha256`` in hexadecimal.
+    """One file of a folder or shard. ``path`` is relative to it; ``size`` is in bytes; ``digest`` says its algorithm.
 
     ``task`` names the data set of the file; files that are not data (rejects) have none.
     """
 
     path: str
     size: int
-    sha256: str
+    digest: str
     task: str = ""
+
+    @property
+    def sha256(self) -> str:
+        """Return the digest, for branches that land later; it goes with them."""
+        return self.digest
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Self:
+        """Parse what :meth:`to_json` returns. Raises KeyError or TypeError if it is something else."""
+        rest = {**raw}
+        blake3 = rest.pop("blake3", "")
+        digest = BLAKE3 + blake3 if blake3 else rest.pop("sha256")
+        return cls(digest=digest, **rest)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what manifests and records have of it: the key of the digest is its algorithm."""
+        kind, digits = split(self.digest)
+        return {"path": self.path, "size": self.size, kind: digits, "task": self.task}
 
 
 @dataclass
@@ -224,7 +243,7 @@ class Manifest:
         inputs = [
             {name: value for name, value in vars(item).items() if value or name != "stage"} for item in self.inputs
         ]
-        raw = {**vars(self), "inputs": inputs, "format": FORMAT}
+        raw = {**vars(self), "inputs": inputs, "files": [file.to_json() for file in self.files], "format": FORMAT}
         # A line for each value, without indentation, which is encoded in Python and takes ten times as long.
         lines = json.dumps(raw, default=vars, sort_keys=True, separators=(",\n", ": "), ensure_ascii=False)
         return seal(lines.encode())
@@ -261,7 +280,7 @@ class Manifest:
                 options=raw["options"],
                 inputs=[InputRef(**item) for item in raw["inputs"]],
                 ledger=Ledger(**raw["ledger"]),
-                files=[File(**item) for item in raw["files"]],
+                files=[File.from_json(item) for item in raw["files"]],
                 shards={name: Ledger(**item) for name, item in raw["shards"].items()},
                 data=raw["data"],
                 vanished=raw.get("vanished", []),
@@ -338,7 +357,7 @@ def read_file(folder: str, manifest: Manifest | None, path: str) -> bytes:
     data = storage.store_for(uri).read(uri)
     for file in manifest.files if manifest is not None else ():
         if file.path == path:
-            Content(file.sha256, promised=True).require(uri, hashlib.sha256(data).hexdigest())
+            Content(file.digest, promised=True).require(uri, digest_bytes(data, file.digest))
     return data
 
 
@@ -429,9 +448,9 @@ def load_or_discard(
 
 
 def digest_files(folder: str, paths: Sequence[str]) -> str:
-    """Hexadecimal sha256 over paths and contents of files of a folder that has no manifest."""
+    """Identify a folder that has no manifest by paths and digests of files."""
     digested = storage.store_for(folder).digested([storage.join(folder, *path.split("/")) for path in paths])
-    return content_key([[path, item.sha256] for path, item in zip(paths, digested, strict=True)])
+    return content_key([[path, item.digest] for path, item in zip(paths, digested, strict=True)])
 
 
 def find_damage(folder: str, files: Sequence[File], *, verify: bool = False) -> list[str]:
@@ -464,9 +483,10 @@ def find_changed(folder: str, files: Sequence[File]) -> Iterator[str]:
     with progress(f"verify {storage.name_of(folder)}", len(files), "files") if long else nullcontext() as told:
         for start in range(0, len(files), _VERIFIED):
             some = files[start : start + _VERIFIED]
-            digests = store.digests([storage.join(folder, *file.path.split("/")) for file in some])
+            uris = [storage.join(folder, *file.path.split("/")) for file in some]
+            digests = store.digests(uris, [file.digest for file in some])
             for file, digest in zip(some, digests, strict=True):
                 if told is not None:
                     told.advance(1, 0, file.size)
-                if digest != file.sha256:
-                    yield f"{file.path}: sha256 {digest[:16]}…, expected {file.sha256[:16]}…"
+                if digest != file.digest:
+                    yield f"{file.path}: {shown(digest)}, expected {shown(file.digest)}"

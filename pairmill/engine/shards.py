@@ -152,7 +152,7 @@ def _parse(data: bytes, name: str, key: str, home: str) -> ShardRecord | None:
     if not manifests.is_sealed(data):
         return None
     raw = json.loads(data)
-    files = [File(**item) for item in raw["files"]]
+    files = [File.from_json(item) for item in raw["files"]]
     folder = storage.join(home, raw["folder"]) if raw["folder"] else home
     return ShardRecord(
         name, key, folder, ledger=Ledger(**raw["ledger"]), files=files, data=raw["data"], scratch=raw["scratch"]
@@ -206,7 +206,7 @@ def commit_record(out: AttemptWriter, says: Mapping[str, object]) -> bytes:
         others made is removed.
     """
     home, mine = out.home, out.settle()
-    files = [asdict(file) for file in out.files]
+    files = [file.to_json() for file in out.files]
     ours = manifests.seal(manifests.canonical({**says, "files": files, "scratch": out.scratch, "folder": mine}))
     store = storage.store_for(home)
     stored = store.commit(storage.join(home, RECORD), ours)

@@ -93,7 +93,7 @@ class ShardFile:
     uri: str = field(metadata=unkeyed("a place"))
     path: str
     size: int = field(metadata=unkeyed("follows from the digest"))
-    sha256: str
+    digest: str
 
 
 @dataclass
@@ -116,13 +116,13 @@ class ShardRecord:
 
     def identify(self) -> object:
         """Return what a shard that reads the record is keyed by: all of it but places."""
-        files = [[file.path, file.sha256, file.task] for file in self.files]
+        files = [[file.path, file.digest, file.task] for file in self.files]
         return [self.name, asdict(self.ledger), files, self.data]
 
     def file(self, path: str) -> ShardFile:
         """Return one of its files, for a shard that reads no other."""
         (file,) = (file for file in self.files if file.path == path)
-        return ShardFile(self.uri(path), path, file.size, file.sha256)
+        return ShardFile(self.uri(path), path, file.size, file.digest)
 
     def lasting(self) -> list[File]:
         """Return the files that are not scratch."""

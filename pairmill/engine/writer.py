@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -11,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from pairmill import storage
+from pairmill.digest import digest_bytes, digest_file
 from pairmill.engine.manifest import File, content_key
 from pairmill.errors import PairmillError
 from pairmill.report.model import Report
@@ -45,8 +45,8 @@ class Writer:
         Args:
             path: of the file below the folder.
             task: the data set that the file belongs to.
-            digest: returns the sha256 of the written bytes, if the caller computed it on the way; without it the file
-                is read once more.
+            digest: returns the digest of the written bytes (:mod:`pairmill.digest`), if the caller computed it on the
+                way; without it the file is read once more.
             scratch: only a later round of shards reads the file, and no finished folder links it. It is not synced to
                 disk: if the machine goes down, its size and digest show what was lost.
         """
@@ -54,20 +54,16 @@ class Writer:
         with ExitStack() as stack:
             local = stack.enter_context(storage.store_for(uri).create(uri, durable=not scratch, final=True))
             yield local
-            if digest:
-                sha256 = digest()
-            else:
-                with local.open("rb") as file:
-                    sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+            made = digest() if digest else digest_file(local)
             if scratch:
                 self.scratch.append(path)
-            self.files.append(File(path, local.stat().st_size, sha256, task))
+            self.files.append(File(path, local.stat().st_size, made, task))
             if self._remote:
                 self._later(stack.pop_all().close)
 
     def write(self, path: str, data: bytes, *, task: str = "") -> None:
         """Write these bytes."""
-        with self.create(path, task=task) as local:
+        with self.create(path, task=task, digest=partial(digest_bytes, data)) as local:
             local.write_bytes(data)
 
     def write_report(self, report: Report) -> None:
@@ -130,7 +126,7 @@ class AttemptWriter(Writer):
         self.flush()
         if not self.files:
             return ""
-        content = content_key(sorted([file.path, file.sha256] for file in self.files))
+        content = content_key(sorted([file.path, file.digest] for file in self.files))
         return storage.name_of(storage.store_for(self.home).settle(self._place(), content[:ATTEMPT]))
 
     def close(self) -> None:

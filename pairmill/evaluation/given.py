@@ -138,7 +138,7 @@ def _found(name: str, place: str, root: str) -> Given:
 
 def _of_files(name: str, uri: str, uris: Sequence[str]) -> Given:
     digested = storage.store_for(uri).digested(uris)
-    contents = [[storage.name_of(item), file.sha256] for item, file in zip(uris, digested, strict=True)]
+    contents = [[storage.name_of(item), file.digest] for item, file in zip(uris, digested, strict=True)]
     return Given(name, uri, "", content_key("files", contents), sum(file.size for file in digested))
 
 

@@ -180,7 +180,7 @@ def _contents_at(uri: str) -> dict[str, str]:
 
 
 def _contents(tasks: Iterable[Dataset]) -> dict[str, str]:
-    return {task.name: digest for task in tasks if (digest := task.contents["tokens"].sha256)}
+    return {task.name: digest for task in tasks if (digest := task.contents["tokens"].digest)}
 
 
 def _reader(uri: str) -> Callable[[], NDArray[Any]] | None:

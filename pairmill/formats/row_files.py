@@ -183,9 +183,9 @@ def cut(file: InputFile, longest: int, expansion: int = EXPANSION) -> list[tuple
     with suppress(InputError):
         slices = SLICING.cut(whole)
     if len(slices) == 1:
-        return [(slices[0], (file.sha256, file.kind), file.task)]
+        return [(slices[0], (file.digest, file.kind), file.task)]
     return [
-        (item, (file.sha256, file.kind, item.start, item.stop), f"{file.task} {number:05}")
+        (item, (file.digest, file.kind, item.start, item.stop), f"{file.task} {number:05}")
         for number, item in enumerate(slices)
     ]
 
@@ -227,7 +227,7 @@ def beside(tops: Sequence[str]) -> dict[str, dict[str, InputFile]]:
                 _, operation, name = path.split("/", 2)
                 task = file.path[: len(file.path) - len(path)] + name.removesuffix(".parquet")
                 uri = storage.join(top, *file.path.split("/"))
-                by_task.setdefault(task, {})[operation] = InputFile(uri, "", file.size, file.sha256, promised=True)
+                by_task.setdefault(task, {})[operation] = InputFile(uri, "", file.size, file.digest, promised=True)
         for file in manifest.files:
             if file.task in by_task:
                 result[storage.join(top, *file.path.split("/"))] = by_task[file.task]

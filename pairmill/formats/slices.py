@@ -6,7 +6,6 @@ array, is read from its beginning: one slice.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -15,6 +14,7 @@ from pathlib import PurePosixPath
 from typing import BinaryIO, TypeVar
 
 from pairmill import storage
+from pairmill.digest import Digest
 from pairmill.engine.content import UNKNOWN, Content, pinned, whole
 from pairmill.formats.limits import EXPANSION, RECORD_BYTES
 from pairmill.formats.parquet_reader import open_parquet
@@ -41,7 +41,7 @@ class FileSlice:
         first: number of the first row or line, from 0.
         size: bytes.
         content: what the whole file has to be.
-        sha256: of the slice's own bytes, where they are not all of the file and are read as they are.
+        digest: of the slice's own bytes, where they are not all of the file and are read as they are.
         longest: bytes of the longest record that is read of it.
         expansion: the most bytes of records for each byte of the file.
         aside: whether a longer record is malformed, and not an error.
@@ -54,7 +54,7 @@ class FileSlice:
     first: int = 0
     size: int = 0
     content: Content = UNKNOWN
-    sha256: str = ""
+    digest: str = ""
     longest: int = RECORD_BYTES
     expansion: int = EXPANSION
     aside: bool = False
@@ -62,7 +62,7 @@ class FileSlice:
     def identify(self) -> object:
         """Return what a shard that reads the slice is keyed by. Of the path only its ending counts, as the format."""
         suffix = PurePosixPath(self.path).suffix
-        return [suffix, self.content.sha256, self.start, self.stop, self.first, self.longest if self.aside else None]
+        return [suffix, self.content.digest, self.start, self.stop, self.first, self.longest if self.aside else None]
 
     @property
     def random_access(self) -> dict[str, Content]:
@@ -75,7 +75,7 @@ class FileSlice:
         Raises:
             Changed: when the block ends; what was read is not what was digested.
         """
-        return whole(self.uri, replace(self.content, sha256=self.sha256 or self.content.sha256), self.start, self.stop)
+        return whole(self.uri, replace(self.content, digest=self.digest or self.content.digest), self.start, self.stop)
 
     def head(self) -> FileSlice:
         """Return the beginning of the file, for a reader that may stop early."""
@@ -149,7 +149,7 @@ class Slicing:
         stamped = file.content
         if not stamped.stamp:
             stamped = replace(stamped, stamp=storage.store_for(file.uri).stamp(file.uri))
-        total, part = hashlib.sha256(), hashlib.sha256()
+        total, part = Digest(like=file.content.digest), Digest()
 
         def up_to(stop: int) -> FileSlice:
             return replace(
@@ -159,7 +159,7 @@ class Slicing:
                 first=first,
                 size=stop - start,
                 content=stamped,
-                sha256=part.hexdigest(),
+                digest=part.text(),
             )
 
         with pinned(file.uri, stamped) as opened:
@@ -181,12 +181,12 @@ class Slicing:
                     if line % step == 0:
                         part.update(memoryview(block)[taken:end])
                         result.append(up_to(place + end))
-                        start, first, taken, part = place + end, line, end, hashlib.sha256()
+                        start, first, taken, part = place + end, line, end, Digest()
                 part.update(memoryview(block)[taken:])
                 line += block.count(b"\n", seen)
                 place += len(block)
         if file.content.promised:
-            file.content.require(file.uri, total.hexdigest())
+            file.content.require(file.uri, total.text())
         if start < place:
             result.append(up_to(place))
         return result

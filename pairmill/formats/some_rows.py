@@ -86,7 +86,7 @@ def _pick(part: FileSlice, wanted: list[int]) -> dict[int, Row]:
     result: dict[int, Row] = {}
     parquet = part.uri.endswith(".parquet")
     # The digest of a file of lines is compared at its end.
-    to_the_end = not parquet and bool(part.content.sha256)
+    to_the_end = not parquet and bool(part.content.digest)
     at = 0
     with closing(_batches(part)) as batches:
         for batch in batches:

@@ -7,13 +7,13 @@ read before. Without a manifest the index arrays are digested whole; of large ``
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from pairmill import storage
+from pairmill.digest import Digest, digest_bytes
 from pairmill.engine import manifest as manifests
 from pairmill.engine.content import Content
 from pairmill.engine.inputs import HELD_OUT
@@ -142,7 +142,7 @@ def _promised(uri: str, manifest: Manifest) -> list[Dataset]:
     for file in manifest.files:
         array = file.path[len(file.task) + 1 :].removesuffix(".npy")
         if file.task and array in _PROMISED:
-            tasks.setdefault(file.task, {})[array] = Content(file.sha256, promised=True, size=file.size)
+            tasks.setdefault(file.task, {})[array] = Content(file.digest, promised=True, size=file.size)
     return [Dataset(name, storage.join(uri, name), contents) for name, contents in sorted(tasks.items())]
 
 
@@ -178,7 +178,7 @@ def _open_foreign(uri: str, info: dict[str, Any], how: Opening) -> Folder:
     contents: dict[str, dict[str, Content]] = {}
     for path, item in zip(read, digested, strict=True):
         name, _, file = path.rpartition("/")
-        contents.setdefault(name, {})[file.removesuffix(".npy")] = Content(item.sha256, item.stamp, size=item.size)
+        contents.setdefault(name, {})[file.removesuffix(".npy")] = Content(item.digest, item.stamp, size=item.size)
     some = [names[start : start + _AT_ONCE] for start in range(0, len(names), _AT_ONCE)]
     found = each(
         lambda part, _: [sample_blocks(storage.join(uri, it, "tokens.npy")) for it in part], some, store.at_once
@@ -187,11 +187,11 @@ def _open_foreign(uri: str, info: dict[str, Any], how: Opening) -> Folder:
     tasks = []
     for name, block in zip(names, blocks, strict=True):
         mine = contents[name]
-        mine.setdefault("tokens", Content("" if block.written else block.sha256, block.stamp, size=block.size))
-        tasks.append(Dataset(name, storage.join(uri, name), mine, block.sha256))
+        mine.setdefault("tokens", Content("" if block.written else block.digest, block.stamp, size=block.size))
+        tasks.append(Dataset(name, storage.join(uri, name), mine, block.digest))
     # With the time a large file that was replaced is noticed, whichever bytes differ.
     identity = [
-        [task.name, block.written, *((array, task.contents[array].sha256) for array in sorted(task.contents)), task.key]
+        [task.name, block.written, *((array, task.contents[array].digest) for array in sorted(task.contents)), task.key]
         for task, block in zip(tasks, blocks, strict=True)
     ]
     sampled = not how.verify and any(block.written for block in blocks)
@@ -205,13 +205,13 @@ class Sampled(NamedTuple):
 
     Attributes:
         size: bytes.
-        sha256: hexadecimal; of the size and some blocks, of a small file of all its bytes.
+        digest: of the size and some blocks, of a small file of all its bytes.
         stamp: see :meth:`pairmill.storage.Store.stamp`.
         written: when, as the store tells it (nanoseconds of a file, version of an object); empty of a small file.
     """
 
     size: int
-    sha256: str
+    digest: str
     stamp: str
     written: str
 
@@ -221,12 +221,12 @@ def sample_blocks(uri: str) -> Sampled:
     store = storage.store_for(uri)
     stamp, size = store.stamp(uri), store.size(uri)
     if size <= _BLOCK * _BLOCKS:
-        return Sampled(size, hashlib.sha256(store.read(uri)).hexdigest(), stamp, "")
-    digest = hashlib.sha256(size.to_bytes(8, "little"))
+        return Sampled(size, digest_bytes(store.read(uri)), stamp, "")
+    digest = Digest(size.to_bytes(8, "little"))
     for number in range(_BLOCKS):
         digest.update(store.read_range(uri, (size - _BLOCK) * number // (_BLOCKS - 1), _BLOCK))
     # Device and inode, which a file's stamp begins with, are of the place.
-    return Sampled(size, digest.hexdigest(), stamp, stamp.rpartition(":")[2])
+    return Sampled(size, digest.text(), stamp, stamp.rpartition(":")[2])
 
 
 def names_in(uri: str, paths: Collection[str], *, tolerate_strays: bool) -> list[str]:

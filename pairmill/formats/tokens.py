@@ -8,7 +8,6 @@ followed by the response span; ``inst_start, inst_len, resp_start, resp_len`` (u
 
 from __future__ import annotations
 
-import hashlib
 import io
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,6 +24,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from pairmill import storage
+from pairmill.digest import Digest
 from pairmill.engine.content import UNKNOWN, Content, whole
 from pairmill.errors import Changed, InputError
 
@@ -84,14 +84,14 @@ def header(dtype: np.dtype[Any], length: int) -> bytes:
 
 
 def write_npy(path: Path, dtype: type[np.generic], length: int, chunks: Iterable[NDArray[Any]]) -> str:
-    """Write a one-dimensional ``.npy`` of ``length`` values given in chunks, and return the sha256 of the file.
+    """Write a one-dimensional ``.npy`` of ``length`` values given in chunks, and return the digest of the file.
 
     A thread makes the next chunk, casts it to ``dtype`` without a check and digests it while the present one is
     written: both take about as long.
     """
 
     head = header(np.dtype(dtype), length)
-    digest = hashlib.sha256(head)
+    digest = Digest(head)
     given = iter(chunks)
 
     def following() -> memoryview | None:
@@ -107,7 +107,7 @@ def write_npy(path: Path, dtype: type[np.generic], length: int, chunks: Iterable
         while (data := pending.result()) is not None:
             pending = ahead.submit(following)
             file.write(data)
-    return digest.hexdigest()
+    return digest.text()
 
 
 @contextmanager
@@ -213,7 +213,7 @@ class Dataset:
     @cached_property
     def key(self) -> str:
         """Return the content identity, whatever its name and place: of the five arrays that it cannot be without."""
-        digests = {name: self.contents[name].sha256 for name in ARRAYS}
+        digests = {name: self.contents[name].digest for name in ARRAYS}
         digests["tokens"] = self.sampled or digests["tokens"]
         # What fingerprint_from(list(digests.items())) is, in a tenth of its time.
         pairs = ",".join(f'["{name}","{digest}"]' for name, digest in digests.items())

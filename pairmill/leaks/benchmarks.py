@@ -61,7 +61,7 @@ class Found:
     @property
     def identity(self) -> list[Any]:
         """All that its items follow from; where the files are is not part of it."""
-        contents = [[file.path, file.content.sha256] for file in self.files]
+        contents = [[file.path, file.content.digest] for file in self.files]
         contents += [[file.path, file.sha256 or f"git:{file.blob}"] for file in self.remote]
         if self.benchmark is None:
             return [self.name, SOURCES[self.name].version, contents, list(self.tags)]
@@ -171,7 +171,7 @@ def _of_benchmark(benchmark: Benchmark, root: str) -> Found:
     uris = [storage.join(place, *path.split("/")) for path in paths]
     digests = store.digested(uris)
     files = [
-        FileSlice(path, uri, size=item.size, content=Content(item.sha256, item.stamp))
+        FileSlice(path, uri, size=item.size, content=Content(item.digest, item.stamp))
         for path, uri, item in zip(paths, uris, digests, strict=True)
     ]
     return Found(benchmark.name, benchmark, tuple(files))

@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from pairmill import storage
+from pairmill.digest import split
 from pairmill.engine import manifest as manifests
+from pairmill.engine.manifest import File
 from pairmill.errors import UsageError
 from pairmill.formats.results import SampleResult
 from pairmill.interface import cli
@@ -28,6 +30,8 @@ from pairmill.stages.compare.result import ALIKE
 
 _TIMES: Final = 3
 """That the arrays of both are made, in turns; the middle one is told."""
+_SUMS: Final = "B3SUMS"
+"""The checksums of the arrays, as ``b3sum --check`` reads them."""
 
 
 class ComparisonOptions(Protocol):
@@ -81,13 +85,14 @@ def _plans(values: ComparisonOptions) -> list[Plan]:
 
 def _arrays(plan: Plan) -> dict[str, str]:
     """Checksums of the arrays that a plan describes."""
-    return {file["path"]: file["sha256"] for file in SampleResult.from_manifest(plan.manifest).sample}
+    files = map(File.from_json, SampleResult.from_manifest(plan.manifest).sample)
+    return {file.path: file.digest for file in files}
 
 
 def _optimization(plans: Sequence[Plan], values: ComparisonOptions, out: Path) -> str:
     base, change = plans
-    lines = [f"{digest}  {path}" for path, digest in sorted(_arrays(base).items())]
-    (out / "SHA256SUMS").write_text("\n".join(lines) + "\n")
+    lines = [f"{split(digest)[1]}  {path}" for path, digest in sorted(_arrays(base).items())]
+    (out / _SUMS).write_text("\n".join(lines) + "\n")
     measured: dict[str, list[tuple[float, float]]] = {base.name: [], change.name: []}
     programs = {base.name: values.before, change.name: ""}
     for _ in range(_TIMES):
@@ -107,7 +112,7 @@ def _optimization(plans: Sequence[Plan], values: ComparisonOptions, out: Path) -
         [
             f"# [Opt] {change.name} against {base.name}",
             "",
-            f"All {len(lines)} arrays have the checksums that they had: SHA256SUMS. Plans: {base.manifest.fingerprint} "
+            f"All {len(lines)} arrays have the checksums that they had: {_SUMS}. Plans: {base.manifest.fingerprint} "
             f"and {change.manifest.fingerprint}.",
             "",
             "| arrays made by | time | peak memory |",

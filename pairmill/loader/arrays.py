@@ -66,7 +66,7 @@ class MappedFiles:
         self, folder: Path, names: Sequence[str], recorded: Sequence[File], others: Iterable[str] = ()
     ) -> None:
         self._folder, self._names = folder, [*names, *others]
-        self._recorded = {file.path: file.sha256 for file in recorded}
+        self._recorded = {file.path: file.digest for file in recorded}
         sizes = {file.path: file.size for file in recorded}
         self._mapped = {}
         for number, name in enumerate(self._names):

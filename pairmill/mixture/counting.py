@@ -71,14 +71,14 @@ class CountedTask:
 
     def identify(self) -> list[Any]:
         """Return what its counts follow from."""
-        arrays = sorted((name, item.sha256 or self.task.sampled) for name, item in self.task.contents.items())
+        arrays = sorted((name, item.digest or self.task.sampled) for name, item in self.task.contents.items())
         if self.beside is None:
             return [self.task.name, self.rule.long_context, arrays]
         return [
             self.task.name,
             self.rule.long_context,
             arrays,
-            sorted((name, item.sha256) for name, item in self.beside.items()),
+            sorted((name, item.digest) for name, item in self.beside.items()),
         ]
 
 

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from pairmill import storage
+from pairmill.digest import digest_bytes
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import File
 from pairmill.errors import InputError
@@ -53,7 +54,7 @@ class Checkpoint:
     def from_record(cls, folder: str, raw: Mapping[str, Any]) -> Checkpoint:
         """Make it of the content of a record."""
         tensors = {name: Kind.parse(kind) for name, kind in raw["tensors"].items()}
-        files = tuple(File(**file) for file in raw["files"])
+        files = tuple(File.from_json(file) for file in raw["files"])
         return cls(int(storage.name_of(folder)), folder, raw["says"], files, tensors)
 
     @classmethod
@@ -77,7 +78,7 @@ class Checkpoint:
         if name not in known:
             raise InputError("not a file of the checkpoint", where=uri, expected=", ".join(known))
         data = storage.store_for(uri).read(uri)
-        if hashlib.sha256(data).hexdigest() != known[name].sha256:
+        if digest_bytes(data, known[name].digest) != known[name].digest:
             raise InputError("differs from its checkpoint's record", where=uri, hint="go on from an earlier checkpoint")
         return data
 

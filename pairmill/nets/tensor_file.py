@@ -7,7 +7,6 @@ local files only. Ours digests what it writes on the way and reads rows from any
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Any, BinaryIO
 import torch
 from torch import Tensor
 
+from pairmill.digest import Digest
 from pairmill.errors import InputError, InternalError
 
 _DTYPES = {
@@ -72,7 +72,7 @@ def write(
     tensors: Iterable[tuple[str, Tensor]],
     metadata: Mapping[str, str] | None = None,
 ) -> str:
-    """Write a file; return the hexadecimal sha256 of its bytes.
+    """Write a file; return the digest of its bytes.
 
     Args:
         file: open for writing, at its start.
@@ -88,7 +88,7 @@ def write(
         header[name] = {"dtype": code, "shape": shape, "data_offsets": [start, end]}
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)  # the tensors begin at a multiple of 8
-    digest = hashlib.sha256()
+    digest = Digest()
     for data in (len(text).to_bytes(8, "little"), text):
         digest.update(data)
         file.write(data)
@@ -101,7 +101,7 @@ def write(
         file.write(held)
     if (left := next(names, None)) is not None:
         raise InternalError("a tensor is missing", where=left[0])
-    return digest.hexdigest()
+    return digest.text()
 
 
 def bytes_of(tensor: Tensor) -> memoryview:

@@ -49,7 +49,7 @@ class Slice:
 
     def identify(self) -> object:
         """Return what a shard that reads the slice is keyed by; its rank decides nothing about its rows."""
-        read = {name: file.sha256 for name, file in self.attributes.items()}
+        read = {name: file.digest for name, file in self.attributes.items()}
         return [self.task, *self.identity, self.part.first, read]
 
     @property

@@ -92,8 +92,8 @@ class Verdict:
             self.rows,
             self.removed.digest,
             self.removed.reasons,
-            {name: file.sha256 for name, file in self.attributes.items()},
-            None if self.evidence is None else self.evidence.sha256,
+            {name: file.digest for name, file in self.attributes.items()},
+            None if self.evidence is None else self.evidence.digest,
             self.rewrite,
         ]
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import zip_longest
 from pathlib import Path
 from threading import Event
 from typing import BinaryIO, ClassVar, TypeVar
 
+from pairmill.digest import Digest
 from pairmill.errors import Changed, from_os_error
 from pairmill.retry import raced
 
@@ -33,10 +34,10 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Digest:
-    """Hexadecimal sha256 of an object's bytes, their number, and the object's stamp while they were read."""
+class Digested:
+    """Digest of an object's bytes, their number, and the object's stamp while they were read."""
 
-    sha256: str
+    digest: str
     size: int
     stamp: str
 
@@ -169,34 +170,38 @@ class Store(ABC):
         with self.create(uri) as path, translated(uri):
             path.write_bytes(data)
 
-    def digest(self, uri: str) -> str:
-        """Hexadecimal sha256 of the object."""
-        return self.digests([uri])[0]
+    def digest(self, uri: str, like: str = "") -> str:
+        """Digest the object as ``digested`` does."""
+        return self.digests([uri], [like])[0]
 
-    def digests(self, uris: Sequence[str]) -> Sequence[str]:
-        """Hexadecimal sha256 of each object."""
-        return [item.sha256 for item in self.digested(uris)]
+    def digests(self, uris: Sequence[str], like: Sequence[str] = ()) -> Sequence[str]:
+        """Digest each object as ``digested`` does."""
+        return [item.digest for item in self.digested(uris, like)]
 
-    def digested(self, uris: Sequence[str]) -> Sequence[Digest]:
+    def digested(self, uris: Sequence[str], like: Sequence[str] = ()) -> Sequence[Digested]:
         """Digests of objects with their stamps; several objects are read at once.
+
+        Args:
+            uris: of the objects.
+            like: for each object a digest, whose algorithm is used (:class:`pairmill.digest.Digest`); none = BLAKE3.
 
         Raises:
             Changed: an object keeps changing.
         """
-        return each(self.digest_of, uris, self.at_once)
+        return each(lambda item, stop: self.digest_of(*item, stop), zip_longest(uris, like, fillvalue=""), self.at_once)
 
-    def digest_of(self, uri: str, stop: Event) -> Digest:
+    def digest_of(self, uri: str, like: str, stop: Event) -> Digested:
         """Digest as ``digested`` does, for one object; the event stops it."""
 
-        def digest() -> Digest:
+        def digest() -> Digested:
             stamp = self.stamp(uri)
-            result, size = hashlib.sha256(), 0
+            result, size = Digest(like=like), 0
             # Not hashlib.file_digest, which cannot be stopped: after Ctrl-C the process would wait for it.
             with self.pinned(uri, stamp) as file:
                 while not stop.is_set() and (data := file.read(1 << 20)):
                     result.update(data)
                     size += len(data)
-            return Digest(result.hexdigest(), size, stamp)
+            return Digested(result.text(), size, stamp)
 
         try:
             return raced(digest, Changed, _TRIED)

@@ -6,7 +6,6 @@ A backend makes single requests and classifies their failures.
 from __future__ import annotations
 
 import functools
-import hashlib
 import io
 import logging
 import os
@@ -20,10 +19,11 @@ from pathlib import Path
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, TypeVar, cast
 
+from pairmill.digest import Digest
 from pairmill.errors import SPACE, Changed, InputError, PairmillError, StorageError, from_os_error
 from pairmill.retry import TRANSIENT, Again, asked_pause, raced, retried
 from pairmill.storage import partials
-from pairmill.storage.base import Digest, Entry, Store
+from pairmill.storage.base import Digested, Entry, Store
 from pairmill.storage.uris import bucket_and_key, join, local_path, scheme
 
 if TYPE_CHECKING:
@@ -123,13 +123,13 @@ def _require_all(uri: str, got: int, size: int) -> None:
 class _Digesting(io.BytesIO):
     """A sink that keeps only the digest and the length of what is written to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, like: str) -> None:
         super().__init__()
-        self.sha256 = hashlib.sha256()
+        self.digest = Digest(like=like)
         self._written = 0
 
     def write(self, data: ReadableBuffer, /) -> int:
-        self.sha256.update(data)
+        self.digest.update(data)
         length = memoryview(data).nbytes
         self._written += length
         return length
@@ -333,13 +333,13 @@ class RemoteStore(Store):
 
     # --- implementation ---
 
-    def digest_of(self, uri: str, stop: Event) -> Digest:
+    def digest_of(self, uri: str, like: str, stop: Event) -> Digested:
         # From the stream of one request: a reader of blocks copies each byte twice.
-        def digest() -> Digest:
-            stat, result = self._head(uri), _Digesting()
+        def digest() -> Digested:
+            stat, result = self._head(uri), _Digesting(like)
             self._fill(Body(stat.version, result), Place.from_uri(uri), 0, stat.size, stop)
             _require_all(uri, result.tell(), stat.size)
-            return Digest(result.sha256.hexdigest(), stat.size, stat.stamp)
+            return Digested(result.digest.text(), stat.size, stat.stamp)
 
         return raced(digest, Replaced, _TRIED)
 

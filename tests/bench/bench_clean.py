@@ -220,7 +220,7 @@ def clean_large(raw: Path, folder: Path, workers: int) -> tuple[float, dict[str,
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
         took = time.perf_counter() - start
         manifest = json.loads((Path(done.stdout.strip()) / "_MANIFEST.json").read_bytes())
-        return took, {file["path"]: file["sha256"] for file in manifest["files"] if file["task"]}
+        return took, {file["path"]: file["blake3"] for file in manifest["files"] if file["task"]}
 
 
 def bench_cores(folder: Path) -> None:

@@ -1,6 +1,5 @@
 """What is of object stores alone: large objects, reading ahead, refusals, credentials, and where scratch files go."""
 
-import hashlib
 import json
 import logging
 import os
@@ -18,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from pairmill import storage
+from pairmill.digest import digest_bytes
 from pairmill.errors import InputError, PairmillError, StorageError, UsageError
 from pairmill.storage import Entry, remote, s3
 from pairmill.storage.remote import Place, RemoteStore
@@ -389,7 +389,7 @@ def test_a_digest_is_of_one_whole_object(bucket: str, monkeypatch: pytest.Monkey
         monkeypatch.setattr(RemoteStore, "_head", lambda self, uri: stats.pop() if stats else true(self, uri))
 
     seen([old])
-    assert store.digest(uri) == hashlib.sha256(LARGE[1:]).hexdigest()
+    assert store.digest(uri) == digest_bytes(LARGE[1:])
     seen([remote.Stat(len(LARGE), true(store, uri).version)])
     with pytest.raises(StorageError, match=f"is shorter than its store says; got {len(LARGE) - 1} bytes"):
         store.digest(uri)

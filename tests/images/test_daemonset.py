@@ -10,7 +10,6 @@ What is changed of the rendered template, because one machine without a kubelet 
 - an annotation keeps finished init containers, whose logs and exit codes are read here.
 """
 
-import hashlib
 import json
 import os
 import re
@@ -29,6 +28,7 @@ from typing import Any
 import pytest
 import yaml
 
+from pairmill.digest import digest_bytes
 from tests.support.cluster.freeze import writers
 from tests.support.containers import SAMPLER, USER, podman
 from tests.support.helpers import PATIENCE, REPOSITORY, contents, mount, python
@@ -182,13 +182,13 @@ def planned(project: Path, plan: str) -> list[dict[str, Any]]:
 
 def expected(project: Path, plan: str) -> dict[str, str]:
     """Their digests by path."""
-    return {file["path"]: file["sha256"] for file in planned(project, plan)}
+    return {file["path"]: f"blake3:{file['blake3']}" for file in planned(project, plan)}
 
 
 def digests(sampled: Path) -> dict[str, str]:
-    """sha256 of every data file of a sampled folder, by path."""
+    """Digest of every data file of a sampled folder, by path."""
     files = {path: data for path, data in contents(sampled).items() if not path.startswith("_")}
-    return {path: hashlib.sha256(data).hexdigest() for path, data in files.items()}
+    return {path: digest_bytes(data) for path, data in files.items()}
 
 
 def test_a_pod_writes_the_sample_and_a_second_one_reuses_it(node: Node, plan: str) -> None:

@@ -43,7 +43,7 @@ def nothing_to_read(root: Path) -> None:
     """
     for path in root.rglob(tools.MANIFEST):
         assert path.relative_to(root).parts[0] == "raw"
-        digests = {file["path"]: file["sha256"] for file in tools.read_manifest(path.parent)["files"]}
+        digests = tools.recorded(tools.read_manifest(path.parent))
         assert digests.items() <= tools.digests(path.parent).items()
     for name in tools.STAGES:
         for folder in tools.unfinished(root, name):

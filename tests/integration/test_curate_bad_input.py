@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pairmill.digest import digest_bytes
 from tests.support import curating, tools
 from tests.support.curating import text
 
@@ -97,7 +97,7 @@ def test_an_index_of_another_format_is_refused(tmp_path: Path) -> None:
     index.write_bytes(raw)
     for file in listed["files"]:
         if file["path"] == "index/index.json":
-            file["sha256"] = hashlib.sha256(raw).hexdigest()
+            file["blake3"] = digest_bytes(raw).removeprefix("blake3:")
     tools.write_manifest(made, listed)
     done = run(tmp_path, "", index=made)
     assert done.code == 3

@@ -296,7 +296,7 @@ class Index:
         assert {file.path for file in out.files} == {
             f"index/near/{one.name}" for one in (home / "index/near").iterdir()
         }
-        assert all(file.sha256 for file in out.files)
+        assert all(file.digest for file in out.files)
         self.last = [str(home / "index/near")]
         return found
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from pairmill.digest import digest_file
 from tests.integration.test_fetch import packed, table
 from tests.support import nursery, tools
 from tests.support.fetching import lines
@@ -167,13 +168,12 @@ def went_on(case: Case, had: dict[str, int], asked: dict[str, int]) -> list[int]
 
 
 def raw_digests(root: Path) -> dict[str, str]:
-    """sha256 of every raw file, which are those of the manifests."""
+    """Digest of every raw file, which are those of the manifests."""
     found = {}
     for path in (root / "raw").glob(f"*/*/{tools.MANIFEST}"):
-        files = tools.digests(path.parent)
-        for file in tools.read_manifest(path.parent)["files"]:
-            assert files[file["path"]] == file["sha256"]
-            found[f"{path.parent.parent.name} {file['path']}"] = file["sha256"]
+        for name, digest in tools.recorded(tools.read_manifest(path.parent)).items():
+            assert digest_file(path.parent / name, like=digest) == digest
+            found[f"{path.parent.parent.name} {name}"] = digest
     return found
 
 

@@ -1,6 +1,5 @@
 """What was done is not done again, what changed is, and what is finished is never touched."""
 
-import hashlib
 import io
 import json
 import os
@@ -12,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pairmill.digest import digest_bytes
+from pairmill.engine.manifest import File
 from tests.support import tools
 from tests.support.helpers import until, writable
 from tests.support.tools import World
@@ -128,7 +129,7 @@ def test_one_changed_file(project: Project) -> None:
         for folder in (old, new):
             for file in tools.read_manifest(folder)["files"]:
                 if file["task"]:
-                    files[file["task"]].append(file["sha256"])
+                    files[file["task"]].append(File.from_json(file).digest)
         halves = {name: (found[: len(found) // 2], found[len(found) // 2 :]) for name, found in files.items()}
         assert [name for name, (left, right) in halves.items() if left != right] == [task]
     # A run from nothing gives the same.
@@ -349,11 +350,11 @@ class Poller(threading.Thread):
         try:
             metadata = self._read(handle, "metadata.json")
             manifest = json.loads(self._read(handle, tools.MANIFEST))
-            digests = {file["path"]: file["sha256"] for file in manifest["files"]}
-            if hashlib.sha256(metadata).hexdigest() != digests["metadata.json"]:
+            digests = tools.recorded(manifest)
+            if digest_bytes(metadata) != digests["metadata.json"]:
                 self.wrong.append(f"metadata.json of {manifest['fingerprint']}")
             for path, digest in digests.items():
-                if hashlib.sha256(self._read(handle, path)).hexdigest() != digest:
+                if digest_bytes(self._read(handle, path)) != digest:
                     self.wrong.append(f"{path} of {manifest['fingerprint']}")
             self.seen[manifest["fingerprint"]] = self.seen.get(manifest["fingerprint"], 0) + 1
         except FileNotFoundError as error:
@@ -448,7 +449,7 @@ def test_two_different_samplers_at_once(world: World, tmp_path: Path, shm: Path)
         manifest = tools.read_manifest(out)
         found = tools.digests(out)
         del found[tools.MANIFEST]
-        assert found == {file["path"]: file["sha256"] for file in manifest["files"]}
+        assert found == tools.recorded(manifest)
         assert not list(shm.glob(".*"))
 
 

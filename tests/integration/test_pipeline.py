@@ -123,7 +123,7 @@ def test_raw_to_arrays(tmp_path: Path, shm: Path, profile: str) -> None:
     manifest = tools.read_manifest(out)
     found_files = tools.digests(out)
     del found_files[tools.MANIFEST]
-    assert found_files == {file["path"]: file["sha256"] for file in manifest["files"]}
+    assert found_files == tools.recorded(manifest)
 
     stamps = tools.stamps(root), tools.stamps(shm)
     second = tools.ended(pipeline(raw, root, out, rules, profile=profile))

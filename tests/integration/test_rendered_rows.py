@@ -1,6 +1,5 @@
 """Chats become rendered rows: through clean, curate and tokenize they have the ids of the plain recipe."""
 
-import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from tokenizers import Tokenizer
 
+from pairmill.digest import digest_bytes
 from pairmill.engine import runner
 from pairmill.engine.inputs import InputFile
 from pairmill.engine.writer import Writer
@@ -270,7 +270,7 @@ def test_buckets_are_those_of_the_rows_that_have_tokens(tmp_path: Path) -> None:
     wanted = {"1 What is it?": 0, "3 What is it?": 1}
     attribute = BucketAttribute(attribute="source.place", in_=list(wanted))
     path = clean / "attributes" / "source" / "mine.jsonl.parquet"
-    file = InputFile(str(path), "", path.stat().st_size, hashlib.sha256(path.read_bytes()).hexdigest())
+    file = InputFile(str(path), "", path.stat().st_size, digest_bytes(path.read_bytes()))
     made = counting.CountedTask(dataset, Rule(), {"source": file})
     shard = counting.CountTasks((made,), (attribute,), "", name="x")
 

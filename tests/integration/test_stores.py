@@ -77,7 +77,7 @@ def digested(root: str) -> int:
         folder = f"{root}/{path.removesuffix('/_MANIFEST.json')}"
         files = json.loads(data)["files"]
         found = store.digests([f"{folder}/{file['path']}" for file in files])
-        assert list(found) == [file["sha256"] for file in files]
+        assert list(found) == [f"blake3:{file['blake3']}" for file in files]
         listed = {entry.path for entry in store.list(folder)}
         assert listed == {"_STARTED.json", "_MANIFEST.json", *(file["path"] for file in files)}
         count += len(files)

@@ -321,7 +321,7 @@ def whole(target: Path) -> str:
     manifest = tools.read_manifest(target)
     found = tools.digests(target)
     del found[tools.MANIFEST]
-    assert found == {file["path"]: file["sha256"] for file in manifest["files"]}
+    assert found == tools.recorded(manifest)
     return str(manifest["fingerprint"])
 
 

@@ -127,7 +127,7 @@ def test_a_kill_at_any_instant_changes_nothing(tmp_path: Path) -> None:
 
     def searched() -> dict[str, str]:
         made = search(root, bench.tokenized, "", **options, **results, measured=results["evaluated"][0])
-        return {file.path: file.sha256 for file in made.manifest.files}
+        return {file.path: file.digest for file in made.manifest.files}
 
     whole = searched()
     assert {NAME, OPTIMUM, "search.json", "report.html", "report.md", "run-003.json"} <= whole.keys()

@@ -6,7 +6,6 @@ sparse unless asked for (their digest in the manifest is then made up, as nobody
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmill.digest import digest_bytes
 from pairmill.engine.manifest import File, Ledger, Manifest, fingerprint_from
 from pairmill.formats.tokens import DTYPES, INDEX, INFO, header
 
@@ -182,4 +182,4 @@ def _lengths(draw: np.random.Generator, mean: int, count: int) -> NDArray[np.int
 
 def _write(folder: Path, path: str, data: bytes, task: str) -> File:
     (folder / path).write_bytes(data)
-    return File(path, len(data), hashlib.sha256(data).hexdigest(), task)
+    return File(path, len(data), digest_bytes(data), task)

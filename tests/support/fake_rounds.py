@@ -60,7 +60,7 @@ def plan_of(slices: int, rows: int) -> tuple[CurateConfig, CuratePlan]:
         name = f"data_clustered__set{number % 50:02}__part-{number:06}.parquet"
         file = InputFile(f"s3://a-bucket-of-some-length/rows/{name}", name, rows * 400, digest(name), promised=True)
         part = FileSlice(name, file.uri, size=file.size, content=file.content)
-        one = Slice(part, (file.sha256, file.kind), number, False, name)
+        one = Slice(part, (file.digest, file.kind), number, False, name)
         tasks.append(Task(file, name.replace("__", "/"), {}, (one,)))
     settings = Settings.parse("")
     config = CurateConfig(rows=["s3://a-bucket-of-some-length/rows"], root=HOME.rsplit("/", 2)[0])

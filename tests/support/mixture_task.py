@@ -85,7 +85,7 @@ def tokenized(folder: Path, more: str = "") -> Path:
     made = Manifest(
         "tokenize",
         1,
-        content_key([one.sha256 for one in files])[:16],
+        content_key([one.digest for one in files])[:16],
         {},
         [InputRef("tokenizer", hashlib.sha256(text.encode()).hexdigest()[:16])],
         Ledger(count, count, count),

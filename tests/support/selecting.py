@@ -136,7 +136,7 @@ def sealed(folder: Path) -> None:
 
 
 def _finish(folder: Path, ledger: Ledger, files: list[File], data: dict[str, Any]) -> None:
-    fingerprint = content_key([[item.path, item.sha256] for item in files])[:16]
+    fingerprint = content_key([[item.path, item.digest] for item in files])[:16]
     manifest = Manifest("curate", 1, fingerprint, {}, [InputRef("rows", "00")], ledger, files)
     manifest.data.update(data)
     (folder / "_STARTED.json").write_text("{}")

@@ -2,7 +2,6 @@
 
 import csv
 import gzip
-import hashlib
 import io
 import json
 import os
@@ -13,7 +12,7 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pairmill.digest import digest_file
 from pairmill.engine import manifest as manifests
+from pairmill.engine.manifest import File
 from pairmill.line import stages
 from tests.support import nursery
 from tests.support.helpers import PATIENCE, REPOSITORY, SOON, SWITCHED, mount
@@ -178,12 +179,13 @@ def wait_until_gone(mark: str, seconds: float = SOON) -> None:
 
 
 def digests(top: Path) -> dict[str, str]:
-    """sha256 of every file below a folder, hidden ones included, by relative path."""
-    return {
-        path.relative_to(top).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(top.rglob("*"))
-        if path.is_file()
-    }
+    """Digest of every file below a folder, hidden ones included, by relative path."""
+    return {path.relative_to(top).as_posix(): digest_file(path) for path in sorted(top.rglob("*")) if path.is_file()}
+
+
+def recorded(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """The digest of every file that a manifest or a record (as JSON) has, by path."""
+    return {file["path"]: File.from_json(file).digest for file in manifest["files"]}
 
 
 def stamps(top: Path) -> dict[str, tuple[int, int, int]]:

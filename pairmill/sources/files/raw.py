@@ -42,7 +42,7 @@ class RawFolder:
     Args:
         uri: folder that the files are below.
         sizes: bytes by path. Of an extract these are the paths of the published files.
-        digests: hexadecimal sha256 by path, of the files where it is known.
+        digests: by path, of the files where it is known (:mod:`pairmill.digest`).
         about: what a manifest says about them: revision, licence, citation, origin.
         stamps: of the files as they were when they were digested, or listed, by path.
         promised: paths whose digest is known from a manifest only.
@@ -87,8 +87,13 @@ class RawFolder:
         with whole(storage.join(self.uri, CARD), content) as file:
             return file.read(CARD_BYTES).decode("utf-8", "replace")
 
-    def digest(self, paths: list[str], *, verify: bool = False) -> None:
+    def digest(self, paths: list[str], *, verify: bool = False, like: str = "") -> None:
         """Digest the files whose digest is not known; ``verify``: also those that a manifest has a digest of.
+
+        Args:
+            paths: of the files.
+            verify: see above.
+            like: what a new digest is made like (:class:`pairmill.digest.Digest`).
 
         Raises:
             Changed: a file differs from the manifest, or keeps changing.
@@ -98,10 +103,11 @@ class RawFolder:
         wanted = dict.fromkeys(paths)
         unknown = [path for path in wanted if path not in self.digests or (again and path in self.promised)]
         uris = [self.uri_of(path) for path in unknown]
-        for path, uri, item in zip(unknown, uris, store.digested(uris), strict=True):
+        digested = store.digested(uris, [self.digests.get(path, like) for path in unknown])
+        for path, uri, item in zip(unknown, uris, digested, strict=True):
             if path in self.digests:
-                self.content(path).require(uri, item.sha256)
-            self.digests[path], self.sizes[path], self.stamps[path] = item.sha256, item.size, item.stamp
+                self.content(path).require(uri, item.digest)
+            self.digests[path], self.sizes[path], self.stamps[path] = item.digest, item.size, item.stamp
             self.promised.discard(path)
         if any(path.endswith(".parquet") for path in self.promised & wanted.keys()):
             result = {entry.path: entry.stamp for entry in store.list(self.uri)}
@@ -157,7 +163,7 @@ def index(raw: str) -> dict[str, RawFolder] | None:
             )
         uri = where[name] if given else storage.join(root, *entry["path"].split("/"))
         _refuse_changes(uri, entry["files"], name)
-        files = [File(file["path"], file["size"], file["sha256"]) for file in entry["files"]]
+        files = [File.from_json(file) for file in entry["files"]]
         result[name] = _folder(uri, files, entry["about"], entry.get("extract"), given=given)
     return result
 
@@ -168,11 +174,11 @@ def _folder(
     """Return a folder whose manifest or index says what is in it."""
     if extract is None:
         sizes = {file.path: file.size for file in files}
-        return RawFolder(uri, sizes, {file.path: file.sha256 for file in files}, about, given=given)
+        return RawFolder(uri, sizes, {file.path: file.digest for file in files}, about, given=given)
     known = Extract(extract["limit"], extract["records"], tuple(extract["listed"]))
     by_path = {published_path(file.path, known.limit): file for file in files}
     sizes = {path: file.size for path, file in by_path.items()}
-    digests = {path: file.sha256 for path, file in by_path.items()}
+    digests = {path: file.digest for path, file in by_path.items()}
     return RawFolder(uri, sizes, digests, about, given=given, extract=known)
 
 
@@ -204,7 +210,7 @@ def note_unread(raw: str, names: Iterable[str], sources: Iterable[Source]) -> No
 
 
 def _refuse_changes(uri: str, files: list[dict[str, Any]], name: str) -> None:
-    changed = manifests.find_damage(uri, [File(file["path"], file["size"], file["sha256"]) for file in files])
+    changed = manifests.find_damage(uri, [File.from_json(file) for file in files])
     if changed:
         raise InputError(
             f"{len(changed)} raw files of {name} are missing or changed since they were fetched",

@@ -7,7 +7,6 @@ of a second object, and the hashes that decide which of its rows are held out ar
 
 from __future__ import annotations
 
-import hashlib
 import io
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -18,6 +17,7 @@ from typing import Any, BinaryIO, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
+from pairmill.digest import digest_bytes
 from pairmill.engine import inputs
 from pairmill.formats import rows
 from pairmill.formats.attributes import AttributesWriter, table_of
@@ -43,11 +43,11 @@ class Segment(NamedTuple):
     offset: int
     size: int
     rows: int
-    sha256: str
+    digest: str
 
     def identify(self) -> object:
         """Return the digest: the bytes count, whichever shard wrote them."""
-        return self.sha256
+        return self.digest
 
 
 Segments: TypeAlias = "list[Segment]"
@@ -78,7 +78,7 @@ class _Segmented:
         self.segments: dict[str, Segments] = {label: [] for label in labels}
 
     def add(self, label: str, data: bytes | memoryview, rows: int) -> None:
-        place = Segment(self._file.tell(), len(data), rows, hashlib.sha256(data).hexdigest())
+        place = Segment(self._file.tell(), len(data), rows, digest_bytes(data))
         self.segments.setdefault(label, []).append(place)
         self._file.write(data)
 

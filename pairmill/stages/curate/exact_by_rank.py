@@ -7,7 +7,6 @@ names the best-ranked of them. Rows are decided in rank order, once, so every de
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -18,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmill.digest import digest_bytes
 from pairmill.engine.keys import unkeyed
 from pairmill.engine.manifest import Ledger
 from pairmill.engine.stage import Shard, ShardRecord, ShardResult
@@ -121,7 +121,7 @@ class DecideByRank(Shard["Sequence[Place]"], reads=()):
                     for task, table in by_task(findings.between(first << 32, stop << 32), context, self.rules):
                         start, written = file.tell(), arrow_of(table)
                         file.write(written)
-                        digest = hashlib.sha256(written).hexdigest()
+                        digest = digest_bytes(written)
                         data.tasks[task] = (start, len(written), digest, rows_by_rule(table, self.rules))
         for number, item in enumerate(self.links):
             data.index.append(self._write_index(out, f"index-{number:05}", item, removed) if item.index else [])

@@ -268,7 +268,7 @@ def _row(sample: Mapping[str, Any], prefix: str) -> Row:
 
 
 def _content(file: File) -> Content:
-    return Content(file.sha256, promised=True)
+    return Content(file.digest, promised=True)
 
 
 def _find(path: str, given: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pairmill import storage
+from pairmill.digest import digest_bytes
 from pairmill.engine.keys import unkeyed
 from pairmill.engine.manifest import Ledger, content_key
 from pairmill.engine.stage import Shard, ShardRecord, ShardResult
@@ -128,7 +129,7 @@ class SplitShard(Shard["Sequence[Place]"], reads=()):
             path = f"{len(data.tasks):05}"
             with out.create(path, scratch=True) as local:
                 local.write_bytes(written)
-            data.tasks[task] = (path, hashlib.sha256(written).hexdigest(), rows_by_rule(table, self.rules))
+            data.tasks[task] = (path, digest_bytes(written), rows_by_rule(table, self.rules))
         return ShardResult(Ledger(), asdict(data))
 
 

@@ -78,7 +78,7 @@ def read(given: str, keying: Keying) -> StoredIndex:
             hint="use its exact.form, same_condition_only and modes of exact, or make it again",
         )
     result = [
-        (kind, SortedKeys(storage.join(uri, *path.split("/")), tuple(bounds), 0, True, True, files[path].sha256))
+        (kind, SortedKeys(storage.join(uri, *path.split("/")), tuple(bounds), 0, True, True, files[path].digest))
         for kind, path, bounds in raw["files"]
         if kind in keying.kinds
     ]

@@ -107,7 +107,7 @@ class Summarise(Shard[object], reads=()):
         texts: dict[tuple[str, int], tuple[str, str]] = {}
         for task, ordinals in sorted(wanted.items()):
             file = self.files[task]
-            content = Content(file.sha256, file.stamp, file.promised)
+            content = Content(file.digest, file.stamp, file.promised)
             for ordinal, row in some_rows.read(file.uri, ordinals, content, self.longest).items():
                 texts[task, ordinal] = self._shown(row.instruction or ""), self._shown(row.response or "")
         items = self._items({(item["benchmark"], item["item"]) for item in samples if item["benchmark"]})

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar, Self
 
 from pairmill import storage
+from pairmill.digest import SHA256
 from pairmill.engine.manifest import Ledger, Manifest, canonical, content_key, fingerprint_from
 from pairmill.engine.options import Profile, list_item
 from pairmill.engine.stage import Outputs, Rounds, Shard, ShardRecord, Stage, StagePlan, fingerprint_of
@@ -228,7 +229,8 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
                 or "the files that its source names",
             )
         uri = storage.join(folder.uri, *archives[0].split("/"))
-        folder.digest(archives)
+        # The lock and reports name an archive by what others can check.
+        folder.digest(archives, like=SHA256)
         sha256 = folder.digests[archives[0]]
         shard = Archive(
             source.name,

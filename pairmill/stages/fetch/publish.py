@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from pairmill import storage
+from pairmill.digest import SHA256
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import MANIFEST, Ledger, Manifest, canonical
 from pairmill.engine.stage import ShardRecord
@@ -36,7 +37,7 @@ def publish(
         entry["path"] = one.path
         finished = _finish_raw(one, root, stage_version, records)
         files, extract = finished.files, RawResult.from_manifest(finished).extract
-    entry["files"] = [{"path": file.path, "size": file.size, "sha256": file.sha256} for file in files]
+    entry["files"] = [file.to_json() for file in files]
     said = {}
     if extract is not None:
         entry["extract"] = extract
@@ -109,8 +110,9 @@ def lock_tokenizer(uri: str, sources: Sequence[PlannedSource], root: str) -> Non
     for item in sources:
         if not isinstance(item.source, GivenData) or not isinstance(item.source.origin, Git) or item.pin is None:
             continue
-        result = item.finished(root)
-        digests = [file.sha256 for file in result.files] if result else []
+        result, folder = item.finished(root), storage.join(root, *item.path.split("/"))
+        uris = [storage.join(folder, *file.path.split("/")) for file in result.files] if result else []
+        digests = [*storage.store_for(folder).digests(uris, [SHA256] * len(uris))]
         if item.pin.sha256 and digests != [item.pin.sha256]:
             raise InputError(
                 "the file is not the one that the lock names",

@@ -115,7 +115,7 @@ class DrawPlan(Shard["Draft"], reads=()):
         else:  # digests of a plan come from the tokens, never from arrays that are there already
             manifest = sample.make(None, threads(config))[0]
         ledgers = {name: asdict(item) for name, item in manifest.shards.items()}
-        files = [asdict(file) for file in manifest.files]
+        files = [file.to_json() for file in manifest.files]
         return ShardResult(manifest.ledger, {**manifest.data, "sample": files, "ledgers": ledgers})
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from pairmill import storage
+from pairmill.digest import digest_bytes
 from pairmill.engine import manifest as manifests
 from pairmill.engine.content import Content
 from pairmill.engine.manifest import Manifest
@@ -55,9 +55,9 @@ class OpenMixture:
         folder = storage.parent_of(uri) if file else uri
         manifest = manifests.read(folder)
         if manifest is not None and file:
-            digest = hashlib.sha256(storage.store_for(uri).read(uri)).hexdigest()
-            listed = {item.path: item.sha256 for item in manifest.files}
-            manifest = manifest if listed.get(storage.name_of(uri)) == digest else None
+            data = storage.store_for(uri).read(uri)
+            known = {item.path: item.digest for item in manifest.files}.get(storage.name_of(uri), "")
+            manifest = manifest if digest_bytes(data, known) == known else None
         result = cls(plan, folder, manifest)
         capacity.check(plan, f"mixture={uri}")
         return result
@@ -68,7 +68,7 @@ class OpenMixture:
         buckets = {}
         for task in self.bucketed:
             path = f"{BUCKETS}/{task}.npy"
-            buckets[task] = self._digests.get(path) or hashlib.sha256(self._read(path)).hexdigest()
+            buckets[task] = self._digests.get(path) or digest_bytes(self._read(path))
         return identity(self.plan.dump(), buckets)
 
     @cached_property
@@ -98,7 +98,7 @@ class OpenMixture:
 
     @cached_property
     def _digests(self) -> Mapping[str, str]:
-        return {} if self.manifest is None else {item.path: item.sha256 for item in self.manifest.files}
+        return {} if self.manifest is None else {item.path: item.digest for item in self.manifest.files}
 
     @cached_property
     def _wants(self) -> Mapping[Key, list[int]]:
@@ -255,7 +255,8 @@ class OpenMixture:
         uri = storage.join(self.folder, *path.split("/"))
         data = storage.store_for(uri).read(uri)
         if path in self._digests:
-            Content(self._digests[path], promised=True).require(uri, hashlib.sha256(data).hexdigest())
+            known = self._digests[path]
+            Content(known, promised=True).require(uri, digest_bytes(data, known))
         return data
 
 

@@ -157,7 +157,7 @@ class Search(Stage[SearchConfig, SearchPlan]):
         fitted = losses = None
         if plan.proxies is not None:
             digests = {
-                file.path.removeprefix(f"{BUCKETS}/").removesuffix(".npy"): file.sha256
+                file.path.removeprefix(f"{BUCKETS}/").removesuffix(".npy"): file.digest
                 for record in records
                 for file in record.files
             }

@@ -54,4 +54,4 @@ def load_rows(uri: str, start: int, stop: int) -> NDArray[Any]:
 
 def files_of(record: ShardRecord) -> Mapping[str, ShardFile]:
     """Return the files of a record by path, for shards that read some of them."""
-    return {file.path: ShardFile(record.uri(file.path), file.path, file.size, file.sha256) for file in record.files}
+    return {file.path: ShardFile(record.uri(file.path), file.path, file.size, file.digest) for file in record.files}

@@ -96,7 +96,7 @@ class Select(RowStage[SelectConfig, SelectPlan]):
         refs, attributed = list(rows.found.refs), rows
         if settings.sidecar is not None:
             attributed = with_sidecars(settings.sidecar, rows)
-            files = {task.beside[SIDECAR].sha256 for task in attributed.training}
+            files = {task.beside[SIDECAR].digest for task in attributed.training}
             refs.append(InputRef.from_content("sidecar", sorted(files)))
         query = AttributeQuery.from_settings(settings)
         query.refuse_unknown(attributed)

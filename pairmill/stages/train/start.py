@@ -117,7 +117,7 @@ def _find_finished(uri: str, take: Take) -> Start:
         raise _no_average(uri)
     trained = Trained.load(store.read(storage.join(uri, NAME)), storage.join(uri, NAME))
     manifest = manifests.read(uri)
-    known = {file.path: file.sha256 for file in manifest.files} if manifest is not None else {}
+    known = {file.path: file.digest for file in manifest.files} if manifest is not None else {}
     names = [WEIGHTS, EMA] if take == "ema" else [WEIGHTS]
     digests = [known.get(name) or store.digest(storage.join(uri, name)) for name in names]
     return Start(uri, take, hashlib.sha256(" ".join(digests).encode()).hexdigest(), trained)

@@ -110,7 +110,7 @@ def test_a_change_of_no_array_shows_checksums_time_and_memory(
     command = [sys.executable, "-m", "pairmill", "compare", *(f"{name}={value}" for name, value in options.items())]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == str(tmp_path / "proof")
-    assert {path.name for path in (tmp_path / "proof").iterdir()} == {"README.md", "SHA256SUMS", "measured.json"}
+    assert {path.name for path in (tmp_path / "proof").iterdir()} == {"README.md", "B3SUMS", "measured.json"}
     text = (tmp_path / "proof" / "README.md").read_text()
     assert text.startswith("# [Opt] new against old\n")
     middle = json.loads((tmp_path / "proof" / "measured.json").read_text())["middle"]

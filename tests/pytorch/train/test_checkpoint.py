@@ -17,6 +17,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from pairmill.digest import digest_file
 from pairmill.errors import InputError, StorageError
 from pairmill.nets import tensor_file
 from pairmill.nets.tensor_file import Kind, Reader
@@ -281,9 +282,8 @@ def test_the_library_reads_our_files(tmp_path: Path) -> None:
     with (tmp_path / "ours").open("wb") as file:
         kinds = {name: Kind.from_tensor(tensor) for name, tensor in mine.items()}
         digest = tensor_file.write(file, kinds, mine.items(), {"a": "é"})
-    import hashlib
 
-    assert digest == hashlib.sha256((tmp_path / "ours").read_bytes()).hexdigest()
+    assert digest == digest_file(tmp_path / "ours")
     assert same(load_file(tmp_path / "ours"), mine)
 
 

@@ -95,14 +95,14 @@ def test_who_stops_early_is_not_kept_up(uri: str) -> None:
 def test_the_same_bytes_may_come_again_where_here_and_there_is_read(uri: str) -> None:
     (before,) = storage.store_for(uri).digested([uri])
     os.replace(_beside(uri, DATA), uri)
-    with content.pinned(uri, Content(before.sha256, before.stamp)) as file:
+    with content.pinned(uri, Content(before.digest, before.stamp)) as file:
         assert file.read(10) == DATA[:10]
     with pytest.raises(Changed), content.pinned(uri, Content("", before.stamp)):
         pass
     os.replace(_beside(uri, DATA[::-1]), uri)
     with (
-        pytest.raises(Changed, match=r"got sha256 .* expected sha256"),
-        content.pinned(uri, Content(before.sha256, before.stamp)),
+        pytest.raises(Changed, match=r"got blake3 .* expected blake3"),
+        content.pinned(uri, Content(before.digest, before.stamp)),
     ):
         pass
 

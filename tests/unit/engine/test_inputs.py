@@ -101,7 +101,7 @@ def test_a_link_that_is_named_exactly_is_read(tmp_path: Path) -> None:
     (real,) = discover(tmp_path / "blobs" / "b.jsonl").files
     for name in ("a.jsonl", "to a link.jsonl"):
         (file,) = discover(tmp_path / name).files
-        assert (file.task, file.size, file.sha256) == (name, real.size, real.sha256)
+        assert (file.task, file.size, file.digest) == (name, real.size, real.digest)
     assert tasks(discover(tmp_path / "to a folder")) == ["b.jsonl"]
     (tmp_path / "blobs" / "b.jsonl").unlink()
     with pytest.raises(InputError, match=r"a\.jsonl"):
@@ -132,7 +132,7 @@ def test_files_come_with_size_and_digest(tmp_path: Path) -> None:
     put(tmp_path, "a.jsonl")
     (file,) = discover(tmp_path).files
     store = storage.store_for(file.uri)
-    assert (file.size, file.sha256) == (store.size(file.uri), store.digest(file.uri))
+    assert (file.size, file.digest) == (store.size(file.uri), store.digest(file.uri))
 
 
 def test_what_a_folder_is_follows_from_names_and_content_and_not_from_where_it_is(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_a_finished_folder_gives_the_files_of_its_manifest(tmp_path: Path) -> No
     assert tasks(found) == ["a.jsonl", "b__c.parquet"]
     assert found.refs == [InputRef("rows", manifest.fingerprint)]
     assert found.rows == 11
-    assert [file.sha256 for file in found.files] == ["0" * 64] * 2  # by the manifest: bulk data is not read for this
+    assert [file.digest for file in found.files] == ["0" * 64] * 2  # by the manifest: bulk data is not read for this
 
 
 def test_a_folder_of_a_finished_folder_can_be_given(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def key_of(shard: Shard[Any], config: Options | None = None, plan: StagePlan[Any
 
 def test_each_value_counts() -> None:
     others = [
-        replace(FILTER, file=replace(FILTER.file, sha256="3" * 64)),
+        replace(FILTER, file=replace(FILTER.file, digest="3" * 64)),
         replace(FILTER, file=replace(FILTER.file, uri="here/a.parquet")),
         replace(FILTER, file=replace(FILTER.file, task="b")),
         replace(FILTER, record=replace(RECORD, files=[File("rows", 7, "4" * 64)])),

@@ -194,7 +194,7 @@ def test_a_changed_byte_of_a_scratch_file_is_found_before_a_later_round_reads_it
     assert contents(kitchen.root) == before
     warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
     assert len(warnings) == len([text for text in TEXTS.values() if "\na" in f"\n{text}"])
-    assert all("letters/a: sha256" in text for text in warnings)
+    assert all("letters/a: blake3" in text for text in warnings)
 
 
 def test_what_was_made_of_changed_bytes_is_made_again(kitchen: Kitchen) -> None:

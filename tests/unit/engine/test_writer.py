@@ -47,7 +47,7 @@ class Table:
         for record in self.root.glob(f"toy/shards/*/{RECORD}"):
             files = tools.read_json(record)["files"]
             where = tools.shard_files(record.parent)
-            assert tools.digests(where) == {file["path"]: file["sha256"] for file in files}
+            assert tools.digests(where) == tools.recorded({"files": files})
 
 
 @pytest.fixture

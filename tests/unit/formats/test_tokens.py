@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pairmill.digest import digest_bytes
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import File, Ledger, Manifest
 from pairmill.errors import InputError
@@ -60,7 +61,7 @@ def test_an_array_of_known_length_equals_one_that_is_saved_and_its_digest_is_tha
     values = np.arange(100_000 if pieces else 0, dtype=np.int64)
     digest = write_npy(tmp_path / "x.npy", np.uint32, len(values), np.array_split(values, pieces) if pieces else [])
     assert (tmp_path / "x.npy").read_bytes() == saved(values.astype(np.uint32))
-    assert digest == hashlib.sha256((tmp_path / "x.npy").read_bytes()).hexdigest()
+    assert digest == digest_bytes((tmp_path / "x.npy").read_bytes())
 
 
 def test_an_error_in_the_midst_of_an_array_is_raised(tmp_path: Path) -> None:

@@ -273,7 +273,7 @@ def test_files_are_fetched_and_cleaned_as_where_they_are(clean: Cleaned, tmp_pat
     fetched = runner.run(Fetch(), FetchConfig(root=root, sources=[yaml], workers=1))
     config = CleanConfig(root=root, raw=fetched.uri, sources=[yaml], workers=1, max_reject_fraction=0.5)
     again = runner.run(Clean(), config).manifest
-    assert {file.sha256 for file in again.files if file.task} == {file.sha256 for file in manifest.files if file.task}
+    assert {file.digest for file in again.files if file.task} == {file.digest for file in manifest.files if file.task}
 
 
 def test_a_limit_is_of_files(clean: Cleaned, tmp_path: Path) -> None:

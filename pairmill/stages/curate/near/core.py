@@ -19,6 +19,7 @@ from dataclasses import asdict, replace
 from itertools import accumulate
 from typing import Any
 
+from pairmill.digest import split
 from pairmill.engine.manifest import content_key
 from pairmill.engine.stage import Shard, ShardRecord
 from pairmill.stages.curate.near import buckets, components, index, sign
@@ -359,9 +360,9 @@ def _retained(
         item = Indexed(
             task=source.task,
             first=source.first,
-            path=f"{file.sha256[:32]}.bin",
+            path=f"{split(file.digest)[1][:32]}.bin",
             size=file.size,
-            sha256=file.sha256,
+            digest=file.digest,
             rows=made.rows,
             keys=made.keys,
             sketches=made.sketches,

@@ -77,7 +77,7 @@ class Indexed:
         first: added to a row's number in the slice, it gives the ordinal.
         path: of its file, below the folder of the index.
         size: bytes of the file.
-        sha256: of the file.
+        digest: of the file.
         rows: how many.
         keys: how many.
         sketches: bytes.
@@ -89,7 +89,7 @@ class Indexed:
     first: int
     path: str
     size: int
-    sha256: str
+    digest: str
     rows: int
     keys: int
     sketches: int
@@ -103,7 +103,7 @@ class Indexed:
             task=self.task,
             first=self.first,
             fixed=True,
-            key=content_key("indexed", self.sha256, self.first, self.partitions),
+            key=content_key("indexed", self.digest, self.first, self.partitions),
             rows=self.rows,
             keys=self.keys,
             partitions=self.partitions,
@@ -176,10 +176,10 @@ class NewIndex:
         listed: list[Indexed] = []
         for folder, slices in self.old:
             for item in slices:
-                files[item.path] = (folder, File(item.path, item.size, item.sha256))
+                files[item.path] = (folder, File(item.path, item.size, item.digest))
                 listed.append(item)
         for record, item in self.new:
-            files[item.path] = (record.folder, File(RETAINED, item.size, item.sha256))
+            files[item.path] = (record.folder, File(RETAINED, item.size, item.digest))
             listed.append(item)
         for path, (folder, file) in files.items():
             out.link(folder, file, path=f"{below}/{path}")

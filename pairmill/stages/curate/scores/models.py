@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from pairmill import log, storage
+from pairmill.digest import split
 from pairmill.engine.content import Content, require_unchanged, whole
 from pairmill.errors import InputError, UsageError, from_os_error
 from pairmill.storage.partials import own, scratch
@@ -28,7 +29,7 @@ class ModelFile:
     """A file of a model: its path below the model's URI (empty: the URI itself), digest and size in bytes."""
 
     path: str
-    sha256: str
+    digest: str
     size: int
     stamp: str
 
@@ -67,13 +68,13 @@ class Model:
                 "the model is missing", where=f"{option}={uri}", expected="a file or a folder", hint="check the path"
             )
         digests = store.digested([_below(uri, path) for path in paths])
-        files = [ModelFile(path, item.sha256, item.size, item.stamp) for path, item in zip(paths, digests, strict=True)]
+        files = [ModelFile(path, item.digest, item.size, item.stamp) for path, item in zip(paths, digests, strict=True)]
         return cls(uri, option, tuple(files))
 
     @property
     def identity(self) -> list[list[str]]:
         """What a key says of it: paths and digests."""
-        return [[item.path, item.sha256] for item in self.files]
+        return [[item.path, item.digest] for item in self.files]
 
     @property
     def where(self) -> str:
@@ -95,7 +96,7 @@ class Model:
         own(above)
         if self.files[0].path == "":
             (file,) = self.files
-            target = above / file.sha256
+            target = above / split(file.digest)[1]
             if not _is_there(target, file):
                 self._fetch(file, above, target)
             return target
@@ -111,7 +112,7 @@ class Model:
         """Raise Changed if a model that is used in place is not what was digested in the plan."""
         if storage.scheme(self.uri) == "file":
             for item in self.files:
-                require_unchanged(_below(self.uri, item.path), Content(item.sha256, item.stamp))
+                require_unchanged(_below(self.uri, item.path), Content(item.digest, item.stamp))
 
     @contextmanager
     def used(self, *names: str) -> Iterator[Path]:
@@ -140,7 +141,7 @@ class Model:
         try:
             handle, name = tempfile.mkstemp(dir=folder, prefix=".fetching-")
             try:
-                with os.fdopen(handle, "wb") as sink, whole(uri, Content(file.sha256)) as source:
+                with os.fdopen(handle, "wb") as sink, whole(uri, Content(file.digest)) as source:
                     shutil.copyfileobj(source, sink, _BLOCK)
                 os.replace(name, target)
             except BaseException:

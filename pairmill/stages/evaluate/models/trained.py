@@ -153,11 +153,11 @@ def _digest_of(run: Run, weights: Literal["ema", "current"]) -> str:
     # An average has parameters only: buffers are those of the net.
     names = [WEIGHTS, *([EMA] if weights == "ema" else [])]
     if run.manifest is not None:
-        known = {file.path: file.sha256 for file in run.manifest.files}
+        known = {file.path: file.digest for file in run.manifest.files}
         files = [known.get(name, "") for name in names]
     else:
         uris = [storage.join(run.uri, name) for name in names]
-        files = [item.sha256 for item in storage.store_for(run.uri).digested(uris)]
+        files = [item.digest for item in storage.store_for(run.uri).digested(uris)]
     # That of the run may have been put there later, or be named by an option.
     files.append(hashlib.sha256(run.tokenizer.encode()).hexdigest())
     return content_key(trained.model, trained.vocab_size, trained.positions, trained.tokenizer_info, files)

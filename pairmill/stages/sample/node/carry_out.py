@@ -14,6 +14,7 @@ from functools import partial
 
 from pairmill import log, storage
 from pairmill.cpu import available_cores
+from pairmill.digest import shown
 from pairmill.engine import manifest as manifests
 from pairmill.engine.content import UNKNOWN, broken, require_unchanged
 from pairmill.engine.manifest import MANIFEST, File, Manifest
@@ -64,7 +65,7 @@ class PlannedSample:
         planned = SampleResult.from_manifest(self.planned) if self.planned is not None else None
         if planned is None or planned.layout != SampleResult.from_manifest(self.manifest).layout:
             return None
-        return [File(**file) for file in planned.sample]
+        return [File.from_json(file) for file in planned.sample]
 
     def make(
         self, folder: OpenFolder | None, workers: int, make_room: MakeRoom = lambda *_: None
@@ -125,8 +126,8 @@ class PlannedSample:
             raise InputError(
                 f"{len(wrong)} of {len(made)} files differ from the plan",
                 where=f"{self.home}: {other.path}",
-                got=f"{item.size:,} bytes, sha256 {item.sha256[:16]}…",
-                expected=f"{other.size:,} bytes, sha256 {other.sha256[:16]}…",
+                got=f"{item.size:,} bytes, {shown(item.digest)}",
+                expected=f"{other.size:,} bytes, {shown(other.digest)}",
                 hint="no file was kept; the tokens changed since the plan was made, or were read incorrectly: "
                 "check them, or make a new plan",
             )

@@ -6,7 +6,6 @@ grow with the sample, and the bytes do not depend on the number of threads.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections import deque
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 
 from pairmill import log, storage
 from pairmill._native import gather, gather_file
+from pairmill.digest import Digest
 from pairmill.engine.content import pinned
 from pairmill.engine.manifest import File
 from pairmill.errors import InputError, InternalError, from_os_error
@@ -96,7 +96,7 @@ class _File:
 
     def __init__(self, folder: OpenFolder | None, path: str) -> None:
         self._folder, self._path = folder, path
-        self._digest, self._size = hashlib.sha256(), 0
+        self._digest, self._size = Digest(), 0
         self._handle: int | None = None
 
     def __enter__(self) -> _File:
@@ -139,7 +139,7 @@ class _File:
         self.digest(data)
 
     def file(self) -> File:
-        return File(self._path, self._size, self._digest.hexdigest())
+        return File(self._path, self._size, self._digest.text())
 
 
 def _epoch(folder: OpenFolder | None, plan: SamplePlan, layout: ArrayLayout, number: int) -> list[File]:

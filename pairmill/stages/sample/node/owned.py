@@ -303,7 +303,7 @@ def of_other_digest(folder: int, files: Sequence[File], workers: int) -> list[st
 
     with ThreadPoolExecutor(workers) as pool:
         result = pool.map(digest, files)
-        return [file.path for file, item in zip(files, result, strict=True) if item != file.sha256]
+        return [file.path for file, item in zip(files, result, strict=True) if item != file.digest]
 
 
 def boot_id() -> str:

@@ -80,7 +80,7 @@ def metrics(state: State, path: str) -> str:
     gauge("sample_ready", "1 if the current sample is complete.", int(not state.missing))
     manifest, facts = state.manifest, {}
     if manifest is not None:
-        measures, files = manifest.ledger.measures, [[file.path, file.size, file.sha256] for file in manifest.files]
+        measures, files = manifest.ledger.measures, [[file.path, file.size, file.digest] for file in manifest.files]
         labels = f'{{fingerprint="{manifest.fingerprint}",digest="{fingerprint_from(files)}"}}'
         gauge("sample_info", "The sample; digest is over its files and equal on all nodes.", 1, labels)
         gauge("sample_bytes", "Bytes of its files.", sum(file.size for file in manifest.files))

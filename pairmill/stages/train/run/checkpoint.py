@@ -5,13 +5,12 @@ Each rank writes its own rows of every tensor into ``part-<rank>of<ranks>.safete
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -20,6 +19,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from pairmill import errors, log, storage
+from pairmill.digest import digest_bytes
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import File
 from pairmill.errors import InputError, InternalError, PairmillError, StorageError
@@ -251,13 +251,13 @@ class _Saving:
 
     def _together(self, store: Any, mine: list[File], error: PairmillError | None) -> None:
         files: list[File] = []
-        mine_json = [None if error is None else _error_to_json(error), [asdict(file) for file in mine]]
+        mine_json = [None if error is None else _error_to_json(error), [file.to_json() for file in mine]]
         what = f"saving {self.uri}"
         for data in self.ranks.exchange(store, self.key, what, mine_json):
             theirs, written = json.loads(data)
             if theirs and error is None:
                 error = _error_from_json(theirs)
-            files += [File(**file) for file in written]
+            files += [File.from_json(file) for file in written]
         if error is None and self.ranks.rank == 0:
             try:
                 self._commit(files)
@@ -287,7 +287,7 @@ class _Saving:
             for name, data in self.small.items() if self.ranks.rank == 0 else ():
                 uri = storage.join(self.uri, name)
                 storage.store_for(uri).write(uri, data)
-                files.append(File(name, len(data), hashlib.sha256(data).hexdigest()))
+                files.append(File(name, len(data), digest_bytes(data)))
         except OSError as error:
             if error.errno in errors.SPACE:
                 raise self._no_space(needed) from error
@@ -296,7 +296,7 @@ class _Saving:
 
     def _commit(self, files: Iterable[File]) -> None:
         raw = {
-            "files": [asdict(file) for file in files],
+            "files": [file.to_json() for file in files],
             "tensors": {name: kind.to_json() for name, kind in self.kinds.items()},
             "says": self.says,
         }

@@ -585,7 +585,7 @@ def test_the_option_redoes_the_shards_of_chats_alone(clean: Cleaned) -> None:
     assert [one.ledger.rows_out for one in manifests] == [3, 3, 2]
     assert manifests[0].fingerprint != manifests[2].fingerprint
     assert manifests[2].options["turns"] == "last"
-    files = [{file.path: file.sha256 for file in one.files} for one in manifests]
+    files = [{file.path: file.digest for file in one.files} for one in manifests]
     assert files[0]["data/mine.jsonl"] == files[1]["data/mine.jsonl"] != files[2]["data/mine.jsonl"]
     (kept,) = {one["data/pairs.jsonl"] for one in files}
     assert kept

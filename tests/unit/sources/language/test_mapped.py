@@ -932,7 +932,7 @@ def test_a_link_that_is_named_exactly_is_read(tmp_path: Path, place: str) -> Non
         given = runner.run(Clean(), CleanConfig(root=root, raw=str(raw), sources=[str(description)], workers=1))
         config = CleanConfig(root=f"{root}2", raw=fetched.uri, sources=[str(description)], workers=1)
         digests = [
-            [file.sha256 for file in one.manifest.files if file.task] for one in (given, runner.run(Clean(), config))
+            [file.digest for file in one.manifest.files if file.task] for one in (given, runner.run(Clean(), config))
         ]
         assert digests[0] == digests[1]
         return given

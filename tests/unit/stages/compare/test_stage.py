@@ -265,7 +265,7 @@ def test_a_kill_at_any_instant_changes_nothing(tmp_path: Path, plans: list[str])
     config = replace(config, root=str(root), trained=[one for one, _ in pairs], evaluated=[one for _, one in pairs])
 
     def compare() -> dict[str, str]:
-        return {file.path: file.sha256 for file in runner.run(Compare(), config).manifest.files}
+        return {file.path: file.digest for file in runner.run(Compare(), config).manifest.files}
 
     whole = compare()
     assert {"compare.json", "table.md", "report.html", "report.md"} == whole.keys()

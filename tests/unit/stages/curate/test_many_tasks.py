@@ -40,7 +40,7 @@ def plan(settings: Settings) -> CuratePlan:
         name = f"set{number % 50}__{number:06}.parquet"
         file = InputFile(f"/rows/{name}", name, 1 << 20, f"{number:064x}")
         part = FileSlice(name, file.uri, size=file.size)
-        tasks.append(Task(file, name, {}, (Slice(part, (file.sha256, "parquet"), number, False, name),)))
+        tasks.append(Task(file, name, {}, (Slice(part, (file.digest, "parquet"), number, False, name),)))
     return CuratePlan(
         inputs=[],
         build_context=list,

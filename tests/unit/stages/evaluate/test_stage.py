@@ -98,7 +98,7 @@ def test_a_server_that_dies_half_way_loses_one_piece(run: Run) -> None:
     with Completions(answer) as completions:
         whole = run(completions.url, "server.model=tiny", root=f"{again.uri}/elsewhere")
     assert rows_of(whole) == rows_of(again)
-    assert [file.sha256 for file in whole.manifest.files] == [file.sha256 for file in again.manifest.files]
+    assert [file.digest for file in whole.manifest.files] == [file.digest for file in again.manifest.files]
 
 
 def test_answers_that_fail_for_a_moment_are_asked_for_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ def test_a_kill_at_any_instant_changes_nothing(tmp_path: Path, monkeypatch: pyte
                 set=["server.model=tiny", "server.at_once=1"],
                 root=str(root),
             )
-            return {file.path: file.sha256 for file in runner.run(Evaluate(), config).manifest.files}
+            return {file.path: file.digest for file in runner.run(Evaluate(), config).manifest.files}
 
         whole = evaluate()
         assert {"results.json", "report.html", "report.md", "questions/gsm8k.jsonl"} == whole.keys()

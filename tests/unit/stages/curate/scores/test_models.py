@@ -69,7 +69,7 @@ def test_a_model_in_a_bucket_is_fetched_once(s3: str, tmp_path: Path, monkeypatc
 
     store.write(uri, b"others.")
     path.unlink()
-    with pytest.raises(Changed, match="sha256"):
+    with pytest.raises(Changed, match="blake3"):
         model.local()
     assert [one.name for one in path.parent.iterdir() if one.is_file()] == []
 

@@ -249,7 +249,7 @@ def test_a_sample_that_is_not_the_plans_is_made_again(world: World) -> None:
     plan = world.plan()
     world.carry_out(plan)
     manifest = tools.read_manifest(world.node / plan)
-    manifest["files"][0]["sha256"] = "0" * 64
+    manifest["files"][0]["blake3"] = "0" * 64
     tools.write_manifest(world.node / plan, manifest)
     assert not world.carry_out(plan).reused
     assert world.carry_out(plan).reused
