@@ -145,7 +145,7 @@ def read_numbers(
     given, places = [], []
     for place, (task, long_context) in enumerate(zip(tasks, long_contexts, strict=True)):
         if (folder := storage.store_for(task.uri).file(task.uri)) is not None:
-            given.append((os.fspath(folder), [task.contents[name].sha256 for name in INDEX], long_context))
+            given.append((os.fspath(folder), [task.contents[name].digest for name in INDEX], long_context))
             places.append(place)
     numbers = np.empty((len(tasks), _WIDTH), np.int64)
     numbers[places], fit = sample_summaries(given, limits, threads)

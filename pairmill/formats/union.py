@@ -219,7 +219,7 @@ def _two_tokenizers(first: Part, other: Part, mine: str, theirs: str, where: str
 
 
 def _identity(task: Dataset) -> list[str]:
-    beside = (task.contents[name].sha256 for name in (BYTES, ROWS) if name in task.contents)
+    beside = (task.contents[name].digest for name in (BYTES, ROWS) if name in task.contents)
     return [task.name, task.key, *beside]
 
 
