@@ -8,6 +8,7 @@ followed by the response span; ``inst_start, inst_len, resp_start, resp_len`` (u
 
 from __future__ import annotations
 
+import hashlib
 import io
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -268,7 +268,7 @@ class Draft:
             return None
         # Only rows that a loss is measured on take the bytes of their responses along.
         names = (*INDEX, BYTES) if self.config.held_out and task.has_bytes else INDEX
-        digests = [task.contents[name].sha256 if name in task.contents else "" for name in names]
+        digests = [task.contents[name].digest if name in task.contents else "" for name in names]
         return task.uri if "://" not in task.uri else str(storage.local_path(task.uri)), digests
 
     def _rows(self, task: Dataset, rule: Rule) -> DatasetRows:
