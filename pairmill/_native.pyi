@@ -369,7 +369,7 @@ class Blake3:
     """BLAKE3 of bytes in order. Threads take turns."""
 
     def __new__(cls) -> Blake3: ...
-    def update(self, data: bytes | NDArray[np.uint8]) -> None:
+    def update(self, data: NDArray[np.uint8]) -> None:
         """Add the next bytes (contiguous)."""
 
     def hexdigest(self) -> str:

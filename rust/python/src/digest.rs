@@ -14,17 +14,10 @@ use numpy::PyReadonlyArray1;
 use pairmill_core::digest::{Hasher, Node, PIECE, Piece, join, pieces};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
 
 /// BLAKE3 of bytes in order.
 #[pyclass(frozen, module = "pairmill._native")]
 pub(crate) struct Blake3(Mutex<Hasher>);
-
-#[derive(FromPyObject)]
-enum Data<'py> {
-    Bytes(Bound<'py, PyBytes>),
-    Array(PyReadonlyArray1<'py, u8>),
-}
 
 #[pymethods]
 impl Blake3 {
@@ -34,11 +27,8 @@ impl Blake3 {
     }
 
     /// Add the next bytes.
-    fn update(&self, py: Python<'_>, data: Data<'_>) -> PyResult<()> {
-        let bytes = match &data {
-            Data::Bytes(bytes) => bytes.as_bytes(),
-            Data::Array(array) => array.as_slice()?,
-        };
+    fn update(&self, py: Python<'_>, data: PyReadonlyArray1<'_, u8>) -> PyResult<()> {
+        let bytes = data.as_slice()?;
         py.detach(|| {
             self.0.lock().unwrap_or_else(PoisonError::into_inner).update(bytes);
         });
