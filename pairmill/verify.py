@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from pairmill import log, storage
+from pairmill.digest import is_blake3, shown, split
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import MANIFEST, STARTED
 from pairmill.engine.options import option
@@ -21,6 +23,7 @@ class VerifyConfig:
     path: str = option(
         help="a finished folder of any stage, or a folder that contains some; several can be given, separated by spaces"
     )
+    sums: Literal["", "b3sum"] = option("", help="print the digests, as b3sum --check reads them in that folder")
 
 
 def verify(path: str) -> str:
@@ -63,6 +66,31 @@ def verify(path: str) -> str:
     return "".join(f"{folder}\n" for folder in folders)
 
 
+def sums_of(path: str) -> str:
+    """Return the digests of all files of the finished folders at or below ``path``, for ``b3sum --check`` in it.
+
+    Raises:
+        InputError: there is no finished folder, or one has sha256 digests, which an older pairmill wrote.
+    """
+    uri = storage.normalise(path, "path")
+    lines = []
+    for folder in _finished(uri):
+        manifest = manifests.read(folder)
+        assert manifest is not None
+        for file in manifest.files:
+            if not is_blake3(file.digest):
+                raise InputError(
+                    "its manifest has other digests than those of b3sum",
+                    where=f"{folder}/{file.path}",
+                    got=shown(file.digest),
+                    hint="without sums=b3sum it is verified all the same",
+                )
+            name = f"{folder.removeprefix(uri).lstrip('/')}/{file.path}".lstrip("/")
+            escaped = name.replace("\\", "\\\\").replace("\n", "\\n")
+            lines.append(f"{'' if escaped == name else chr(92)}{split(file.digest)[1]}  {escaped}\n")
+    return "".join(lines)
+
+
 def _finished(uri: str) -> list[str]:
     if storage.store_for(uri).exists(storage.join(uri, MANIFEST)):
         return [uri]
@@ -82,13 +110,17 @@ def main(arguments: Sequence[str]) -> int:
     """Verify each folder on the command line, given as such or as ``path=…``; returns the exit code."""
 
     def work() -> None:
-        folders = [text.removeprefix("path=") for text in arguments]
+        wanted = [text.removeprefix("sums=") for text in arguments if text.startswith("sums=")]
+        folders = [text.removeprefix("path=") for text in arguments if not text.startswith("sums=")]
+        if wanted not in ([], [""], ["b3sum"]):
+            raise UsageError("not a form of sums", where="sums", got=" ".join(wanted), expected="b3sum")
         if not folders:
             raise UsageError("required option missing", where="path", expected="a folder", hint="see --help")
         failures = []
         for folder in folders:
             try:
-                sys.stdout.write(verify(folder))
+                text = verify(folder)
+                sys.stdout.write(sums_of(folder) if any(wanted) else text)
                 sys.stdout.flush()
             except InputError as error:
                 failures.append(str(error))

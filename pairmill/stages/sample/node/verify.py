@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from pairmill import verify as verifier
 from pairmill.engine import manifest as manifests
@@ -16,10 +17,11 @@ class VerifyConfig:
     """Check every file of a sampled folder against its manifest; without one, its arrays against each other."""
 
     path: str = option(help="sampled folder, or folder of a node")
+    sums: Literal["", "b3sum"] = option("", help="print the digests, as b3sum --check reads them in the folder")
 
 
 def verify(config: VerifyConfig) -> str:
-    """Read every file. Return the folder.
+    """Read every file. Return the folder, or its files' digests.
 
     Raises:
         InputError: the folder is unfinished, or a file is missing or differs from the manifest or from the others.
@@ -34,4 +36,5 @@ def verify(config: VerifyConfig) -> str:
         return f"{folder}\n"
     if manifests.read(folder) is None:
         raise InputError("no finished sample", where=f"path={folder}", hint="wait until the sampler has finished")
-    return verifier.verify(folder)
+    text = verifier.verify(folder)
+    return verifier.sums_of(folder) if config.sums else text
