@@ -14,7 +14,7 @@ from typing import Any
 
 from pairmill import storage
 from pairmill.address import refuse
-from pairmill.engine import chat_templates, conditions
+from pairmill.engine import chat_templates, conditions, policing
 from pairmill.engine import manifest as manifests
 from pairmill.engine.chat_templates import Templates
 from pairmill.engine.conditions import Tag
@@ -28,6 +28,9 @@ HELD_OUT = "holdout/"
 """How the tasks of held-out rows begin, and the paths of their files in a finished folder."""
 PROMPTS, PAIRS = USES = ("prompts", "pairs")
 """Folders of files beside the rows of a finished folder (:mod:`pairmill.formats.uses`); they are read by name alone."""
+
+TRAINED_ON = ("rows", "tokens")
+"""The options whose files end up in what is trained on."""
 
 _Brought = tuple[dict[str, Tag], Templates]
 LONGEST_TASK = 255 - len(".parquet")
@@ -140,13 +143,27 @@ def discover(
             raise InputError(
                 f"no {' or '.join(sorted(endings))} file found", where=f"{option}={uri}", hint="check the path"
             )
+        left_out = _policed(result, uri, option)
+        if left_out:
+            # The manifest counts the rows of all files. What is left out is an input of its own.
+            result, count = [file for file in result if file.task not in left_out], None
         files += result
         refs.append(ref)
         templates.append(rendered)
         rows = None if rows is None or count is None else rows + count
+    if uris and not files:
+        policing.refuse_nothing(f"{option}={','.join(uris)}")
     _refuse_long_names(files, option)
     _refuse_collisions(files, option)
     return Inputs(files, refs, rows, conditions.joined(own, option), chat_templates.joined(templates))
+
+
+def _policed(files: Sequence[InputFile], uri: str, option: str) -> frozenset[str]:
+    """Return the tasks that a policy leaves out. What is only compared with, as target texts are, it lets in."""
+    if option not in TRAINED_ON:
+        return frozenset()
+    subjects = (policing.Subject.from_task(file.task, [file.sha256], uri) for file in files)
+    return policing.leave_out(subjects, f"{option}={uri}")
 
 
 def _discover_one(

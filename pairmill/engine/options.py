@@ -119,6 +119,28 @@ def tasks_option() -> Any:
     )
 
 
+def policy_option() -> Any:
+    """Make the option of the policy that says what may be read."""
+    return option(
+        "",
+        help="policy.yaml: which sources, files and licences are allowed, denied, held or for evaluation only "
+        "(docs/policy.md); empty = all are allowed",
+        changes_bytes=False,  # its decisions are among the inputs
+    )
+
+
+PolicyRule = Literal["refuse", "leave_out"]
+
+
+def policy_on_option() -> Any:
+    """Make the option of what a policy does with what it does not allow."""
+    return option(
+        "refuse",
+        help="what becomes of data that policy= does not allow: refuse fails the stage, leave_out goes on without it",
+        changes_bytes=False,
+    )
+
+
 class RunOptions(Protocol):
     """The options of every stage that the runner itself reads; a stage's options are a dataclass."""
 
@@ -195,6 +217,8 @@ class StageConfig(RunConfig):
         changes_bytes=False,
         at_least=1,
     )
+    policy: str = policy_option()
+    policy_on: PolicyRule = policy_on_option()
 
 
 @dataclass(kw_only=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from pairmill import log, storage
-from pairmill.engine import links, vanished
+from pairmill.engine import links, policing, vanished
 from pairmill.engine import manifest as manifests
 from pairmill.engine.made_by import command_of, links_of, with_alarms
 from pairmill.engine.manifest import Ledger, Manifest
@@ -226,7 +226,7 @@ class _Job(Generic[C, P]):
             version=self.stage.version,
             fingerprint=self.fingerprint,
             options=self.plan.manifest_options(self.config),
-            inputs=self.plan.inputs,
+            inputs=self.plan.all_inputs,
             ledger=ledger,
             files=[],
             shards={record.name: record.ledger for record in rounds[0]},
@@ -316,6 +316,8 @@ def _finish(job: _Job[C, P]) -> Manifest:
     manifest = job.manifest(ledger, rounds)
     with closing(FinishWriter(folder, job.ending)) as out:
         manifest.data = stage.finish(job.config, plan, rounds, out)
+        if plan.policy:
+            manifest.data[policing.KEY] = plan.policy
         manifest.shards = stage.parts(plan, rounds)
         alarms = manifest.data.pop(vanished.KEY, None if stage.watched else [])
         manifest.vanished = vanished.table_of(manifest, alarms, plan.left_out)

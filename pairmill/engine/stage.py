@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from pairmill import storage
+from pairmill.engine import policing
 from pairmill.engine.content import Content
 from pairmill.engine.keys import unkeyed
 from pairmill.engine.links import LeftOut, left_out
@@ -156,6 +157,7 @@ class StagePlan(Generic[X]):
         fingerprint: the name of the finished folder, of a stage that knows better what it follows from; empty = it
             follows from inputs, options, ``says`` and the shards of the first round.
         left_out: of the folders that were listed: links, and folders that no source reads.
+        policy: what the policy in force decided on all that was found; it is an input, as what it leaves out is.
         check: called with the manifest before it is written, and when it is reused; raises InputError if the result is
             not as the options expect.
     """
@@ -167,12 +169,18 @@ class StagePlan(Generic[X]):
     options: dict[str, Any] = field(default_factory=dict)
     fingerprint: str = ""
     left_out: tuple[LeftOut, ...] = field(default_factory=left_out)
+    policy: Mapping[str, Any] = field(default_factory=policing.record)
     check: Callable[[Manifest], None] = _nothing_expected
 
     @cached_property
     def context(self) -> X:
         """The context of all shards; built on first use, so only if there is work."""
         return self.build_context()
+
+    @property
+    def all_inputs(self) -> list[InputRef]:
+        """The inputs, and the policy as one of them."""
+        return [*self.inputs, *policing.ref_of(self.policy)]
 
     def manifest_options(self, config: RunOptions) -> dict[str, Any]:
         """Return the options that change bytes, as the manifest lists them."""
@@ -318,7 +326,7 @@ def fingerprint_of(
     """
     if plan.fingerprint:
         return plan.fingerprint
-    inputs = [{"role": item.role, "fingerprint": item.fingerprint} for item in plan.inputs]
+    inputs = [{"role": item.role, "fingerprint": item.fingerprint} for item in plan.all_inputs]
     named = [[shard.name, shard.key] for shard in shards]
     # The manifest names what was left out; of nothing the fingerprint is as it always was.
     more = [list(plan.left_out)] if plan.left_out else []

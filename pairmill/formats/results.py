@@ -143,6 +143,7 @@ class TokenizeResult(HeldOutRows):
         vocab_size: number of tokens.
         pieces: by task the shards that a large one is of.
         chat_template: of rendered rows.
+        row_files: by task the digest of the row file that it was made of.
         lengths: by source :meth:`pairmill.formats.token_lengths.TokenLengths.describe` of its rows, ``after`` long ones
             were made to fit, and ``before`` where some were.
     """
@@ -150,6 +151,7 @@ class TokenizeResult(HeldOutRows):
     vocab_size: int
     pieces: Mapping[str, Sequence[str]] = left_out({})
     chat_template: Mapping[str, Any] = left_out({})
+    row_files: Mapping[str, str] = left_out({})
     lengths: Mapping[str, Any] = left_out({})
 
 
@@ -228,6 +230,7 @@ class SampleResult(TokenizerResult):
             tasks, with the rows and tokens that were drawn in an epoch, on average; ``expected`` is rows, tokens and
             the standard error of these of each task, and ``scale`` :class:`pairmill.rules.solve.Scaled`.
         identified_by: what tokens of folders without a manifest were told by; empty = all their bytes, or a manifest.
+        policy: what the policy in force decided (:mod:`pairmill.engine.policing`).
     """
 
     layout: Any
@@ -251,6 +254,7 @@ class SampleResult(TokenizerResult):
     expected: Mapping[str, Sequence[float]] = left_out({})
     scale: ByName = left_out({})
     identified_by: str = left_out("")
+    policy: ByName = left_out({})
 
     @property
     def source_of_task(self) -> dict[str, str]:

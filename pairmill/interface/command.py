@@ -38,6 +38,11 @@ PURPOSES: Final = {
         "compare": Program("pairmill.line.compare", "Train nets on several plans and say which is better.", "train"),
         "search": Program("pairmill.line.search", "Train proxies and find the mixture that loses least.", "train"),
         "line": Program("pairmill.lineage.command", "Write the page over all stages of a sample."),
+        "policy": Program(
+            "pairmill.policy.command",
+            "Print what a policy allows and denies of what is there: policy check.",
+            "sampler",
+        ),
         "show": Program("pairmill.show", "Print tokenized rows as a model sees them, or compare them with a server."),
         "verify": Program(
             "pairmill.verify", "Compare finished folders with their manifests, byte for byte.", "sampler"

@@ -19,6 +19,7 @@ from pairmill.formats.given import instead_of
 from pairmill.formats.settings_file import FileSettings
 from pairmill.interface import cli
 from pairmill.interface.cli import Command, Outcome
+from pairmill.policy.enforce import in_force
 from pairmill.report.model import Report, Table
 
 C = TypeVar("C", bound=RunConfig)
@@ -43,10 +44,11 @@ def run(stage: Stage[C, Any], config: C) -> Outcome:
         stage = PassOn(stage, given)
     together = Together(WorkerSlice.parse(config.share), _patience()) if config.share else None
     share = together is not None and not config.finish
-    if together is not None and share:
-        result = runner.run_share(stage, config, together)
-    else:
-        result = runner.run(stage, config, together)
+    with in_force(config):
+        if together is not None and share:
+            result = runner.run_share(stage, config, together)
+        else:
+            result = runner.run(stage, config, together)
     manifest = result.manifest
     ledger = manifest.ledger
     own = {"shards": len(manifest.shards)} if share else stage.metrics(manifest)

@@ -68,6 +68,8 @@ class Parameters:
     unmatched: str = parameter(SampleConfig, "unmatched")
     fail_on: str = parameter(FetchConfig, "fail_on")
     links: str = parameter(FetchConfig, "links")
+    policy: str = parameter(FetchConfig, "policy")
+    policy_on: str = parameter(FetchConfig, "policy_on")
     output_path: str = option("", help="folder for the sampled arrays; empty on a cluster, where the nodes make them")
     profile: str = parameter(CleanConfig, "profile")
 
@@ -136,7 +138,7 @@ def taken(stage: str, *, training: bool = False) -> list[str]:
 
 
 PLACES = (
-    *("root", "raw", "output_path", "prefix_config_path"),
+    *("root", "raw", "output_path", "prefix_config_path", "policy"),
     *("curate_config", "index", "select_config", "mix_config", "compare", "train_config"),
 )
 _DEFAULTS = {item.name: item.default for item in dataclasses.fields(TrainingParameters) if item.name in PLACES}

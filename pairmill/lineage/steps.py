@@ -110,8 +110,12 @@ def find(root: str, sample: Manifest) -> list[Step]:
 
     A stage that several folders of one kind were read from (``rows=`` beside sources) has a step for each.
     """
-    first = Step("sample", sample)
-    steps, seen, open_ = [first], set[str](), [first]
+    return above(root, Step("sample", sample))
+
+
+def above(root: str, end: Step) -> list[Step]:
+    """Return a stage and those before it whose results it was made of, as :func:`find`."""
+    steps, seen, open_ = [end], set[str](), [end]
     while open_:
         step = open_.pop()
         # What clean read are the published files of each source: no stage of the line made them.

@@ -12,7 +12,7 @@ from pairmill.engine.expect import Expectation
 from pairmill.engine.options import Profile
 from pairmill.formats.rows import RenderedRow, Row
 from pairmill.formats.slices import FileSlice
-from pairmill.sources.files.card import hub_split
+from pairmill.sources.files.card import facts_of, hub_split
 from pairmill.sources.files.dialect import Dialect
 from pairmill.sources.files.readers import read
 from pairmill.sources.files.splits import SourceOptions, SplitOptions, files_by_split
@@ -35,6 +35,9 @@ from pairmill.sources.parsed import (
     shown,
 )
 from pairmill.sources.quirks import QUIRKS, Quirks
+
+UNSTATED = "none stated"
+"""The licence or citation of a source that does not say it."""
 
 
 @dataclass(frozen=True)
@@ -170,6 +173,8 @@ class Source(ABC):
     """SPDX identifier, or the name that the publisher gives it."""
     citation: ClassVar[str]
     """Authors, title, year, where."""
+    language: ClassVar[str] = ""
+    """BCP 47 tag, as ``da``; several joined by commas. Empty = what the card of its data set says."""
     output: ClassVar[str] = ""
     """Path of the one output, or with ``{}`` of one per label. Sources with several units override :meth:`units`."""
     format: ClassVar[OutputFormat] = OutputFormat()
@@ -221,6 +226,13 @@ class Source(ABC):
     def identify(self) -> object:
         """Return what a shard that has the source as a field is keyed by."""
         return [self.name, self.version, self.lines_per_record]
+
+    def stated(self, card: str) -> dict[str, str]:
+        """Return licence and language: as they are declared, else as the data set's card has them."""
+        on_card = facts_of(card)
+        licence = self.licence if self.licence != UNSTATED else on_card.get("licence", UNSTATED)
+        language = self.language or on_card.get("language", "")
+        return {"licence": licence, **({"language": language} if language else {})}
 
     def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
         """Units of the raw files (sorted paths). ``card`` is the text of README.md beside them, or empty."""

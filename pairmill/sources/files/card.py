@@ -83,6 +83,21 @@ def configs_of(card: str) -> list[tuple[str, bool]]:
         return []  # hub_split says what is wrong with it
 
 
+def facts_of(card: str) -> dict[str, str]:
+    """Return ``licence`` and ``language`` of a card, lists joined by commas; nothing of a card that is not valid."""
+    try:
+        front = _front_matter(card)
+    except InputError:
+        return {}
+    result = {}
+    for name, keys in (("licence", ("license_name", "license")), ("language", ("language",))):
+        values: Any = next((value for key in keys if (value := front.get(key))), [])
+        texts = [item for item in (values if isinstance(values, list) else [values]) if isinstance(item, str)]
+        if texts:
+            result[name] = ", ".join(texts)
+    return result
+
+
 def unnamed_split(split: str, files: Sequence[str], card: str) -> tuple[str, ...]:
     """Return all data files, if nothing says which split any of them is: the Hub makes them the training split."""
     named = [item for item in ("train", "validation", "test") if hub_split(files, "", item)]

@@ -33,7 +33,7 @@ CHAT_KEYS = (
 """Keys that need ``turns``."""
 KEYS = (
     *("name", "hub", "files", "url", "condition", "instruction", "response", "where", "strip", "format", "output"),
-    *("config", "split", "revision", "via", "licence", "citation", "attributes", "limit", "expect"),
+    *("config", "split", "revision", "via", "licence", "citation", "language", "attributes", "limit", "expect"),
     *("text", "each", "turns", *CHAT_KEYS, "answer", "use", "pairs"),
     *("long_prompt", "long_answer", "window", "cut_ok"),
     *("delimiter", "quote", "header", "encoding", "records", "json", "tags"),

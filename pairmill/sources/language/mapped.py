@@ -47,12 +47,11 @@ from pairmill.sources.parsed import (
     WrongAttribute,
     shown,
 )
-from pairmill.sources.source import Context, OutputFormat, Source, Unit
+from pairmill.sources.source import UNSTATED, Context, OutputFormat, Source, Unit
 
 # Raised when an unchanged YAML file gives other rows than before.
 _MEANING = 2
 _MEANING_OF_TEMPLATES = "templates take booleans, dates and decimals, and have optional parts"
-_UNSTATED = "none stated"
 
 
 def load(given: str, raw: str | None = "", built_in: Collection[str] = ()) -> Source:
@@ -132,8 +131,9 @@ class Mapped(Source):
             name=name,
             origin=origin,
             output=output,
-            licence=file.text("licence", _UNSTATED),
-            citation=file.text("citation", _UNSTATED),
+            licence=file.text("licence", UNSTATED),
+            citation=file.text("citation", UNSTATED),
+            language=file.text("language"),
             fields=tuple(dict.fromkeys(needed)),
             optional=tuple(dict.fromkeys(column for column in optional if column not in needed)),
             counted=("tools",) if self._chats and not rendering else (),

@@ -10,15 +10,16 @@ import logging
 import unicodedata
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
 from pairmill import storage
-from pairmill.engine import chat_templates, conditions, vanished
+from pairmill.engine import chat_templates, conditions, policing, vanished
 from pairmill.engine.inputs import use_of
 from pairmill.engine.manifest import InputRef, Ledger, Manifest
 from pairmill.engine.options import list_item
+from pairmill.engine.policing import Subject
 from pairmill.engine.stage import Outputs, Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, InternalError, UsageError
@@ -92,7 +93,7 @@ class Clean(Stage[CleanConfig, CleanPlan]):
         makers: dict[str, str] = {}
         # Sorted: the order in which sources were named is not content.
         chosen_ones = [(source.answering(config.turns), folder) for source, folder in _chosen(config)]
-        for source, folder in sorted(chosen_ones, key=lambda pair: pair[0].name):
+        for source, folder in _allowed(sorted(chosen_ones, key=lambda pair: pair[0].name), config):
             options = build_options(source.options, source.name, config.options_of(source.name))
             if source.name in config.sources and options != (named := options.when_named()):
                 options = named
@@ -127,15 +128,20 @@ class Clean(Stage[CleanConfig, CleanPlan]):
                     f"two raw files have the same output, {path}", where=folder.uri, hint="rename or remove one"
                 )
             folder.digest([path for unit in units for path in (*unit.files, *unit.withheld)], verify=config.verify)
+            units = _policed(units, source, folder, config)
+            if not units:
+                continue
             for unit in units:
                 shards += self._shards(config, source, folder, unit, firsts)
             sources[source.name] = source
             # The declaration may have been corrected since the fetch.
-            about[source.name] = {**folder.about, "licence": source.licence, "citation": source.citation}
+            about[source.name] = {**folder.about, **source.stated(folder.card()), "citation": source.citation}
             if limit:
                 about[source.name]["extract"] = described(limit)
             taken = sorted({path for unit in units for path in (*unit.files, *unit.withheld)})
             refs.append(InputRef.from_content(source.name, [[path, folder.digests[path]] for path in taken]))
+        if not shards:
+            policing.refuse_nothing(f"sources={','.join(config.sources)}")
         quiet = [name for name, source in sources.items() if source.expect is not None]
         own = conditions.to_data(tags_asked_for(sources.values()))
         return CleanPlan(
@@ -361,6 +367,47 @@ def _chosen(config: CleanConfig) -> list[tuple[Source, RawFolder]]:
             )
     raw.note_unread(uri, fetched, sources)
     return [(source, fetched[source.name]) for source in sources]
+
+
+def _allowed(pairs: list[tuple[Source, RawFolder]], config: CleanConfig) -> list[tuple[Source, RawFolder]]:
+    """Return the sources that a policy lets in."""
+    left_out = policing.leave_out(
+        (
+            Subject(
+                source.name,
+                licence=source.stated(folder.card())["licence"],
+                evaluation=bool(config.holdout),
+                is_whole=True,
+            )
+            for source, folder in pairs
+        ),
+        f"sources={','.join(config.sources)}",
+    )
+    return [(source, folder) for source, folder in pairs if source.name not in left_out]
+
+
+def _policed(units: list[Unit], source: Source, folder: RawFolder, config: CleanConfig) -> list[Unit]:
+    """Return the units without the files that a policy leaves out; withheld ones are there to measure with."""
+    licence = source.stated(folder.card())["licence"]
+    subjects = {
+        f"{source.name}/{path}": Subject(
+            f"{source.name}/{path}",
+            () if "{}" in unit.output else (task_of(unit.output),),
+            (folder.digests[path],),
+            licence,
+            evaluation=bool(config.holdout),
+        )
+        for unit in units
+        for path in unit.files
+    }
+    left_out = policing.leave_out(subjects.values(), folder.uri)
+    if not left_out:
+        return units
+    units = [
+        replace(unit, files=tuple(path for path in unit.files if f"{source.name}/{path}" not in left_out))
+        for unit in units
+    ]
+    return [unit for unit in units if unit.files or unit.withheld]
 
 
 def _misread(shards: Sequence[Cleaned]) -> dict[str, int]:

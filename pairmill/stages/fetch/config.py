@@ -8,7 +8,7 @@ from typing import Any
 
 from pairmill import storage
 from pairmill.address import FORMS, Address, Kind, parse
-from pairmill.engine.options import RunConfig, option
+from pairmill.engine.options import PolicyRule, RunConfig, option, policy_on_option, policy_option
 from pairmill.errors import UsageError
 from pairmill.fields import checked_field
 from pairmill.formats.settings_file import DEFAULT, SettingsFile
@@ -105,6 +105,8 @@ class FetchConfig(RunConfig):
         changes_bytes=False,
         at_least=0,
     )
+    policy: str = policy_option()
+    policy_on: PolicyRule = policy_on_option()
 
     def __post_init__(self) -> None:
         super().__post_init__()

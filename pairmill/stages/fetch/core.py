@@ -15,8 +15,10 @@ from typing import Any, ClassVar, Self
 
 from pairmill import storage
 from pairmill.digest import SHA256
+from pairmill.engine import policing
 from pairmill.engine.manifest import Ledger, Manifest, canonical, content_key, fingerprint_from
 from pairmill.engine.options import Profile, list_item
+from pairmill.engine.policing import Subject
 from pairmill.engine.stage import Outputs, Rounds, Shard, ShardRecord, Stage, StagePlan, fingerprint_of
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, UsageError
@@ -31,7 +33,7 @@ from pairmill.sources.files.patterns import matching
 from pairmill.sources.files.raw import FETCH, RawFolder
 from pairmill.sources.origin import Git, Given, Hub, HubRows, Manual, Web
 from pairmill.sources.registry import chosen
-from pairmill.sources.source import Source
+from pairmill.sources.source import UNSTATED, Source
 from pairmill.stages.fetch import archive, lock, scratch
 from pairmill.stages.fetch.bring import (
     Archive,
@@ -129,6 +131,7 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
         sources = chosen(config.sources, there if given else None, f"raw={given}", given) if config.sources else []
         if given:
             raw.note_unread(given, there, sources)
+        sources = _allowed(sources, config)
         asked = config.addresses()
         distant = [GivenData(name, each, config.template) for name, items in asked.items() for _, each in items if each]
         _refuse_manual(sources, there, "all" in config.sources)
@@ -144,6 +147,14 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
         if missing or distant:
             result += self._plan_locked([*missing, *distant], config)
         planned = {each.source.name: each for each, _ in result}
+        policing.leave_out(
+            (
+                Subject(each.source.address.name, (each.source.name,), licence=each.about["licence"], is_whole=True)
+                for each, _ in result
+                if isinstance(each.source, GivenData) and each.source.option != "tokenizer"
+            ),
+            ", ".join(f"{name}=" for name in asked),
+        )
         self._given, self._found = [], {}
         for name, items in asked.items():
             for item, address in items:
@@ -356,6 +367,29 @@ def _places(plan: FetchPlan) -> dict[str, str]:
 
 def _write_places(folder: str, where: dict[str, str]) -> None:
     storage.store_for(folder).write(storage.join(folder, raw.PLACES), canonical(where))
+
+
+def _allowed(sources: Sequence[Source], config: FetchConfig) -> list[Source]:
+    """Return the sources that a policy lets in: of sources=all the others are left out, one that is named is refused.
+
+    What is for evaluation only may be read by benchmarks, so it is fetched.
+    """
+    subjects = [Subject(each.name, licence=_licence_of(each), evaluation=True, is_whole=True) for each in sources]
+    every = "all" in config.sources
+    left_out = policing.leave_out(subjects, f"sources={','.join(config.sources)}", by_name=not every)
+    if sources and len(left_out) == len(sources):
+        policing.refuse_nothing(f"sources={','.join(config.sources)}")
+    return [source for source in sources if source.name not in left_out]
+
+
+def _licence_of(source: Source) -> str | None:
+    """Return the licence that a source declares, or its card on the Hub; None if only its files can say it."""
+    if source.licence != UNSTATED or not policing.is_in_force():
+        return source.licence
+    origin = source.origin
+    if isinstance(origin, Hub | HubRows):
+        return hub.licence_of(data_set(origin.repo, source.name), origin.revision) or UNSTATED
+    return None
 
 
 def _resolved(source: Source, old: Pin | None) -> Pin:

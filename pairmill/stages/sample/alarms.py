@@ -17,7 +17,9 @@ from pairmill.stages.sample import analytics
 
 NO_RULE: Final = "no_rule"
 """Why rows of tasks without a rule are left out, with ``unmatched=leave``."""
-ASKED: Final = ("not_sampled", NO_RULE)
+POLICY: Final = "policy"
+"""Why rows of tasks that a policy does not allow are left out, with ``policy_on=leave_out``."""
+ASKED: Final = ("not_sampled", NO_RULE, POLICY)
 """Reasons that rules and options ask for."""
 _NAMED: Final = 5
 

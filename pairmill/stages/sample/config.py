@@ -6,7 +6,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pairmill.engine.links import LinkRule
-from pairmill.engine.options import Profile, fail_on_option, links_option, option, tasks_option
+from pairmill.engine.options import (
+    PolicyRule,
+    Profile,
+    fail_on_option,
+    links_option,
+    option,
+    policy_on_option,
+    policy_option,
+    tasks_option,
+)
 from pairmill.errors import UsageError
 from pairmill.rules import book
 from pairmill.stages.sample.node.config import FINGERPRINT, NodeConfig
@@ -60,6 +69,8 @@ class SampleConfig(NodeConfig, any_of=("tokenized_path", "plan", "again")):
     tasks: str = tasks_option()
     fail_on: list[str] = fail_on_option()
     links: LinkRule = links_option()
+    policy: str = policy_option()
+    policy_on: PolicyRule = policy_on_option()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -77,7 +88,7 @@ class SampleConfig(NodeConfig, any_of=("tokenized_path", "plan", "again")):
     @classmethod
     def details(cls) -> str:
         """Return what ``--help`` says beside the options."""
-        return "commands, each with a --help of its own: preview, inspect, verify, wait, serve, prepare"
+        return "commands, each with a --help of its own: preview, inspect, inventory, verify, wait, serve, prepare"
 
 
 def held_out_path(path: str) -> str:

@@ -6,6 +6,7 @@ Modules that only planning or the preview needs are imported in functions, so th
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from pairmill.interface.cli import Command, Outcome
 from pairmill.stages.sample.analytics import Stats, markdown, padded_tokens
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.forecast.config import ForecastConfig
+from pairmill.stages.sample.inventory.config import InventoryConfig
 from pairmill.stages.sample.node.carry_out import CarriedOut, carry_out, open_plan
 from pairmill.stages.sample.node.folder import NAME
 from pairmill.stages.sample.node.prepare import PrepareConfig, prepare
@@ -48,9 +50,16 @@ def _preview(config: ForecastConfig) -> str:
     return preview(config)
 
 
+def _inventory(config: InventoryConfig) -> str:
+    from pairmill.stages.sample.inventory.command import inventory
+
+    return inventory(config)
+
+
 COMMANDS = {
     "preview": Command(ForecastConfig, _preview),
     "inspect": Command(InspectConfig, _inspect),
+    "inventory": Command(InventoryConfig, _inventory),
     "verify": Command(VerifyConfig, verify),
     "wait": Command(WaitConfig, wait),
     "serve": Command(ServeConfig, serve),
@@ -62,11 +71,20 @@ COMMANDS = {
 def run(config: SampleConfig) -> Outcome:
     """Make the plan and the arrays that the options ask for, unless an earlier run made them."""
     start = time.monotonic()
-    with links.obeyed(config.links):
+    with links.obeyed(config.links), _policed(config):
         made = _carry_out(config) if config.plan else _plan(config) if config.root else _draw(config)
     if made.reused and (config.plan or not config.root):  # the stage's runner logs it itself
         log.event(f"{NAME}: reused, nothing to do", stage=NAME, fingerprint=made.manifest.fingerprint)
     return outcome(made, time.monotonic() - start, config.root, planned=bool(config.plan or config.root))
+
+
+def _policed(config: SampleConfig) -> AbstractContextManager[None]:
+    """Put the policy in force that the options name; a node carries out what was planned under one."""
+    if not config.policy or config.plan:
+        return nullcontext()
+    from pairmill.policy.enforce import in_force
+
+    return in_force(config)
 
 
 def _carry_out(config: SampleConfig) -> CarriedOut:

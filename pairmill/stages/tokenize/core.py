@@ -51,11 +51,13 @@ class TokenizePlan(StagePlan[Vocabulary]):
         shards: those of the first round, by task.
         config: the options, with the tags that the rows bring.
         chats: which rows a chat template renders.
+        row_files: the digest of each row file, by task.
     """
 
     shards: dict[str, list[EncodeRows | EncodeChats] | list[TakeTokens]]
     config: TokenizeConfig
     chats: ChatPlan
+    row_files: dict[str, str]
 
     def pieces(self) -> dict[str, list[str]]:
         """Return the names of the shards of each task that is made of several, in order."""
@@ -107,6 +109,7 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
             options={**windows, **_changed(given, config), **chats.options},
             config=config,
             chats=chats,
+            row_files={file.task: file.sha256 for file in result.files},
         )
 
     def rounds(
@@ -191,6 +194,7 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
             pieces=pieces,
             held_out=held_out,
             chat_template=plan.chats.described,
+            row_files=plan.row_files,
             lengths=describe_lengths(encoded, task_of),
         )
         return {**result.to_data(), vanished.KEY: find_lost(encoded, task_of)}

@@ -1,0 +1,149 @@
+"""What a policy means for the results of a line: files, rows, bytes and tokens by decision; what a change would do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pairmill import storage
+from pairmill.engine import manifest as manifests
+from pairmill.engine.policing import Subject
+from pairmill.errors import InputError
+from pairmill.formats.results import SampleResult
+from pairmill.lineage.steps import ORDER, Step, above, finished
+from pairmill.policy.enforce import Enforcer, raw_files
+from pairmill.policy.policy import Policy, Verdict
+from pairmill.report.model import Cell, Percent, Table
+
+_NONE = "–"
+
+
+@dataclass(frozen=True)
+class Item:
+    """Something that a policy decides on, and how much it is.
+
+    Args:
+        stage: whose result it is in; ``raw`` for raw files.
+        subject: for the policy.
+        rows, size, tokens: how many, in rows, bytes and tokens; of a sample the means of an epoch; 0 = not known.
+    """
+
+    stage: str
+    subject: Subject
+    rows: float = 0
+    size: int = 0
+    tokens: float = 0
+
+
+def items_of_root(root: str) -> list[Item]:
+    """Return raw files and tasks of the line below a root that ends last: in its sample, or its tokenized folder.
+
+    Raises:
+        InputError: there is nothing, or it is not known which line is meant.
+    """
+    items = [Item("raw", subject, size=file.size) for subject, file in raw_files(root)]
+    for stage in reversed(ORDER):
+        steps = [*finished(root, stage)]
+        if len(steps) > 1:
+            raise InputError(
+                f"which result of {stage} is meant is not known",
+                where=storage.join(root, stage),
+                got=", ".join(step.manifest.fingerprint for step in steps[:5]),
+                expected="one",
+                hint="name its folder with tokenized_path= or plan=",
+            )
+        if steps:
+            return items + [item for step in above(root, steps[0]) for item in _items_of(root, step)]
+    if not items:
+        raise InputError("nothing is finished", where=root, expected="results of fetch, clean, tokenize or sample")
+    return items
+
+
+def items_of_folder(uri: str) -> list[Item]:
+    """Return the tasks of a finished folder of clean, curate, select, tokenize or sample.
+
+    Raises:
+        InputError: it is not one.
+    """
+    manifest = manifests.read(uri)
+    if manifest is None or manifest.stage not in ORDER:
+        raise InputError("not a finished folder", where=uri, expected=f"one of {', '.join(ORDER)}")
+    return [*_items_of(storage.parent_of(storage.parent_of(uri)), Step(manifest.stage, manifest))]
+
+
+def _items_of(root: str, step: Step) -> Iterator[Item]:
+    manifest, place = step.manifest, storage.join(root, step.stage, step.manifest.fingerprint)
+    if step.stage == "sample":
+        tokenized = next((ref.fingerprint for ref in manifest.inputs if ref.role == "tokenized"), "")
+        place, epochs = storage.join(root, "tokenize", tokenized), manifest.ledger.measures["epochs"]
+        for name, stats in SampleResult.from_manifest(manifest).stats.items():
+            tokens = (stats["cov_itoks"] + stats["cov_rtoks"]) / epochs
+            yield Item(step.stage, Subject.from_task(name, (), place), stats["cov_rows"] / epochs, 0, tokens)
+        return
+    for task, files in manifest.tasks().items():
+        ledger = step.ledgers.get(task)
+        tokens = ledger.measures.get("tokens", 0) if ledger is not None else 0
+        digests = [file.sha256 for file in files] if step.stage != "tokenize" else []
+        subject = Subject.from_task(task, digests, place)
+        yield Item(step.stage, subject, step.rows.get(task, 0), sum(file.size for file in files), tokens)
+
+
+def tables_of(items: Sequence[Item], policy: Policy, other: Policy | None, root: str) -> list[Table]:
+    """Return how much each decision is on, which clauses decide nothing, and what another policy would change."""
+    verdicts = _verdicts(items, policy, root)
+    tables = [_sums(items, verdicts), _clauses(policy, verdicts)]
+    return [*tables, _changes(items, verdicts, _verdicts(items, other, root))] if other is not None else tables
+
+
+def _verdicts(items: Sequence[Item], policy: Policy, root: str) -> list[Verdict]:
+    enforcer = Enforcer(policy, root=root)
+    return [enforcer.judge(item.subject) for item in items]
+
+
+def _sums(items: Sequence[Item], verdicts: Sequence[Verdict]) -> Table:
+    sums: dict[tuple[str, str, str], list[float]] = {}
+    whole: dict[str, list[float]] = {}
+    for item, verdict in zip(items, verdicts, strict=True):
+        _add(item, sums.setdefault((item.stage, verdict.decision, verdict.reason), [0] * 4))
+        _add(item, whole.setdefault(item.stage, [0] * 4))
+    rows: list[list[Cell]] = []
+    for (stage, decision, reason), counts in sums.items():
+        # Of the most telling count that there is.
+        at = next(number for number in (3, 1, 2, 0) if whole[stage][number])
+        rows.append([stage, decision, reason, *map(_count, counts), Percent.of(counts[at], whole[stage][at])])
+    note = (
+        "Of a sample rows and tokens are those of an epoch, as a mean. The share is of tokens, else of rows or bytes."
+    )
+    header = ("Stage", "Decision", "Reason", "Files or tasks", "Rows", "Bytes", "Tokens", "Share")
+    return Table("Decisions", header, rows, note)
+
+
+def _add(item: Item, line: list[float]) -> None:
+    for at, count in enumerate((1, item.rows, item.size, item.tokens)):
+        line[at] += count
+
+
+def _count(value: float) -> Cell:
+    return round(value) if value else _NONE
+
+
+def _clauses(policy: Policy, verdicts: Sequence[Verdict]) -> Table:
+    decided = {verdict.where for verdict in verdicts}
+    rows = [
+        (number + 1, selector.label or ", ".join(clause.contents), clause.decision)
+        for number, (selector, clause) in enumerate(policy.clauses)
+        if policy.place_of(number) not in decided
+    ]
+    note = "They match nothing here, or an earlier clause decides on all that they match."
+    return Table("Clauses that decide nothing", ("Clause", "For", "Decision"), rows, note)
+
+
+def _changes(items: Sequence[Item], verdicts: Sequence[Verdict], others: Sequence[Verdict]) -> Table:
+    changes: dict[tuple[str, str, str, str], list[float]] = {}
+    for item, verdict, other in zip(items, verdicts, others, strict=True):
+        if verdict.decision != other.decision:
+            key = (item.stage, item.subject.source, verdict.decision, f"{other.decision} ({other.reason})")
+            _add(item, changes.setdefault(key, [0] * 4))
+    rows = [[*key, *map(_count, counts)] for key, counts in sorted(changes.items())]
+    header = ("Stage", "Source", "Now", "Then", "Files or tasks", "Rows", "Bytes", "Tokens")
+    return Table("What compare= would change", header, rows)

@@ -1,0 +1,164 @@
+"""Policy lists through the stages: what is denied is not read, under any name, and a later clause takes back a task."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import tools
+from tests.support.tools import Done
+
+LICENCES = {"alpha": "MIT", "beta": "CC-BY-NC-4.0", "gamma": "CC-BY-4.0"}
+DENY_BETA = """
+- {prefix: beta, decision: deny, reason: robots, why: the host disallows all, date: 2026-08-01, evidence: robots.txt}
+"""
+
+
+class Project:
+    """Three sources with licences, and a policy file."""
+
+    def __init__(self, top: Path) -> None:
+        self.top, self.raw, self.root = top, top / "raw", top / "root"
+        self.sources = [str(self._source(name, licence)) for name, licence in LICENCES.items()]
+
+    def _source(self, name: str, licence: str) -> Path:
+        records = [{"q": f"{name} {n} why", "a": f"Because {name} of {n}."} for n in range(40)]
+        tools.write_lines(self.raw / name / "x.jsonl", records)
+        text = f"name: {name}\nfiles: x.jsonl\ncondition: direct\ninstruction: q\nresponse: a\nlicence: {licence}\n"
+        return tools.write_text(self.raw / name / f"{name}.yaml", text)
+
+    def policy(self, clauses: str = "", top: str = "", name: str = "policy") -> Path:
+        body = f"{top}\nclauses:{clauses.rstrip() or ' []'}\n"
+        return tools.write_text(self.top / f"{name}.yaml", body)
+
+    def stage(self, name: str, **options: object) -> Done:
+        return tools.stage(name, root=self.root, workers=1, **options)
+
+    def clean(self, **options: object) -> Done:
+        return self.stage("clean", **{"raw": self.raw, "sources": ",".join(self.sources), **options})
+
+    def tokenizer(self, rows: Path) -> Path:
+        return tools.folder(self.stage("train_tokenizer", rows=rows, vocab_size=400))
+
+    def tokenize(self, rows: Path, **options: object) -> Done:
+        return self.stage("tokenize", rows=rows, tokenizer=self.tokenizer(rows), **options)
+
+    def sample(self, tokenized: Path, **options: object) -> Done:
+        rules = tools.write_text(self.top / "rules.yaml", "- prefix: alpha\n- prefix: beta\n- prefix: gamma\n")
+        given = {"tokenized_path": tokenized, "prefix_config_path": rules, "epochs": 2, "output_path": ""}
+        return self.stage("sample", **{**given, **options})
+
+    def plan(self, tokenized: Path, **options: object) -> Path:
+        """Sample, and return the new folder of the plan."""
+        before = set(self.root.glob("sample/*/_MANIFEST.json"))
+        done = self.sample(tokenized, **options)
+        assert done.code == 0, done.err
+        (made,) = set(self.root.glob("sample/*/_MANIFEST.json")) - before
+        return made.parent
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+def manifest(folder: Path) -> dict[str, Any]:
+    raw: dict[str, Any] = json.loads((folder / "_MANIFEST.json").read_text())
+    return raw
+
+
+def test_a_denied_source_is_refused_with_clause_reason_and_date(project: Project) -> None:
+    done = project.clean(policy=project.policy(DENY_BETA))
+    assert done.code == 3
+    for text in ("denies beta", "policy.yaml clause 1", "robots", "2026-08-01", "the host disallows all", "leave_out"):
+        assert text in done.message
+
+
+def test_left_out_at_clean_and_named_in_the_manifest(project: Project) -> None:
+    policy = project.policy(DENY_BETA)
+    cleaned = tools.folder(project.clean(policy=policy, policy_on="leave_out"))
+    said = manifest(cleaned)["data"]
+    assert sorted(said["sources"]) == ["alpha", "gamma"]
+    assert said["policy"]["left_out"] == ["beta"]
+    assert said["policy"]["decisions"]["beta"][0]["reason"] == "robots"
+    assert tools.folder(project.tokenize(cleaned, policy=policy)).is_dir()
+
+
+def test_a_later_clause_takes_a_task_out_of_the_plan_of_a_tokenized_folder(project: Project) -> None:
+    tokenized = tools.folder(project.tokenize(tools.folder(project.clean())))
+    before = project.plan(tokenized, policy=project.policy("", "default: allow"))
+    policy = project.policy(DENY_BETA)
+    refused = project.sample(tokenized, policy=policy)
+    assert (refused.code, "denies beta" in refused.message) == (3, True)
+    after = project.plan(tokenized, policy=policy, policy_on="leave_out")
+    assert after != before
+    stats = {folder: manifest(folder)["data"]["stats"] for folder in (before, after)}
+    (beta,) = (name for name in stats[before] if name.startswith("beta"))
+    assert stats[before][beta]["cov_rows"] == 80
+    assert stats[after][beta]["cov_rows"] == 0
+    for name in stats[before]:
+        assert name == beta or stats[before][name] == stats[after][name]
+    said = manifest(after)
+    assert said["shards"][beta]["dropped"] == {"policy": 40}
+    assert said["vanished"] == []
+    assert said["data"]["policy"]["left_out"] == [beta]
+
+
+def test_a_stale_converted_file_is_known_by_its_bytes(project: Project) -> None:
+    cleaned = tools.folder(project.clean())
+    (stale,) = (cleaned / file["path"] for file in manifest(cleaned)["files"] if file["task"].startswith("beta"))
+    other = project.top / "other"
+    other.mkdir()
+    shutil.copy(stale, other / f"harmless{stale.suffix}")
+    policy = project.policy(DENY_BETA)
+    done = project.tokenize(other, policy=policy)
+    assert done.code == 3
+    assert "harmless" in done.message
+    assert "its bytes are those of beta" in done.message
+    # So is what was made of it while there was no such clause.
+    tokenized = tools.folder(project.tokenize(other))
+    done = project.sample(tokenized, policy=policy)
+    assert (done.code, "its bytes are those of beta" in done.message) == (3, True)
+
+
+def test_licences_decide_with_nc_and_nd(project: Project) -> None:
+    top = "licences: {allow: [MIT, 'CC-BY-*'], deny: ['*-NC*', '*-ND*']}"
+    done = project.clean(policy=project.policy(top=top))
+    assert done.code == 3
+    assert "denies beta" in done.message
+    assert "CC-BY-NC-4.0" in done.message
+    cleaned = tools.folder(project.clean())
+    # The licence is that of the manifest of clean, which the folder was made by.
+    done = project.tokenize(cleaned, policy=project.policy(top=top))
+    assert (done.code, "denies beta" in done.message) == (3, True)
+    settled = "\n- {prefix: beta, decision: allow, reason: licence, why: asked the authors, date: 2026-08-02}"
+    assert project.tokenize(cleaned, policy=project.policy(settled, top)).code == 0
+
+
+def test_what_is_for_evaluation_may_be_held_out_only(project: Project) -> None:
+    policy = project.policy("\n- {match: beta*, decision: eval_only, reason: eval, why: a benchmark, date: 2026-08-01}")
+    done = project.clean(policy=policy)
+    assert done.code == 3
+    assert "keeps for evaluation beta" in done.message
+    cleaned = tools.folder(project.clean(policy=policy, holdout=20))
+    tokenized = tools.folder(project.tokenize(cleaned, policy=policy, policy_on="leave_out"))
+    tasks = {
+        file["task"] for file in manifest(tokenized)["files"] if file["task"].rpartition("/")[2].startswith("beta")
+    }
+    assert {name.partition(".")[0] for name in tasks} == {"holdout/beta"}
+
+
+def test_a_policy_that_allows_all_changes_no_row_and_makes_nothing_again(project: Project) -> None:
+    cleaned = tools.folder(project.clean())
+    again = project.clean(policy=project.policy("", "default: allow"))
+    assert again.code == 0
+    assert again.said("3 of 3 shards reused")
+    files = [
+        [(file["path"], file["sha256"]) for file in manifest(folder)["files"] if file["task"]]
+        for folder in (cleaned, tools.folder(again))
+    ]
+    assert files[0] == files[1]
