@@ -321,6 +321,24 @@ def read(folder: str, *, refuse_begun: bool = True) -> Manifest | None:
     return None
 
 
+def read_head(folder: str) -> tuple[str, list[InputRef]]:
+    """Return the stage and the inputs of a finished folder, without its files: of 16,000 tasks these take a second.
+
+    Raises:
+        InputError: there is no manifest, or not one of pairmill.
+    """
+    uri = storage.join(folder, MANIFEST)
+    data = storage.store_for(folder).read(uri)
+    # Keys of the first floor begin their lines after one space, and no text has a line break.
+    parts = {
+        key: data.partition(b'\n "%b": ' % key)[2].partition(b'\n "')[0].rstrip(b",") for key in (b"stage", b"inputs")
+    }
+    try:
+        return json.loads(parts[b"stage"]), [InputRef(**item) for item in json.loads(parts[b"inputs"])]
+    except (ValueError, TypeError) as error:
+        raise InputError("not a pairmill manifest", where=uri, got=repr(error)) from error
+
+
 def version_of(folder: str) -> int | None:
     """Return the version of the stage that finished a folder; None without a manifest that can be read."""
     store, uri = storage.store_for(folder), storage.join(folder, MANIFEST)

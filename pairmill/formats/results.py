@@ -231,6 +231,7 @@ class SampleResult(TokenizerResult):
             the standard error of these of each task, and ``scale`` :class:`pairmill.rules.solve.Scaled`.
         identified_by: what tokens of folders without a manifest were told by; empty = all their bytes, or a manifest.
         policy: what the policy in force decided (:mod:`pairmill.engine.policing`).
+        facts: origin, revision, licence, language and published rows by source, as far as manifests of its line say it.
     """
 
     layout: Any
@@ -255,6 +256,7 @@ class SampleResult(TokenizerResult):
     scale: ByName = left_out({})
     identified_by: str = left_out("")
     policy: ByName = left_out({})
+    facts: Mapping[str, ByName] = left_out({})
 
     @property
     def source_of_task(self) -> dict[str, str]:

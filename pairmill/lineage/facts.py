@@ -1,85 +1,92 @@
-"""What the manifests of a line say of the sources of a folder: origin, revision, licence, and what became of them."""
+"""What the manifests of a line say of the sources of a folder: origin, revision, licence, language."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any, Final
 
 from pairmill import storage
 from pairmill.engine import manifest as manifests
-from pairmill.engine.manifest import Manifest
+from pairmill.engine.manifest import MANIFEST
 from pairmill.engine.source_names import source_of
 from pairmill.errors import InputError
 from pairmill.formats.results import CleanResult, RawResult, TokenizeResult
-from pairmill.lineage.steps import ORDER, Step, above
+from pairmill.lineage.steps import ORDER
 
 _RAW: Final = "raw"
 _DEPTH: Final = 8
 """How far data of the Hub can be below the folder that fetch finished: ``files/`` and the repository's own path."""
-
-
-@dataclass(frozen=True)
-class _Folder:
-    """What is known of a folder: of single sources, of all that is in it, and the row files that its tasks are of."""
-
-    by_source: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    whole: Mapping[str, Any] = field(default_factory=dict)
-    row_files: Mapping[str, str] = field(default_factory=dict)
+Told = Mapping[str, Any]
 
 
 class Facts:
     """Facts of sources, by the folder that a task is read from. Manifests are read once."""
 
     def __init__(self) -> None:
-        self._folders: dict[str, _Folder] = {}
+        self._folder_of = cache(_finished_above)
+        self._sources_of = cache(_sources_of)
+        self._row_files_of = cache(_row_files_of)
 
-    def about(self, folder: str, task: str) -> Mapping[str, Any]:
+    def about(self, folder: str, task: str) -> Told:
         """Return what is known of the source of a task; empty if nothing is.
 
         Args:
             folder: URI that the task, or its source, is read from; or a folder below that.
             task: its name, or that of its source.
         """
-        known = self._known(folder)
-        return known.by_source.get(source_of(task)) or known.whole
+        home = self._folder_of(folder)
+        sources = self._sources_of(home) if home else {}
+        return sources.get(source_of(task)) or sources.get("", {})
 
     def contents(self, folder: str, task: str) -> tuple[str, ...]:
         """Return the digest of the row file that a task of a tokenized folder was made of; nothing if not known."""
-        row_files = self._known(folder).row_files
+        home = self._folder_of(folder)
+        row_files = self._row_files_of(home) if home else {}
         return (row_files[task],) if task in row_files else ()
 
-    def _known(self, folder: str) -> _Folder:
-        if folder not in self._folders:
-            self._folders[folder] = _read(folder)
-        return self._folders[folder]
+    def of_tasks(self, tasks: Iterable[tuple[str, str]]) -> dict[str, Told]:
+        """Return what is known by source, of tasks and the folders that they are read from."""
+        known = {source_of(task): self.about(folder, task) for folder, task in tasks}
+        return {name: about for name, about in sorted(known.items()) if about}
 
 
-def _read(folder: str) -> _Folder:
-    uri = folder
+def _finished_above(folder: str) -> str:
+    """Return the finished folder that this is, or is in; empty if there is none."""
     for _ in range(_DEPTH):
-        try:
-            manifest = manifests.read(uri, refuse_begun=False)
-        except InputError:  # whoever reads the folder itself says what is wrong with it
-            return _Folder()
-        if manifest is not None:
-            return _of_manifest(uri, manifest)
-        if storage.is_top(uri):
+        if storage.store_for(folder).exists(storage.join(folder, MANIFEST)):
+            return folder
+        if storage.is_top(folder):
             break
-        uri = storage.parent_of(uri)
-    return _Folder()
+        folder = storage.parent_of(folder)
+    return ""
 
 
-def _of_manifest(uri: str, manifest: Manifest) -> _Folder:
-    if manifest.stage == _RAW:
-        return _Folder(whole=RawResult.from_manifest(manifest).about)
-    if manifest.stage not in ORDER:
-        return _Folder()
-    sources: dict[str, Mapping[str, Any]] = {}
-    root = storage.parent_of(storage.parent_of(uri))
-    for step in above(root, Step(manifest.stage, manifest)):
-        if step.stage == "clean":
-            for name, item in CleanResult.from_manifest(step.manifest).sources.items():
-                sources[name] = {**item["about"], "rows_in": item["ledger"]["rows_in"]}
-    made = TokenizeResult.find(manifest) if manifest.stage == "tokenize" else None
-    return _Folder(sources, row_files=made.row_files if made is not None else {})
+def _sources_of(home: str) -> dict[str, Told]:
+    """Return what is known by source; of data of the Hub under no name."""
+    result: dict[str, Told] = {}
+    seen, left, root = set[str](), [home], storage.parent_of(storage.parent_of(home))
+    while left:
+        folder = left.pop()
+        try:
+            stage, inputs = manifests.read_head(folder)
+            manifest = manifests.read(folder) if stage in ("clean", _RAW) else None
+        except InputError:  # whoever reads the folder itself says what is wrong with it
+            continue
+        if manifest is not None and stage == _RAW:
+            return {"": RawResult.from_manifest(manifest).about}
+        if manifest is not None:
+            for name, item in CleanResult.from_manifest(manifest).sources.items():
+                result[name] = {**item["about"], "rows_in": item["ledger"]["rows_in"]}
+        for ref in inputs if stage in ORDER[1:] else ():
+            if ref.fingerprint not in seen and manifests.is_fingerprint(ref.fingerprint):
+                seen.add(ref.fingerprint)
+                places = (storage.join(root, name, ref.fingerprint) for name in ORDER[: ORDER.index(stage)])
+                left += [place for place in places if manifests.exists(place)]
+    return result
+
+
+def _row_files_of(home: str) -> Mapping[str, str]:
+    manifest = manifests.read(home)
+    made = TokenizeResult.find(manifest) if manifest is not None and manifest.stage == "tokenize" else None
+    return made.row_files if made is not None else {}

@@ -21,5 +21,4 @@ def inventory(config: InventoryConfig) -> str:
     uri, manifest = read_plan(config.plan, "plan")
     root = storage.parent_of(storage.parent_of(uri))
     enforcer = Enforcer(Policy.load(config.policy), root=root) if config.policy else None
-    made = Inventory.from_plan(uri, manifest, config.tokenized_path, enforcer)
-    return write(made, config.group_by, config.format)
+    return write(Inventory.from_manifest(manifest, enforcer), config.group_by, config.format)

@@ -19,7 +19,4 @@ class InventoryConfig:
         "md", help="md, csv, tex (one table), or json (with the composition by language and group)"
     )
     group_by: Key = option("source", help="what a line is: a source, a group of rules, a language, a licence, a task")
-    tokenized_path: str = option(
-        "", help="tokenized folder, for what its manifests know of sources; empty = the one below the plan's root"
-    )
     policy: str = policy_option()

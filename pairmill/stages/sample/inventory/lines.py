@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
 
-from pairmill import storage
 from pairmill.engine.manifest import Manifest
 from pairmill.engine.policing import Subject
 from pairmill.engine.source_names import source_of
 from pairmill.errors import InternalError
 from pairmill.formats.results import SampleResult
 from pairmill.formats.sample_plan import FOLDER
-from pairmill.lineage.facts import Facts
 from pairmill.policy.enforce import Enforcer
 from pairmill.policy.licences import STRICTNESS
 
@@ -133,27 +131,18 @@ class Inventory:
     left_out: Sequence[str] = ()
 
     @classmethod
-    def from_plan(
-        cls, uri: str, manifest: Manifest, tokenized: str = "", enforcer: Enforcer | None = None
-    ) -> Inventory:
+    def from_manifest(cls, manifest: Manifest, enforcer: Enforcer | None = None) -> Inventory:
         """Gather the inventory of a plan, and check its sums.
 
         Args:
-            uri: of the plan's folder; empty = its manifests are all that is known.
             manifest: of the plan.
-            tokenized: URI of the tokenized folder; empty = the one below the same root.
             enforcer: of a policy whose decisions are shown in place of those that the plan records.
 
         Raises:
             InternalError: the sums are not those of the plan.
         """
         result = SampleResult.from_manifest(manifest)
-        folders = _folders(uri, manifest, tokenized)
-        facts = Facts()
-        rows = [
-            (_facts_of(name, result, folders, facts, enforcer), Counts.from_stats(stats))
-            for name, stats in result.stats.items()
-        ]
+        rows = [(_facts_of(name, result, enforcer), Counts.from_stats(stats)) for name, stats in result.stats.items()]
         total = Counts()
         drawn: dict[str, int] = {}
         for item, counts in rows:
@@ -182,21 +171,17 @@ class Inventory:
         return sorted(lines.values(), key=lambda line: (not line.name, -line.counts.tokens_sampled, line.name))
 
 
-def _folders(uri: str, manifest: Manifest, tokenized: str) -> Sequence[str]:
-    """Return the tokenized folders that a plan was drawn from, as far as it is known where they are."""
-    if tokenized:
-        return [storage.normalise(item, "tokenized_path") for item in tokenized.split(",")]
-    root = storage.parent_of(storage.parent_of(uri)) if uri else ""
-    refs = [ref.fingerprint for ref in manifest.inputs if ref.role == "tokenized"]
-    return [storage.join(root, "tokenize", fingerprint) for fingerprint in refs] if root else []
-
-
-def _facts_of(
-    name: str, result: SampleResult, folders: Iterable[str], facts: Facts, enforcer: Enforcer | None
-) -> TaskFacts:
+def _facts_of(name: str, result: SampleResult, enforcer: Enforcer | None) -> TaskFacts:
     source = source_of(name)
-    place, about = next(((folder, known) for folder in folders if (known := facts.about(folder, name))), ("", {}))
-    decision, reason = _decision(name, source, result, place, enforcer)
+    about = result.facts.get(source, {})
+    licence = str(about.get("licence", ""))
+    if enforcer is not None:
+        verdict = enforcer.judge(replace(Subject.from_task(name), licence=licence))
+        decision, reason = verdict.decision, verdict.reason
+    else:
+        recorded = result.policy.get("decisions", {}).get(source, [])
+        strictest: Mapping[str, str] = max(recorded, key=lambda item: STRICTNESS.index(item["decision"]), default={})
+        decision, reason = strictest.get("decision", ""), strictest.get("reason", "")
     form = ("converted" if "rows_in" in about else "finished rows") if about else ""
     revision = str(about.get("revision", ""))
     return TaskFacts(
@@ -205,7 +190,7 @@ def _facts_of(
         group=_group_of(name, result),
         origin=str(about.get("origin", "")),
         form=form,
-        licence=str(about.get("licence", "")),
+        licence=licence,
         revision="" if revision == "as given" else revision,
         language=str(about.get("language", "")),
         decision=decision,
@@ -216,17 +201,6 @@ def _facts_of(
 
 def _group_of(name: str, result: SampleResult) -> str:
     return result.prefixes.get(name) or NO_RULE
-
-
-def _decision(name: str, source: str, result: SampleResult, place: str, enforcer: Enforcer | None) -> tuple[str, str]:
-    if enforcer is not None:
-        verdict = enforcer.judge(Subject.from_task(name, place=place))
-        return verdict.decision, verdict.reason
-    recorded: Sequence[Mapping[str, Any]] = result.policy.get("decisions", {}).get(source, [])
-    if not recorded:
-        return "", ""
-    strictest = max(recorded, key=lambda item: STRICTNESS.index(item["decision"]))
-    return strictest["decision"], strictest["reason"]
 
 
 def _check(total: Counts, manifest: Manifest) -> None:
