@@ -39,7 +39,7 @@ PURPOSES: Final = {
         "search": Program("pairmill.line.search", "Train proxies and find the mixture that loses least.", "train"),
         "line": Program("pairmill.lineage.command", "Write the page over all stages of a sample."),
         "policy": Program(
-            "pairmill.policy.command",
+            "pairmill.lineage.policy_command",
             "Print what a policy allows and denies of what is there: policy check.",
             "sampler",
         ),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
 
 from pairmill import storage
 from pairmill.engine import manifest as manifests
@@ -14,10 +13,8 @@ from pairmill.engine.manifest import Ledger, Manifest
 from pairmill.engine.source_names import source_of
 from pairmill.errors import InputError
 from pairmill.formats.results import CleanResult, RowsResult, SampleResult
+from pairmill.formats.source_facts import ORDER
 from pairmill.formats.union import NAME as UNION
-
-ORDER: Final = ("clean", "curate", "select", "tokenize", "sample")
-"""The stages that rows pass through, by the names of their folders below root. What mix planned, the sample says."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from pairmill.engine.options import PolicyRule
 from pairmill.engine.policing import Subject, enforced
 from pairmill.errors import InputError
 from pairmill.formats.results import RawResult
-from pairmill.lineage.facts import Facts
+from pairmill.formats.source_facts import Facts
 from pairmill.log import event
 from pairmill.policy.licences import STRICTNESS
 from pairmill.policy.policy import Policy, Verdict

@@ -662,7 +662,7 @@ def test_the_fingerprint_is_frozen(bench: Bench) -> None:
     plan = planned(upper("a", "0" * 64), inputs=[manifests.InputRef("raw", "0" * 16)], says={"licence": "MIT"})
     assert fingerprint_of(Toy, config(), plan, plan.shards) == "c163b48de5d3dad3"
     names = {"root", "profile", "workers", "share", "finish", "verify", "max_record_bytes", "max_expansion"}
-    names |= {"fail_on", "links"}
+    names |= {"fail_on", "links", "policy", "policy_on"}
     assert {item.name for item in fields(StageConfig)} == names
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from pairmill.engine.manifest import Manifest
 from pairmill.engine.policing import Subject
@@ -180,7 +180,7 @@ def _facts_of(name: str, result: SampleResult, enforcer: Enforcer | None) -> Tas
         decision, reason = verdict.decision, verdict.reason
     else:
         recorded = result.policy.get("decisions", {}).get(source, [])
-        strictest: Mapping[str, str] = max(recorded, key=lambda item: STRICTNESS.index(item["decision"]), default={})
+        strictest: Mapping[str, Any] = max(recorded, key=lambda item: STRICTNESS.index(item["decision"]), default={})
         decision, reason = strictest.get("decision", ""), strictest.get("reason", "")
     form = ("converted" if "rows_in" in about else "finished rows") if about else ""
     revision = str(about.get("revision", ""))

@@ -10,7 +10,8 @@ from pairmill.engine import manifest as manifests
 from pairmill.engine.policing import Subject
 from pairmill.errors import InputError
 from pairmill.formats.results import SampleResult
-from pairmill.lineage.steps import ORDER, Step, above, finished
+from pairmill.formats.source_facts import ORDER
+from pairmill.lineage.steps import Step, above, finished
 from pairmill.policy.enforce import Enforcer, raw_files
 from pairmill.policy.policy import Policy, Verdict
 from pairmill.report.model import Cell, Percent, Table

@@ -12,8 +12,9 @@ from pairmill.engine.manifest import MANIFEST
 from pairmill.engine.source_names import source_of
 from pairmill.errors import InputError
 from pairmill.formats.results import CleanResult, RawResult, TokenizeResult
-from pairmill.lineage.steps import ORDER
 
+ORDER: Final = ("clean", "curate", "select", "tokenize", "sample")
+"""The stages that rows pass through, by the names of their folders below root. What mix planned, the sample says."""
 _RAW: Final = "raw"
 _DEPTH: Final = 8
 """How far data of the Hub can be below the folder that fetch finished: ``files/`` and the repository's own path."""

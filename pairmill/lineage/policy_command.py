@@ -12,7 +12,7 @@ from pairmill.errors import UsageError
 from pairmill.fields import Checked
 from pairmill.interface import cli
 from pairmill.lineage.flow import text_of
-from pairmill.policy.check import items_of_folder, items_of_root, tables_of
+from pairmill.lineage.policy_check import items_of_folder, items_of_root, tables_of
 from pairmill.policy.policy import Policy
 
 _CHECK = "check"
