@@ -162,7 +162,7 @@ def _policed(files: Sequence[InputFile], uri: str, option: str) -> frozenset[str
     """Return the tasks that a policy leaves out. What is only compared with, as target texts are, it lets in."""
     if option not in TRAINED_ON:
         return frozenset()
-    subjects = (policing.Subject.from_task(file.task, [file.sha256], uri) for file in files)
+    subjects = (policing.Subject.from_task(file.task, [file.digest], uri) for file in files)
     return policing.leave_out(subjects, f"{option}={uri}")
 
 

@@ -29,6 +29,8 @@ FORMAT = 2
 _UNSEALED = 1
 """The format that had no digest of its own."""
 _SEAL = b',\n "sha256": "%b"\n}\n'
+_INPUTS = re.compile(rb'"fingerprint": "[0-9a-f]{16}",\n ?"format": [0-9]+,\n ?"inputs": (\[[^\]]*\])')
+"""The inputs of a manifest. Its keys are sorted, and each begins a line."""
 _SEAL_BYTES = len(_SEAL % bytes(64))
 # Files that are digested between two updates of progress, and the bytes from which progress is shown.
 _VERIFIED = 32
@@ -329,12 +331,11 @@ def read_head(folder: str) -> tuple[str, list[InputRef]]:
     """
     uri = storage.join(folder, MANIFEST)
     data = storage.store_for(folder).read(uri)
-    # Keys of the first floor begin their lines after one space, and no text has a line break.
-    parts = {
-        key: data.partition(b'\n "%b": ' % key)[2].partition(b'\n "')[0].rstrip(b",") for key in (b"stage", b"inputs")
-    }
+    match = _INPUTS.search(data)
     try:
-        return json.loads(parts[b"stage"]), [InputRef(**item) for item in json.loads(parts[b"inputs"])]
+        inputs: list[dict[str, str]] = json.loads(match[1]) if match is not None else []
+        stage = json.loads(data[data.rindex(b'"stage": ') + len(b'"stage": ') :].partition(b",\n")[0])
+        return stage, [InputRef(**item) for item in inputs]
     except (ValueError, TypeError) as error:
         raise InputError("not a pairmill manifest", where=uri, got=repr(error)) from error
 

@@ -84,7 +84,7 @@ def _items_of(root: str, step: Step) -> Iterator[Item]:
     for task, files in manifest.tasks().items():
         ledger = step.ledgers.get(task)
         tokens = ledger.measures.get("tokens", 0) if ledger is not None else 0
-        digests = [file.sha256 for file in files] if step.stage != "tokenize" else []
+        digests = [file.digest for file in files] if step.stage != "tokenize" else []
         subject = Subject.from_task(task, digests, place)
         yield Item(step.stage, subject, step.rows.get(task, 0), sum(file.size for file in files), tokens)
 

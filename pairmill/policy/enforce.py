@@ -106,7 +106,7 @@ class Enforcer:
         for subject, file in _files_below(self.root, self.facts) if self.root else ():
             verdict = self.policy.decide(subject)
             if not verdict.is_allowed:
-                result[file.sha256] = replace(
+                result[file.digest] = replace(
                     verdict, why=f"{verdict.why} (its bytes are those of {subject.name})".strip()
                 )
         return result

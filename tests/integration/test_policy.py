@@ -158,7 +158,7 @@ def test_a_policy_that_allows_all_changes_no_row_and_makes_nothing_again(project
     assert again.code == 0
     assert again.said("3 of 3 shards reused")
     files = [
-        [(file["path"], file["sha256"]) for file in manifest(folder)["files"] if file["task"]]
+        [(file["path"], file["digest"]) for file in manifest(folder)["files"] if file["task"]]
         for folder in (cleaned, tools.folder(again))
     ]
     assert files[0] == files[1]

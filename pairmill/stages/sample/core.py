@@ -8,12 +8,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
 from typing import Any, ClassVar
 
 from pairmill import log, storage
-from pairmill.engine import inputs, vanished
+from pairmill.engine import inputs, policing, vanished
 from pairmill.engine.links import LeftOut, left_out
 from pairmill.engine.manifest import InputRef, Ledger, Manifest
 from pairmill.engine.options import byte_options
@@ -24,6 +24,7 @@ from pairmill.formats import characters
 from pairmill.formats.eligible_rows import NEVER, SPLIT, DatasetRows, rows_of
 from pairmill.formats.results import SampleResult
 from pairmill.formats.sample_plan import CHOICES, HELD_OUT
+from pairmill.formats.source_facts import Facts
 from pairmill.formats.split import Cutter
 from pairmill.formats.tokenized import SAMPLED, Folder
 from pairmill.formats.tokenized_path import keep_union, open_tokenized
@@ -36,7 +37,7 @@ from pairmill.rules.book import Rules
 from pairmill.rules.rule import Rule, reference_json
 from pairmill.stages.sample import analytics
 from pairmill.stages.sample.again import read_again
-from pairmill.stages.sample.alarms import NO_RULE, alarms_of, check_rules, two_rules, without_rule
+from pairmill.stages.sample.alarms import NO_RULE, POLICY, alarms_of, check_rules, two_rules, without_rule
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.draw import DatasetToDraw, draw_plan, in_plan_order
 from pairmill.stages.sample.mixed import OpenMixture
@@ -73,6 +74,7 @@ class Sample(Stage[SampleConfig, StagePlan["Draft"]]):
             # That of the arrays in the plan's format: a folder on a node is named after it.
             fingerprint=draft.fingerprint,
             check=partial(check_rules, draft.rules),
+            policy={},  # among the inputs of the draft already, as a sample without a plan has it
         )
 
     def rounds(
@@ -129,6 +131,7 @@ class Draft:
         tokenizer: the tokenizer.json, if a rule splits rows.
         mixed: the mixture to carry out, if there is one.
         written: its arrays on this machine, once the shard has written them.
+        denied: tasks that a policy leaves out; ``policy`` is what it decided on all of them.
         left_out: links of the tokenized folder that were left out.
     """
 
@@ -138,15 +141,26 @@ class Draft:
     tokenizer: bytes = b""
     mixed: OpenMixture | None = None
     written: CarriedOut | None = None
+    denied: frozenset[str] = frozenset()
+    policy: Mapping[str, Any] = field(default_factory=dict)
     left_out: tuple[LeftOut, ...] = ()
 
     @classmethod
     def from_config(cls, config: SampleConfig) -> Draft:
         """Open the inputs that the options name."""
         config, folder, rules, mixed = read_again(config) if config.again else cls._open(config)
+        denied = policing.leave_out_tasks(folder.tasks, f"tokenized_path={folder.uri}")
+        if denied and mixed is not None:
+            raise InputError(
+                "the policy leaves out tasks that the mixture draws",
+                where=f"mixture={config.mixture}",
+                got=", ".join(sorted(denied)[:5]),
+                hint="plan the mixture of a folder without them (tasks= with exclude:), or change the policy",
+            )
         split = any(rules.match(task.name)[0].long_context == "split" for task in folder.tasks)
         tokenizer = read_tokenizer(folder.tokenizer_file()) if split else b""
-        draft = cls(config, folder, rules, tokenizer, mixed, left_out=left_out())
+        policy = policing.record()
+        draft = cls(config, folder, rules, tokenizer, mixed, denied=denied, policy=policy, left_out=left_out())
         if config.unmatched == "refuse" and (names := draft.unmatched):
             raise without_rule(names, config.prefix_config_path)
         return draft
@@ -188,6 +202,7 @@ class Draft:
             refs.append(InputRef("unmatched", "leave"))
         if self.left_out:
             refs.append(InputRef("left_out", hashlib.sha256(repr(self.left_out).encode()).hexdigest()[:16]))
+        refs += policing.ref_of(self.policy)
         return [*refs, InputRef(HELD_OUT, "")] if self.config.held_out else refs
 
     @cached_property
@@ -195,12 +210,19 @@ class Draft:
         """The tasks that no rule matches; none without rules, or if rules do not say what is taken."""
         if self.rules.is_empty or self.mixed or self.config.held_out:
             return []
-        return [task.name for task in self.folder.tasks if self.rules.label_of(task.name) is None]
+        names = (task.name for task in self.folder.tasks if task.name not in self.denied)
+        return [name for name in names if self.rules.label_of(name) is None]
 
     @property
     def leaves(self) -> bool:
         """Whether tasks that no rule matches are left out."""
         return self.config.unmatched == "leave" and bool(self.unmatched)
+
+    def why_off(self, task: str) -> str:
+        """Return the ledger's reason why a task is left out by an option; empty = it is not."""
+        if task in self.denied:
+            return POLICY
+        return NO_RULE if self.leaves and self.rules.label_of(task) is None else ""
 
     @cached_property
     def effective(self) -> EffectiveRules:
@@ -208,7 +230,7 @@ class Draft:
         config = self.config
         return EffectiveRules.open(
             self.rules,
-            self.folder.tasks,
+            [task for task in self.folder.tasks if task.name not in self.denied],
             config,
             config.epochs,
             rows=config.rows,
@@ -252,7 +274,7 @@ class Draft:
         return PlannedSample(self._manifest(drawn), lambda: plan, lambda: [task for task, _ in tasks], keep=keep)
 
     def _to_draw(self, task: Dataset, key: str) -> DatasetToDraw:
-        rule = self.effective.of_task[task.name]
+        rule = Rule(max_per_file=0) if task.name in self.denied else self.effective.of_task[task.name]
         ambiguous = self.config.profile == "data_io" and self.rules.match(task.name)[1]
         if ambiguous:
             log.event(f"Warning: Multiple possible prefixes for task {task.name}, pick config {reference_json(rule)}")
@@ -282,8 +304,8 @@ class Draft:
     def _manifest(self, drawn: DrawnSample) -> Manifest:
         sampled = drawn.datasets
         for item in sampled:
-            if self.leaves and self.rules.label_of(item.name) is None and "not_sampled" in item.ledger.dropped:
-                item.ledger.dropped[NO_RULE] = item.ledger.dropped.pop("not_sampled")
+            if (reason := self.why_off(item.name)) and "not_sampled" in item.ledger.dropped:
+                item.ledger.dropped[reason] = item.ledger.dropped.pop("not_sampled")
         ledgers = {item.name: item.ledger for item in sampled}
         ledger = Ledger.sum(ledgers.values())
         options = byte_options(self.config)
@@ -337,6 +359,8 @@ class Draft:
             two_rules=[] if mixed or self.config.held_out else two_rules(self.rules, names),
             examples={item.name: item.examples for item in sampled if item.examples},
             identified_by=SAMPLED if self.folder.sampled else "",
+            policy=self.policy,
+            facts=Facts().of_tasks((storage.parent_of(task.uri), task.name) for task in self.folder.tasks),
             **self.effective.to_manifest({name: (item.cov_rows, item.cov_toks) for name, item in stats.items()}),
         )
         manifest = Manifest(

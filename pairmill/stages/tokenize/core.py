@@ -109,7 +109,7 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
             options={**windows, **_changed(given, config), **chats.options},
             config=config,
             chats=chats,
-            row_files={file.task: file.sha256 for file in result.files},
+            row_files={file.task: file.digest for file in result.files},
         )
 
     def rounds(

@@ -200,7 +200,7 @@ def _facts_of(name: str, result: SampleResult, enforcer: Enforcer | None) -> Tas
 
 
 def _group_of(name: str, result: SampleResult) -> str:
-    return result.prefixes.get(name) or NO_RULE
+    return result.group_of_task.get(name) or result.prefixes.get(name) or NO_RULE
 
 
 def _check(total: Counts, manifest: Manifest) -> None:
