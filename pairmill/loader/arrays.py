@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from pairmill import storage
 from pairmill._native import Numbers
+from pairmill.digest import SHA256
 from pairmill.engine.manifest import File
 from pairmill.errors import InputError, from_os_error
 from pairmill.loader.arguments import os_errors
@@ -101,8 +102,9 @@ class MappedFiles:
                 )
 
     def digests(self) -> dict[str, str]:
-        """Hexadecimal sha256 of all files by name; those that no manifest lists are read."""
+        """Digest all files, by name; those that no manifest lists are read, and have sha256, as resumed runs expect."""
         unknown = [name for name in self._names if name not in self._recorded]
-        read = storage.store_for(str(self._folder)).digests([str(self._folder / name) for name in unknown])
+        uris = [str(self._folder / name) for name in unknown]
+        read = storage.store_for(str(self._folder)).digests(uris, [SHA256] * len(uris))
         result = {**self._recorded, **dict(zip(unknown, read, strict=True))}
         return {name: result[name] for name in self._names}
