@@ -2,12 +2,12 @@
 
 ``DATA_IO=<a checkout of github.com/sapientinc/data_io>`` names the reference, whose ``sample_tokenized.py`` runs in
 turns with ours; without it nothing is compared. Shapes: few large tasks as the published mix caps them, and whole; and
-the many small tasks of the teams that outgrew data_io.
+the many small tasks of the teams that outgrew data_io, whose folders ``tests/support/dfm.py`` makes. What data_io has
+no program for (preview, union, verify) is measured alone.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import resource
@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,22 +24,27 @@ import measure
 import numpy as np
 from measure import ratio, spread
 
+from pairmill.digest import digest_file
 from pairmill.engine.manifest import File, Ledger, Manifest
 from pairmill.formats.tokens import INDEX
+from tests.support import dfm
 
 MEAN, EPOCHS = 200, 4
 ROUNDS = 5
 
 
 class Shape(NamedTuple):
-    """A tokenized folder, and the rows that its tasks' rule takes in an epoch; None = all."""
+    """A tokenized folder, the rows that its tasks' rule takes in an epoch (None = all), and how many epochs."""
 
     tasks: int
     rows: int
     cap: int | None = None
+    epochs: int = EPOCHS
 
 
-SHAPES = (Shape(20, 75_000, 3_750), Shape(20, 75_000), Shape(1_000, 4_000), Shape(11_413, 50))
+MANY = Shape(dfm.DFM11, 50, epochs=5)
+SHAPES = (Shape(20, 75_000, 3_750), Shape(20, 75_000), Shape(1_000, 4_000), Shape(dfm.DFM9, 50), MANY)
+"""``SHAPES=0,2`` measures some of them."""
 
 
 class Made(NamedTuple):
@@ -63,23 +69,27 @@ def tokenized(folder: Path, shape: Shape) -> int:
         arrays = {"tokens": draw.integers(0, 65_536, int(ends[-1]), dtype=np.uint32)}
         arrays |= dict(zip(INDEX, (ends - inst - resp, inst, ends - resp, resp), strict=True))
         for name, values in arrays.items():
-            np.save(path / f"{name}.npy", values if name == "tokens" else values.astype(np.uint64))
             file = path / f"{name}.npy"
-            with file.open("rb") as made:
-                digest = hashlib.file_digest(made, "sha256").hexdigest()
-            files.append(File(f"{path.name}/{file.name}", file.stat().st_size, digest, path.name))
+            np.save(file, values if name == "tokens" else values.astype(np.uint64))
+            files.append(File(f"{path.name}/{file.name}", file.stat().st_size, digest_file(file), path.name))
         total += int(ends[-1])
     (folder / "tokenizer_info.json").write_text(json.dumps({"vocab_size": 65_536}))
     Manifest("tokenize", 1, "0" * 16, {}, [], Ledger(*[shape.tasks * shape.rows] * 3), files).finish(str(folder))
     return total
 
 
-def run(command: list[str], out: Path) -> Made:
+def run(command: list[str], out: Path, environment: Mapping[str, str] | None = None) -> Made:
     """Run a program that writes to ``out``, which is memory; its pages there are not counted as the program's."""
     shutil.rmtree(out, ignore_errors=True)
     before, start, peak = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter(), 0
     with tempfile.TemporaryFile() as errors:
-        process = subprocess.Popen(command, cwd=measure.ROOT, stdout=subprocess.DEVNULL, stderr=errors)
+        process = subprocess.Popen(
+            command,
+            cwd=measure.ROOT,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            env={**os.environ, **(environment or {})},
+        )
         while process.poll() is None:
             peak = max(peak, _beside(process.pid))
             time.sleep(0.002)
@@ -105,10 +115,7 @@ def _beside(pid: int) -> int:
 
 def digests(folder: Path) -> dict[str, str]:
     """What the arrays hold."""
-    return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*.npy"))
-    }
+    return {path.relative_to(folder).as_posix(): digest_file(path) for path in sorted(folder.rglob("*.npy"))}
 
 
 def bench(folder: Path) -> None:
@@ -119,11 +126,18 @@ def bench(folder: Path) -> None:
         return
     memory = Path(tempfile.mkdtemp(prefix="pairmill-bench-", dir="/dev/shm"))
     try:
-        for shape in SHAPES:
+        wanted = os.environ.get("SHAPES", "")
+        for shape in [SHAPES[int(number)] for number in wanted.split(",") if number] or SHAPES:
             shutil.rmtree(folder, ignore_errors=True)
-            total = tokenized(folder / "tokenized", shape)
-            (folder / "rules.yaml").write_text(f"- prefix: set\n  max_per_file: {shape.cap or 'null'}\n")
+            if shape.tasks < dfm.DFM9:
+                total = tokenized(folder / "tokenized", shape)
+                (folder / "rules.yaml").write_text(f"- prefix: set\n  max_per_file: {shape.cap or 'null'}\n")
+            else:
+                total = dfm.write(folder / "tokenized", shape.tasks, shape.tasks * shape.rows, even=True, tokens=True)
+                dfm.write_rules(folder / "rules.yaml", dfm.old_rules())
             _compare(reference, shape, folder, memory / "out", total)
+        if shape == MANY:
+            _alone(folder, memory)
     finally:
         shutil.rmtree(memory, ignore_errors=True)
 
@@ -133,7 +147,7 @@ def _compare(reference: Path, shape: Shape, folder: Path, out: Path, total: int)
         "tokenized_path": folder / "tokenized",
         "output_path": out,
         "prefix_config_path": folder / "rules.yaml",
-        "epochs": EPOCHS,
+        "epochs": shape.epochs,
     }
     arguments = [f"{key}={value}" for key, value in options.items()]
     ours = [sys.executable, "-m", "pairmill", "sample", *arguments]
@@ -163,11 +177,42 @@ def _compare(reference: Path, shape: Shape, folder: Path, out: Path, total: int)
     rows.append(("times", *(ratio(values("data_io", field), values("pairmill", field)) for field in Made._fields)))
     capped = f", {shape.cap:,} an epoch" if shape.cap else ""
     measure.table(
-        f"sample, {shape.tasks:,} tasks of {shape.rows:,} rows{capped}: {total:,} tokens, {EPOCHS} epochs, "
+        f"sample, {shape.tasks:,} tasks of {shape.rows:,} rows{capped}: {total:,} tokens, {shape.epochs} epochs, "
         f"{os.cpu_count()} cores, median of {ROUNDS} (from to); profile=data_io gives data_io's arrays: {same}",
         "|seconds|CPU seconds|peak MiB beside the output|MB of output",
         rows,
     )
+
+
+def _alone(folder: Path, memory: Path) -> None:
+    """Print what the programs around the sampler take on the folder of the last shape."""
+    base, cache = folder / "tokenized", memory / "cache"
+    rules = f"prefix_config_path={folder / 'rules.yaml'}"
+    some = [f"tokenized_path={base}", rules]
+    dfm.write(folder / "other", len(dfm.FAMILIES) * 10, 10_000, seed=1)
+    both = f"tokenized_path={base},new={folder / 'other'}"
+    commands = {
+        "preview, cold": ["sample", "preview", *some],
+        "preview, cached": ["sample", "preview", *some],
+        "union with 190 more tasks": ["tokenize", "union", both],
+        "sample of both": ["sample", both, rules, f"output_path={memory / 'out'}", "epochs=1"],
+        "verify of it": ["sample", "verify", f"path={memory / 'out'}"],
+        "start of the program": ["sample", "--help"],
+    }
+    rows = []
+    for name, words in commands.items():
+        found = []
+        for _ in range(ROUNDS):
+            if name == "preview, cold":
+                shutil.rmtree(cache, ignore_errors=True)
+            # What verify reads stays.
+            out = memory / ("none" if name != "sample of both" else "out")
+            found.append(run([sys.executable, "-m", "pairmill", *words], out, {"PAIRMILL_CACHE": str(cache)}))
+        rows.append(
+            (name, *(spread([getattr(made, field) for made in found], ".2f") for field in ("seconds", "cpu", "peak")))
+        )
+    title = f"around the sampler, {MANY.tasks:,} tasks of {MANY.rows} rows, median of {ROUNDS} (from to)"
+    measure.table(title, "|seconds|CPU seconds|peak MiB", rows)
 
 
 if __name__ == "__main__":
