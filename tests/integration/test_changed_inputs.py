@@ -530,7 +530,7 @@ def test_one_command_verifies_any_finished_folder(line: Callable[..., Result], t
     names[1].unlink()
     done = tools.run([sys.executable, "-m", "pairmill", "verify", str(tmp_path / "root")])
     assert done.code == 3
-    assert f"{names[0]}: sha256" in done.err
+    assert f"{names[0]}: blake3" in done.err
     assert f"{names[1]}: missing" in done.err
     for given in (tmp_path / "nothing", tmp_path / "raw"):
         with pytest.raises(InputError, match="contains no finished folder"):

@@ -378,7 +378,7 @@ def test_an_index_that_is_absent_is_refused(files: list[Path], tmp_path: Path) -
 def test_a_slice_of_an_index_is_known_by_its_bytes() -> None:
     one = Indexed("task", 0, "path.bin", 10, "a" * 64, 1, 32, 5, 4, [17])
     assert one.source("here").key == replace(one, task="other", path="other").source("there").key
-    assert one.source("here").key != replace(one, sha256="b" * 64).source("here").key
+    assert one.source("here").key != replace(one, digest="b" * 64).source("here").key
 
 
 def test_rounds_in_a_bucket_give_equal_bytes(files: list[Path], once: Found, s3: str, tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def put_folder(
             if path.is_file()
         ]
         count = rows * len(tasks)
-        fingerprint = fingerprint_from([[item.path, item.sha256] for item in files])
+        fingerprint = fingerprint_from([[item.path, item.digest] for item in files])
         refs = [InputRef("tokenizer", tokenizer)]
         Manifest("tokenize", 1, fingerprint, {}, refs, Ledger(count, count, count), files).finish(str(folder))
     return str(folder)

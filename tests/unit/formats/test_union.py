@@ -274,7 +274,7 @@ def test_a_large_file_of_others_that_was_replaced_is_noticed(tmp_path: Path) -> 
     folder = put_folder(tmp_path / "one", {"a": 1}, rows=20_000)
     before = opened(tmp_path, folder)
     assert before.sampled
-    assert not before.tasks[0].contents["tokens"].sha256
+    assert not before.tasks[0].contents["tokens"].digest
     path = Path(folder, "a", "tokens.npy")
     values = np.load(path)
     values[len(values) // 5] ^= 1  # between the blocks that are read
@@ -286,7 +286,7 @@ def test_a_large_file_of_others_that_was_replaced_is_noticed(tmp_path: Path) -> 
     assert opened(tmp_path, folder).tasks[0].key != before.tasks[0].key
     whole = opened(tmp_path, folder, verify=True)
     assert not whole.sampled
-    assert len(whole.tasks[0].contents["tokens"].sha256) >= 64
+    assert len(whole.tasks[0].contents["tokens"].digest) >= 64
     assert whole.tasks[0].key == opened(tmp_path, folder).tasks[0].key
     assert json.loads(Path(folder, "tokenizer_info.json").read_text()) == INFO_OF_ALL
 
@@ -352,4 +352,4 @@ def test_unions_are_those_of_scripts_that_link(tmp_path: Path, seed: int) -> Non
 
 def test_a_key_is_a_fingerprint_of_names_and_digests(tmp_path: Path) -> None:
     (task,) = opened(tmp_path, put_folder(tmp_path / "one", {"a": 1}, tokenizer="1" * 16)).tasks
-    assert task.key == fingerprint_from([[name, task.contents[name].sha256] for name in ARRAYS])
+    assert task.key == fingerprint_from([[name, task.contents[name].digest] for name in ARRAYS])

@@ -133,7 +133,7 @@ def opened(folder: Path) -> list[Dataset]:
 
 
 def to_draw(task: Dataset, key: str, rule: Rule, config: SampleConfig, *, files: bool) -> DatasetToDraw:
-    digests = [task.contents[name].sha256 for name in INDEX]
+    digests = [task.contents[name].digest for name in INDEX]
     return DatasetToDraw(
         task.name,
         rule,

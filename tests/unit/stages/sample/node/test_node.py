@@ -862,7 +862,7 @@ def test_verify_reads_every_byte(world: World) -> None:
         verify(VerifyConfig(path=str(world.node / plan)))
     assert caught.value.exit_code == 3
     assert "3 of 10 files" in str(caught.value)
-    for name in ("metadata.json: missing", "tokens.npy: sha256", "epoch_1/resp_len.npy: sha256"):
+    for name in ("metadata.json: missing", "tokens.npy: blake3", "epoch_1/resp_len.npy: blake3"):
         assert name in str(caught.value)
     for path in (world.node / "nothing", world.folder):
         with pytest.raises(InputError, match="no finished sample"):
