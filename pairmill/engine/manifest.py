@@ -129,9 +129,12 @@ class Ledger:
         self.rows_in += other.rows_in
         self.rows_kept += other.rows_kept
         self.rows_out += other.rows_out
-        for name in ("dropped", "notes", "measures"):
-            mine: dict[str, int] = getattr(self, name)
-            for key, count in getattr(other, name).items():
+        for mine, theirs in (
+            (self.dropped, other.dropped),
+            (self.notes, other.notes),
+            (self.measures, other.measures),
+        ):
+            for key, count in theirs.items():
                 mine[key] = mine.get(key, 0) + count
 
     def reconcile(self, where: str) -> None:

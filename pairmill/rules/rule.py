@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, Literal, Protocol, Self
 
 import numpy as np
@@ -63,8 +63,7 @@ class Rule:
 
     def to_manifest(self) -> dict[str, Any]:
         """Return what a manifest records, JSON-like; parts of rows are in its plan."""
-        result = asdict(replace(self, members=None))
-        del result["members"]
+        result = {name: value for name, value in vars(self).items() if name != "members"}
         if self.rows is None:
             del result["rows"]
         return result

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, ClassVar
 
@@ -116,7 +116,7 @@ class DrawPlan(Shard["Draft"], reads=()):
             manifest = context.written.manifest
         else:  # digests of a plan come from the tokens, never from arrays that are there already
             manifest = sample.make(None, threads(config))[0]
-        ledgers = {name: asdict(item) for name, item in manifest.shards.items()}
+        ledgers = {name: vars(item) for name, item in manifest.shards.items()}
         files = [file.to_json() for file in manifest.files]
         return ShardResult(manifest.ledger, {**manifest.data, "sample": files, "ledgers": ledgers})
 
