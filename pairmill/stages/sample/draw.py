@@ -134,7 +134,7 @@ class _Drawing:
 
     def draw(self, datasets: Sequence[DatasetToDraw]) -> Iterator[SampledRows]:
         """Draw data sets, in order. Yield what was drawn of each."""
-        done = 0
+        done, size = 0, min(_BATCH, 256)
         with ThreadPoolExecutor(self._workers) as pool:
             # The general reader reads a few data sets ahead.
             slow = deque(item for item in datasets if item.files is None)
@@ -143,7 +143,7 @@ class _Drawing:
                 while slow and len(ahead) <= self._workers:
                     ahead.append(pool.submit(slow.popleft().read))
                 wants, batch = [], []
-                for item in datasets[done : done + _BATCH]:
+                for item in datasets[done : done + size]:
                     if item.files is None:
                         break
                     wants.append(item.wants())
@@ -152,6 +152,8 @@ class _Drawing:
                 triples = zip(datasets[done:], wants, reports, strict=False)
                 made = [self._sampled(item, mine, report) for item, mine, report in triples]
                 done += len(made)
+                # Of large data sets the planner takes few at once.
+                size = min(_BATCH, 2 * len(made) + 1)
                 if failed:
                     # It is not on this machine, or is split, or not as it should be: reading it again says how.
                     item = datasets[done]

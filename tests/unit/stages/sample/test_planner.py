@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -273,3 +276,24 @@ def test_unusual_arrays_are_read_all_the_same(tmp_path: Path) -> None:
         (task,) = opened(tmp_path / name)
         made.append(rows_in_order(draw_plan([to_draw(task, "k", RULES[1], CONFIG, files=True)], CONFIG, 1)))
     assert made[0] == made[1] != [[]] * 4
+
+
+def test_what_a_killed_run_left_is_removed_by_the_next(folder: Path, tmp_path: Path) -> None:
+    script = """
+import os, signal, sys
+from pathlib import Path
+from pairmill.stages.sample import draw as drawing
+from tests.unit.stages.sample.test_planner import CONFIG, Rule, in_plan_order, opened, to_draw
+drawing.MEMORY = drawing._BATCH = 1
+tasks = [to_draw(*item, Rule(), CONFIG, files=True) for item in in_plan_order(opened(Path(sys.argv[1])))]
+made = drawing._Drawing(CONFIG, 2, Path(sys.argv[2]))
+for number, _ in enumerate(made.draw(tasks)):
+    if number == 5:
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+    scratch = tmp_path / "scratch"
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "-c", script, folder, scratch], check=False)
+        assert done.returncode == -signal.SIGKILL
+        (left,) = scratch.iterdir()
+        assert (left / "places").stat().st_size > 0
