@@ -1,16 +1,21 @@
 """Rules with groups, shares, scales and single rows, through the sampler."""
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
 from pairmill.engine import manifest as manifests
+from pairmill.engine.manifest import File, Ledger, Manifest
 from pairmill.errors import UsageError
+from pairmill.formats.attributes import path_of
 from pairmill.formats.results import SampleResult
-from tests.support import tools
+from tests.support import dfm, tools
 from tests.support.mixed import Bench
 
 EPOCHS = 3
@@ -123,3 +128,104 @@ def test_a_share_that_cannot_be_ends_the_stage_with_the_line_to_write(bench: Ben
     assert "the group 'small' cannot have so many tokens" in done.err
     assert "% of epoch, or passes: " in done.err
     assert f"{path} rule 1" in done.err
+
+
+def rows_of(bench: Bench, target: Path, task: str, epoch: int) -> list[int]:
+    """The numbers of the rows of a task in an epoch, ascending."""
+    found = bench.epoch(epoch, target)
+    return sorted(found.row[found.task == list(bench.lengths).index(task)].tolist())
+
+
+def test_only_chosen_rows_are_drawn_and_their_file_decides(bench: Bench, tmp_path: Path) -> None:
+    chosen = np.arange(5, 400, 7)
+    np.save(tmp_path / "chosen.npy", chosen)
+    rules = [{"match": "*__0", "select_rows": str(tmp_path / "chosen.npy"), "max_per_file": 20}]
+    result = sampled(bench, tmp_path / "out", rules)
+    drawn = [rows_of(bench, tmp_path / "out", "flan__0", epoch) for epoch in range(EPOCHS)]
+    assert [len(rows) for rows in drawn] == [20] * EPOCHS
+    assert {row for rows in drawn for row in rows} == {*chosen.tolist()}  # 57 rows, and each before any comes again
+    assert len(rows_of(bench, tmp_path / "out", "flan__1", 0)) == 400
+    assert next(group["pool_rows"] for group in result.groups if group["tasks"] == 1) == len(chosen)
+    before = manifests.read(str(tmp_path / "out"))
+    np.save(tmp_path / "chosen.npy", chosen[1:])
+    sampled(bench, tmp_path / "other", rules)
+    after = manifests.read(str(tmp_path / "other"))
+    assert before is not None
+    assert after is not None
+    assert before.fingerprint != after.fingerprint
+
+
+def test_an_epoch_has_rows_of_each_length_in_their_shares(bench: Bench, tmp_path: Path) -> None:
+    classes = [{"upto": 16, "share": "50%"}, {"upto": 32, "share": "30%"}, {"share": "20%"}]
+    sampled(
+        bench, tmp_path / "out", [{"match": "flan__0", "max_rows": 100, "lengths": classes}, {"re": ".*", "skip": True}]
+    )
+    for epoch in range(EPOCHS):
+        rows = bench.epoch(epoch, tmp_path / "out")
+        assert np.histogram(rows.length + 2, [0, 17, 33, 999])[0].tolist() == [50, 30, 20]
+
+
+def test_rows_of_a_chat_are_drawn_all_or_none(tmp_path: Path) -> None:
+    made, random = Bench(tmp_path / "bench"), np.random.default_rng(3)
+    made.put("chats.jsonl", random.integers(2, 40, 300))
+    chats = np.sort(random.integers(0, 90, 300)).astype(str)
+    folder = tmp_path / "rows"
+    beside = folder / path_of("chats.jsonl")
+    beside.parent.mkdir(parents=True)
+    pq.write_table(pa.table({"chat": chats}), beside)
+    (folder / "chats.jsonl").write_text('{"condition":"","instruction":"a","response":"b"}\n' * 300)
+    files = [
+        File(path, (folder / path).stat().st_size, hashlib.sha256((folder / path).read_bytes()).hexdigest(), task)
+        for path, task in (("chats.jsonl", "chats.jsonl"), (path_of("chats.jsonl"), ""))
+    ]
+    Manifest("clean", 1, "0" * 16, {}, [], Ledger(300, 300, 300), files).finish(str(folder))
+    rules = [{"prefix": "chats", "max_rows": 100, "keep_together": "source.chat"}]
+    with pytest.raises(UsageError, match="needs the rows with their attributes"):
+        sampled(made, tmp_path / "refused", rules)
+    sampled(made, tmp_path / "out", rules, rows=[str(folder)])
+    sizes = {chat: int((chats == chat).sum()) for chat in chats}
+    seen: list[int] = []
+    for epoch in range(EPOCHS):
+        rows = rows_of(made, tmp_path / "out", "chats.jsonl", epoch)
+        assert 100 - max(sizes.values()) < len(rows) <= 100
+        assert all((chats[rows] == chat).sum() == sizes[chat] for chat in {*chats[rows]})
+        seen += rows
+    assert len(seen) == len({*seen})
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small corpus of the Danish teams' shape."""
+    folder = tmp_path_factory.mktemp("dfm") / "tokenized"
+    dfm.write(folder, 60, 6_000, tokens=True)
+    return folder
+
+
+def small(rule: dict[str, Any]) -> dict[str, Any]:
+    """A rule whose cap is one of this corpus."""
+    cap = rule["max_per_file"]
+    return {**rule, "max_per_file": cap if cap is None else cap // 500 + 3}
+
+
+def in_new_words(rule: dict[str, Any], *, group: bool) -> dict[str, Any]:
+    """The same rule with a glob and an amount: of the group that its one task is, or of each task."""
+    made = {"match": rule["prefix"] if group else f"{rule['prefix']}*"}
+    cap = {} if rule["max_per_file"] is None else {"max_rows": rule["max_per_file"]}
+    made |= cap if group else {"per_task": cap} if cap else {}
+    return made | {key: rule[key] for key in ("repeat",) if key in rule}
+
+
+@pytest.mark.parametrize("each", [False, True])
+def test_rules_of_a_corpus_in_old_and_new_words_draw_the_same(corpus: Path, tmp_path: Path, each: bool) -> None:
+    old = list(map(small, dfm.rule_for_each(60) if each else dfm.old_rules()))
+    plans = []
+    for name, rules in (("old", old), ("new", [in_new_words(rule, group=each) for rule in old])):
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(rules, sort_keys=False))
+        root = tmp_path / name
+        given = {"tokenized_path": corpus, "prefix_config_path": path, "root": root, "output_path": "", "epochs": 3}
+        tools.ended(tools.stage("sample", **given))
+        (plan,) = root.glob("sample/*/plan")
+        plans.append(tools.digests(plan))
+    assert "epoch_2.npy" in plans[0]
+    assert plans[0] == plans[1]
