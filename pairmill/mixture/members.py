@@ -38,6 +38,7 @@ from pairmill.rules.solve_level import Counts, Level, spread, whole_rows
 Beside = Mapping[str, InputFile]
 """Files of attributes of a task by operation."""
 
+_WORDS = ("select_rows", "keep_together", "lengths")
 _ORDINAL = f"{ORIGIN}.ordinal"
 _ROWS = "give rows= the rows that were tokenized"
 
@@ -400,9 +401,10 @@ def open_choices(
         InputError: something that a rule names is not there, or is of other rows.
     """
     by_clause: dict[int, list[int]] = {}
-    for place, task in enumerate(tasks):
+    with_words = {clause.number for clause in rules.clauses if any(getattr(clause, word) for word in _WORDS)}
+    for place, task in enumerate(tasks if with_words else ()):
         clause = rules.clause_of(task.name)
-        if clause is not None and (clause.select_rows or clause.keep_together or clause.lengths):
+        if clause is not None and clause.number in with_words:
             by_clause.setdefault(clause.number - 1, []).append(place)
     clauses = [rules.clauses[number] for number in by_clause]
     for clause in clauses:
@@ -436,7 +438,7 @@ def _refuse_contradictions(clause: Clause) -> None:
         what = "rows cannot be drawn by their lengths and stay together"
         raise UsageError(what, where=clause.where, got="lengths and keep_together", hint="leave one of them out")
     if clause.rule.long_context == "split":
-        word = next(key for key in ("select_rows", "keep_together", "lengths") if getattr(clause, key))
+        word = next(key for key in _WORDS if getattr(clause, key))
         raise UsageError(
             "a row that is split is not one row any more",
             where=clause.where,

@@ -97,7 +97,7 @@ class EffectiveRules:
         got = np.array([drawn[task.name] for task in self.tasks], np.float64) / self.epochs
         size = len(solved.groups)
         sums = [np.bincount(solved.group_of, column, minlength=size).tolist() for column in got.T]
-        columns = zip(solved.rows.tolist(), solved.tokens.tolist(), solved.errors.tolist(), strict=True)
+        columns = np.stack([solved.rows, solved.tokens, solved.errors]).round(3).T.tolist()
         return {
             "groups": [
                 {**group.to_manifest(), "drawn_rows": rows, "drawn_tokens": tokens}
