@@ -283,7 +283,7 @@ class Selection:
                 expected="a rule for one task, or a folder with <task>.npy for each",
             )
         manifest = None if uri.endswith(".npy") else manifests.read_intact(uri)
-        files = {} if manifest is None else {f.path: Content(f.sha256, promised=True) for f in manifest.files}
+        files = {} if manifest is None else {f.path: Content(f.digest, promised=True) for f in manifest.files}
         result = cls(clause, uri, files)
         missing = [task for task in tasks if not result._exists(task)]
         if missing:
@@ -325,7 +325,7 @@ class Selection:
             origins = self._origins(task, beside, where)
             if len(selected) and not np.isin(selected, origins).any():
                 raise InputError("select chose among other rows than were tokenized", where=where, hint=_ROWS)
-            return np.flatnonzero(np.isin(origins, selected)).astype(np.uint32), content.sha256
+            return np.flatnonzero(np.isin(origins, selected)).astype(np.uint32), content.digest
         with whole(uri, self.files.get(self._path(task.own), UNKNOWN)) as opened:
             data = opened.read()
         digest = digest_bytes(data)
