@@ -42,7 +42,7 @@ def codes_of(task: str, attributes: Sequence[BucketAttribute], files: Mapping[st
                 item.attribute,
                 "mix_config buckets",
                 there,
-                "set the mode of that operation of curate to report, or leave the task out with buckets.prefixes",
+                "set the mode of that operation of curate to report, or leave the task out with buckets.not",
                 InputError,
             )
         labels = _labels(item, files[operation], column)

@@ -13,17 +13,17 @@ from pairmill.formats.settings_file import FileSettings
 from pairmill.mixture.making import WantedPhase, Within
 from pairmill.mixture.methods import METHODS, MethodName, MethodOrOff, Recipe
 from pairmill.mixture.plan import MOST_EPOCHS
+from pairmill.rules.settings import TaskNames
 
 _CLOSE: Final = 1e-9
 _LEAVE: Final = "a source is left out by the weight 0, or by others: leave"
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceSettings(Checked):
+class SourceSettings(TaskNames, one_of=("prefixes", "match", "re")):
     """A source."""
 
     name: str = setting(help="of the source", filled=True, form=(r"[^|\n]+", "text without |"))
-    prefixes: list[str] = setting(help="the tasks whose names begin with one of these", filled=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,17 +71,17 @@ _MAX_BUCKETS: Final = 65_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Buckets(Checked):
-    """Sources that are not tasks but groups of rows. Their names are those of the groups, joined by |."""
+class Buckets(TaskNames):
+    """Sources that are not tasks but groups of rows. Their names are those of the groups, joined by |.
+
+    Their tasks are those that are named, or else all that no source has.
+    """
 
     attributes: list[BucketAttribute] = setting(
         [],
         help="items {attribute: <operation>.<column>, edges: [0.3, 0.7]} or {attribute, in: [values]}; with several, "
         "each combination is a bucket. Empty = no buckets",
         unique="attribute",
-    )
-    prefixes: list[str] = setting(
-        [], help="the tasks whose rows are put into buckets; empty = all tasks that no source has"
     )
 
     def names(self) -> list[str]:
@@ -148,7 +148,9 @@ Made by: pairmill mix settings"""
         help="how the tokens of a source are shared out over its tasks: proportional (to their size) or unimax",
     )
     sources: list[SourceSettings] = setting(
-        [], help="items {name, prefixes}; empty = each set of tasks is a source, as in the reports", unique="name"
+        [],
+        help="items {name, match} or {name, prefixes}; empty = each set of tasks is a source, as in the reports",
+        unique="name",
     )
     others: Literal["error", "leave", "sources"] = setting(
         "error",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pairmill.engine.source_names import source_of
 from pairmill.errors import UsageError, did_you_mean
 from pairmill.mixture.settings import MixSettings
+from pairmill.rules.match import Matcher, Selector, literal_of
 
 
 @dataclass(frozen=True)
@@ -40,11 +41,12 @@ def group(settings: MixSettings, tasks: Sequence[str]) -> Grouping:
     result: dict[str, list[str]] = {item.name: [] for item in settings.sources}
     buckets = settings.buckets.names() if settings.buckets.attributes else []
     bucketed, rest = [], []
-    owned = {item.name: tuple(item.prefixes) for item in settings.sources}
-    shared = tuple(settings.buckets.prefixes)
+    names = [item.name for item in settings.sources]
+    shared = settings.buckets.selector if buckets else None
+    matcher = Matcher([*(item.selector or Selector() for item in settings.sources), shared or Selector()])
     for task in tasks:
-        owners = [name for name, prefixes in owned.items() if task.startswith(prefixes)]
-        in_buckets = bool(buckets and shared and task.startswith(shared))
+        owners = [names[number] for number in matcher.numbers(task) if number < len(names)]
+        in_buckets = len(names) in matcher.numbers(task)
         if len(owners) + in_buckets > 1:
             both = [*map(repr, owners), *(["buckets"] if in_buckets else [])]
             raise UsageError(
@@ -52,18 +54,18 @@ def group(settings: MixSettings, tasks: Sequence[str]) -> Grouping:
                 where="mix_config sources",
                 got=" and ".join(both),
                 expected="one source for each task",
-                hint="make a prefix longer",
+                hint="make a prefix longer, or leave it out of one with not:",
             )
         if owners:
             result[owners[0]].append(task)
-        elif in_buckets or (buckets and not shared):
+        elif in_buckets or (buckets and shared is None):
             bucketed.append(task)
         else:
             rest.append(task)
-    _refuse_empty(settings, result, tasks)
+    _refuse_empty(settings, tasks)
     if buckets and not bucketed:
-        got = ", ".join(map(repr, settings.buckets.prefixes)) or "none that no source has"
-        raise UsageError("the buckets have no task", where="mix_config buckets.prefixes", got=got)
+        got = shared.label if shared else "none that no source has"
+        raise UsageError("the buckets have no task", where="mix_config buckets", got=got)
     plain = not settings.sources and not buckets
     own: dict[str, list[str]] = {}
     for task in rest:
@@ -96,14 +98,22 @@ def group(settings: MixSettings, tasks: Sequence[str]) -> Grouping:
     return Grouping({**result, **dict(sorted(own.items()))}, bucketed, buckets, [])
 
 
-def _refuse_empty(settings: MixSettings, found: Mapping[str, Sequence[str]], tasks: Sequence[str]) -> None:
+def _refuse_empty(settings: MixSettings, tasks: Sequence[str]) -> None:
+    """Refuse a source of which one prefix, glob or expression matches no task."""
     for number, item in enumerate(settings.sources, 1):
-        for prefix in item.prefixes:
-            if not any(task.startswith(prefix) for task in tasks):
+        whole = item.selector or Selector()
+        texts = [("prefixes", Selector(prefixes=(text,))) for text in whole.prefixes]
+        texts += [("match", Selector(globs=(text,))) for text in whole.globs]
+        texts += [("re", Selector(regex=whole.regex))] if whole.regex else []
+        matcher = Matcher([text for _, text in texts])
+        used = {place for task in tasks for place in matcher.numbers(task)}
+        for place, (key, text) in enumerate(texts):
+            if place not in used:
                 known = sorted({name for task in tasks for name in (task, task.split("__", 1)[0])})
+                what = f"begins with {text.prefixes[0]!r}" if key == "prefixes" else f"matches {text.label!r}"
                 raise UsageError(
-                    f"no task begins with {prefix!r}",
-                    where=f"mix_config sources[{number}].prefixes, source {item.name!r}",
+                    f"no task {what}",
+                    where=f"mix_config sources[{number}].{key}, source {item.name!r}",
                     expected=f"the beginning of a task's name, such as {min(tasks)!r}" if tasks else "",
-                    hint=did_you_mean(prefix.rstrip("_"), known),
+                    hint=did_you_mean(literal_of(text.label), known),
                 )

@@ -59,7 +59,7 @@ class Selector:
         if len(ways) != 1:
             got = " and ".join(ways) or ", ".join(map(str, item))
             what = "more than one key says which tasks it is for" if ways else "nothing says which tasks it is for"
-            raise UsageError(what, where=where, got=got, expected=f"one: {expected}")
+            raise UsageError(what, where=where, got=got, expected=expected)
         key, value = ways[0], item[ways[0]]
         texts = _texts(value) if key in ("match", "prefixes") else _texts(value)[:1] if isinstance(value, str) else ()
         if not texts:
@@ -71,11 +71,7 @@ class Selector:
         for glob in (*(texts if key == "match" else ()), *without):
             expand(glob, where)
         if key == "re":
-            try:
-                re.compile(texts[0])
-            except re.error as error:
-                got = f"{texts[0]!r}: {error}"
-                raise UsageError("re: is not a regular expression", where=where, got=got) from error
+            compile_pattern(texts[0], where)
             return cls(regex=texts[0], without=without)
         return cls(globs=texts, without=without) if key == "match" else cls(prefixes=texts, without=without)
 
@@ -184,7 +180,16 @@ def literal_of(label: str) -> str:
     return max(_LITERAL.split(text), key=len).strip("_ ")
 
 
-def expand(glob: str, where: str) -> list[str]:
+def compile_pattern(text: str, where: str = "") -> re.Pattern[str]:
+    """Compile a regular expression over whole names. Raises UsageError if it is none."""
+    try:
+        return re.compile(text)
+    except (re.error, OverflowError, RecursionError) as error:
+        got = f"{text!r}: {error}"
+        raise UsageError("not a regular expression", where=where, got=got) from error
+
+
+def expand(glob: str, where: str = "") -> list[str]:
     """Write a glob with braces as globs without.
 
     Args:
@@ -238,7 +243,7 @@ def _branches(number: int, selector: Selector) -> list[_Branch]:
             rest = plain[len(head) :]
             result.append(_Branch(number, head, None if rest == "*" else _test_of(plain, head)))
     if selector.regex:
-        compiled = re.compile(selector.regex)
+        compiled = compile_pattern(selector.regex)
         result.append(_Branch(number, "", lambda name: compiled.fullmatch(name) is not None))
     if selector.without:
         without = Matcher([Selector(globs=selector.without)])

@@ -30,6 +30,7 @@ from pairmill.log import event
 from pairmill.report.model import Report
 from pairmill.rowstage import Findings, RowPlan, Rows, RowStage, ShardRounds, Task, Verdict
 from pairmill.rowstage.scorer import ATTRIBUTES, HISTOGRAMS, Score, Scorer
+from pairmill.rules.match import Matcher, Selector
 from pairmill.stages.curate import exact, operations, stored_index, totals
 from pairmill.stages.curate.config import CurateConfig
 from pairmill.stages.curate.decide import TALLY, Decide, Decided
@@ -382,12 +383,15 @@ def _scorers(settings: Settings, root: str) -> list[Scorer]:
 
 
 def _warn_unused(settings: Settings, tasks: Sequence[str]) -> None:
-    """Warn of prefixes that no task begins with: they may be misspelt."""
-    prefixes = [("overrides", item.prefix) for item in settings.overrides]
-    prefixes += [("source_priority", prefix) for prefix in settings.source_priority]
-    for key, prefix in prefixes:
-        if not any(task.startswith(prefix) for task in tasks):
-            text = f"curate: {key}: no task begins with {prefix!r}; the first of them is {min(tasks)!r}"
+    """Warn of names that no task has: they may be misspelt."""
+    named = [("overrides", item.who) for item in settings.overrides]
+    named += [("source_priority", Selector(prefixes=(prefix,))) for prefix in settings.source_priority]
+    matcher = Matcher([who for _, who in named])
+    used = {number for task in tasks for number in matcher.numbers(task)}
+    for number, (key, who) in enumerate(named):
+        if number not in used:
+            how = "begins with" if who.prefixes and not who.without else "is meant by"
+            text = f"curate: {key}: no task {how} {who.label!r}; the first of them is {min(tasks)!r}"
             event(text, level=logging.WARNING)
 
 

@@ -14,6 +14,7 @@ from pairmill.engine.options import option
 from pairmill.formats.rows import Row
 from pairmill.report.model import format_cell
 from pairmill.report.pairs import Pair
+from pairmill.rules.match import Matcher, Selector
 from pairmill.stages.curate.beside import render, visible, written
 from pairmill.stages.curate.finished import REMOVED, CuratedFolder, RowId
 from pairmill.stages.curate.operations import of_folder
@@ -113,13 +114,13 @@ def _chain(folder: CuratedFolder, removing: Removing) -> Iterator[str]:
 
 
 def _overrides(folder: CuratedFolder, task: str) -> Iterator[str]:
-    """Yield the override of the settings that applies to a task: the first whose prefix matches."""
+    """Yield the override of the settings that applies to a task: the first that matches."""
     for item in folder.result.settings.get("overrides") or ():
-        prefix = str(item.get("prefix", ""))
-        if task.removeprefix(HELD_OUT).startswith(prefix):
+        who = Selector.parse(item, "overrides")
+        if Matcher([who]).numbers(task.removeprefix(HELD_OUT)):
             modes = {name: part.get("mode", "") for name, part in item.items() if isinstance(part, Mapping)}
             shown = ", ".join(f"{name}: {mode}" for name, mode in modes.items())
-            yield visible(f"other settings for tasks that begin with {prefix!r}: {shown}")
+            yield visible(f"other settings for the tasks of {who.label!r}: {shown}")
             return
 
 

@@ -16,6 +16,7 @@ from pairmill.errors import UsageError, did_you_mean
 from pairmill.fields import setting
 from pairmill.formats.settings_file import FileSettings, Part, SettingsFile, render, to_json
 from pairmill.leaks.settings import Decontaminate
+from pairmill.rules.match import KEYS, Matcher, Selector
 from pairmill.stages.curate import operations
 from pairmill.stages.curate.exact_settings import ExactSettings
 from pairmill.stages.curate.filters import FilterSettings
@@ -26,15 +27,18 @@ _HEAD: Final = (
     "mode: drop removes rows, report only counts and shows them, off does not look. A rule's name is in decisions, "
     "in the report and in the ledger. Which operation looks first: {order}. The first that drops a row owns it."
 )
-_OVERRIDES: Final = "items {prefix: web, near: report, heuristics: {…}}: the first whose prefix a task has"
+_OVERRIDES: Final = (
+    "items {prefix: web, near: report, heuristics: {…}}, or match: a glob or several, or re:, and not:; the first that "
+    "matches a task counts"
+)
 Prefer: TypeAlias = Literal["rank", "longest_response"]
 
 
 @dataclass(frozen=True)
 class Override:
-    """What is different for tasks whose names begin with ``prefix``: settings of operations by name."""
+    """What is different for the tasks ``who``: settings of operations by name."""
 
-    prefix: str
+    who: Selector
     changes: Mapping[str, Any]
 
 
@@ -98,13 +102,16 @@ class Settings(FileSettings, _ReadByRounds):
         return getattr(self, operation.name)
 
     def for_task(self, task: str) -> Settings:
-        """Return the settings of a task: the first override whose prefix it has is applied."""
+        """Return the settings of a task: the first override that matches it is applied."""
         return self.variants[self.variant_of(task)]
 
     def variant_of(self, task: str) -> int:
         """Return the number of the variant that a task has: 0, or 1 and on for overrides."""
-        task = task.removeprefix("holdout/")
-        return next((at for at, item in enumerate(self.overrides, 1) if task.startswith(item.prefix)), 0)
+        return self._matcher.first(task.removeprefix("holdout/")) + 1
+
+    @cached_property
+    def _matcher(self) -> Matcher:
+        return Matcher([item.who for item in self.overrides])
 
     @cached_property
     def variants(self) -> list[Settings]:
@@ -116,7 +123,7 @@ class Settings(FileSettings, _ReadByRounds):
     def to_manifest(self) -> dict[str, Any]:
         """Return all settings, JSON-like: of places only the last part, because a place is not content."""
         result: dict[str, Any] = to_json(self)
-        result["overrides"] = [{"prefix": item.prefix, **to_json(item.changes)} for item in self.overrides]
+        result["overrides"] = [{**item.who.to_manifest(), **to_json(item.changes)} for item in self.overrides]
         return {name: _without_places(value) for name, value in result.items()}
 
     def __reduce__(self) -> Any:
@@ -144,9 +151,7 @@ def _settings_type(known: tuple[Operation[Any], ...]) -> type[Settings]:
 
 def _override(part: Part, plain: Settings) -> Override:
     entries = part.entries()
-    if "prefix" not in entries:
-        raise UsageError("the override has no prefix", where=part.where, expected="prefix: text")
-    prefix = entries.pop("prefix").as_type(str)
+    who = Selector.parse({key: entries.pop(key).plain() for key in [*entries] if key in KEYS}, part.where)
     changes: dict[str, Any] = {}
     known = {operation.name: operation for operation in operations.OPERATIONS}
     for key, item in entries.items():
@@ -155,11 +160,11 @@ def _override(part: Part, plain: Settings) -> Override:
             raise UsageError(
                 f"unknown key {key!r}",
                 where=item.where,
-                expected=f"prefix, {', '.join(known)}",
+                expected=f"{', '.join((*KEYS, *known))}",
                 hint=did_you_mean(key, known),
             )
         changes[key] = operation.override(plain.own(operation), item)
-    return Override(prefix, changes)
+    return Override(who, changes)
 
 
 _PLACES: Final = ("uri", "model", "tokenizer")

@@ -22,6 +22,8 @@ POLICY: Final = "policy"
 ASKED: Final = ("not_sampled", NO_RULE, POLICY)
 """Reasons that rules and options ask for."""
 _NAMED: Final = 5
+_COMPARED: Final = 20
+"""Rules without a task that are compared with all names, to find the nearest."""
 
 
 def alarms_of(result: SampleResult, ledgers: Mapping[str, Ledger]) -> list[Alarm]:
@@ -46,9 +48,13 @@ def alarms_of(result: SampleResult, ledgers: Mapping[str, Ledger]) -> list[Alarm
     for first, second, tasks in result.two_rules:
         reason = f"{len(tasks):,} tasks, {tasks[0]} first"
         alarms.append(counted(vanished.TWO_RULES, f"{first!r} and {second!r}", tasks, reason))
-    for label in result.idle_rules:
-        by = result.hidden_rules.get(label)
-        reason = f"{by!r} before it takes its tasks" if by else _meant(label, lengths)
+    names = sorted({name for task in lengths for name in (task, analytics.category(task))})
+    for number, label in enumerate(result.idle_rules):
+        by, reason = result.hidden_rules.get(label), ""
+        if by:
+            reason = f"{by!r} before it takes its tasks"
+        elif number < _COMPARED:
+            reason = did_you_mean(literal_of(label), names)
         alarms.append(Alarm(vanished.UNMATCHED_RULE, repr(label), reason=reason))
     return alarms
 
@@ -82,6 +88,10 @@ def check_rules(rules: Rules, manifest: Manifest) -> None:
         mine[0] += stats["cov_rows"] / epochs
         mine[1] += (stats["cov_itoks"] + stats["cov_rtoks"]) / epochs
     whole = sum(tokens for _, tokens in counts.values())
+    if rules.top.expect:
+        rows = sum(rows for rows, _ in counts.values())
+        tasks = sum(bool(stats["cov_rows"]) for stats in result.stats.values())
+        rules.top.expect.check("an epoch", {"rows": rows, "tokens": whole, "tasks": tasks})
     for label, expectation in rules.expectations():
         rows, tokens = counts.get(label, [0.0, 0.0])
         expectation.check(
@@ -92,9 +102,3 @@ def check_rules(rules: Rules, manifest: Manifest) -> None:
 def _is_off(result: SampleResult, name: str) -> bool:
     """Return whether the rule of a task asks for none of its rows."""
     return not result.mixture and Rule.from_manifest(result.rules[name]).is_off()
-
-
-def _meant(label: str, tasks: Mapping[str, object]) -> str:
-    """Return the name that a rule may have been meant for; empty if there is none that is near."""
-    names = sorted({name for task in tasks for name in (task, analytics.category(task))})
-    return did_you_mean(literal_of(label), names)

@@ -63,7 +63,8 @@ class SampleConfig(NodeConfig, any_of=("tokenized_path", "plan", "again")):
     profile: Profile = option("pairmill", help="pairmill, or data_io for the reference's bytes, defects included")
     unmatched: Literal["take", "leave", "refuse"] = option(
         "take",
-        help="tasks that no rule matches: take them whole with a warning, leave them out, or refuse them",
+        help="tasks that no rule matches: take them with a warning, unless unmatched: of the rule file says another "
+        "thing, leave them out, or refuse them",
         changes_bytes=False,  # the plan's inputs say it
     )
     tasks: str = tasks_option()

@@ -161,7 +161,7 @@ class Draft:
         tokenizer = read_tokenizer(folder.tokenizer_file()) if split else b""
         policy = policing.record()
         draft = cls(config, folder, rules, tokenizer, mixed, denied=denied, policy=policy, left_out=left_out())
-        if config.unmatched == "refuse" and (names := draft.unmatched):
+        if draft.on_unmatched == "refuse" and (names := draft.unmatched):
             raise without_rule(names, config.prefix_config_path)
         return draft
 
@@ -214,9 +214,14 @@ class Draft:
         return [name for name in names if self.rules.label_of(name) is None]
 
     @property
+    def on_unmatched(self) -> str:
+        """What becomes of tasks that no rule matches: as the option says, or else the rule file; empty = neither."""
+        return self.config.unmatched if self.config.unmatched != "take" else self.rules.top.unmatched
+
+    @property
     def leaves(self) -> bool:
         """Whether tasks that no rule matches are left out."""
-        return self.config.unmatched == "leave" and bool(self.unmatched)
+        return self.on_unmatched == "leave" and bool(self.unmatched)
 
     def why_off(self, task: str) -> str:
         """Return the ledger's reason why a task is left out by an option; empty = it is not."""
@@ -355,7 +360,7 @@ class Draft:
             # Loaders refuse to mix folders of two tokenizers; tokenizer_info does not tell them apart.
             tokenizer=self.folder.tokenizer or "",
             mixture={**realised.dump(), "sources": self._tasks_of_sources()} if realised else {},
-            unmatched=[] if self.leaves else self.unmatched,
+            unmatched=[] if self.on_unmatched in ("leave", "take") else self.unmatched,
             two_rules=[] if mixed or self.config.held_out else two_rules(self.rules, names),
             examples={item.name: item.examples for item in sampled if item.examples},
             identified_by=SAMPLED if self.folder.sampled else "",

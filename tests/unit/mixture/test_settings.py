@@ -46,6 +46,10 @@ def test_groups_that_cannot_be(said: str, expected: str) -> None:
     [
         ("", {"a": TASKS[:2], "b": [TASKS[2]], "c": [TASKS[3]]}, [], []),
         ("sources: [{name: all, prefixes: ['']}]", {"all": TASKS}, [], []),
+        ("sources: [{name: z, match: ['b*', 'c__1*'], not: c*}, {name: y, re: '[ac].*'}]",
+         {"z": [TASKS[2]], "y": [*TASKS[:2], TASKS[3]]}, [], []),
+        ("buckets: {attributes: [{attribute: a.b, edges: [1]}], match: '[ab]*', not: b*}\nothers: leave",
+         {}, TASKS[:2], TASKS[2:]),
         ("sources: [{name: z, prefixes: [b, c]}, {name: y, prefixes: [a]}]", {"z": TASKS[2:], "y": TASKS[:2]}, [], []),
         ("sources: [{name: z, prefixes: [b]}]\nothers: leave", {"z": [TASKS[2]]}, [], [*TASKS[:2], TASKS[3]]),
         ("sources: [{name: z, prefixes: [b]}]\nothers: sources",

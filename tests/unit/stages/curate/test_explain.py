@@ -113,7 +113,7 @@ def test_an_override_of_the_settings_is_said(tmp_path: Path) -> None:
     ]
     _, curated = curated_folder.write(tmp_path, data)
     found = lines(explain(ExplainConfig(path=str(curated), row=f"{GOLD}:0")))
-    assert found[1] == "other settings for tasks that begin with 'data__gold': near: report"
+    assert found[1] == "other settings for the tasks of 'data__gold': near: report"
 
 
 def refused(action: type[PairmillError], call: object, **options: object) -> PairmillError:

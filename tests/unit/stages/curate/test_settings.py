@@ -48,7 +48,7 @@ def test_the_first_override_that_matches_counts() -> None:
         ("exakt: off", "unknown key 'exakt'"),
         ("exact: {form: heavy}", "line 1, exact.form: unknown value; got 'heavy'; expected light or raw"),
         ("exact: {max_responses_per_instruction: 0}", "exact.max_responses_per_instruction: out of range; got 0"),
-        ("overrides: [{near: off}]", "the override has no prefix"),
+        ("overrides: [{near: off}]", "nothing says which tasks it is for"),
         ("overrides: [{prefix: a, nearr: off}]", "unknown key 'nearr'"),
         ("overrides: [{prefix: a, near: {bands: 3}}]", "this one is the same for all rows"),
         ("overrides: [{prefix: a, exact: away}]", "unknown value; got 'away'"),
@@ -77,9 +77,23 @@ def test_a_mistake_is_refused(said: str, message: str) -> None:
     assert message in str(caught.value)
 
 
+def test_overrides_name_tasks_as_rules_do() -> None:
+    settings = Settings.parse(
+        "overrides: [{match: [web__*, 'x{1,2}'], not: '*_old', near: off}, {re: '.*[0-9]+', near: report}]"
+    )
+    names = ("web__a", "holdout/web__a", "web__a_old", "x2", "x3", "x")
+    assert [settings.variant_of(name) for name in names] == [1, 1, 0, 1, 2, 0]
+    said = settings.to_manifest()["overrides"]
+    assert said[0]["match"] == ["web__*", "x{1,2}"]
+    assert said[0]["not"] == ["*_old"]
+    with pytest.raises(UsageError, match=r"line 1, overrides\[1\]: braces without a comma; got 'a{b}'"):
+        Settings.parse("overrides: [{match: 'a{b}', near: off}]")
+
+
 def test_settings_go_to_other_processes() -> None:
     settings = Settings.parse("overrides: [{prefix: a, near: off}]")
     assert settings.variants
+    assert settings.variant_of("ab") == 1
     assert pickle.loads(pickle.dumps(settings)) == settings
 
 
