@@ -168,6 +168,10 @@ class Rules:
         group = None if clause is None or clause.group < 0 else self.groups[clause.group]
         return group.name if group and (group.bounded or group.name != self.label_of(task)) else None
 
+    def on_unmatched(self, option: str) -> str:
+        """Return what becomes of tasks that no rule matches: as the option says, or else the file; empty = neither."""
+        return option if option != "take" else self.top.unmatched
+
     def matching(self, task: str) -> list[str]:
         """Return what all rules that match a task say of names; the first of them applies."""
         return [self.clauses[number].who.label for number in self._matcher.numbers(task)]

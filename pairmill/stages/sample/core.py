@@ -215,8 +215,8 @@ class Draft:
 
     @property
     def on_unmatched(self) -> str:
-        """What becomes of tasks that no rule matches: as the option says, or else the rule file; empty = neither."""
-        return self.config.unmatched if self.config.unmatched != "take" else self.rules.top.unmatched
+        """What becomes of tasks that no rule matches."""
+        return self.rules.on_unmatched(self.config.unmatched)
 
     @property
     def leaves(self) -> bool:

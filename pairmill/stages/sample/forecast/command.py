@@ -56,7 +56,7 @@ def preview(config: ForecastConfig) -> str:
 
 
 def _effective(rules: Rules, folder: Folder, config: ForecastConfig) -> EffectiveRules:
-    choice = config.unmatched if rules.is_empty else rules.top.unmatched or config.unmatched
+    choice = rules.on_unmatched(config.unmatched)
     if (
         choice == "refuse"
         and not rules.is_empty
