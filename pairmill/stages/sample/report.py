@@ -21,6 +21,7 @@ from pairmill.mixture.shown import blocks, summary
 from pairmill.report.charts import Bars, Histogram, Stacked
 from pairmill.report.model import Block, Cell, Percent, Report, Section, Table, describe_rows
 from pairmill.report.powers import bins
+from pairmill.rules.rule import Rule
 from pairmill.stages.sample import analytics
 from pairmill.stages.sample.analytics import Stats
 from pairmill.stages.sample.node.folder import NAME
@@ -135,8 +136,12 @@ def report_of(manifest: Manifest) -> Report:
                 [
                     _coverage("Coverage by task", tasks),
                     _table("All tasks", "Task", tasks),
-                    _rules(result.rules, result.prefixes, tasks, mixed=bool(mixture)),
-                    Table("Rules that apply to no task", ("Prefix",), [(_said(prefix),) for prefix in idle]),
+                    _rules(result, tasks, mixed=bool(mixture)),
+                    Table(
+                        "Rules that apply to no task",
+                        ("Rule", "Hidden by"),
+                        [(repr(label), repr(by) if (by := result.hidden_rules.get(label)) else "") for label in idle],
+                    ),
                 ],
             ),
             Table("What was left out or cut", ("Task", "Reason", "Rows", "Tokens cut off"), left_out),
@@ -159,29 +164,32 @@ def _mixture(manifest: Manifest, look_at: list[str]) -> tuple[list[Block], str]:
     return blocks(realised), summary(realised)
 
 
-def _said(prefix: str | None) -> str:
-    return "no rule" if prefix is None else repr(prefix)
-
-
-def _rules(
-    rules: Mapping[str, dict[str, Any]], prefixes: Mapping[str, str | None], tasks: Iterable[str], *, mixed: bool
-) -> Table:
+def _rules(result: SampleResult, tasks: Iterable[str], *, mixed: bool) -> Table:
+    """Return the rule of each task: as the file says it, and what it comes to."""
+    labels = {name: "no rule" if (label := result.prefixes.get(name)) is None else repr(label) for name in tasks}
     if mixed:
         note = "The mixture says how many rows an epoch has."
-        rows = [(name, _said(prefixes.get(name)), rules[name]["long_context"]) for name in tasks]
-        return Table("Rules applied", ("Task", "Prefix", "Over the context"), rows, note)
+        rows = [(name, label, result.rules[name]["long_context"]) for name, label in labels.items()]
+        return Table("Rules applied", ("Task", "Rule", "Over the context"), rows, note)
     return Table(
         "Rules applied",
-        ("Task", "Prefix", "Rows per epoch", "Times over", "Over the context", "Response tokens per epoch"),
-        [(name, _said(prefixes.get(name)), *_rule(rules[name])) for name in tasks],
+        ("Task", "Rule", "Group", "Rows per epoch", "Times over", "Over the context", "Response tokens per epoch"),
+        [
+            (name, label, result.group_of_task.get(name, ""), *_rule(result.rules[name]))
+            for name, label in labels.items()
+        ],
     )
 
 
-def _rule(rule: dict[str, Any]) -> tuple[str, int, str, str]:
-    def limit(name: str) -> str:
-        return "all" if rule[name] is None else f"{rule[name]:,}"
-
-    return limit("max_per_file"), rule["repeat"], rule["long_context"], limit("max_response_tokens_per_file")
+def _rule(recorded: Mapping[str, Any]) -> tuple[str, int, str, str]:
+    """Return the cells of a rule; rows that the solver counted have repeats in them."""
+    rule = Rule.from_manifest(recorded)
+    if rule.rows is not None:
+        low, high = min(rule.rows), max(rule.rows)
+        return f"{low:,}" if low == high else f"{low:,} to {high:,}", 1, rule.long_context, "all"
+    limits = (rule.max_per_file, rule.max_response_tokens_per_file)
+    rows, tokens = ("all" if limit is None else f"{limit:,}" for limit in limits)
+    return rows, rule.repeat, rule.long_context, tokens
 
 
 def _coverage(title: str, stats: dict[str, Stats]) -> Stacked:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import math
 import unicodedata
+from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
+from pairmill.engine.inputs import InputFile
 from pairmill.engine.manifest import InputRef, Manifest
 from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
@@ -65,8 +67,9 @@ class TrainTokenizer(Stage[TrainTokenizerConfig, TrainingPlan]):
         rules.warn_of_idle(file.task for file in result.files)
         shards = []
         limits = []
+        caps = _caps(rules, result.files)
         for file in result.files:
-            cap = rules.match(file.task)[0].max_per_file
+            cap = caps[file.task]
             limit = None if cap is None else max(0, cap) * config.limit_mul_factor
             sample = None if limit is None else Sample(limit, config.seed, file.task)
             whole = row_files.slice_whole(file, config.max_record_bytes, config.max_expansion)
@@ -171,3 +174,30 @@ def _say_size(config: TrainTokenizerConfig, size: int) -> None:
         return
     what = f"the rows give {size:,} tokens only" if size < config.vocab_size else f"the alphabet alone makes {size:,}"
     event(f"train_tokenizer: {what}, vocab_size={config.vocab_size} was asked for", level=logging.WARNING)
+
+
+def _caps(rules: Rules, files: Sequence[InputFile]) -> dict[str, int | None]:
+    """Return how many rows an epoch has of each task, as far as it follows from the sizes of files; None = all.
+
+    ``max_rows`` of a group is shared out by size. What takes tokens to know is left to the sampler, with a warning.
+    """
+    sizes: Counter[str] = Counter()
+    for file in files:
+        sizes[rules.group_of(file.task) or ""] += file.size
+    groups = {group.name: group for group in rules.groups}
+    caps, unread = dict[str, int | None](), set[str]()
+    for file in files:
+        group = groups.get(name := rules.group_of(file.task) or "")
+        caps[file.task] = rules.match(file.task)[0].max_per_file
+        if group is not None and group.max_rows is not None and sizes[name]:
+            share = -(-group.max_rows * file.size // sizes[name])
+            caps[file.task] = share if (cap := caps[file.task]) is None else min(share, cap)
+        elif group is not None and group.bounded:
+            unread.add(name)
+    if unread or rules.top.scale:
+        named = ", ".join(map(repr, [*sorted(unread), *["scale"] * bool(rules.top.scale)]))
+        event(
+            f"train_tokenizer: of rules, max_per_file and max_rows limit how much is read, and not those of {named}",
+            level=logging.WARNING,
+        )
+    return caps

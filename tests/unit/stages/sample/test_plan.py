@@ -887,7 +887,7 @@ def test_a_rule_that_applies_to_no_task_is_named_and_each_tasks_rule_is_in_the_r
         page = report.markdown()
         assert "| chat__x | no rule | all | 1 | truncate | all |" in page
         assert "| code__y | 'co' | 2 | 1 | truncate | all |" in page
-        assert "Rules that apply to no task\n\n| Prefix |\n|---|\n| 'chta' |\n| 'zzz__' |\n" in page
+        assert "Rules that apply to no task\n\n| Rule | Hidden by |\n|---|---|\n| 'chta' |  |\n| 'zzz__' |  |\n" in page
     many = [{"prefix": f"set{number:02}__"} for number in range(20)]
     bench.rules([*many, {"prefix": "chta"}])
     _, line = bench.run(profile=profile).report().look_at
