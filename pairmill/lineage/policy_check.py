@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.engine.policing import Subject
+from pairmill.engine.source_names import source_of
 from pairmill.errors import InputError
 from pairmill.formats.results import SampleResult
 from pairmill.formats.source_facts import ORDER
@@ -77,9 +78,12 @@ def _items_of(root: str, step: Step) -> Iterator[Item]:
     if step.stage == "sample":
         tokenized = next((ref.fingerprint for ref in manifest.inputs if ref.role == "tokenized"), "")
         place, epochs = storage.join(root, "tokenize", tokenized), manifest.ledger.measures["epochs"]
-        for name, stats in SampleResult.from_manifest(manifest).stats.items():
+        result = SampleResult.from_manifest(manifest)
+        for name, stats in result.stats.items():
             tokens = (stats["cov_itoks"] + stats["cov_rtoks"]) / epochs
-            yield Item(step.stage, Subject.from_task(name, (), place), stats["cov_rows"] / epochs, 0, tokens)
+            licence = result.facts.get(source_of(name), {}).get("licence", "")
+            subject = replace(Subject.from_task(name, (), place), licence=licence)
+            yield Item(step.stage, subject, stats["cov_rows"] / epochs, 0, tokens)
         return
     for task, files in manifest.tasks().items():
         ledger = step.ledgers.get(task)

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 _HEADER = "| Name | Rows (%) | Tokens (%) | Cov Rows (%) | Cov Toks (%) | Cov IToks (%) | Cov RToks (%) |"
 _RULE = "".join(character if character == "|" else "-" for character in _HEADER)
 GLOBAL = "GLOBAL"
+MOST_TASKS = 50
+"""Tasks that have a line each on stdout; of more, :data:`TASKS` beside the report has the lines."""
+TASKS = "tasks.csv"
 
 
 @dataclass

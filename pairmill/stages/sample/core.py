@@ -40,6 +40,8 @@ from pairmill.stages.sample.again import read_again
 from pairmill.stages.sample.alarms import NO_RULE, POLICY, alarms_of, check_rules, two_rules, without_rule
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.draw import DatasetToDraw, draw_plan, in_plan_order
+from pairmill.stages.sample.inventory.lines import Inventory
+from pairmill.stages.sample.inventory.pages import as_csv, table_of
 from pairmill.stages.sample.mixed import OpenMixture
 from pairmill.stages.sample.node import owned
 from pairmill.stages.sample.node.carry_out import CarriedOut, PlannedSample, carry_out, threads
@@ -89,10 +91,14 @@ class Sample(Stage[SampleConfig, StagePlan["Draft"]]):
     def finish(self, config: SampleConfig, plan: StagePlan[Draft], rounds: Rounds, out: Writer) -> dict[str, Any]:
         super().finish(config, plan, rounds, out)
         data = {name: value for name, value in rounds[0][0].data.items() if name != "ledgers"}
+        if len(data["stats"]) > analytics.MOST_TASKS:
+            whole = Manifest(self.name, self.version, plan.fingerprint, {}, [], rounds[0][0].ledger, [], data=data)
+            out.write(analytics.TASKS, as_csv(table_of(Inventory.from_manifest(whole), "task")).encode())
         return {**data, vanished.KEY: alarms_of(SampleResult.from_data(data), self.parts(plan, rounds))}
 
     def report(self, manifest: Manifest) -> Report:
-        return PlanReport(**vars(report_of(manifest)), analytics=SampleResult.from_manifest(manifest).analytics)
+        text, ours = SampleResult.from_manifest(manifest).analytics, manifest.options["profile"] == "pairmill"
+        return PlanReport(**vars(report_of(manifest)), analytics=text, inventory=2 * ours)
 
 
 @dataclass(frozen=True, kw_only=True)

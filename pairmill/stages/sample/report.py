@@ -24,6 +24,8 @@ from pairmill.report.powers import bins
 from pairmill.rules.rule import Rule
 from pairmill.stages.sample import analytics
 from pairmill.stages.sample.analytics import Stats
+from pairmill.stages.sample.inventory.lines import Inventory
+from pairmill.stages.sample.inventory.pages import checks_of, table_of
 from pairmill.stages.sample.node.folder import NAME
 
 _PARTS = ("instruction", "response")
@@ -31,13 +33,19 @@ _PARTS = ("instruction", "response")
 
 @dataclass
 class PlanReport(Report):
-    """The report in the plan's folder; its text is the analytics."""
+    """The report in the plan's folder; its text is the analytics, and the inventory.
+
+    Args:
+        analytics: as stdout has them.
+        inventory: how many of the sections are in the text too.
+    """
 
     analytics: str = ""
+    inventory: int = 0
 
     def markdown(self) -> str:
-        alarms = self.vanished.markdown(2) if self.vanished else []
-        return self.analytics + "".join(f"{line}\n" for line in alarms)
+        blocks = [*([self.vanished] if self.vanished else []), *self.sections[: self.inventory]]
+        return self.analytics + "".join(f"{line}\n" for block in blocks for line in block.markdown(2))
 
 
 def report_in_line(manifest: Manifest, root: str) -> Report:
@@ -114,6 +122,7 @@ def report_of(manifest: Manifest) -> Report:
             "Fingerprint": manifest.fingerprint,
         },
         [
+            *_inventory(manifest),
             *mixture,
             Bars("Tokens over all epochs by category", [(n, s.cov_toks) for n, s in categories.items()], "tokens"),
             _coverage("Coverage by category", categories),
@@ -150,6 +159,15 @@ def report_of(manifest: Manifest) -> Report:
         f"{measures['tokens_sampled']:,} tokens over {epochs:,} {'epoch' if epochs == 1 else 'epochs'}.",
         look_at=look_at,
     )
+
+
+def _inventory(manifest: Manifest) -> list[Block]:
+    """Return the inventory by source; of samples of an older pairmill, which do not have all its sums, none."""
+    if "unique_tokens" not in manifest.ledger.measures:
+        return []
+    inventory = Inventory.from_manifest(manifest)
+    checks = Section("Sums, and rules and tasks beside each other", checks_of(inventory, "source"))
+    return [table_of(inventory, "source"), checks]
 
 
 def _mixture(manifest: Manifest, look_at: list[str]) -> tuple[list[Block], str]:

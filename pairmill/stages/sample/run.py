@@ -18,7 +18,7 @@ from pairmill.errors import StageFailure
 from pairmill.formats.eligible_rows import SPLIT
 from pairmill.formats.results import SampleResult
 from pairmill.interface.cli import Command, Outcome
-from pairmill.stages.sample.analytics import Stats, markdown, padded_tokens
+from pairmill.stages.sample.analytics import MOST_TASKS, TASKS, Stats, markdown, padded_tokens
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.forecast.config import ForecastConfig
 from pairmill.stages.sample.inventory.config import InventoryConfig
@@ -29,9 +29,6 @@ from pairmill.stages.sample.node.serve import ServeConfig, serve
 from pairmill.stages.sample.node.verify import VerifyConfig, verify
 from pairmill.stages.sample.node.wait import WaitConfig, wait
 from pairmill.stages.sample.preview.config import InspectConfig
-
-MOST_TASKS = 50
-"""Tasks that have a line each on stdout."""
 
 if TYPE_CHECKING:
     from pairmill.mixture.realised import Realised
@@ -172,7 +169,7 @@ def _printed(made: CarriedOut, *, planned: bool) -> str:
     stats = {name: Stats(**values) for name, values in result.stats.items()}
     context = manifest.options["context_size"]
     text = markdown(stats, manifest.shards, "pairmill", context, _realised(manifest), by_task=False)
-    place = "report.md" if planned else f"{MANIFEST}, under data.analytics"
+    place = TASKS if planned else f"{MANIFEST}, under data.analytics"
     return f"{text}{count:,} tasks; each has its line in {storage.join(made.where, place)}\n"
 
 
