@@ -17,6 +17,7 @@ __all__ = [
     "ArrowArray",
     "Blake3",
     "Encoder",
+    "EpochArrays",
     "Layout",
     "LeakIndex",
     "LeakIndexBuilder",
@@ -30,7 +31,11 @@ __all__ = [
     "RowError",
     "RowIndex",
     "RowPanic",
+    "RowTable",
+    "TaskError",
     "TokenArrays",
+    "TokenFile",
+    "TokenFiles",
     "Trainer",
     "UnknownTagError",
     "WordCounter",
@@ -62,7 +67,6 @@ __all__ = [
     "data_io_document_sample",
     "fill_prefixlm",
     "gather",
-    "gather_file",
     "json_rows",
     "mixture_samples",
     "mixture_sources",
@@ -452,35 +456,20 @@ def gather(
     tokens: NDArray[np.uint8],
     starts: NDArray[np.int64],
     lengths: NDArray[np.int64],
-    out: NDArray[np.uint8] | NDArray[np.uint16] | NDArray[np.int32],
+    width: int,
+    out: NDArray[np.uint8],
 ) -> int:
-    """Fill `out` with the ids of spans, one after another; return the largest id before the cast, or 0.
+    """Fill `out` with the ids of spans, one after another; return the largest id before it is cut, or 0.
 
     Args:
         tokens: the bytes of little-endian uint32 ids, uint8 [4 * tokens], contiguous, as all of these.
         starts: the first id of each span, int64 [spans].
         lengths: the number of ids of each span, int64 [spans].
-        out: as long as all spans together; ids that its type cannot hold wrap.
+        width: the lowest bytes of an id that are kept: 1, 2 or 4.
+        out: uint8 [width * ids of all spans].
 
     Raises:
         ValueError: a span outside `tokens`, or `out` of another length; part of it may be filled then.
-    """
-
-def gather_file(
-    path: str | PathLike[str],
-    offset: int,
-    starts: NDArray[np.int64],
-    lengths: NDArray[np.int64],
-    out: NDArray[np.uint8] | NDArray[np.uint16] | NDArray[np.int32],
-) -> tuple[int, int]:
-    """As `gather`, for ids in a file from byte `offset` on; return also the number of bytes read.
-
-    Spans that are close together are read at once. The sizes of the spans are compared with `out`, and their ends with
-    the file, before anything is allocated for them.
-
-    Raises:
-        OSError: the file cannot be read; without an `errno` if it ends early.
-        ValueError: as `gather` does.
     """
 
 def sample_summaries(
@@ -519,6 +508,127 @@ def sample_summary(
     Raises:
         ValueError: unequal lengths, or an unknown long_context.
     """
+
+@final
+class RowTable:
+    """Where the rows of a plan are in the sampled tokens; epochs look rows up in it by their number.
+
+    Args:
+        rows: how many there will be.
+        apart: False: they follow each other from 0 on, response after instruction, and 64 bytes have 14 of them (or 7,
+            where a length is over 65,535). True: they lie anywhere, and take 24 bytes each.
+
+    Attributes:
+        total: tokens of all rows that were added.
+        longest: of their instructions and responses.
+    """
+
+    def __new__(cls, rows: int, apart: bool) -> RowTable: ...
+    @property
+    def total(self) -> int: ...
+    @property
+    def longest(self) -> int: ...
+    def add(
+        self,
+        base: int,
+        inst_start: NDArray[np.int32] | NDArray[np.int64],
+        inst_len: NDArray[np.int32] | NDArray[np.int64],
+        resp_start: NDArray[np.int32] | NDArray[np.int64],
+        resp_len: NDArray[np.int32] | NDArray[np.int64],
+    ) -> None:
+        """Add the next rows; `base` is added to their starts, which count only where rows lie apart.
+
+        Raises:
+            ValueError: a length below 0, or of 2**32 or more.
+        """
+
+    def epoch(self, heads: Sequence[bytes], handles: Sequence[int] | None, widths: tuple[int, int]) -> EpochArrays:
+        """Begin the four index arrays of an epoch.
+
+        Args:
+            heads: the headers of their files.
+            handles: open files, empty; None = they are only digested.
+            widths: bytes of starts and of lengths: 4 and 4, 8 and 4, or 8 and 8.
+        """
+
+@final
+class EpochArrays:
+    """The index arrays of an epoch, made by :meth:`RowTable.epoch`: written and digested in the order of its rows."""
+
+    def append(self, table: RowTable, order: NDArray[np.uint32]) -> None:
+        """Append the rows of these numbers.
+
+        Raises:
+            OSError: a file cannot be written.
+            ValueError: there is no such row.
+        """
+
+    def finish(self) -> list[tuple[str, int]]:
+        """Return BLAKE3, in hexadecimal, and bytes of each file."""
+
+class TaskError(ValueError):
+    """The tokens of a task cannot be copied; `args`: why, its number, and a number.
+
+    odd: its file is not an array of as many little-endian uint32 as was said. large: it has this id. read: the file
+    cannot be read, with this errno, or 0 where it ends early. row: a row lies outside the tokens.
+    """
+
+@final
+class TokenFile:
+    """A file of tokens, put together by native threads in pieces of 1 MiB, and digested as it is written.
+
+    Args:
+        sources: path of the `tokens.npy` of each task, and how many ids it has.
+        head: the header of the file.
+        handle: the open file, empty; None = it is only digested.
+        tokens: how many it will have.
+        width: bytes of each: 1, 2 or 4; what they cannot hold wraps.
+        limit: ids must be below it; None = any id.
+        threads: how many.
+    """
+
+    def __new__(
+        cls,
+        sources: Sequence[tuple[str, int]],
+        *,
+        head: bytes,
+        handle: int | None,
+        tokens: int,
+        width: int,
+        limit: int | None,
+        threads: int,
+    ) -> TokenFile: ...
+    def copy(
+        self,
+        tasks: Sequence[int],
+        counts: Sequence[int],
+        inst_start: NDArray[np.int32] | NDArray[np.int64],
+        inst_len: NDArray[np.int32] | NDArray[np.int64],
+        resp_start: NDArray[np.int32] | NDArray[np.int64],
+        resp_len: NDArray[np.int32] | NDArray[np.int64],
+    ) -> int:
+        """Append the tokens of rows, instruction before response; nothing after an error. Return the bytes read.
+
+        Args:
+            tasks: numbers of those that the rows are of.
+            counts: how many rows each has.
+            inst_start, inst_len, resp_start, resp_len: spans in the task's own tokens; [rows].
+
+        Raises:
+            TaskError: the tokens of a task cannot be copied.
+            OSError: the file cannot be written.
+            ValueError: more tokens than were said.
+        """
+
+    def put(self, data: NDArray[np.uint8]) -> None:
+        """Append bytes.
+
+        Raises:
+            OSError, ValueError: as `copy`.
+        """
+
+    def finish(self) -> tuple[str, int]:
+        """Return BLAKE3, in hexadecimal, and bytes of the file."""
 
 class NoCausalError(ValueError):
     """Not every rank can have a row whose response has two tokens or more; `args`: such rows, and all rows."""
@@ -626,8 +736,24 @@ def pack_rows(
         ValueError: `ranks` is 0, or the balance is unknown.
     """
 
+@final
+class TokenFiles:
+    """Files of token ids that are one array, one after another, and are read row by row where they lie.
+
+    At most 256 of them are open at the same time. Threads may share it.
+
+    Args:
+        files: path, the byte of the first id, `u1` to `u8` or `i1` to `i8`, and how many ids there are.
+
+    Raises:
+        ValueError: another type, or more than there can be.
+    """
+
+    def __new__(cls, files: Sequence[tuple[str, int, str, int]]) -> TokenFiles: ...
+    def __len__(self) -> int: ...
+
 def fill_prefixlm(
-    tokens: Numbers,
+    tokens: Numbers | TokenFiles,
     window: NDArray[np.int64],
     places: NDArray[np.uint32],
     target_only: bool,
@@ -636,7 +762,7 @@ def fill_prefixlm(
     """Write a rank's rows into its slots.
 
     Args:
-        tokens: all tokens.
+        tokens: all tokens; a row of files lies in one of them.
         window: int64 [w, 5].
         places: the rank's rows, places in the window, uint32 [k].
         target_only: only responses are supervised.
@@ -648,6 +774,7 @@ def fill_prefixlm(
 
     Raises:
         ValueError: too many inputs or rows for the slots; or a row with an empty text, or outside the tokens.
+        OSError: a file cannot be read.
     """
 
 @final

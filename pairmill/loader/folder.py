@@ -5,18 +5,23 @@ from __future__ import annotations
 import json
 import math
 import operator
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pairmill._native import RowIndex
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmill._native import Numbers, RowIndex, TokenFiles, fill_prefixlm
 from pairmill.cpu import available_cores
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import content_key
 from pairmill.errors import InputError, from_os_error
 from pairmill.formats.sample_folder import folder_of
+from pairmill.formats.token_listing import NAME, TokensInPlace, read_listing
 from pairmill.formats.tokens import INDEX
 from pairmill.loader import arguments
 from pairmill.loader.arguments import MAX, os_errors, shown
@@ -168,6 +173,18 @@ class Survey:
     longest: tuple[int, int]
 
 
+def _stored(files: Sequence[TokensInPlace]) -> TokenFiles:
+    """Return tokens that are read where they lie."""
+    given = []
+    for file in files:
+        dtype = np.dtype(file.dtype)
+        if dtype.newbyteorder("<") != dtype or dtype.kind not in "ui":
+            hint = "sample with layout=compact"
+            raise InputError("tokens of this type are not read in place", where=file.path, got=file.dtype, hint=hint)
+        given.append((file.path, file.offset, f"{dtype.kind}{dtype.itemsize}", file.tokens))
+    return TokenFiles(given)
+
+
 class SampledFolder:
     """A sampled folder on this machine, all of its epochs mapped and checked.
 
@@ -196,22 +213,44 @@ class SampledFolder:
         self.metadata = Metadata.read(self.path)
         epochs = self._epoch_folders()
         manifest = manifests.read(str(self.path))
-        names = [TOKENS, *(f"{folder.name}/{name}.npy" for folder in epochs for name in INDEX)]
-        self.files = MappedFiles(self.path, names, manifest.files if manifest else (), others=[METADATA])
-        self.tokens = map_array(self.path / TOKENS)
-        if self.tokens.dtype.kind == "f":
-            got = f"dtype {self.tokens.dtype}"
-            raise InputError("not token ids", where=str(self.path / TOKENS), got=got, expected="integers")
+        in_place = read_listing(self.path) if (self.path / NAME).exists() else None
+        names = [f"{folder.name}/{name}.npy" for folder in epochs for name in INDEX]
+        names = [TOKENS, *names] if in_place is None else names
+        others = [METADATA] if in_place is None else [METADATA, NAME]
+        self.files = MappedFiles(self.path, names, manifest.files if manifest else (), others=others)
+        self._in_place = in_place
+        self._tokens: Numbers | TokenFiles
+        if in_place is None:
+            self.tokens = map_array(self.path / TOKENS)
+            if self.tokens.dtype.kind == "f":
+                got = f"dtype {self.tokens.dtype}"
+                raise InputError("not token ids", where=str(self.path / TOKENS), got=got, expected="integers")
+            self._tokens, self.token_count = numbers(self.tokens), len(self.tokens)
+        else:
+            self._tokens, self.token_count = _stored(in_place), sum(file.tokens for file in in_place)
         self.epochs = [Epoch(folder) for folder in epochs]
         self.surveys = self.survey()
-        self.numbers = numbers(self.tokens)
         self.tokenizer = Tokenizer.from_folder(self.path, manifest)
+
+    def fill(
+        self, window: NDArray[np.int64], places: NDArray[np.uint32], target_only: bool, out: NDArray[np.int32]
+    ) -> tuple[int, int, int, int, int]:
+        """Write rows of a window into slots (:func:`pairmill._native.fill_prefixlm`).
+
+        Raises:
+            PairmillError: tokens that are read where they lie cannot be read any more.
+        """
+        with os_errors(self.path):
+            return fill_prefixlm(self._tokens, window, places, target_only, out)
 
     @cached_property
     def digest(self) -> str:
         """Hexadecimal sha256 over the names and digests of all files, not over the folder's own name and age."""
         with os_errors(self.path):
-            return content_key("sampled", sorted(self.files.digests().items()))
+            digests: dict[str, Any] = {**self.files.digests()}
+        if self._in_place is not None:  # wherever the files are on this machine
+            digests[NAME] = [[file.digest, file.tokens, file.dtype] for file in self._in_place]
+        return content_key("sampled", sorted(digests.items()))
 
     def _epoch_folders(self) -> list[Path]:
         """Return all epochs: a missing one must be found now, not after hours of training."""
@@ -239,12 +278,12 @@ class SampledFolder:
         def look(epoch: Epoch) -> Survey:
             result: dict[str, Any] = {
                 **epoch.index.survey(
-                    len(self.tokens), longer_than=longer_than, skip_long=skip_long, skip_one_token=skip_one_token
+                    self.token_count, longer_than=longer_than, skip_long=skip_long, skip_one_token=skip_one_token
                 )
             }
             for (count, first), what in (
                 (result.pop("empty"), "have an empty instruction or response"),
-                (result.pop("outside"), f"point outside the {len(self.tokens):,} tokens"),
+                (result.pop("outside"), f"point outside the {self.token_count:,} tokens"),
             ):
                 if count:
                     raise InputError(

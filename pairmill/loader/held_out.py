@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmill._native import fill_prefixlm, mixture_samples
+from pairmill._native import mixture_samples
 from pairmill.engine.manifest import content_key, seed_from
 from pairmill.errors import UsageError
 from pairmill.formats.tokens import INDEX
@@ -141,7 +141,7 @@ class HeldOutRows(HeldOut):
         window = np.column_stack([numbers, *(column[numbers].astype(np.int64) for column in self._index)])
         out = np.empty((len(PREFIXLM), slots), np.int32)
         places = np.arange(len(numbers), dtype=np.uint32)
-        sizes = fill_prefixlm(self.folder.numbers, np.ascontiguousarray(window), places, self._target_only, out)
+        sizes = self.folder.fill(np.ascontiguousarray(window), places, self._target_only, out)
         rows = np.column_stack([np.zeros((len(numbers), 2), np.int64), numbers])
         arrays = dict(zip(PREFIXLM, out, strict=True))
         return Filled(arrays, dict(zip(SCALARS, sizes, strict=True)), self._sources.find(rows))

@@ -12,7 +12,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmill._native import NoCausalError, fill_prefixlm, pack_rows
+from pairmill._native import NoCausalError, pack_rows
 from pairmill.engine.manifest import content_key
 from pairmill.errors import InputError, UsageError
 from pairmill.loader.arguments import boolean, choice, path, shown, string
@@ -325,7 +325,7 @@ class RowPlan(TrainingPlan):
         packed: _Packed = draw.detail
         mine = packed.places[packed.ends[rank] : packed.ends[rank + 1]]
         out = memory.view(np.int32)[: (len(PREFIXLM) + self.doc_ids) * packed.slots].reshape(-1, packed.slots)
-        sizes = fill_prefixlm(self.folders[packed.source].numbers, packed.window, mine, self.target_only, out)
+        sizes = self.folders[packed.source].fill(packed.window, mine, self.target_only, out)
         rows = np.empty((len(mine), 3), np.int64)
         rows[:, 0] = packed.source
         rows[:, 1] = packed.epoch + np.searchsorted(packed.firsts, mine, side="right") - 1

@@ -103,10 +103,10 @@ def _tasks(folder: SampledFolder, title: str) -> Iterator[tuple[str, int]]:
     """Yield the source of each task, and how many of the folder's tokens are its own, in their order."""
     manifest = manifests.read(str(folder.path))
     result = [] if manifest is None else _said(manifest)
-    if result and sum(size for _, size in result) == len(folder.tokens):
+    if result and sum(size for _, size in result) == folder.token_count:
         yield from result
     else:
-        yield title, len(folder.tokens)
+        yield title, folder.token_count
 
 
 def _said(manifest: Manifest) -> list[tuple[str, int]]:

@@ -9,7 +9,7 @@ from pairmill.engine.options import RunConfig, option, tasks_option
 from pairmill.formats import settings_file
 from pairmill.mixture.plan import MOST_EPOCHS
 from pairmill.mixture.settings import MixSettings
-from pairmill.rules import book
+from pairmill.rules import DEFAULT_FILE
 
 
 @dataclass(kw_only=True)
@@ -32,7 +32,7 @@ class MixtureConfig(RunConfig):
         changes_bytes=False,  # the plan says it by content
     )
     prefix_config_path: str = option(
-        book.DEFAULT, help="the sampler's rules, of which long_context is read", changes_bytes=False
+        DEFAULT_FILE, help="the sampler's rules, of which long_context is read", changes_bytes=False
     )
     epochs: int = option(10, help="number of epochs, unless each phase says its own", at_least=1, at_most=MOST_EPOCHS)
     context_size: int = option(4097, help="longest row in tokens, one more than the trainer's context", at_least=1)

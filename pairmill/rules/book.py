@@ -20,13 +20,11 @@ from pairmill.engine.options import Profile
 from pairmill.errors import UsageError
 from pairmill.log import event
 from pairmill.plain_yaml import read_plain
+from pairmill.rules import DEFAULT_FILE
 from pairmill.rules.clause import AMOUNTS, Clause, Group, Top
 from pairmill.rules.match import Matcher, Selector
 from pairmill.rules.reading import NEW, OF_GROUP, read_clauses, read_top
 from pairmill.rules.rule import PER_TASK, Rule
-
-DEFAULT: Final = "prefix_config.yaml"
-"""The default rule file, in the working directory. It is optional."""
 
 SHIPPED: Final = (
     *("SYNTH__", "flan__cot_", "flan__", "dmmath__", "ampsmathematica__", "tasksource__", "openmathinstruct2__"),
@@ -311,14 +309,14 @@ def read_file(given: str, option: str) -> tuple[Any, str]:
     store = storage.store_for(uri)
     if store.exists(uri):
         return read_plain(store.read(uri), uri), uri
-    if given != DEFAULT:
+    if given != DEFAULT_FILE:
         raise UsageError(
             "the rule file does not exist",
             where=f"{option}={uri}",
             hint="the published mix is prefix_config.yaml in the repository",
         )
     event(
-        f"no {DEFAULT} in the working directory: every task is sampled completely; set {option}= to use rules",
+        f"no {DEFAULT_FILE} in the working directory: every task is sampled completely; set {option}= to use rules",
         level=logging.WARNING,
     )
     return None, uri

@@ -103,6 +103,10 @@ class Store(ABC):
         For a file: device, inode, size and time of the last change. In a bucket: size and ETag or generation.
         """
 
+    def stamps(self, uris: Sequence[str]) -> list[str]:
+        """Return the stamps of objects."""
+        return [self.stamp(uri) for uri in uris]
+
     def modified(self, uri: str) -> datetime | None:
         """Return when an object was written, for people; None if the store does not say."""
         return None

@@ -1,10 +1,10 @@
 """The Rust border: what it takes, what it refuses, and that it counts, trains and samples as the references do."""
 
+import errno
 import itertools
 import json
 import random
 import signal
-import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +18,7 @@ import pytest
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from pairmill import _native
+from pairmill.digest import digest_bytes
 from pairmill.encoder import SPLIT
 from tests.support.sides import train_bpe
 
@@ -444,112 +445,154 @@ def test_gathered_spans_equal_slices_one_after_another(kind: Any) -> None:
     lengths = draw.integers(0, 100, 500)
     expected = np.concatenate([tokens[a : a + b] for a, b in zip(starts, lengths, strict=True)])
     out = np.empty(len(expected), kind)
-    assert _native.gather(tokens.view(np.uint8), starts, lengths, out) == expected.max()
+    width = out.itemsize
+    assert _native.gather(tokens.view(np.uint8), starts, lengths, width, out.view(np.uint8)) == expected.max()
     assert np.array_equal(out, expected.astype(kind))
     nothing = np.empty(0, np.int64)
-    assert _native.gather(tokens.view(np.uint8), nothing, nothing, np.empty(0, kind)) == 0
+    assert _native.gather(tokens.view(np.uint8), nothing, nothing, width, np.empty(0, np.uint8)) == 0
 
 
 def test_spans_that_do_not_fit_are_refused() -> None:
     tokens = np.arange(10, dtype=np.uint32)
 
-    def gather(starts: list[int], lengths: list[int], out: Any) -> int:
-        return _native.gather(tokens.view(np.uint8), np.array(starts, np.int64), np.array(lengths, np.int64), out)
+    def gather(starts: list[int], lengths: list[int], width: int = 2) -> int:
+        room = np.empty(8, np.uint8)
+        return _native.gather(tokens.view(np.uint8), np.array(starts, np.int64), np.array(lengths), width, room)
 
-    room = np.empty(4, np.uint16)
+    assert gather([6], [4]) == 9
     for starts, lengths in (([7], [4]), ([-1], [4]), ([2], [-4]), ([11], [0]), ([2**62], [4])):
         with pytest.raises(ValueError, match="does not lie in the tokens"):
-            gather(starts, lengths, room)
+            gather(starts, lengths)
     for lengths in ([3], [5]):
         with pytest.raises(ValueError, match="as many as there is room for"):
-            gather([0], lengths, room)
-    with pytest.raises(ValueError, match="got 2 starts and 1 lengths"):
-        gather([0, 1], [4], room)
-    with pytest.raises(TypeError, match="uint8, uint16 or int32"):
-        gather([0], [4], np.empty(4, np.int64))
-    frozen = np.empty(4, np.uint16)
-    frozen.flags.writeable = False
-    with pytest.raises((ValueError, TypeError, BufferError)):
-        gather([0], [4], frozen)
+            gather([0], lengths)
+    with pytest.raises(ValueError, match="2 starts and 1 lengths"):
+        gather([0, 1], [4])
+    with pytest.raises(ValueError, match="1, 2 or 4"):
+        gather([0], [2], 3)
 
 
-@pytest.mark.parametrize("spread", ["together", "apart", "unordered", "long"])
-def test_spans_of_a_file_equal_those_of_memory(tmp_path: Path, spread: str) -> None:
-    draw = np.random.default_rng(4)
-    tokens = draw.integers(0, 60_000, 400_000, dtype=np.uint32)
-    path = tmp_path / "tokens"
-    path.write_bytes(b"head!" + tokens.tobytes())
-    if spread == "long":
-        starts, lengths = np.array([5, 0, 399_999]), np.array([300_000, 400_000, 1])
-    else:
-        lengths = draw.integers(0, 300, 700)
-        between = {"together": 3, "apart": 5000, "unordered": 3}[spread]
-        starts = np.minimum(np.cumsum(lengths + between) - lengths, 399_000)
-        if spread == "unordered":
-            draw.shuffle(starts)
-    expected = np.concatenate([tokens[a : a + b] for a, b in zip(starts, lengths, strict=True)])
-    out = np.empty(len(expected), np.uint16)
-    largest, read = _native.gather_file(path, 5, starts, lengths, out)
-    assert largest == expected.max()
-    assert np.array_equal(out, expected)
-    assert read >= expected.nbytes
-    if spread == "apart":
-        assert read < 2 * expected.nbytes
-    nothing = np.empty(0, np.int64)
-    assert _native.gather_file(path, 5, nothing, nothing, np.empty(0, np.uint16)) == (0, 0)
+# --- the arrays of a sample -----------------------------------------------------------------------------------------
 
 
-def test_spans_of_a_file_are_checked_before_anything_is_allocated_for_them(tmp_path: Path) -> None:
-    """In a process of its own: what cannot be allocated ends it."""
-    path = tmp_path / "tokens"
-    path.write_bytes(np.arange(100, dtype=np.uint32).tobytes())
-    program = """
-import re, resource, sys
-import numpy as np
-from pairmill import _native
-path, room = sys.argv[1], np.empty(10, np.uint16)
-resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
-kept = room.copy()
-cases = ([0], [2**59]), ([0], [2**31]), ([0, 5], [10, 2**40]), ([0] * 3, [2**60] * 3), ([0, 0], [10, -1])
-for starts, lengths in cases:
-    try:
-        _native.gather_file(path, 0, np.array(starts), np.array(lengths), room)
-    except ValueError as error:
-        print(error)
-print((room == kept).all())
-# As long as there is room for, and beyond the end of the file.
-try:
-    _native.gather_file(path, 0, np.array([0]), np.array([10**8]), np.empty(10**8, np.uint8))
-except OSError as error:
-    print(error.errno, error)
-# ru_maxrss would begin with the size of the process that started this one.
-print(int(re.search('VmHWM: *([0-9]+)', open('/proc/self/status').read().replace('\t', ' '))[1]) < 300_000)
-"""
-    done = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    assert [line[:9] for line in lines[:5]] == ["got spans"] * 4 + ["got a spa"]
-    assert lines[5:] == ["True", "None failed to fill whole buffer", "True"]
+class Task:
+    """The tokens of a task in a file, as pairmill writes them; spans of rows in them."""
+
+    def __init__(self, folder: Path, rows: int, most: int, seed: int = 0) -> None:
+        draw = np.random.default_rng(seed)
+        self.ids = draw.integers(0, 60_000, max(1, rows * most), dtype=np.uint32)
+        self.path = folder / f"tokens{seed}.npy"
+        np.save(self.path, self.ids)
+        self.columns = [draw.integers(0, len(self.ids) - most, rows), draw.integers(0, most, rows)] * 2
+        self.columns[2] = draw.integers(0, len(self.ids) - most, rows)
+
+    def expected(self) -> Any:
+        spans = zip(*(column.tolist() for column in self.columns), strict=True)
+        return np.concatenate([np.r_[self.ids[a : a + b], self.ids[c : c + d]] for a, b, c, d in spans])
 
 
-def test_a_file_that_does_not_hold_the_spans_is_an_error(tmp_path: Path) -> None:
-    path = tmp_path / "tokens"
-    path.write_bytes(np.arange(100, dtype=np.uint32).tobytes())
+@pytest.mark.parametrize(("most", "rows"), [(400_000, 5), (300, 5000), (3, 10), (40, 60_000)])
+@pytest.mark.parametrize("kind", ["u1", "<u2", "<i4"])
+def test_a_file_of_tokens_holds_the_spans_of_all_rows(tmp_path: Path, most: int, rows: int, kind: str) -> None:
+    tasks = [Task(tmp_path, rows, most, seed) for seed in range(2)]
+    expected = np.concatenate([task.expected() for task in tasks]).astype(kind)
+    tail = np.arange(70_000).astype(kind)
+    whole = np.concatenate([expected, tail])
+    columns = [
+        np.concatenate([one, two]).astype(np.int32) for one, two in zip(*(t.columns for t in tasks), strict=True)
+    ]
+    digests = set()
+    for threads in (1, 3):
+        with (tmp_path / "out").open("wb") as out:
+            file = _native.TokenFile(
+                [(str(task.path), len(task.ids)) for task in tasks],
+                head=b"head of sixteen!",
+                handle=out.fileno(),
+                tokens=len(whole),
+                width=whole.itemsize,
+                limit=None,
+                threads=threads,
+            )
+            half = rows // 2
+            read = file.copy([0], [half], *(column[:half] for column in columns))
+            read += file.copy([0, 1], [rows - half, rows], *(column[half:].astype(np.int64) for column in columns))
+            file.put(tail.view(np.uint8))
+            digests.add(file.finish())
+        data = (tmp_path / "out").read_bytes()
+        assert data == b"head of sixteen!" + whole.tobytes()
+        assert read >= 4 * len(expected)
+    assert digests == {(digest_bytes(data).removeprefix("blake3:"), len(data))}
 
-    def gather(start: int, length: int, room: int) -> object:
-        return _native.gather_file(path, 0, np.array([start]), np.array([length]), np.empty(room, np.uint16))
 
-    assert gather(90, 10, 10) == (99, 40)
-    for start, length in ((91, 10), (1000, 10)):
-        with pytest.raises(OSError, match="fill whole buffer") as caught:
-            gather(start, length, 10)
-        assert caught.value.errno is None
-    for start, length in ((-1, 10), (1, -10), (2**62, 10), (2**63 - 1, 2**63 - 1)):
-        with pytest.raises(ValueError, match="got a span"):
-            gather(start, length, 10)
-    for room in (9, 11):
-        with pytest.raises(ValueError, match="there is room for"):
-            gather(0, 10, room)
-    path.unlink()
-    with pytest.raises(FileNotFoundError):
-        gather(0, 10, 10)
+def test_what_cannot_be_copied_appends_nothing(tmp_path: Path) -> None:
+    task, odd = Task(tmp_path, 50, 100), Task(tmp_path, 50, 100, seed=1)
+    np.save(odd.path, odd.ids.astype(np.uint16))
+    gone = tmp_path / "gone.npy"
+    sources = [(str(task.path), len(task.ids)), (str(odd.path), len(odd.ids)), (str(gone), 9)]
+    total = len(task.expected())
+
+    def made(limit: int | None = None, handle: int | None = None) -> _native.TokenFile:
+        return _native.TokenFile(sources, head=b"x" * 128, handle=handle, tokens=total, width=2, limit=limit, threads=2)
+
+    row = [np.array([value]) for value in (0, 3, 3, 4)]
+    outside = [np.array([value]) for value in (0, 3, len(task.ids), 1)]
+    cases = (
+        ("odd", 1, 0, row, None),
+        ("read", 2, 2, row, None),
+        ("large", 0, int(task.ids[:7].max()), row, 1),
+        ("row", 0, 0, outside, None),
+        ("row", 0, 0, [np.array([-1]), *row[1:]], None),
+        ("row", 0, 0, [row[0], np.array([2**62]), *row[2:]], None),
+    )
+    for kind, number, value, columns, limit in cases:
+        file = made(limit)
+        with pytest.raises(_native.TaskError) as caught:
+            file.copy([number], [1], *columns)
+        assert caught.value.args == (kind, number, value)
+        if limit is None:
+            file.copy([0], [50], *task.columns)
+            assert file.finish()[1] == 128 + 2 * total
+    file = made()
+    file.copy([0], [50], *task.columns)
+    with pytest.raises(ValueError, match="more tokens than planned"):
+        file.copy([0], [50], *task.columns)
+    with Path("/dev/full").open("wb") as full:
+        file = made(handle=full.fileno())
+        file.copy([0], [50], *task.columns)
+        with pytest.raises(OSError, match="No space") as problem:
+            file.finish()
+    assert problem.value.errno == errno.ENOSPC
+
+
+@pytest.mark.parametrize(("apart", "longest"), [(False, 300), (False, 70_000), (True, 300)])
+def test_an_epoch_has_the_rows_of_its_order(tmp_path: Path, apart: bool, longest: int) -> None:
+    draw = np.random.default_rng(5)
+    rows = 40_000
+    lengths = [draw.integers(0, longest, rows) for _ in range(2)]
+    ends = np.cumsum(lengths[0] + lengths[1])
+    first = draw.integers(0, 2**40, rows) if apart else ends - lengths[0] - lengths[1]
+    columns = [first, lengths[0], first + lengths[0] + (9 if apart else 0), lengths[1]]
+    table = _native.RowTable(rows, apart)
+    for part in np.array_split(np.arange(rows), 7):
+        table.add(5 if apart else 0, *(column[part] for column in columns))
+    assert (table.total, table.longest) == (ends[-1], max(map(np.max, lengths)))
+    order = draw.integers(0, rows, 100_000).astype(np.uint32)
+    for kinds in (("<i8", "<i8"), ("<i8", "<i4")):
+        files = [(tmp_path / str(number)).open("wb") for number in range(4)]
+        widths = tuple(np.dtype(kind).itemsize for kind in kinds)
+        made = table.epoch([b"head"] * 4, [file.fileno() for file in files], widths)
+        only = table.epoch([b"head"] * 4, None, widths)
+        for part in np.array_split(order, 3):
+            made.append(table, part)
+            only.append(table, part)
+        assert made.finish() == only.finish()
+        for number, file in enumerate(files):
+            file.close()
+            data = Path(file.name).read_bytes()
+            expected = columns[number][order] + (5 if apart and number % 2 == 0 else 0)
+            assert data == b"head" + expected.astype(kinds[number % 2]).tobytes()
+            assert made.finish()[number] == (digest_bytes(data).removeprefix("blake3:"), len(data))
+    with pytest.raises(ValueError, match="not in the table"):
+        only.append(table, np.array([rows], np.uint32))
+    with pytest.raises(ValueError, match="a length of"):
+        table.add(0, *(np.array([value]) for value in (0, 2**32, 0, 1)))

@@ -13,7 +13,7 @@ from pairmill.errors import UsageError
 from pairmill.fields import checked_field
 from pairmill.formats.settings_file import DEFAULT, SettingsFile
 from pairmill.formats.templates import template
-from pairmill.rules import book
+from pairmill.rules import DEFAULT_FILE, book
 
 KINDS: dict[str, tuple[Kind, ...]] = {
     "rows": ("dataset",),
@@ -90,7 +90,7 @@ class FetchConfig(RunConfig):
     select_config: str = _later("the file of the select stage, looked at if it is a URI", idle_with="tokenized")
     curate_config: str = _later("the file of the curate stage, looked at if it is a URI", idle_with="tokenized")
     mix_config: str = _later("the file of the mix stage, looked at if it is a URI")
-    prefix_config_path: str = _later("rules of sample, looked at if they are a URI", book.DEFAULT, _load_rules)
+    prefix_config_path: str = _later("rules of sample, looked at if they are a URI", DEFAULT_FILE, _load_rules)
     train_config: str = _later("the file of a training, looked at if it is a URI")
     update: list[str] = option(
         [],

@@ -23,7 +23,7 @@ from pairmill.mixture.reading import load_mixture
 from pairmill.mixture.settings import MixSettings
 from pairmill.redact import escaped
 from pairmill.report.model import format_cell
-from pairmill.rules import book
+from pairmill.rules import DEFAULT_FILE
 from pairmill.stages.mix.config import MixConfig
 from pairmill.stages.mix.report import cells, describe_epochs, describe_method, header
 
@@ -52,7 +52,7 @@ class PreviewConfig:
     context_size: int = option(4097, help="longest row in tokens, one more than the trainer's context")
     min_resp_length: int = option(2, help="shortest response in tokens, its end token included")
     mix_config: str = option(settings_file.DEFAULT, help="the settings that the options above replace")
-    prefix_config_path: str = option(book.DEFAULT, help="the sampler's rules, of which long_context is read")
+    prefix_config_path: str = option(DEFAULT_FILE, help="the sampler's rules, of which long_context is read")
     rows: list[str] = option([], help="the rows that were tokenized, for buckets")
 
 

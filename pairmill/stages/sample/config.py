@@ -17,7 +17,7 @@ from pairmill.engine.options import (
     tasks_option,
 )
 from pairmill.errors import UsageError
-from pairmill.rules import book
+from pairmill.rules import DEFAULT_FILE
 from pairmill.stages.sample.node.config import FINGERPRINT, NodeConfig
 
 _APART = "-holdout"
@@ -28,7 +28,7 @@ class SampleConfig(NodeConfig, any_of=("tokenized_path", "plan", "again")):
     """Draw stratified epochs of a tokenized folder into a folder that a trainer maps."""
 
     prefix_config_path: str = option(
-        book.DEFAULT, help="how much of each task is taken; not read with a plan", changes_bytes=False
+        DEFAULT_FILE, help="how much of each task is taken; not read with a plan", changes_bytes=False
     )
     rows: list[str] = option(
         [],

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pairmill.engine.options import ReplaceableConfig, option
 from pairmill.errors import UsageError
-from pairmill.rules import book
+from pairmill.rules import DEFAULT_FILE
 
 SPECIAL_TOKENS = [
     *(f"<|{name}|>" for name in ("PAD", "direct", "cot", "noisy", "synth", "endoftext", "im_start", "im_end")),
@@ -51,7 +51,7 @@ class TrainTokenizerConfig(ReplaceableConfig):
     )
     truncate_len: int = option(10000, help="characters to read of each text", at_least=1)
     prefix_config_path: str = option(
-        book.DEFAULT,
+        DEFAULT_FILE,
         help="the sampler's rules; max_per_file limits how much of a file is read",
         changes_bytes=False,
     )

@@ -47,6 +47,14 @@ impl Piece {
     }
 }
 
+/// Digest the bytes at a place of a file: all of it (`only`), or a piece whose size, but for the last one's, is a power of
+/// two.
+pub fn leaf(bytes: &[u8], place: u64, only: bool) -> Node {
+    let mut hasher = Hasher::new();
+    hasher.set_input_offset(place).update(bytes);
+    if only { Node::Root(hasher.finalize()) } else { Node::Inner(hasher.finalize_non_root()) }
+}
+
 /// Join the pieces of a file, in order; none without pieces, or of pieces of several files.
 pub fn join(nodes: &[Node]) -> Option<Hash> {
     if let [Node::Root(hash)] = nodes {

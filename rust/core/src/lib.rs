@@ -8,6 +8,7 @@
 
 pub mod bpe;
 pub mod curate;
+pub mod descriptor;
 pub mod digest;
 pub mod guard;
 pub mod jsonl;

@@ -9,6 +9,7 @@
 
 mod arrow;
 mod bpe;
+mod carry;
 mod curate;
 mod digest;
 mod errors;
@@ -30,6 +31,12 @@ mod _native {
     use super::bpe::rows::Layout;
     #[pymodule_export]
     use super::bpe::train::{Trainer, WordCounter, data_io_document_sample};
+    #[pymodule_export]
+    use super::carry::{
+        epochs::{EpochArrays, RowTable},
+        gather_spans,
+        tokens::{TaskError, TokenFile},
+    };
     #[pymodule_export]
     use super::curate::decontaminate::{LeakIndex, LeakIndexBuilder};
     #[pymodule_export]
@@ -58,6 +65,8 @@ mod _native {
     #[pymodule_export]
     use super::errors::{NoCausalError, RowError, RowPanic, UnknownTagError};
     #[pymodule_export]
+    use super::loader::files::TokenFiles;
+    #[pymodule_export]
     use super::loader::mixture::{mixture_samples, mixture_sources};
     #[pymodule_export]
     use super::loader::mt19937::Mt19937;
@@ -68,7 +77,7 @@ mod _native {
     #[pymodule_export]
     use super::planner::Planner;
     #[pymodule_export]
-    use super::sample::{Philox, gather, gather_file};
+    use super::sample::Philox;
     #[pymodule_export]
     use super::summaries::{sample_summaries, sample_summary};
     #[pymodule_export]

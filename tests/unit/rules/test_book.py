@@ -10,7 +10,8 @@ import yaml
 from pairmill import log
 from pairmill.engine.options import Profile
 from pairmill.errors import UsageError
-from pairmill.rules.book import DEFAULT, SHIPPED, IdleRule, Rules
+from pairmill.rules import DEFAULT_FILE
+from pairmill.rules.book import SHIPPED, IdleRule, Rules
 from pairmill.rules.rule import Rule, reference_json
 from pairmill.stages.train_tokenizer.config import TrainTokenizerConfig
 from tests.support.helpers import REPOSITORY
@@ -276,8 +277,8 @@ def test_with_a_mixture_only_rules_for_long_rows_can_be_idle() -> None:
 def test_shipped_rules_are_never_idle_and_are_those_of_the_shipped_file(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    shipped = Rules.load(str(REPOSITORY / DEFAULT), "pairmill", "prefix_config_path")
-    items = yaml.safe_load((REPOSITORY / DEFAULT).read_text())
+    shipped = Rules.load(str(REPOSITORY / DEFAULT_FILE), "pairmill", "prefix_config_path")
+    items = yaml.safe_load((REPOSITORY / DEFAULT_FILE).read_text())
     assert [item["prefix"] for item in items] == list(SHIPPED)
     shipped.warn_of_idle(["chat"])
     assert caplog.records == []

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pairmill.engine.links import LinkRule
 from pairmill.engine.options import links_option, option, tasks_option
-from pairmill.rules import book
+from pairmill.rules import DEFAULT_FILE
 
 
 @dataclass(kw_only=True)
@@ -16,7 +16,7 @@ class ForecastConfig:
 
     tokenized_path: str = option(help="tokenized folder or URI, or several as base,new=<folder>")
     tasks: str = tasks_option()
-    prefix_config_path: str = option(book.DEFAULT, help="the rules")
+    prefix_config_path: str = option(DEFAULT_FILE, help="the rules")
     epochs: int = option(10, help="number of epochs", at_least=1)
     context_size: int = option(4097, help="longest row in tokens, one more than the trainer's context", at_least=1)
     min_resp_length: int = option(2, help="shortest response in tokens, its end token included", at_least=0)

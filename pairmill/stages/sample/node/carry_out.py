@@ -11,24 +11,35 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from pairmill import log, storage
 from pairmill.cpu import available_cores
-from pairmill.digest import shown
+from pairmill.digest import digest_files, is_blake3, shown
 from pairmill.engine import manifest as manifests
-from pairmill.engine.content import UNKNOWN, broken, require_unchanged
+from pairmill.engine.content import UNKNOWN, Content, broken
 from pairmill.engine.manifest import MANIFEST, File, Manifest
 from pairmill.engine.options import default_of
-from pairmill.errors import InputError, UsageError
+from pairmill.errors import InputError, UsageError, from_os_error
 from pairmill.formats import tokens
 from pairmill.formats.results import SampleResult
 from pairmill.formats.sample_plan import FOLDER
+from pairmill.formats.token_listing import lasting
 from pairmill.formats.tokenized_path import find_planned
 from pairmill.stages.sample.node import owned
 from pairmill.stages.sample.node.config import NodeConfig, OutputFormat
-from pairmill.stages.sample.node.folder import FACTS, NAME, Node
-from pairmill.stages.sample.node.layout import CHUNK_TOKENS, ArrayLayout
-from pairmill.stages.sample.node.materialize import SampleFiles, materialize, metadata
+from pairmill.stages.sample.node.facts import FACTS
+from pairmill.stages.sample.node.folder import NAME, Node
+from pairmill.stages.sample.node.layout import ROW_BYTES, ROW_BYTES_APART, ArrayLayout
+from pairmill.stages.sample.node.materialize import (
+    CHUNK_TOKENS,
+    METADATA,
+    TOKENS,
+    SampleFiles,
+    materialize,
+    metadata,
+    write_metadata,
+)
 from pairmill.stages.sample.node.owned import OpenFolder
 from pairmill.stages.sample.node.plan import VERSION, SamplePlan, fingerprint_of
 
@@ -37,6 +48,7 @@ _MAX_WORKERS = 32
 """More threads would only wait for the one that digests."""
 
 MakeRoom = Callable[[int, int], None]
+LinkFiles = Callable[[OpenFolder, list[File]], list[File]]
 
 
 @dataclass(frozen=True)
@@ -61,14 +73,18 @@ class PlannedSample:
 
     @property
     def files(self) -> list[File] | None:
-        """Return the files that the plan names; None if no plan names them in this format."""
+        """Return the files that the plan knows; None if there is no plan in this format."""
         planned = SampleResult.from_manifest(self.planned) if self.planned is not None else None
         if planned is None or planned.layout != SampleResult.from_manifest(self.manifest).layout:
             return None
-        return [File.from_json(file) for file in planned.sample]
+        return lasting(File.from_json(file) for file in planned.sample)
 
     def make(
-        self, folder: OpenFolder | None, workers: int, make_room: MakeRoom = lambda *_: None
+        self,
+        folder: OpenFolder | None,
+        workers: int,
+        make_room: MakeRoom = lambda *_: None,
+        link: LinkFiles = lambda *_: [],
     ) -> tuple[Manifest, int]:
         """Make the arrays. Return their manifest, and the number of bytes read.
 
@@ -76,44 +92,63 @@ class PlannedSample:
             folder: an empty folder to write to; None = only digest.
             workers: threads.
             make_room: called before anything is written, with the bytes of all files and of memory to work with.
+            link: links files that other samples have into the folder, and returns those; called if the plan names them.
 
         Raises:
             InputError: the tokens changed since they were planned, or the files differ from the plan.
         """
-        datasets, files = self.datasets(), self.files
-        working = (workers + 1) * CHUNK_TOKENS * 8
+        files, result = self.files, SampleResult.from_manifest(self.manifest)
+        needed = [file for file in files or () if file.path != METADATA]
+        linked = link(folder, needed) if folder is not None and needed else []
+        wanted = [file for file in files or () if file not in linked]
+        if files is not None and result.layout != "reference" and all(file.path == METADATA for file in wanted):
+            make_room(self._pages([file.size for file in wanted]), 0)
+            arrays = [*linked, write_metadata(folder, self._about())]
+            made = SampleFiles(sorted(arrays, key=lambda file: file.path), 0)
+        else:
+            made = self._make_arrays(folder, workers, make_room, linked)
+        if files is not None:
+            self._refuse_other_files(lasting(made.files), files)
+        self.keep()
+        ledger = self.manifest.ledger
+        measures = {**ledger.measures, "bytes": sum(file.size for file in made.files)}
+        return replace(self.manifest, files=made.files, ledger=replace(ledger, measures=measures)), made.read
+
+    def _make_arrays(
+        self, folder: OpenFolder | None, workers: int, make_room: MakeRoom, linked: list[File]
+    ) -> SampleFiles:
+        files, result = self.files, SampleResult.from_manifest(self.manifest)
+        copied = TOKENS not in {file.path for file in linked}
+        datasets = self.datasets() if copied else []
+        rows = sum(item["rows"] for item in result.sources)
+        working = (workers + 1) * CHUNK_TOKENS * 8 + rows * (
+            ROW_BYTES if result.layout == "compact" else ROW_BYTES_APART
+        )
         if files is not None and self.planned is not None:
             arrays = sum(file.size for file in self.planned.files if file.path.startswith(FOLDER))
-            make_room(self._pages([file.size for file in files]), working + 2 * arrays)
-        plan, manifest = self.plan(), self.manifest
-        result = SampleResult.from_manifest(manifest)
-        info = json.loads(result.tokenizer_info)
-        vocab_size = info.get("vocab_size")
-        layout = ArrayLayout(plan, result.layout, vocab_size)
+            make_room(self._pages([file.size for file in files if file not in linked]), working + 2 * arrays)
+        vocab_size = json.loads(result.tokenizer_info).get("vocab_size")
+        layout = ArrayLayout(self.plan(), result.layout, vocab_size)
         if files is None:
             make_room(self._pages(layout.sizes()), working)
-        options, ledger = manifest.options, manifest.ledger
-        ours = options["profile"] == "pairmill"
-        more = {"epochs": options["epochs"], "truncated_rows": ledger.notes.get("truncated", 0)}
-        if result.mixture:
-            # Keys in one order, which a manifest does not keep.
-            phases = result.mixture["phases"]
-            more["phases"] = [{"name": item["name"], "epochs": item["epochs"]} for item in phases]
-        about = metadata(
-            info,
-            options["context_size"],
-            options["epochs"],
-            ledger.measures["tokens_sampled"],
-            more if ours else {},
-        )
-        limit = vocab_size if ours and isinstance(vocab_size, int) and not isinstance(vocab_size, bool) else None
-        make = partial(materialize, folder, plan, layout, datasets, about=about, limit=limit, workers=workers)
-        made = make() if files is not None else _of_unchanged_tokens(datasets, make)
-        if files is not None:
-            self._refuse_other_files(made.files, files)
-        self.keep()
-        measures = {**ledger.measures, "bytes": sum(file.size for file in made.files)}
-        return replace(manifest, files=made.files, ledger=replace(ledger, measures=measures)), made.read
+        limit = None
+        if self.manifest.options["profile"] == "pairmill" and type(vocab_size) is int:
+            limit = vocab_size
+        make = partial(materialize, folder, layout, datasets, linked, self._about(), limit, workers)
+        return make() if files is not None or not layout.has_tokens else _of_unchanged_tokens(datasets, make, workers)
+
+    def _about(self) -> bytes:
+        """Return the bytes of metadata.json."""
+        result, options, ledger = SampleResult.from_manifest(self.manifest), self.manifest.options, self.manifest.ledger
+        more: dict[str, Any] = {}
+        if options["profile"] == "pairmill":
+            more = {"epochs": options["epochs"], "truncated_rows": ledger.notes.get("truncated", 0)}
+            if result.mixture:
+                # Keys in one order, which a manifest does not keep.
+                phases = result.mixture["phases"]
+                more["phases"] = [{"name": item["name"], "epochs": item["epochs"]} for item in phases]
+        info, sampled = json.loads(result.tokenizer_info), ledger.measures["tokens_sampled"]
+        return metadata(info, options["context_size"], options["epochs"], sampled, more)
 
     def _pages(self, sizes: list[int]) -> int:
         """Return the bytes that files of these sizes, the manifest and two small files take, in whole pages."""
@@ -133,20 +168,32 @@ class PlannedSample:
             )
 
 
-def _of_unchanged_tokens(datasets: list[tokens.Dataset], make: Callable[[], SampleFiles]) -> SampleFiles:
+def _of_unchanged_tokens(datasets: list[tokens.Dataset], make: Callable[[], SampleFiles], workers: int) -> SampleFiles:
     """Make files that no plan has digests of. Raise Changed if the tokens differ from their manifest."""
-    uris = {storage.join(item.uri, "tokens.npy"): item.contents.get("tokens", UNKNOWN) for item in datasets}
+    contents = {storage.join(item.uri, TOKENS): item.contents.get("tokens", UNKNOWN) for item in datasets}
     # In a bucket each read is pinned by its ETag.
-    local = {
-        uri: replace(item, stamp=item.stamp or storage.store_for(uri).stamp(uri))
-        for uri, item in uris.items()
-        if storage.scheme(uri) == "file"
-    }
-    for error in broken({uri: content for uri, content in local.items() if content.promised}).values():
-        raise error
-    made = make()
+    local = {uri: item for uri, item in contents.items() if storage.scheme(uri) == "file"}
+    if not local:
+        return make()
+    store = storage.store_for(next(iter(local)))
+    stamps = store.stamps([*local])
+    ours, others = dict[str, Content](), dict[str, Content]()
     for uri, content in local.items():
-        require_unchanged(uri, content)
+        if content.promised:
+            (ours if is_blake3(content.digest) else others)[uri] = content
+    try:
+        # In one call: there may be tens of thousands.
+        digests = digest_files([str(store.file(uri)) for uri in ours], workers)
+    except OSError as error:
+        raise from_os_error(error, str(error.filename)) from error
+    for (uri, content), digest in zip(ours.items(), digests, strict=True):
+        content.require(uri, digest)
+    for problem in broken(others).values():
+        raise problem
+    made = make()
+    for (uri, content), before, now in zip(local.items(), stamps, store.stamps([*local]), strict=True):
+        if now != (content.stamp or before):
+            content.require(uri, store.digest(uri, content.digest))
     return made
 
 
@@ -260,7 +307,8 @@ def _make_or_reuse(
         # Another run may have made it while this one waited for the lock.
         if (manifest := load()) is not None:
             return manifest, True
-        manifest, read = sample.make(folder, workers, partial(node.make_room, keep=config.keep))
+        make_room, link = partial(node.make_room, keep=config.keep), partial(node.link, workers=workers)
+        manifest, read = sample.make(folder, workers, make_room, link)
         folder.write(MANIFEST, manifest.dump())
         facts = {"seconds": round(time.monotonic() - start, 3), "read_bytes": read}
         node.record(folder, owned.state(folder.handle, FACTS), facts)  # digested as they were written

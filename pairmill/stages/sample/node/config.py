@@ -8,7 +8,7 @@ from typing import Literal
 from pairmill.engine.options import option
 from pairmill.fields import Checked
 
-OutputFormat = Literal["compact", "data_io"]
+OutputFormat = Literal["compact", "data_io", "reference"]
 FINGERPRINT = "{fingerprint}"
 """As the last part of ``output_path`` it means the sample's fingerprint; the part before it is the node's folder."""
 
@@ -38,9 +38,10 @@ class NodeConfig(Checked, any_of=("output_path", "root")):
         help="carry out this plan: its folder, or its fingerprint below root; empty = make one from the options",
         changes_bytes=False,
     )
-    layout: Literal["auto", "compact", "data_io"] = option(
+    layout: Literal["auto", "compact", "data_io", "reference"] = option(
         "auto",
         help="compact: sampled tokens only, in the smallest types; data_io: every token, as the reference; "
+        "reference: no token, but where rows are in the tokenized folder, which pairmill's loader alone reads; "
         "auto = by profile",
         changes_bytes=False,
     )

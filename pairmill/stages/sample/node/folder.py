@@ -32,15 +32,16 @@ from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import MANIFEST, File, Manifest
 from pairmill.errors import InputError, StorageError, UsageError
 from pairmill.formats.sample_folder import PLAN
+from pairmill.formats.token_listing import lasting
 from pairmill.log import event
 from pairmill.stages.sample.node import owned
 from pairmill.stages.sample.node.config import FINGERPRINT
+from pairmill.stages.sample.node.facts import FACTS, is_verified, read_facts, write_facts
 from pairmill.stages.sample.node.owned import OpenFolder
 from pairmill.stages.sample.node.space import in_memory, require_space
+from pairmill.stages.sample.node.twins import link_twins
 
 NAME = "sample"
-FACTS = "_NODE.json"
-"""Facts about this node (seconds, bytes read, what was verified); they differ by node, so the manifest has none."""
 LOCK_SECONDS = 1800.0
 """How long a run waits for another one that writes the same sample."""
 _POLL = 0.1
@@ -173,7 +174,7 @@ class Node:
             folder = OpenFolder(self.target, handle, parent.durable)
             try:
                 manifest = Manifest.load(owned.read(handle, MANIFEST) or b"", MANIFEST)
-                if expected not in (None, manifest.files):
+                if expected not in (None, lasting(manifest.files)):
                     return None
                 self._check(folder, manifest.files, workers, verify)
             except InputError as error:
@@ -187,8 +188,8 @@ class Node:
         if state.shared:
             raise InputError(state.shared)
         wrong = [file.path for file in files if state.sizes.get(file.path) != file.size]
-        facts = _facts(folder.handle)
-        if not wrong and state.signature and not verify and facts.get("verified") == state.signature:
+        facts = read_facts(folder.handle)
+        if not wrong and not verify and is_verified(state, facts):
             return
         start = time.monotonic()
         wrong = wrong or owned.of_other_digest(folder.handle, files, workers)
@@ -202,7 +203,7 @@ class Node:
     def record(self, folder: OpenFolder, verified: owned.State, facts: dict[str, Any]) -> None:
         """Record facts about this node, and the state in which the files were verified."""
         if self.shared:
-            folder.write(FACTS, json.dumps({**facts, "verified": verified.signature}).encode())
+            write_facts(folder, verified, facts)
 
     # --- writing ---
 
@@ -284,6 +285,24 @@ class Node:
             if owned.is_at(parent.handle, name, handle):
                 os.unlink(name, dir_fd=parent.handle)
             os.close(handle)
+
+    def link(self, partial: OpenFolder, wanted: list[File], workers: int) -> list[File]:
+        """Link files that samples beside this one have into the folder that is being written; return those."""
+        result: list[File] = []
+        with self._parent() as parent:
+            assert parent is not None
+            names = sorted(filter(manifests.is_fingerprint, os.listdir(parent.handle))) if self.shared else []
+            for name in [self.target.name, *names]:
+                left = [file for file in wanted if file not in result]
+                # OSError: another run may remove it at any moment.
+                with suppress(OSError, InputError), owned.closing(owned.open_folder(parent.handle, name)) as handle:
+                    if left and _fingerprint_of(handle):
+                        source = OpenFolder(parent.path / name, handle, parent.durable)
+                        result += link_twins(source, partial, left, workers)
+        if result:
+            size = sum(file.size for file in result)
+            event(f"{NAME}: {len(result)} files are linked: samples beside this one have them", bytes=size)
+        return result
 
     def make_room(self, needed: int, working: int, keep: int) -> None:
         """Check that the sample fits, and remove older samples except ``keep``; ``needed`` and ``working`` are bytes.
@@ -432,13 +451,6 @@ class Node:
                 ) from error
 
 
-def _facts(folder: int) -> dict[str, Any]:
-    with suppress(ValueError):
-        result = json.loads(owned.read(folder, FACTS) or b"{}")
-        return result if isinstance(result, dict) else {}
-    return {}
-
-
 def _fingerprint_of(folder: int) -> str | None:
     """Return the fingerprint in a sampled folder's manifest; "" if unreadable; None if it is another folder."""
     data = owned.read(folder, MANIFEST)
@@ -458,12 +470,13 @@ def _is_our_sample(folder: int) -> bool:
 
 
 def _size(folder: Path) -> int:
-    """Sum the bytes of a folder's files; another run may be removing them."""
+    """Sum the bytes of a folder's files that no other sample has; another run may be removing them."""
     size = 0
     for place, _, files in os.walk(folder):
         for name in files:
             with suppress(OSError):
-                size += os.lstat(os.path.join(place, name)).st_size
+                result = os.lstat(os.path.join(place, name))
+                size += result.st_size if result.st_nlink == 1 else 0
     return size
 
 

@@ -1,29 +1,32 @@
 """Where a plan's rows are in the sampled arrays, and how large the arrays are.
 
 ``compact`` holds the tokens of sampled rows only, data set by data set in row order, instruction before response, in
-the smallest types. ``data_io`` holds every token at its place, in the reference's types. Both hold the same rows at the
-same position of the same epoch.
+the smallest types. ``data_io`` holds every token at its place, in the reference's types. ``reference`` holds no token:
+its rows are at their places in the data sets' own files, one file after another. All hold the same rows at the same
+position of the same epoch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmill._native import RowTable
 from pairmill.formats.tokens import BYTES, INDEX, Ints, narrowest
 from pairmill.stages.sample.node.config import OutputFormat
 from pairmill.stages.sample.node.plan import SamplePlan
 
 _HEADER = 128
 """Bytes of the header of a one-dimensional ``.npy``."""
-CHUNK_TOKENS = 1 << 19
-"""Tokens that a thread puts together at a time: memory does not grow with the data sets."""
-_ROWS = 1 << 15
-"""Rows of the index that are laid out at a time."""
+ROWS: Final = 1 << 17
+"""Rows of the plan that are looked at together."""
+ROW_BYTES: Final = 5
+ROW_BYTES_APART: Final = 24
+"""Memory that the place of a row takes: where rows follow each other, and where they lie apart."""
 
 
 def token_dtype(vocab_size: object, layout: OutputFormat) -> np.dtype[Any]:
@@ -37,17 +40,31 @@ def token_dtype(vocab_size: object, layout: OutputFormat) -> np.dtype[Any]:
 
 
 @dataclass(frozen=True)
-class TokenSpans:
-    """Part of the sampled tokens: spans of one data set (by number), laid out one after another from ``start`` on."""
+class RowPiece:
+    """Some rows of a plan, in its order.
 
-    dataset: int
-    start: int
-    starts: Ints
-    lengths: Ints
+    Attributes:
+        datasets: numbers of the data sets that they are of, ascending.
+        counts: how many are of each.
+        columns: the four index arrays, which point into the data set's own tokens; [rows].
+    """
 
-    @property
-    def size(self) -> int:
-        return int(self.lengths.sum())
+    datasets: list[int]
+    counts: list[int]
+    columns: tuple[NDArray[Any], ...]
+
+
+def row_pieces(plan: SamplePlan) -> Iterator[RowPiece]:
+    """Yield all rows of a plan, some at a time."""
+    ends = np.cumsum([0, *(dataset.rows for dataset in plan.datasets)])
+    first = 0
+    for columns in zip(*(plan.rows[name].pieces(ROWS) for name in INDEX), strict=True):
+        after = first + len(columns[0])
+        low, high = int(np.searchsorted(ends, first, "right")) - 1, int(np.searchsorted(ends, after, "left"))
+        counts = np.diff(np.clip(ends[low : high + 1], first, after))
+        some = np.flatnonzero(counts)
+        yield RowPiece((some + low).tolist(), counts[some].tolist(), columns)
+        first = after
 
 
 class ArrayLayout:
@@ -59,80 +76,69 @@ class ArrayLayout:
         vocab_size: of ``tokenizer_info.json``; anything but an integer means unknown.
 
     Attributes:
+        plan: as given.
         dtype: of the tokens.
         length: number of tokens.
+        table: where each row is in them: about 5 bytes a row, 24 if rows lie apart.
         dtypes: of the index arrays, and of the bytes of responses if the plan has them.
         datasets: how many data sets have tokens in it.
+        is_compact: whether only tokens of sampled rows are in it.
+        has_tokens: whether any are.
     """
 
     def __init__(self, plan: SamplePlan, layout: OutputFormat, vocab_size: object) -> None:
-        self._plan = plan
-        self._compact = layout == "compact"
+        self.plan = plan
+        self.is_compact, self.has_tokens = layout == "compact", layout != "reference"
         self.dtype = token_dtype(vocab_size, layout)
         rows, lengths = ([getattr(item, name) for item in plan.datasets] for name in ("rows", "length"))
-        if self._compact:
-            inst_len, resp_len = plan.rows["inst_len"].array(), plan.rows["resp_len"].array()
-            ends = np.add(inst_len, resp_len, dtype=np.int64)
-            np.cumsum(ends, out=ends)
-            self.length = int(ends[-1]) if len(ends) else 0
-            ends -= resp_len
-            ends -= inst_len
-            self._start = ends.astype(narrowest(self.length), copy=False)
-            longest = max(plan.rows["inst_len"].max, plan.rows["resp_len"].max)
-            kinds = [narrowest(self.length), narrowest(longest)] * 2
-        else:
-            self.length = sum(lengths)
-            self._start = np.repeat(np.cumsum([0, *lengths], dtype=np.int64)[:-1], rows)
+        self.table = RowTable(sum(rows), apart=not self.is_compact)
+        self._place_rows(lengths)
+        self.length = self.table.total if self.is_compact else sum(lengths)
+        kinds = [narrowest(self.length), narrowest(self.table.longest)] * 2
+        if layout == "data_io":
             kinds = [np.dtype(np.int64)] * 4
         self.dtypes = dict(zip(INDEX, kinds, strict=True))
         if BYTES in plan.rows:
             self.dtypes[BYTES] = narrowest(plan.rows[BYTES].max)
-        self.datasets = sum(count > 0 for count in (rows if self._compact else lengths))
+        self.datasets = sum(count > 0 for count in (rows if self.is_compact else lengths))
+
+    def _place_rows(self, lengths: list[int]) -> None:
+        base, dataset = 0, 0
+        for piece in row_pieces(self.plan):
+            if self.is_compact:
+                self.table.add(0, *piece.columns)
+                continue
+            first = 0
+            for number, count in zip(piece.datasets, piece.counts, strict=True):
+                base, dataset = base + sum(lengths[dataset:number]), number
+                self.table.add(base, *(column[first : first + count] for column in piece.columns))
+                first += count
 
     def sizes(self) -> list[int]:
         """Return the bytes of the files of tokens and epochs."""
         widths = [dtype.itemsize for dtype in self.dtypes.values()]
-        index = [_HEADER + len(epoch) * width for epoch in self._plan.epochs for width in widths]
-        return [_HEADER + self.length * self.dtype.itemsize, *index]
+        index = [_HEADER + len(epoch) * width for epoch in self.plan.epochs for width in widths]
+        return [_HEADER + self.length * self.dtype.itemsize, *index] if self.has_tokens else index
 
-    def index(self, epoch: int) -> Iterator[dict[str, NDArray[Any]]]:
-        """Yield the arrays of an epoch in training order, some rows at a time."""
-        rows = {name: column.array() for name, column in self._plan.rows.items()}
-        for piece in self._plan.epochs[epoch].pieces(_ROWS):
-            places = piece.astype(np.intp)
-            start = self._start.take(places)
-            result = {name: rows[name].take(places) for name in ("inst_len", "resp_len", BYTES) if name in rows}
-            if self._compact:
-                result |= {"inst_start": start, "resp_start": start + result["inst_len"]}
-            else:
-                result |= {part: start + rows[part].take(places) for part in ("inst_start", "resp_start")}
-            yield {name: result[name].astype(dtype, copy=False) for name, dtype in self.dtypes.items()}
+    def pieces(self) -> Iterator[RowPiece]:
+        """Yield what the tokens are copied of, in order."""
+        if self.is_compact:
+            yield from row_pieces(self.plan)
+            return
+        lengths = np.array([dataset.length for dataset in self.plan.datasets], np.int64)
+        zeros, some = np.zeros(ROWS, np.int64), np.flatnonzero(lengths)
+        # As if each data set were one row, with an instruction alone.
+        for first in range(0, len(some), ROWS):
+            part = some[first : first + ROWS]
+            none = zeros[: len(part)]
+            yield RowPiece(part.tolist(), [1] * len(part), (none, lengths[part], none, none))
 
-    def chunks(self, max_gap: int) -> Iterator[TokenSpans]:
-        """Yield the tokens in order, in chunks that read about ``CHUNK_TOKENS`` tokens with gaps of ``max_gap``."""
-        start = first = 0
-        for number, dataset in enumerate(self._plan.datasets):
-            parts = self._sampled(first, first + dataset.rows, max_gap) if self._compact else _all(dataset.length)
-            first += dataset.rows
-            for starts, lengths in parts:
-                spans = TokenSpans(number, start, starts, lengths)
-                start += spans.size
-                yield spans
 
-    def _sampled(self, first: int, end: int, max_gap: int) -> Iterator[tuple[Ints, Ints]]:
-        for begin in range(first, end, _ROWS):
-            rows = slice(begin, min(begin + _ROWS, end))
-            columns = [self._plan.rows[name].array()[rows].astype(np.int64) for name in INDEX]
-            # Instruction and response of each row; in pairmill's own folders they are adjacent.
-            starts = np.column_stack([columns[0], columns[2]]).ravel()
-            lengths = np.column_stack([columns[1], columns[3]]).ravel()
-            near = starts.copy()
-            # Pieces of one row have one instruction span: reading goes on where the piece before ends.
-            again = 2 * (np.flatnonzero(np.diff(columns[0]) == 0) + 1)
-            near[again] = starts[again - 1] + lengths[again - 1]
-            edges = np.flatnonzero(np.diff(tokens_read(near, lengths, max_gap) // CHUNK_TOKENS)) + 1
-            for low, high in zip([0, *edges], [*edges, len(starts)], strict=True):
-                yield starts[low:high], lengths[low:high]
+def spans_of(piece: RowPiece, rows: slice) -> tuple[Ints, Ints]:
+    """Return the spans of some rows: instruction and response of each, in order."""
+    columns = [column[rows].astype(np.int64) for column in piece.columns]
+    starts = np.column_stack([columns[0], columns[2]]).ravel()
+    return starts, np.column_stack([columns[1], columns[3]]).ravel()
 
 
 def tokens_read(starts: Ints, lengths: Ints, max_gap: int) -> Ints:
@@ -140,8 +146,3 @@ def tokens_read(starts: Ints, lengths: Ints, max_gap: int) -> Ints:
     gaps = np.zeros(len(starts), np.int64)
     gaps[1:] = starts[1:] - (starts[:-1] + lengths[:-1])
     return np.cumsum(lengths + np.where((gaps > 0) & (gaps <= max_gap), gaps, 0))
-
-
-def _all(length: int) -> Iterator[tuple[Ints, Ints]]:
-    for first in range(0, length, CHUNK_TOKENS):
-        yield np.array([first], np.int64), np.array([min(CHUNK_TOKENS, length - first)], np.int64)

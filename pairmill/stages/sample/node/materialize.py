@@ -1,7 +1,7 @@
 """Writes (or only digests) the arrays that a plan describes, from the tokens of the rows that are sampled.
 
-Threads read and assemble chunks of the tokens a few ahead of one thread that digests them in order. So memory does not
-grow with the sample, and the bytes do not depend on the number of threads.
+Tokens in files of this machine are copied by native threads, a leaf of the digest's tree at a time; those of stores are
+read by threads a few chunks ahead. So memory does not grow with the sample, and the bytes do not depend on the threads.
 """
 
 from __future__ import annotations
@@ -9,27 +9,32 @@ from __future__ import annotations
 import json
 import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from itertools import groupby
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pairmill import log, storage
-from pairmill._native import gather, gather_file
-from pairmill.digest import Digest
-from pairmill.engine.content import pinned
+from pairmill._native import TaskError, TokenFile, gather
+from pairmill.digest import BLAKE3, Digest
+from pairmill.engine.content import UNKNOWN, pinned
 from pairmill.engine.manifest import File
-from pairmill.errors import InputError, InternalError, from_os_error
+from pairmill.errors import InputError, InternalError, PairmillError, UsageError, from_os_error
 from pairmill.formats import tokens
-from pairmill.formats.tokens import Ints
-from pairmill.stages.sample.node.layout import ArrayLayout, TokenSpans, tokens_read
+from pairmill.formats.token_listing import NAME, TokensInPlace, dump_listing
+from pairmill.formats.tokens import BYTES, INDEX, Ints
+from pairmill.stages.sample.node.layout import ROWS, ArrayLayout, RowPiece, spans_of, tokens_read
 from pairmill.stages.sample.node.owned import OpenFolder
 from pairmill.stages.sample.node.plan import SamplePlan
 
+TOKENS, METADATA = "tokens.npy", "metadata.json"
+CHUNK_TOKENS: Final = 1 << 19
+"""Tokens of a store that a thread puts together at a time: memory does not grow with the data sets."""
 STEP = 1 << 17
 """Tokens per read, unless seeks of the store cost more: they stay in the processor's cache until they are used."""
 
@@ -55,22 +60,29 @@ def metadata(info: dict[str, Any], context_size: int, epochs: int, tokens_sample
     return json.dumps(values, separators=(",", ":"), ensure_ascii=False).encode()
 
 
+def write_metadata(folder: OpenFolder | None, about: bytes) -> File:
+    """Write ``metadata.json``."""
+    with _File(folder, METADATA) as out:
+        out.append(about)
+    return out.file()
+
+
 def materialize(
     folder: OpenFolder | None,
-    plan: SamplePlan,
     layout: ArrayLayout,
     datasets: Sequence[tokens.Dataset],
+    linked: Sequence[File],
     about: bytes,
     limit: int | None,
     workers: int,
 ) -> SampleFiles:
-    """Make ``tokens.npy``, ``epoch_<e>/*.npy`` and ``metadata.json``.
+    """Make ``tokens.npy`` (or the list of the files that tokens are in), ``epoch_<e>/*.npy`` and ``metadata.json``.
 
     Args:
         folder: an empty folder to write to; None = only digest what would be written.
-        plan: what to carry out.
-        layout: of the plan's arrays.
+        layout: of the plan to carry out.
         datasets: of the plan, in its order.
+        linked: files that are there already: of an epoch all or none.
         about: bytes of ``metadata.json``.
         limit: ids must be below it; None = any id.
         workers: threads.
@@ -78,26 +90,71 @@ def materialize(
     Raises:
         InputError: a data set's tokens are missing, differ from the plan, or hold an id outside the vocabulary.
     """
+    there = {file.path for file in linked}
+    numbers = [number for number in range(len(layout.plan.epochs)) if f"epoch_{number}/{INDEX[0]}.npy" not in there]
+    files, read = [*linked], 0
     with ThreadPoolExecutor(workers) as pool:
-        epochs = [pool.submit(_epoch, folder, plan, layout, number) for number in range(len(plan.epochs))]
+        epochs = [pool.submit(_epoch, folder, layout, number) for number in numbers]
         try:
-            files, read = _tokens(folder, layout, _Readers(plan, datasets, limit), pool, workers)
+            if not layout.has_tokens:
+                files.append(_listed(folder, layout, datasets))
+            elif TOKENS not in there:
+                file, read = _Copying(layout, _Readers(layout.plan, datasets, limit), pool, workers).run(folder)
+                files.append(file)
             files += [file for epoch in epochs for file in epoch.result()]
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-    with _File(folder, "metadata.json") as out:
-        out.append(about)
-    return SampleFiles(sorted([*files, out.file()], key=lambda file: file.path), read)
+    files.append(write_metadata(folder, about))
+    return SampleFiles(sorted(files, key=lambda file: file.path), read)
+
+
+def _listed(folder: OpenFolder | None, layout: ArrayLayout, datasets: Sequence[tokens.Dataset]) -> File:
+    """Write the list of the files that the tokens are in."""
+    files = []
+    for planned, dataset in zip(layout.plan.datasets, datasets, strict=True):
+        uri = storage.join(dataset.uri, TOKENS)
+        place, content = storage.store_for(uri).file(uri), dataset.contents.get("tokens", UNKNOWN)
+        if place is None:
+            raise UsageError(
+                "the tokens are not in files of this machine",
+                where="layout=reference",
+                got=uri,
+                expected="a tokenized folder on a disk, or on a file system that is mounted",
+                hint="layout=compact",
+            )
+        kind, offset = np.dtype("<u4"), len(tokens.header(np.dtype("<u4"), 0))
+        size = content.size if content.promised else -1
+        if size != offset + planned.length * kind.itemsize:
+            array = dataset.array()
+            if array.length != planned.length:
+                raise other_tokens(uri, array.length, planned.length)
+            kind, offset = array.dtype, array.offset
+            size = offset + array.length * kind.itemsize
+        files.append(TokensInPlace(str(place), offset, kind.str, planned.length, size, content.digest))
+    with _File(folder, NAME) as out:
+        out.append(dump_listing(files))
+    return out.file()
+
+
+def other_tokens(uri: str, got: int, expected: int) -> InputError:
+    """Return the error of a data set that has another number of tokens than the plan."""
+    return InputError(
+        "the number of tokens differs from the plan",
+        where=uri,
+        got=str(got),
+        expected=str(expected),
+        hint="make a new plan of the tokens that are there now",
+    )
 
 
 class _File:
-    """A file of the sample: its bytes are digested in order, and also written if there is a folder."""
+    """A file of the sample: what is appended is digested, and also written if there is a folder."""
 
     def __init__(self, folder: OpenFolder | None, path: str) -> None:
         self._folder, self._path = folder, path
         self._digest, self._size = Digest(), 0
-        self._handle: int | None = None
+        self.handle: int | None = None
 
     def __enter__(self) -> _File:
         if self._folder is not None:
@@ -105,52 +162,55 @@ class _File:
             if above:
                 with suppress(FileExistsError):
                     os.mkdir(above, 0o755, dir_fd=self._folder.handle)
-            self._handle = self._folder.create(self._path, 0o444)
+            self.handle = self._folder.create(self._path, 0o444)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._handle is None:
+        if self.handle is None:
             return
         try:
             # Read-only: a later writer would change the data that epochs and positions refer to.
-            os.fchmod(self._handle, os.fstat(self._handle).st_mode & 0o7555)
+            os.fchmod(self.handle, os.fstat(self.handle).st_mode & 0o7555)
             if kind is None and self._folder is not None and self._folder.durable:
-                os.fsync(self._handle)
+                os.fsync(self.handle)
         finally:
-            os.close(self._handle)
-
-    def digest(self, data: Any) -> None:
-        """Digest the next bytes; ``place`` writes them, before or after."""
-        self._digest.update(data)
-        self._size += memoryview(data).nbytes
-
-    def place(self, data: Any, offset: int) -> None:
-        """Write bytes at an offset. Not mapped: a full tmpfs answers a mapped write with SIGBUS, not with an error."""
-        if self._handle is None or not memoryview(data).nbytes:
-            return
-        left = memoryview(data).cast("B")
-        while len(left):
-            done = os.pwrite(self._handle, left, offset)
-            left, offset = left[done:], offset + done
+            os.close(self.handle)
 
     def append(self, data: Any) -> None:
-        """Write and digest the next bytes."""
-        self.place(data, self._size)
-        self.digest(data)
+        """Write and digest the next bytes. Not mapped: a full tmpfs answers that with SIGBUS, not with an error."""
+        left = memoryview(data).cast("B")
+        self._digest.update(left)
+        while self.handle is not None and len(left):
+            done = os.pwrite(self.handle, left, self._size)
+            left, self._size = left[done:], self._size + done
+        self._size += len(left)
 
     def file(self) -> File:
+        """Return what was appended."""
         return File(self._path, self._size, self._digest.text())
 
+    def made(self, digest: str, size: int) -> File:
+        """Return what native code has written to the handle."""
+        return File(self._path, size, BLAKE3 + digest)
 
-def _epoch(folder: OpenFolder | None, plan: SamplePlan, layout: ArrayLayout, number: int) -> list[File]:
+
+def _epoch(folder: OpenFolder | None, layout: ArrayLayout, number: int) -> list[File]:
+    plan, order = layout.plan, layout.plan.epochs[number]
     with ExitStack() as stack:
         files = {name: stack.enter_context(_File(folder, f"epoch_{number}/{name}.npy")) for name in layout.dtypes}
-        for name, file in files.items():
-            file.append(tokens.header(layout.dtypes[name], len(plan.epochs[number])))
-        for columns in layout.index(number):
-            for name, values in columns.items():
-                files[name].append(values.data)
-    return [file.file() for file in files.values()]
+        heads = {name: tokens.header(dtype, len(order)) for name, dtype in layout.dtypes.items()}
+        handles = None if folder is None else [files[name].handle for name in INDEX]
+        widths = layout.dtypes["inst_start"].itemsize, layout.dtypes["inst_len"].itemsize
+        arrays = layout.table.epoch([heads[name] for name in INDEX], handles, widths)
+        measured = plan.rows[BYTES].array() if BYTES in files else None
+        if measured is not None:
+            files[BYTES].append(heads[BYTES])
+        for places in order.pieces(ROWS):
+            arrays.append(layout.table, places)
+            if measured is not None:
+                files[BYTES].append(measured.take(places.astype(np.intp)).astype(layout.dtypes[BYTES]).data)
+    made = [files[name].made(*item) for name, item in zip(INDEX, arrays.finish(), strict=True)]
+    return [*made, files[BYTES].file()] if measured is not None else made
 
 
 @dataclass(frozen=True)
@@ -180,8 +240,13 @@ class _Readers:
     """The data sets' tokens, opened when they are first needed."""
 
     def __init__(self, plan: SamplePlan, datasets: Sequence[tokens.Dataset], limit: int | None) -> None:
-        self._plan, self._datasets, self._limit = plan, datasets, limit
+        self._plan, self._datasets, self.limit = plan, datasets, limit
         self._arrays: dict[int, tokens.Array] = {}
+
+    def paths(self) -> list[str]:
+        """Return the files of the tokens; empty for what is not a file of this machine."""
+        uris = (storage.join(dataset.uri, TOKENS) for dataset in self._datasets)
+        return [str(storage.store_for(uri).file(uri) or "") for uri in uris]
 
     def max_gap(self) -> int:
         """Return the tokens between two spans up to which reading on is cheaper than a seek."""
@@ -194,82 +259,76 @@ class _Readers:
             result = self._arrays[number] = self._datasets[number].array()
             planned = self._plan.datasets[number].length
             if result.length != planned:
-                raise InputError(
-                    "the number of tokens differs from the plan",
-                    where=result.uri,
-                    got=str(result.length),
-                    expected=str(planned),
-                    hint="make a new plan of the tokens that are there now",
-                )
+                raise other_tokens(result.uri, result.length, planned)
         return result
 
-    def fill(self, spans: TokenSpans, max_gap: int, out: NDArray[Any]) -> int:
-        """Put the tokens of the spans into ``out``. Return the number of bytes read."""
-        array = self._array(spans.dataset)
-        used = spans.lengths > 0
-        starts, lengths = spans.starts[used], spans.lengths[used]
+    def fill(self, number: int, starts: Ints, lengths: Ints, width: int, out: NDArray[np.uint8]) -> int:
+        """Put the tokens of spans of a data set into ``out``, ``width`` bytes each. Return the bytes that were read."""
+        array = self._array(number)
+        used = lengths > 0
+        starts, lengths = starts[used], lengths[used]
         if not len(starts):
             return 0
         ordered = bool((starts[1:] >= starts[:-1] + lengths[:-1]).all())
         # Pieces of one row repeat its instruction span, and other tools may write rows in no order.
         order = slice(None) if ordered else np.argsort(starts, kind="stable")
-        ranges = _Ranges.from_spans(starts[order], lengths[order], max_gap)
-        file = storage.store_for(array.uri).file(array.uri)
+        ranges = _Ranges.from_spans(starts[order], lengths[order], self.max_gap())
         try:
-            if file is not None and array.dtype == np.dtype("<u4"):
-                with file.open("rb") as opened:
-                    width = array.dtype.itemsize
-                    for begin, size in zip(ranges.begins.tolist(), ranges.sizes.tolist(), strict=True):
-                        # The disk reads each range in one go; then only the spans are copied.
-                        os.posix_fadvise(
-                            opened.fileno(), array.offset + begin * width, size * width, os.POSIX_FADV_WILLNEED
-                        )
-                largest, read = gather_file(file, array.offset, starts, lengths, out)
-            else:
-                fill = self._fill_by_ranges if ordered else self._fill_out_of_order
-                largest = fill(array, starts, lengths, ranges, out)
-                read = int(ranges.sizes.sum()) * array.dtype.itemsize
+            fill = self._fill_by_ranges if ordered else self._fill_out_of_order
+            largest = fill(array, (starts, lengths), ranges, width, out)
         except OSError as error:
-            if error.errno is None:
-                raise InputError("ends before its last token", where=array.uri, hint="tokenize again") from error
-            raise from_os_error(error, array.uri) from error
+            raise self.worded("read", number, error.errno or 0) from error
         # The reference does not check, and ids of a larger vocabulary wrap silently.
-        if self._limit is not None and largest >= self._limit:
-            raise InputError(
+        if self.limit is not None and largest >= self.limit:
+            raise self.worded("large", number, largest)
+        return int(ranges.sizes.sum()) * array.dtype.itemsize
+
+    def worded(self, kind: str, number: int, value: int) -> PairmillError:
+        """Return the error of a data set whose tokens cannot be copied (:class:`pairmill._native.TaskError`)."""
+        where = self._datasets[number].uri
+        uri = storage.join(where, TOKENS)
+        if kind == "large":
+            return InputError(
                 "a token is outside the vocabulary",
-                where=self._datasets[spans.dataset].uri,
-                got=str(largest),
-                expected=f"below {self._limit}, the vocab_size of tokenizer_info.json",
+                where=where,
+                got=str(value),
+                expected=f"below {self.limit}, the vocab_size of tokenizer_info.json",
                 hint="tokenize again",
             )
-        return read
+        if kind == "row":
+            return InputError("the plan has a row that is not in the tokens", where=uri, hint="make a new plan")
+        if not value:
+            return InputError("ends before its last token", where=uri, hint="tokenize again")
+        return from_os_error(OSError(value, os.strerror(value)), uri)
 
     def _fill_by_ranges(
-        self, array: tokens.Array, starts: Ints, lengths: Ints, ranges: _Ranges, out: NDArray[Any]
+        self, array: tokens.Array, spans: tuple[Ints, Ints], ranges: _Ranges, width: int, out: NDArray[np.uint8]
     ) -> int:
         """Read range by range through the store. Return the largest id."""
+        starts, lengths = spans
         edges = np.append(ranges.first, len(starts)).tolist()
-        places = np.append((np.cumsum(lengths) - lengths)[ranges.first], len(out)).tolist()
+        places = np.append((np.cumsum(lengths) - lengths)[ranges.first] * width, len(out)).tolist()
         largest = 0
         with pinned(array.uri, array.content) as file:
             for number, (begin, size) in enumerate(zip(ranges.begins.tolist(), ranges.sizes.tolist(), strict=True)):
                 ids = self._read(file, array, begin, size).view(np.uint8)
                 mine = slice(edges[number], edges[number + 1])
                 into = out[places[number] : places[number + 1]]
-                largest = max(largest, gather(ids, starts[mine] - begin, lengths[mine], into))
+                largest = max(largest, gather(ids, starts[mine] - begin, lengths[mine], width, into))
         return largest
 
     def _fill_out_of_order(
-        self, array: tokens.Array, starts: Ints, lengths: Ints, ranges: _Ranges, out: NDArray[Any]
+        self, array: tokens.Array, spans: tuple[Ints, Ints], ranges: _Ranges, width: int, out: NDArray[np.uint8]
     ) -> int:
         """Read all ranges through the store, then put the spans together. Return the largest id."""
+        starts, lengths = spans
         held = np.empty(int(ranges.sizes.sum()), "<u4")
         places = np.cumsum(ranges.sizes) - ranges.sizes
         with pinned(array.uri, array.content) as file:
             for place, begin, size in zip(places.tolist(), ranges.begins.tolist(), ranges.sizes.tolist(), strict=True):
                 held[place : place + size] = self._read(file, array, begin, size)
         number = np.searchsorted(ranges.begins, starts, side="right") - 1
-        return gather(held.view(np.uint8), starts - ranges.begins[number] + places[number], lengths, out)
+        return gather(held.view(np.uint8), starts - ranges.begins[number] + places[number], lengths, width, out)
 
     def _read(self, file: BinaryIO, array: tokens.Array, begin: int, size: int) -> NDArray[np.uint32]:
         values = np.empty(size, array.dtype)
@@ -282,45 +341,111 @@ class _Readers:
         # Folders of other tools may hold other integer types; the reference casts them, and larger values wrap.
         if values.dtype == np.dtype("<u4"):
             return values
-        if self._limit is not None and (int(values.min()) < 0 or int(values.max()) >= 2**32):
+        if self.limit is not None and (int(values.min()) < 0 or int(values.max()) >= 2**32):
             raise InputError("a token is not a valid id", where=uri, got=f"{values.min()} to {values.max()}")
         return values.astype("<u4")
 
 
-def _tokens(
-    folder: OpenFolder | None, layout: ArrayLayout, readers: _Readers, pool: ThreadPoolExecutor, workers: int
-) -> tuple[list[File], int]:
-    head = tokens.header(layout.dtype, layout.length)
-    max_gap = readers.max_gap()
-    begun: deque[tuple[TokenSpans, Future[tuple[NDArray[Any], int]]]] = deque()
-    seen: set[int] = set()
-    read = 0
+class _Copying:
+    """Appends the tokens of a plan to one file, in order."""
 
-    def work(spans: TokenSpans) -> tuple[NDArray[Any], int]:
-        values = np.empty(spans.size, layout.dtype)
-        taken = readers.fill(spans, max_gap, values)
-        out.place(values.data, len(head) + spans.start * layout.dtype.itemsize)
-        return values, taken
+    def __init__(self, layout: ArrayLayout, readers: _Readers, pool: ThreadPoolExecutor, workers: int) -> None:
+        self._plan, self._layout, self._readers, self._pool, self._workers = layout.plan, layout, readers, pool, workers
+        self._paths = readers.paths()
+        self._stored = {number for number, path in enumerate(self._paths) if not path}
+        """Data sets that are read through their store: those that are no files here, or not as pairmill writes them."""
+        self._max_gap = readers.max_gap()
+        self._begun: deque[Future[tuple[NDArray[Any], int]]] = deque()
+        self._read = 0
 
-    def finish() -> int:
-        spans, future = begun.popleft()
-        values, taken = future.result()
-        out.digest(values.data)
-        # A data set is done when the first chunk of the next one is.
-        progress.advance(int(bool(seen) and spans.dataset not in seen), 0, values.nbytes)
-        seen.add(spans.dataset)
-        return taken
+    def run(self, folder: OpenFolder | None) -> tuple[File, int]:
+        """Write the file. Return it, and the bytes that were read."""
+        layout, dtype = self._layout, self._layout.dtype
+        done = -1
+        with _File(folder, TOKENS) as out, log.progress("sample", layout.datasets) as progress:
+            head = tokens.header(dtype, layout.length)
+            sources = list(zip(self._paths, (item.length for item in self._plan.datasets), strict=True))
+            self._out = TokenFile(
+                sources,
+                head=head,
+                handle=out.handle,
+                tokens=layout.length,
+                width=dtype.itemsize,
+                limit=self._readers.limit,
+                threads=self._workers,
+            )
+            for piece in layout.pieces():
+                self._append(piece)
+                begun = sum(number > done for number in piece.datasets)
+                done = piece.datasets[-1]
+                progress.advance(begun, 0, int((piece.columns[1].sum() + piece.columns[3].sum()) * dtype.itemsize))
+            self._finish(0)
+            made = out.made(*self._out.finish())
+        if made.size != len(head) + layout.length * dtype.itemsize:
+            raise InternalError("the number of tokens written differs from the plan", got=f"{made.size} bytes")
+        return made, self._read
 
-    with _File(folder, "tokens.npy") as out, log.progress("sample", layout.datasets) as progress:
-        out.append(head)
-        for spans in layout.chunks(max_gap):
-            if len(begun) > workers:
-                read += finish()
-            begun.append((spans, pool.submit(work, spans)))
-        while begun:
-            read += finish()
-        progress.advance(int(bool(seen)), 0, 0)
-        made = out.file()
-    if made.size != len(head) + layout.length * layout.dtype.itemsize:
-        raise InternalError("the number of tokens written differs from the plan", got=f"{made.size} bytes")
-    return [made], read
+    def _append(self, piece: RowPiece) -> None:
+        first = 0
+        if not self._stored:
+            return self._copy(piece)
+        for is_stored, group in groupby(range(len(piece.datasets)), lambda at: piece.datasets[at] in self._stored):
+            some = list(group)
+            counts = [piece.counts[at] for at in some]
+            rows = slice(first, first + sum(counts))
+            first = rows.stop
+            part = RowPiece(
+                [piece.datasets[at] for at in some], counts, tuple(column[rows] for column in piece.columns)
+            )
+            (self._through_stores if is_stored else self._copy)(part)
+        return None
+
+    def _copy(self, piece: RowPiece) -> None:
+        self._finish(0)
+        try:
+            self._read += self._out.copy(piece.datasets, piece.counts, *piece.columns)
+        except TaskError as error:
+            kind, number, value = error.args
+            if kind == "odd":
+                # Of another type, say; its own reader tells what is not right. Nothing was appended.
+                self._stored.add(number)
+                return self._append(piece)
+            raise self._readers.worded(kind, number, value) from None
+        return None
+
+    def _through_stores(self, piece: RowPiece) -> None:
+        first = 0
+        for number, count in zip(piece.datasets, piece.counts, strict=True):
+            for starts, lengths in _chunks(piece, slice(first, first + count), self._max_gap):
+                self._finish(self._workers)
+                self._begun.append(self._pool.submit(self._fill, number, starts, lengths))
+            first += count
+
+    def _fill(self, number: int, starts: Ints, lengths: Ints) -> tuple[NDArray[Any], int]:
+        values = np.empty(int(lengths.sum()) * self._layout.dtype.itemsize, np.uint8)
+        return values, self._readers.fill(number, starts, lengths, self._layout.dtype.itemsize, values)
+
+    def _finish(self, most: int) -> None:
+        """Append the chunks that were begun, until at most so many are left."""
+        while len(self._begun) > most:
+            values, read = self._begun.popleft().result()
+            self._out.put(values)
+            self._read += read
+
+
+def _chunks(piece: RowPiece, rows: slice, max_gap: int) -> Iterator[tuple[Ints, Ints]]:
+    """Yield the spans of rows of a data set, in chunks that read about CHUNK_TOKENS with gaps of ``max_gap``."""
+    starts, lengths = spans_of(piece, rows)
+    # One span may be a whole data set.
+    parts = np.maximum(1, -(-lengths // CHUNK_TOKENS))
+    of, part = np.repeat(np.arange(len(parts)), parts), np.arange(parts.sum())
+    skipped = (part - np.repeat(np.cumsum(parts) - parts, parts)) * CHUNK_TOKENS
+    starts, lengths = starts[of] + skipped, np.minimum(lengths[of] - skipped, CHUNK_TOKENS)
+    near = starts.copy()
+    # Pieces of one row have one instruction span: reading goes on where the piece before ends.
+    if len(of) == len(parts):
+        again = 2 * (np.flatnonzero(np.diff(starts[::2]) == 0) + 1)
+        near[again] = starts[again - 1] + lengths[again - 1]
+    edges = np.flatnonzero(np.diff(tokens_read(near, lengths, max_gap) // CHUNK_TOKENS)) + 1
+    for low, high in zip([0, *edges], [*edges, len(starts)], strict=True):
+        yield starts[low:high], lengths[low:high]

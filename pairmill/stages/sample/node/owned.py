@@ -17,11 +17,12 @@ import shutil
 import stat
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from pairmill.digest import digest_file, digest_files, is_blake3
 from pairmill.engine.manifest import File
 from pairmill.errors import StorageError, from_os_error
 
@@ -292,18 +293,19 @@ def _shared(one: os.stat_result, path: str) -> str:
 
 def of_other_digest(folder: int, files: Sequence[File], workers: int) -> list[str]:
     """Return the paths of those files below an open folder that are missing or have another digest."""
-
-    def digest(file: File) -> str:
-        with (
-            suppress(FileNotFoundError),
-            os.fdopen(os.open(file.path, FILE | os.O_RDONLY, dir_fd=folder), "rb") as opened,
-        ):
-            return hashlib.file_digest(opened, "sha256").hexdigest()
-        return ""
-
-    with ThreadPoolExecutor(workers) as pool:
-        result = pool.map(digest, files)
-        return [file.path for file, item in zip(files, result, strict=True) if item != file.digest]
+    with ExitStack() as stack:
+        places: dict[str, str] = {}
+        for file in files:
+            with suppress(FileNotFoundError):
+                handle = stack.enter_context(closing(os.open(file.path, FILE | os.O_RDONLY, dir_fd=folder)))
+                if stat.S_ISREG(os.fstat(handle).st_mode):
+                    places[file.path] = f"/proc/self/fd/{handle}"
+        ours = [file.path for file in files if file.path in places and is_blake3(file.digest)]
+        digests = dict(zip(ours, digest_files([places[path] for path in ours], workers), strict=True))
+        older = [file for file in files if file.path in places and file.path not in digests]
+        with ThreadPoolExecutor(workers) as pool:
+            digests |= pool.map(lambda file: (file.path, digest_file(places[file.path], like=file.digest)), older)
+    return [file.path for file in files if digests.get(file.path) != file.digest]
 
 
 def boot_id() -> str:

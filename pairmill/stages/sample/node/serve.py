@@ -20,7 +20,7 @@ from pairmill.engine.manifest import MANIFEST, Manifest, fingerprint_from
 from pairmill.engine.options import option
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.sample_folder import PLAN, folder_of
-from pairmill.stages.sample.node.folder import FACTS
+from pairmill.stages.sample.node.facts import FACTS
 
 if TYPE_CHECKING:
     from http.server import ThreadingHTTPServer

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from pairmill import storage
 from pairmill import verify as verifier
 from pairmill.engine import manifest as manifests
 from pairmill.engine.options import option
 from pairmill.errors import InputError
 from pairmill.formats.sample_folder import folder_of
+from pairmill.formats.token_listing import refuse_changed
 
 
 @dataclass(kw_only=True)
@@ -21,7 +23,7 @@ class VerifyConfig:
 
 
 def verify(config: VerifyConfig) -> str:
-    """Read every file. Return the folder, or its files' digests.
+    """Read every file, and those of the tokens that the sample points into. Return the folder, or its files' digests.
 
     Raises:
         InputError: the folder is unfinished, or a file is missing or differs from the manifest or from the others.
@@ -37,4 +39,5 @@ def verify(config: VerifyConfig) -> str:
     if manifests.read(folder) is None:
         raise InputError("no finished sample", where=f"path={folder}", hint="wait until the sampler has finished")
     text = verifier.verify(folder)
+    refuse_changed(storage.local_path(folder))
     return verifier.sums_of(folder) if config.sums else text

@@ -16,6 +16,23 @@ pub enum Kind {
     F8,
 }
 
+/// Evaluate an expression in which `$Number` is the type of a kind of numbers.
+macro_rules! each {
+    ($kind:expr, $Number:ident => $body:expr) => {
+        each!($kind, $Number => $body, U1 u8, U2 u16, U4 u32, U8 u64, I1 i8, I2 i16, I4 i32, I8 i64, F4 f32, F8 f64)
+    };
+    ($kind:expr, $Number:ident => $body:expr, $($name:ident $type:ty),*) => {
+        match $kind {
+            $(crate::loader::numbers::Kind::$name => {
+                type $Number = $type;
+                $body
+            })*
+        }
+    };
+}
+
+pub(crate) use each;
+
 impl Kind {
     /// From the letter and the bytes of a NumPy type: `u2`, `i8`, `f4`, …
     #[must_use]
@@ -34,6 +51,12 @@ impl Kind {
             _ => return None,
         })
     }
+
+    /// Bytes of a number.
+    #[must_use]
+    pub const fn width(self) -> usize {
+        each!(self, Number => size_of::<Number>())
+    }
 }
 
 /// An array: bytes and what they hold.
@@ -42,23 +65,6 @@ pub struct Numbers<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) kind: Kind,
 }
-
-/// Evaluate an expression in which `$Number` is the type of a kind of numbers.
-macro_rules! each {
-    ($kind:expr, $Number:ident => $body:expr) => {
-        each!($kind, $Number => $body, U1 u8, U2 u16, U4 u32, U8 u64, I1 i8, I2 i16, I4 i32, I8 i64, F4 f32, F8 f64)
-    };
-    ($kind:expr, $Number:ident => $body:expr, $($name:ident $type:ty),*) => {
-        match $kind {
-            $(crate::loader::numbers::Kind::$name => {
-                type $Number = $type;
-                $body
-            })*
-        }
-    };
-}
-
-pub(crate) use each;
 
 impl<'a> Numbers<'a> {
     /// An array of this kind.
@@ -74,7 +80,7 @@ impl<'a> Numbers<'a> {
     }
 
     const fn width(&self) -> usize {
-        each!(self.kind, Number => size_of::<Number>())
+        self.kind.width()
     }
 
     /// The `length` numbers from `start` on, if all of them are in the array.

@@ -49,12 +49,24 @@ pub enum Odd {
     Room,
 }
 
+/// Token ids that rows point into.
+pub trait Ids {
+    /// Cast as many ids as `out` holds, from `start` on, to int32; false if they are not all there.
+    fn cast(&self, start: usize, out: &mut [i32]) -> bool;
+}
+
+impl Ids for Numbers<'_> {
+    fn cast(&self, start: usize, out: &mut [i32]) -> bool {
+        Numbers::cast(self, start, out)
+    }
+}
+
 /// Write rows into the slots, one after another.
 ///
 /// # Errors
 /// The rows make no batch; the slots are then partly written.
 pub fn fill<'a>(
-    tokens: Numbers<'_>,
+    tokens: &impl Ids,
     rows: impl Iterator<Item = &'a Row>,
     target_only: bool,
     slots: &mut Slots<'_>,
@@ -78,10 +90,11 @@ pub fn fill<'a>(
         let (prefix, causal) = inputs.split_at_mut(inst.1);
         let labels = &mut slots.labels[first..end];
         let (ignored, targets) = labels.split_at_mut(inst.1 - 1);
-        let lies = tokens.cast(inst.0, prefix) && tokens.cast(resp.0, causal) && tokens.cast(resp.0, targets);
-        if !lies {
+        if !tokens.cast(inst.0, prefix) || !tokens.cast(resp.0, targets) {
             return Err(Odd::Row(number));
         }
+        // Read once: an array in files costs a call to the system.
+        causal.copy_from_slice(&targets[..causal.len()]);
         if target_only {
             ignored.fill(IGNORED);
         } else {
@@ -149,7 +162,7 @@ mod tests {
             doc_ids: Some(next()),
         };
         let tokens = Numbers::new(&tokens, Kind::parse("u1").ok_or(Odd::Room)?);
-        fill(tokens, rows.iter(), target_only, &mut out).map(|sizes| (sizes, arrays))
+        fill(&tokens, rows.iter(), target_only, &mut out).map(|sizes| (sizes, arrays))
     }
 
     #[test]

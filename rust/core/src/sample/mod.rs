@@ -10,4 +10,5 @@ pub mod philox;
 pub mod planner;
 pub mod source;
 pub mod summary;
+pub mod table;
 pub mod walk;

@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::errors::NoCausalError;
+use crate::loader::files::TokenFiles;
 
 /// Columns of a window.
 const COLUMNS: usize = 5;
@@ -163,18 +164,24 @@ pub(crate) fn pack_rows<'py>(
     Ok((packed.rows, PyArray1::from_vec(py, packed.places), PyArray1::from_vec(py, packed.ends)))
 }
 
+/// Where a row's tokens are.
+#[derive(FromPyObject)]
+pub(crate) enum Tokens<'py> {
+    Mapped(Bound<'py, Numbers>),
+    Stored(Bound<'py, TokenFiles>),
+}
+
 /// Write a rank's rows into its slots.
 #[pyfunction]
 pub(crate) fn fill_prefixlm(
     py: Python<'_>,
-    tokens: &Numbers,
+    tokens: Tokens<'_>,
     window: PyReadonlyArray2<'_, i64>,
     places: PyReadonlyArray1<'_, u32>,
     target_only: bool,
     mut out: PyReadwriteArray2<'_, i32>,
 ) -> PyResult<(i64, i64, i64, i64, i64)> {
-    let lent = Lent::of(py, tokens)?;
-    let (tokens, window, places) = (lent.numbers()?, window.as_slice()?, places.as_slice()?);
+    let (window, places) = (window.as_slice()?, places.as_slice()?);
     if places.iter().any(|&place| place as usize >= window.len() / COLUMNS) {
         return Err(PyValueError::new_err("places: expected places in the window"));
     }
@@ -190,10 +197,22 @@ pub(crate) fn fill_prefixlm(
         cu_seqlens: next()?,
         doc_ids: arrays.next(),
     };
-    let filled = py.detach(|| {
-        let rows: Vec<_> = places.iter().map(|&place| row_of(&window[place as usize * COLUMNS..][..COLUMNS])).collect();
-        prefixlm::fill(tokens, rows.iter(), target_only, &mut slots)
-    });
+    let rows: Vec<_> = places.iter().map(|&place| row_of(&window[place as usize * COLUMNS..][..COLUMNS])).collect();
+    let filled = match tokens {
+        Tokens::Mapped(numbers) => {
+            let lent = Lent::of(py, numbers.get())?;
+            let tokens = lent.numbers()?;
+            py.detach(|| prefixlm::fill(&tokens, rows.iter(), target_only, &mut slots))
+        }
+        Tokens::Stored(files) => {
+            let files = files.get();
+            py.detach(|| {
+                let tokens = files.reading();
+                let filled = prefixlm::fill(&tokens, rows.iter(), target_only, &mut slots);
+                tokens.failure().map_or(Ok(filled), Err)
+            })?
+        }
+    };
     let sizes = filled.map_err(|odd| match odd {
         Odd::Room => PyValueError::new_err("got more inputs or rows than there are slots"),
         Odd::Row(number) => PyValueError::new_err(format!(

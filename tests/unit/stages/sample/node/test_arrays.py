@@ -100,7 +100,9 @@ def made_texts(folder: Path, epochs: int) -> list[list[tuple[list[int], list[int
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many pieces and many reads, of little data."""
-    monkeypatch.setattr(layouts, "CHUNK_TOKENS", 300)
+    monkeypatch.setattr(layouts, "ROWS", 70)
+    monkeypatch.setattr(module, "ROWS", 70)
+    monkeypatch.setattr(module, "CHUNK_TOKENS", 300)
     monkeypatch.setattr(module, "STEP", 64)
     monkeypatch.setattr(module._Readers, "max_gap", lambda _: 8)
 
@@ -129,7 +131,7 @@ def test_arrays_of_either_layout_hold_the_rows_of_the_plan(
     seen = set()
     for workers in (1, 2, 5):
         out = tmp_path / f"out{workers}"
-        made = materialize(made_folder(out), plan, laid_out, world.tasks, b"{}", 1000, workers)
+        made = materialize(made_folder(out), laid_out, world.tasks, [], b"{}", 1000, workers)
         assert made_texts(out, 3) == world.texts(plan)
         for file in made.files:
             data = (out / file.path).read_bytes()
@@ -139,7 +141,7 @@ def test_arrays_of_either_layout_hold_the_rows_of_the_plan(
         )
         seen.add(json.dumps([[file.path, file.digest] for file in made.files]))
         # Without a folder the same is digested.
-        assert materialize(None, plan, laid_out, world.tasks, b"{}", 1000, workers) == made
+        assert materialize(None, laid_out, world.tasks, [], b"{}", 1000, workers) == made
     assert len(seen) == 1
     sizes = [file.size for file in made.files if file.path != "metadata.json"]
     assert sorted(sizes) == sorted(laid_out.sizes())
@@ -150,12 +152,12 @@ def test_only_what_is_sampled_is_read_where_it_lies_apart(tmp_path: Path, ordere
     world = Tokens(tmp_path, ["<u4"], rows=30_000, ordered=ordered)
     plan = world.plan(rule=Rule(max_per_file=20))
     laid_out = ArrayLayout(plan, "compact", 1000)
-    made = materialize(None, plan, laid_out, world.tasks, b"{}", 1000, 2)
+    made = materialize(None, laid_out, world.tasks, [], b"{}", 1000, 2)
     whole = 4 * len(world.tokens[0])
     assert laid_out.length * 4 <= made.read < whole / 2
     # All of them: each is read once; where they are in no order, the whole extent of each chunk.
     plan = world.plan(rule=Rule())
-    made = materialize(None, plan, ArrayLayout(plan, "compact", 1000), world.tasks, b"{}", 1000, 2)
+    made = materialize(None, ArrayLayout(plan, "compact", 1000), world.tasks, [], b"{}", 1000, 2)
     assert made.read <= most * whole
 
 
@@ -171,9 +173,9 @@ def test_an_id_outside_the_vocabulary_is_refused_or_wraps(tmp_path: Path, kind: 
     tokens[place] = np.array(value).astype(kind)
     np.save(tmp_path / "in" / "task0" / "tokens.npy", tokens)
     with pytest.raises(InputError, match=r"a token is (outside the vocabulary|not a valid id)"):
-        materialize(None, plan, ArrayLayout(plan, "compact", 1000), world.tasks, b"{}", 1000, 2)
+        materialize(None, ArrayLayout(plan, "compact", 1000), world.tasks, [], b"{}", 1000, 2)
     out = tmp_path / "out"
-    materialize(made_folder(out), plan, ArrayLayout(plan, "compact", 1000), world.tasks, b"{}", None, 2)
+    materialize(made_folder(out), ArrayLayout(plan, "compact", 1000), world.tasks, [], b"{}", None, 2)
     assert np.array_equal(np.unique(np.load(out / "tokens.npy")), np.unique(self_cut(world, plan, value)))
 
 
@@ -191,10 +193,10 @@ def test_tokens_that_are_others_than_planned_are_refused(tmp_path: Path) -> None
     tokens = np.load(path)
     np.save(path, tokens[:-1])
     with pytest.raises(InputError, match=r"tokens.npy: the number of tokens differs from the plan; got \d+; exp"):
-        materialize(None, plan, laid_out, world.tasks, b"{}", 1000, 2)
+        materialize(None, laid_out, world.tasks, [], b"{}", 1000, 2)
     path.unlink()
     with pytest.raises(InputError, match="does not exist"):
-        materialize(None, plan, laid_out, world.tasks, b"{}", 1000, 2)
+        materialize(None, laid_out, world.tasks, [], b"{}", 1000, 2)
 
 
 def test_a_plan_without_a_row_has_empty_arrays(tmp_path: Path) -> None:
@@ -202,7 +204,7 @@ def test_a_plan_without_a_row_has_empty_arrays(tmp_path: Path) -> None:
     plan = world.plan(replace(CONFIG, min_resp_length=99))
     for layout, length in (("compact", 0), ("data_io", len(world.tokens[0]))):
         out = tmp_path / layout
-        materialize(made_folder(out), plan, ArrayLayout(plan, layout, 1000), world.tasks, b"{}", 1000, 2)  # type: ignore[arg-type]
+        materialize(made_folder(out), ArrayLayout(plan, layout, 1000), world.tasks, [], b"{}", 1000, 2)  # type: ignore[arg-type]
         assert len(np.load(out / "tokens.npy")) == length
         assert made_texts(out, 3) == [[], [], []]
 
@@ -223,7 +225,7 @@ def test_ids_take_the_smallest_type(vocab: object, compact: str, data_io: str) -
     assert (token_dtype(vocab, "compact").str, token_dtype(vocab, "data_io").str) == (compact, data_io)
 
 
-def test_starts_beyond_31_bits_take_eight_bytes() -> None:
+def test_starts_beyond_31_bits_take_eight_bytes(tmp_path: Path) -> None:
     # 2^31 tokens cannot be made in a test; a plan of them can.
     count = 2**31 // 4096
     rows = {
@@ -237,14 +239,17 @@ def test_starts_beyond_31_bits_take_eight_bytes() -> None:
         epoch = PlanArray(np.array([0, count - 1 + extra], np.uint32))
         plan = SamplePlan([PlannedDataset("t", count * 4096, count + extra)], shorter, [epoch])
         laid_out = ArrayLayout(plan, "compact", 65_536)
-        (found,) = laid_out.index(0)
-        assert {name: values.dtype for name, values in found.items()} == {
+        assert laid_out.dtypes == {
             "inst_start": np.dtype(kind),
             "inst_len": np.dtype(np.int32),
             "resp_start": np.dtype(kind),
             "resp_len": np.dtype(np.int32),
         }
-        assert found["resp_start"].tolist() == [96, (count - 1 + extra) * 4096 + 96]
+        out = made_folder(tmp_path / str(extra))
+        module._epoch(out, laid_out, 0)
+        starts = np.load(out.path / "epoch_0" / "resp_start.npy")
+        assert starts.dtype == kind
+        assert starts.tolist() == [96, (count - 1 + extra) * 4096 + 96]
         assert laid_out.length == (count + extra) * 4096
 
 

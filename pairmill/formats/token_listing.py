@@ -1,0 +1,87 @@
+"""``token_files.json``: the token files that a sample of ``layout=reference`` points into, in place of ``tokens.npy``.
+
+One after another they are the sample's array of tokens: ``inst_start`` and ``resp_start`` count through all of them,
+and a row lies in one. Each entry has ``path`` (on this machine), ``offset`` (the byte of its first token), ``dtype``
+(as numpy writes it), ``tokens`` (how many), ``size`` (bytes of the file) and ``digest`` (of the file; empty = unknown).
+Since paths differ by machine, no plan knows the digest of this file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from pairmill.digest import digest_file, digest_files, is_blake3
+from pairmill.engine.manifest import File
+from pairmill.errors import InputError
+
+NAME = "token_files.json"
+
+
+@dataclass(frozen=True)
+class TokensInPlace:
+    """A file of tokens."""
+
+    path: str
+    offset: int
+    dtype: str
+    tokens: int
+    size: int
+    digest: str
+
+
+def dump_listing(files: Iterable[TokensInPlace]) -> bytes:
+    return json.dumps({"files": [asdict(file) for file in files]}, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def read_listing(folder: Path) -> list[TokensInPlace]:
+    """Return the files that a sampled folder points into; each is there, and has its size.
+
+    Raises:
+        InputError: the list cannot be read, or a file is absent or has another size.
+    """
+    place = folder / NAME
+    try:
+        files = [TokensInPlace(**item) for item in json.loads(place.read_bytes())["files"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError("not a list of token files", where=str(place), got=repr(error), hint="sample again") from error
+    for file in files:
+        size = os.stat(file.path).st_size if os.path.isfile(file.path) else -1
+        if size != file.size:
+            raise InputError(
+                "the tokens that this sample points into are not there, or changed",
+                where=file.path,
+                got="nothing" if size < 0 else f"{size:,} bytes",
+                expected=f"{file.size:,} bytes",
+                hint="mount the tokenized folder where it was, or sample with layout=compact, which needs it no more",
+            )
+    return files
+
+
+def refuse_changed(folder: Path) -> None:
+    """Read every token file that a sampled folder points into, if it points into any.
+
+    Raises:
+        InputError: one is not what it was.
+    """
+    if not (folder / NAME).exists():
+        return
+    known = [file for file in read_listing(folder) if file.digest]
+    new = [file for file in known if is_blake3(file.digest)]
+    found = dict(zip([file.path for file in new], digest_files([file.path for file in new]), strict=True))
+    for file in known:
+        if found.get(file.path) != file.digest and digest_file(file.path, like=file.digest) != file.digest:
+            raise InputError(
+                "the tokens that this sample points into changed",
+                where=file.path,
+                expected=file.digest,
+                hint="tokenize again with verify=true, and sample again",
+            )
+
+
+def lasting(files: Iterable[File]) -> list[File]:
+    """Return the files of a sample whose bytes are the same on every machine."""
+    return [file for file in files if file.path != NAME]
