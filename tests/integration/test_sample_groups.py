@@ -229,3 +229,28 @@ def test_rules_of_a_corpus_in_old_and_new_words_draw_the_same(corpus: Path, tmp_
         plans.append(tools.digests(plan))
     assert "epoch_2.npy" in plans[0]
     assert plans[0] == plans[1]
+
+
+def test_a_plan_with_amounts_is_drawn_again_and_one_with_choices_is_not(bench: Bench, tmp_path: Path) -> None:
+    path = tmp_path / "rules.yaml"
+    given = {"tokenized_path": bench.tokenized, "root": tmp_path / "root", "output_path": "", "epochs": 2}
+    path.write_text("- {prefix: flan__, share: 20% of epoch}\n- {prefix: small, max_rows: 7}\n")
+    tools.ended(tools.stage("sample", **given, prefix_config_path=path))
+    (first,) = (tmp_path / "root" / "sample").glob("*/plan")
+    again = {"again": f"{first.parent}@5", "tokenized_path": bench.tokenized, "root": tmp_path / "root"}
+    tools.ended(tools.stage("sample", **again, output_path=""))
+    (second,) = {*(tmp_path / "root" / "sample").glob("*/plan")} - {first}
+    results = [manifests.read(str(plan.parent)) for plan in (first, second)]
+    rows = [SampleResult.from_manifest(result).rules for result in results if result is not None]
+    assert rows[0] == rows[1]
+    assert rows[0]["small"]["max_per_file"] == 7
+    assert len(rows[0]["flan__0"]["rows"]) == 2
+    assert tools.digests(first) != tools.digests(second)
+
+    np.save(tmp_path / "chosen.npy", np.arange(9))
+    path.write_text(f"- {{prefix: small, select_rows: {tmp_path / 'chosen.npy'}}}\n")
+    tools.ended(tools.stage("sample", **given | {"root": tmp_path / "other"}, prefix_config_path=path))
+    (plan,) = (tmp_path / "other" / "sample").glob("*/plan")
+    done = tools.stage("sample", **again | {"again": f"{plan.parent}@5"}, output_path="")
+    assert done.code == 2
+    assert "choose single rows" in done.err
