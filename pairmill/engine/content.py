@@ -44,11 +44,6 @@ class Content:
     promised: bool = False
     size: int = -1
 
-    @property
-    def sha256(self) -> str:
-        """Return the digest, for branches that land later; it goes with them."""
-        return self.digest
-
     def identify(self) -> object:
         """Return the digest, which is what a shard that reads the object is keyed by."""
         return self.digest

@@ -60,11 +60,6 @@ class InputFile:
     stamp: str = ""
     promised: bool = False
 
-    @property
-    def sha256(self) -> str:
-        """Return the digest, for branches that land later; it goes with them."""
-        return self.digest
-
     def identify(self) -> object:
         """Return what a shard that reads the file is keyed by: not its place."""
         return [self.task, self.kind, self.digest]

@@ -81,11 +81,6 @@ class File:
     digest: str
     task: str = ""
 
-    @property
-    def sha256(self) -> str:
-        """Return the digest, for branches that land later; it goes with them."""
-        return self.digest
-
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Self:
         """Parse what :meth:`to_json` returns. Raises KeyError or TypeError if it is something else."""
