@@ -188,29 +188,30 @@ class _Drawing:
         self, item: DatasetToDraw, wants: Wants, report: tuple[Any, ...], rows: DatasetRows | None = None
     ) -> SampledRows:
         counts, examples, walks = report
-        rows_in, length, *dropped, least, eligible, itoks, rtoks = counts[:9]
-        times, cov_itoks, cov_rtoks, unique, unique_toks, cut, cut_toks, whole, kept = counts[9:]
+        rows_in, length, *dropped, least = counts[:6]
+        stats = Stats(*counts[6:14])
+        cut, cut_toks, whole, kept = counts[14:]
         if rows is None:
             ledger = Ledger(rows_in)
             ledger.dropped = _present(REASONS, dropped)
             named = _present(_EXAMPLES, examples)
         else:
             ledger, named, least, length = rows.ledger, rows.examples, rows.least_context, rows.length
-        ledger.rows_kept, ledger.rows_out = kept, times
+        ledger.rows_kept, ledger.rows_out = kept, stats.cov_rows
         if kept < whole:
             ledger.drop("not_sampled", whole - kept)
         # What a row lost that is never drawn is not missed.
         count_cut(ledger, cut, cut_toks)
         wants.check(ledger.rows_in, [(pool, toks) for pool, toks, _ in walks])
         return SampledRows(
-            item.name,
-            item.rule,
-            ledger,
-            length,
-            least,
-            named,
-            Stats(eligible, itoks, rtoks, times, cov_itoks, cov_rtoks, unique, unique_toks),
-            {walk.key: tokens for walk, (_, _, tokens) in zip(wants.walks, walks, strict=True) if walk.key},
+            name=item.name,
+            rule=item.rule,
+            ledger=ledger,
+            length=length,
+            least_context=least,
+            examples=named,
+            stats=stats,
+            drawn={walk.key: tokens for walk, (_, _, tokens) in zip(wants.walks, walks, strict=True) if walk.key},
         )
 
 

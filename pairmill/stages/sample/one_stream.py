@@ -145,4 +145,12 @@ def _take(
         unique_rows=len(taken),
         unique_toks=int((inst + resp)[taken].sum()),
     )
-    return SampledRows(rows.name, rows.rule, ledger, rows.length, rows.least_context, rows.examples, stats)
+    return SampledRows(
+        name=rows.name,
+        rule=rows.rule,
+        ledger=ledger,
+        length=rows.length,
+        least_context=rows.least_context,
+        examples=rows.examples,
+        stats=stats,
+    )
