@@ -12,11 +12,11 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from typing import Final
 
 from pairmill import storage
 from pairmill.address import refuse
+from pairmill.digest import digest_bytes
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import MANIFEST, File, InputRef, Ledger, Manifest
 from pairmill.errors import InputError, UsageError
@@ -231,7 +231,7 @@ def write_union(folder: Folder, uri: str, root: str = "") -> str:
         options={},
         inputs=inputs,
         ledger=Ledger(rows, rows, rows),
-        files=[File(name, len(data), sha256(data).hexdigest()) for name, data in files.items()],
+        files=[File(name, len(data), digest_bytes(data)) for name, data in files.items()],
         data=replace(folder.union, folders=folders).to_data(),
     )
     store = storage.store_for(uri)

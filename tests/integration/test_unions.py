@@ -93,6 +93,16 @@ def drawn(folder: Path, epoch: int) -> list[bytes]:
     ]
 
 
+def test_a_rename_changes_no_row(world: World) -> None:
+    (world.top / "rules.yaml").write_text("- prefix: flan_\n  max_per_file: 7\n- prefix: z_flan_\n  max_per_file: 7\n")
+    before = world.sample("before")
+    (world.top / "renamed.yaml").write_text(TASKS.replace("flan_factual__", "z_flan__"))
+    after = world.sample("after", tasks=str(world.top / "renamed.yaml"))
+    for epoch in range(3):
+        assert drawn(after, epoch) == drawn(before, epoch)
+    assert arrays(after) == arrays(before)
+
+
 def test_an_added_task_changes_no_row_of_another(world: World) -> None:
     before = world.sample("before")
     put_folder(world.top / "third", {"a_further": 30}, rows=25)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from pairmill.digest import digest_bytes
 from pairmill.engine.manifest import File, InputRef, Ledger, Manifest, fingerprint_from
 from pairmill.formats.tokens import DTYPES, INFO
 
@@ -47,7 +47,7 @@ def put_folder(
             File(
                 path.relative_to(folder).as_posix(),
                 path.stat().st_size,
-                hashlib.sha256(path.read_bytes()).hexdigest(),
+                digest_bytes(path.read_bytes()),
                 path.parent.name if path.parent != folder else "",
             )
             for path in sorted(folder.rglob("*"))
