@@ -33,6 +33,7 @@ from pairmill.formats.tokens import Dataset
 from pairmill.rules.book import Rules
 from pairmill.rules.clause import Clause
 from pairmill.rules.rule import Numbers, Part, Rule
+from pairmill.rules.solve import Pool, draw_variances
 from pairmill.rules.solve_level import Counts, Level, spread, whole_rows
 
 Beside = Mapping[str, InputFile]
@@ -133,6 +134,20 @@ class RowChoice:
             Part(f"length {number}", item.numbers, tuple(wanted[number].tolist()))
             for number, item in enumerate(classes)
         ]
+
+    def expected(self, rows: tuple[int, ...]) -> tuple[float, float, float]:
+        """Return tokens and response tokens of an epoch on average, and the standard error of the tokens, of a task
+        that is drawn by length."""
+        classes = self.classes(self.read())
+        have, inst, resp, squares, resp_squares = np.array([item.sums() for item in classes]).T.astype(np.int64)
+        pool = Pool(have, inst, resp, squares, resp_squares, np.arange(len(classes)))
+        drawn = self.split(have.tolist(), rows).sum(1).astype(np.float64)
+        count = len(rows)
+        return (
+            float((drawn * pool.mean()).sum()) / count,
+            float((drawn * pool.mean("response")).sum()) / count,
+            float(np.sqrt(draw_variances(pool, drawn).sum())) / count,
+        )
 
     def split(self, have: Sequence[int], rows: Sequence[int]) -> Counts:
         """Share the rows of epochs out over classes by length, int64 [classes, epochs].

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -73,11 +74,25 @@ class EffectiveRules:
         """What they come to. Raises UsageError as :func:`solve_rules`, InputError if tasks cannot be read."""
         names = [task.name for task in self.tasks]
         solved = solve_rules(self.rules, names, self.pool, self.epochs, self.base)
-        made = [*solved.rules]
+        made, groups = [*solved.rules], [*solved.groups]
         for place, choice in self.choices.items():
             rows = made[place].rows or (round(float(solved.rows[place])),) * self.epochs
             made[place] = replace(made[place], rows=rows, members=ChosenRows(choice, rows))
-        return replace(solved, rules=tuple(made))
+            if choice.clause.lengths:
+                tokens, response_tokens, error = choice.expected(rows)
+                at = int(solved.group_of[place])
+                groups[at] = replace(
+                    groups[at],
+                    tokens=groups[at].tokens + tokens - float(solved.tokens[place]),
+                    response_tokens=groups[at].response_tokens + response_tokens - float(solved.response_tokens[place]),
+                    error=math.sqrt(max(0.0, groups[at].error ** 2 + error**2 - float(solved.errors[place]) ** 2)),
+                )
+                solved.tokens[place], solved.response_tokens[place], solved.errors[place] = (
+                    tokens,
+                    response_tokens,
+                    error,
+                )
+        return replace(solved, rules=tuple(made), groups=tuple(groups))
 
     @cached_property
     def of_task(self) -> Mapping[str, Rule]:

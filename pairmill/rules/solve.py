@@ -313,7 +313,12 @@ class Problem:
 
     def _scaled(self, scale: Scale) -> Scaled:
         def tokens(factor: float) -> float:
-            return float((self._real(factor) * self._mean[scale.count]).sum())
+            rows = self._real(factor)
+            for one, _, wanted in self._targets(rows, self._limits(factor)):
+                # As if it had what it is to have: what it lacks is refused by that, and not by the scale.
+                have = float((rows * self._mean["all"])[one.tasks].sum())
+                rows[one.tasks] *= wanted / have if have else 1.0
+            return float((rows * self._mean[scale.count]).sum())
 
         floor, ceiling = tokens(0.0), tokens(_ENOUGH)
         if not floor * (1 - _SLACK) <= scale.to <= ceiling * (1 + _SLACK):
@@ -324,7 +329,9 @@ class Problem:
                 got=f"to: {scale.to:,}",
                 expected=f"{math.ceil(floor):,} to {math.floor(ceiling):,}"
                 f"{' response' if scale.count == 'response' else ''} tokens an epoch",
-                hint="cap the tasks that have no cap, or shorten keep:" if below else "raise repeat:, or add tasks",
+                hint=("cap what has no cap" + ", or shorten keep:" * bool(scale.keep))
+                if below
+                else "raise repeat:, or add tasks",
             )
         low, high = 0.0, 1.0
         while tokens(high) < scale.to and high < _ENOUGH:

@@ -157,12 +157,14 @@ def test_only_chosen_rows_are_drawn_and_their_file_decides(bench: Bench, tmp_pat
 
 def test_an_epoch_has_rows_of_each_length_in_their_shares(bench: Bench, tmp_path: Path) -> None:
     classes = [{"upto": 16, "share": "50%"}, {"upto": 32, "share": "30%"}, {"share": "20%"}]
-    sampled(
-        bench, tmp_path / "out", [{"match": "flan__0", "max_rows": 100, "lengths": classes}, {"re": ".*", "skip": True}]
-    )
+    rules = [{"match": "flan__0", "max_rows": 100, "lengths": classes}, {"re": ".*", "skip": True}]
+    result = sampled(bench, tmp_path / "out", rules)
     for epoch in range(EPOCHS):
         rows = bench.epoch(epoch, tmp_path / "out")
         assert np.histogram(rows.length + 2, [0, 17, 33, 999])[0].tolist() == [50, 30, 20]
+    _, tokens, error = result.expected["flan__0"]
+    assert 0 < abs(tokens_of(result, "flan__0") - tokens) < 4 * error
+    assert result.groups[0]["tokens"] == pytest.approx(tokens, abs=0.01)
 
 
 def test_rows_of_a_chat_are_drawn_all_or_none(tmp_path: Path) -> None:

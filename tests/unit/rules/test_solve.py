@@ -290,6 +290,12 @@ def test_a_scale_to_two_billion_tokens() -> None:
     assert f"{floor:,} to " in caught.value.expected
 
 
+def test_a_share_that_a_scale_makes_too_large_is_told_by_the_scaled_epoch() -> None:
+    with pytest.raises(UsageError, match="cannot have so many tokens") as caught:
+        solve(pool([100, 9000]), {(0,): {"share": 0.5}}, [Rule(), Rule(max_per_file=50)], scale=Scale("r", 40_000))
+    assert caught.value.got == "share: 50% of epoch: 20,000 tokens an epoch"
+
+
 def test_scale_and_shares_hold_together() -> None:
     of = pool([10_000] * 4, [10, 20, 30, 40])
     groups: Groups = {(0, 1): {"max_rows": 500}, (2, 3): {"share": 0.25, "within": "even"}}
