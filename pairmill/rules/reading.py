@@ -194,7 +194,13 @@ def read_clauses(items: Sequence[Any], where: str, top: Top) -> tuple[list[Claus
         clauses.append(_clause(keys, who, len(groups) - 1 if len(members) == 1 else clauses[members[0]].group, top))
         keys_of.append(keys)
     _refuse_hidden(clauses)
-    return clauses, _groups(groups, keys_of, top)
+    made = _groups(groups, keys_of, top)
+    for place, keys in enumerate(keys_of):
+        own = "max_per_file" in keys or "max_rows" in (keys.item.get("per_task") or {}) or clauses[place].skip
+        if top.defaults.max_per_file is not None and not own and made[clauses[place].group].bounded:
+            # Its group says how much there is of it.
+            clauses[place] = replace(clauses[place], rule=replace(clauses[place].rule, max_per_file=None))
+    return clauses, made
 
 
 def _clause(keys: _Keys, who: Selector, group: int, top: Top) -> Clause:

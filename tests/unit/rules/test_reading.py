@@ -87,10 +87,11 @@ def test_what_is_at_the_top_is_for_all_rules() -> None:
     rules = read(
         "defaults: {long_context: drop, repeat: 2, max_per_file: 100}\n"
         "scale: {to: 2e9, count: response, keep: [repeat, gold]}\n"
-        "rules: [{prefix: a, max_per_file: null}, {prefix: b, group: gold, max_rows: 5, repeat: 1}]"
+        "rules: [{prefix: a, max_per_file: null}, {prefix: b, group: gold, max_rows: 5, repeat: 1}, {prefix: d}]"
     )
     assert rules.match("a")[0] == Rule(None, "drop", 2)
-    assert rules.match("b")[0] == Rule(100, "drop", 1)
+    assert rules.match("b")[0] == Rule(None, "drop", 1)
+    assert rules.match("d")[0] == Rule(100, "drop", 2)
     assert rules.match("c")[0] == Rule(100, "drop", 2)
     assert rules.top.scale == Scale("r.yaml", 2_000_000_000, "response", ("repeat", "gold"))
     assert rules.of_long_rows("holdout/").match("holdout/c")[0] == Rule(long_context="drop")
