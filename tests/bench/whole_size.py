@@ -27,7 +27,7 @@ def main(place: str, *options: str) -> int:
     try:
         start = time.perf_counter()
         total = dfm.write(folder / "base", given["tasks"], given["rows"])
-        dfm.write(folder / "new", len(dfm.FAMILIES) * 10, given["rows"] // 1000, seed=1)
+        dfm.write(folder / "new", len(dfm.FAMILIES) * 10, given["rows"] // 1000, seed=1, first=dfm.DFM11)
         dfm.write_rules(folder / "rules.yaml", dfm.old_rules())
         print(
             f"{given['tasks']:,} tasks, {given['rows']:,} rows, {total:,} tokens: {time.perf_counter() - start:.0f} s"

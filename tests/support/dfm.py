@@ -71,13 +71,13 @@ DFM9, DFM11 = 11_413, 16_023
 """Tasks that they have."""
 
 
-def names(tasks: int) -> Iterator[tuple[str, Family]]:
-    """Yield so many names of tasks, at least one of each family, and the family of each."""
+def names(tasks: int, first: int = 0) -> Iterator[tuple[str, Family]]:
+    """Yield so many names of tasks, at least one of each family, numbered from ``first``, and the family of each."""
     counts = [max(1, int(family.share * tasks)) for family in FAMILIES]
     counts[0] += tasks - sum(counts)
     assert counts[0] > 0, "fewer tasks than families"
     for family, count in zip(FAMILIES, counts, strict=True):
-        for number in range(count):
+        for number in range(first, first + count):
             yield f"{family.prefix}set{number % 17:02}-{number:05}.parquet", family
 
 
@@ -87,6 +87,7 @@ def write(
     rows: int,
     *,
     seed: int = 0,
+    first: int = 0,
     even: bool = False,
     tokens: bool = False,
     manifest: bool = True,
@@ -98,14 +99,15 @@ def write(
         folder: is made.
         tasks: how many; at least one of each family.
         rows: of all tasks together.
-        seed: of lengths and sizes. A task's arrays follow from it and its name.
+        seed: of lengths and sizes.
+        first: number of each family's first task: folders of other numbers have other names.
         even: whether all tasks have about as many rows; else sizes are lognormal, as the corpora's are.
         tokens: whether token files hold random ids; else they are sparse.
         manifest: whether the folder has the manifest that ours have; else it is one that others made.
         vocab_size: of the tokenizer.
     """
     folder.mkdir(parents=True)
-    listed = list(names(tasks))
+    listed = list(names(tasks, first))
     sizes = _sizes(np.random.default_rng(seed), tasks, rows, even=even)
     files: list[File] = []
     total = 0
