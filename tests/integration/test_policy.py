@@ -158,7 +158,31 @@ def test_a_policy_that_allows_all_changes_no_row_and_makes_nothing_again(project
     assert again.code == 0
     assert again.said("3 of 3 shards reused")
     files = [
-        [(file["path"], file["digest"]) for file in manifest(folder)["files"] if file["task"]]
+        [sorted(file.items()) for file in manifest(folder)["files"] if file["task"]]
         for folder in (cleaned, tools.folder(again))
     ]
     assert files[0] == files[1]
+
+
+def test_fetch_does_not_bring_what_is_denied(project: Project) -> None:
+    given = {"raw": project.raw, "sources": ",".join(project.sources), "policy": project.policy(DENY_BETA)}
+    refused = project.stage("fetch", **given)
+    assert (refused.code, "denies beta" in refused.message) == (3, True)
+    fetched = tools.folder(project.stage("fetch", **given, policy_on="leave_out"))
+    assert sorted(manifest(fetched)["data"]["sources"]) == ["alpha", "gamma"]
+    assert manifest(fetched)["data"]["policy"]["left_out"] == ["beta"]
+
+
+def test_a_check_says_what_decisions_are_on_and_what_a_change_would_do(project: Project) -> None:
+    tokenized = tools.folder(project.tokenize(tools.folder(project.clean())))
+    project.plan(tokenized)
+    idle = "\n- {prefix: nobody, decision: hold, reason: gdpr, why: x, date: 2026-08-01}"
+    given = {"policy": project.policy(DENY_BETA + idle), "compare": project.policy("", "default: hold", "other")}
+    command = tools.command("policy", root=project.root, **given)
+    done = tools.run([*command[:4], "check", *command[4:]])
+    assert done.code == 0, done.err
+    lines = [line.split() for line in done.out.splitlines()]
+    assert ["sample", "deny", "robots", "1", "40", "–", "620", "33.3%"] in lines
+    assert ["2", "nobody", "hold"] in lines
+    changed = [line for line in lines if line[:2] == ["sample", "alpha"]]
+    assert changed == [["sample", "alpha", "allow", "hold", "(default)", "1", "40", "–", "620"]]
