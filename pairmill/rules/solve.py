@@ -226,7 +226,7 @@ class Problem:
     def _budgets(self, one: Sharing, limits: Reals, factor: float) -> dict[str, float]:
         """Return the caps of a group by key, in what its level gives."""
         factor = factor if self._free[one.tasks].any() else 1.0
-        have = float(self.pool.rows[one.tasks].sum())
+        have = float(self.pool.rows[one.tasks][one.weights > 0].sum())
         by = {"fraction": factor * have, "passes": float(limits[one.tasks].sum())}
         said = {key: getattr(one.group, key) for key in (*_CAPS, "passes")}
         return {key: said[key] * by.get(key, factor) * one.repeat / one.times for key in said if said[key] is not None}

@@ -346,6 +346,20 @@ def test_thousands_of_tasks_are_scaled_in_a_moment() -> None:
     assert abs(tokens(of, solved) - 3e9) <= 1500
 
 
+def test_a_rule_that_is_off_has_no_part_in_its_group() -> None:
+    items = [{"prefix": "a", "group": "g", "fraction": 0.5}, {"prefix": "b", "group": "g", "skip": True}]
+    rules = Rules.from_items([*items, {"prefix": "c", "group": "g"}], "pairmill", "rules.yaml")
+    assert solve_rules(rules, ["a", "b", "c"], pool([100, 100, 50]), 1).rows.tolist() == [50, 0, 25]
+
+
+def test_rules_of_a_group_repeat_alike() -> None:
+    items = [{"prefix": "a", "group": "g", "max_rows": 50, "repeat": 2}, {"prefix": "b", "group": "g"}]
+    rules = Rules.from_items(items, "pairmill", "rules.yaml")
+    with pytest.raises(UsageError, match="repeat rows differently") as caught:
+        solve_rules(rules, ["a", "b"], pool([100, 100]), 1)
+    assert caught.value.got == "repeat: 1 and repeat: 2"
+
+
 def test_the_example_of_the_documentation_is_solved() -> None:
     text = (Path(__file__).parents[3] / "docs/amounts.md").read_text()
     (example,) = re.findall("```yaml\n(.*?)```", text, re.DOTALL)
