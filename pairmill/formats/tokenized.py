@@ -24,7 +24,7 @@ from pairmill.errors import InputError
 from pairmill.formats.results import UnionResult
 from pairmill.formats.tokenizer_file import NAME as TOKENIZER
 from pairmill.formats.tokens import ARRAYS, BYTES, INDEX, INFO, ROWS, Dataset
-from pairmill.storage.base import each
+from pairmill.storage.base import Entry, each
 
 _PROMISED: Final = frozenset((*ARRAYS, BYTES, ROWS))
 _BLOCK: Final = 64 << 10
@@ -158,7 +158,7 @@ def _refuse_damage(uri: str, manifest: Manifest) -> None:
 
 def _open_foreign(uri: str, info: dict[str, Any], how: Opening) -> Folder:
     # A data set is a folder of the first floor.
-    paths = {entry.path for entry in list_folder(uri, lambda link: link.find("/") == len(link) - 1)}
+    paths = {entry.path: entry for entry in list_folder(uri, lambda link: link.find("/") == len(link) - 1)}
     inner = None
     if how.held_out is not False and HELD_OUT + INFO in paths:
         inner = open_folder(storage.join(uri, HELD_OUT.rstrip("/")), None, replace(how, held_out=False))
@@ -181,7 +181,9 @@ def _open_foreign(uri: str, info: dict[str, Any], how: Opening) -> Folder:
         contents.setdefault(name, {})[file.removesuffix(".npy")] = Content(item.digest, item.stamp, size=item.size)
     some = [names[start : start + _AT_ONCE] for start in range(0, len(names), _AT_ONCE)]
     found = each(
-        lambda part, _: [sample_blocks(storage.join(uri, it, "tokens.npy")) for it in part], some, store.at_once
+        lambda part, _: [sample_blocks(storage.join(uri, it, "tokens.npy"), paths[f"{it}/tokens.npy"]) for it in part],
+        some,
+        store.at_once,
     )
     blocks = [item for part in found for item in part]
     tasks = []
@@ -216,10 +218,10 @@ class Sampled(NamedTuple):
     written: str
 
 
-def sample_blocks(uri: str) -> Sampled:
-    """Identify a file by size and four blocks of 64 KiB, the first, the last and two between; a smaller one whole."""
-    store = storage.store_for(uri)
-    stamp, size = store.stamp(uri), store.size(uri)
+def sample_blocks(uri: str, entry: Entry) -> Sampled:
+    """Identify a listed file by size and four blocks of 64 KiB, the first, the last and two between; a smaller one
+    whole."""
+    store, size, stamp = storage.store_for(uri), entry.size, entry.stamp
     if size <= _BLOCK * _BLOCKS:
         return Sampled(size, digest_bytes(store.read(uri)), stamp, "")
     digest = Digest(size.to_bytes(8, "little"))

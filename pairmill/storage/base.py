@@ -103,7 +103,7 @@ class Store(ABC):
         For a file: device, inode, size and time of the last change. In a bucket: size and ETag or generation.
         """
 
-    def stamps(self, uris: Sequence[str]) -> list[str]:
+    def stamps(self, uris: Sequence[str]) -> Sequence[str]:
         """Return the stamps of objects."""
         return [self.stamp(uri) for uri in uris]
 

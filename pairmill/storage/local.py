@@ -111,7 +111,7 @@ class LocalStore(Store):
                 facts = local_path(uri).stat()
             return _stamp(facts)
 
-    def stamps(self, uris: Sequence[str]) -> list[str]:
+    def stamps(self, uris: Sequence[str]) -> Sequence[str]:
         # One lookup for each of many, and one wait for the youngest.
         facts = []
         for uri in uris:
