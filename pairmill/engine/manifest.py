@@ -35,11 +35,13 @@ _SEAL_BYTES = len(_SEAL % bytes(64))
 # Files that are digested between two updates of progress, and the bytes from which progress is shown.
 _VERIFIED = 32
 _LONG = 1 << 30
+# Made once: of tens of thousands of tasks, to make it would take longer than to use it.
+_COMPACT = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def canonical(value: object) -> bytes:
     """Compact JSON with sorted keys: equal values give equal bytes, so that they can be hashed and compared."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    return _COMPACT.encode(value).encode()
 
 
 def content_key(*parts: object) -> str:

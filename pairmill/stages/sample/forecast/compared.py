@@ -46,7 +46,8 @@ def compare(given: str, now: Forecast, solve: Callable[[Rules], Forecast]) -> li
         InputError: the plan is damaged.
     """
     other = _tokens(given, solve)
-    groups = {line.name: line.group for line in now.tasks}
+    names = [group.name for group in now.solved.groups]
+    groups = dict(zip(now.names, (names[place] for place in now.solved.group_of), strict=True))
     before: dict[str, float] = {}
     for task, tokens in other.items():
         group = groups.get(task, ELSEWHERE)

@@ -50,9 +50,8 @@ class Page:
         return self._json() if form == "json" else self._markdown()
 
     def _markdown(self) -> str:
-        tasks = self.forecast.tasks
-        total = self.forecast.total
-        groups = [*sorted(self.forecast.groups, key=lambda line: -line.tokens), total]
+        count = len(self.forecast.names)
+        groups = [*sorted(self.forecast.groups, key=lambda line: -line.tokens), self.forecast.total]
         blocks: list[Block] = [
             Table(
                 "Groups",
@@ -62,8 +61,8 @@ class Page:
                 "Exposures: how often a row that is drawn is seen in all epochs.",
             )
         ]
-        if len(tasks) <= MOST_TASKS:
-            rows = [(line.name, line.group, *_cells(line)[1:]) for line in tasks]
+        if count <= MOST_TASKS:
+            rows = [(line.name, line.group, *_cells(line)[1:]) for line in self.forecast.tasks]
             blocks.append(Table("Tasks", ("Task", "Group", *_HEADER[1:]), rows))
         if self.ladder is not None:
             blocks.append(self._ladder(self.ladder))
@@ -73,8 +72,8 @@ class Page:
         if self.compared is not None:
             blocks.append(_differences(self.compared))
         lines = [line for block in blocks for line in [*block.markdown(3)[1:], ""]]
-        if len(tasks) > MOST_TASKS:
-            lines += [f"{len(tasks):,} tasks; format=csv has a line for each", ""]
+        if count > MOST_TASKS:
+            lines += [f"{count:,} tasks; format=csv has a line for each", ""]
         return "\n".join(lines[:-1]) + "\n"
 
     def _ladder(self, ladder: Ladder) -> Table:
