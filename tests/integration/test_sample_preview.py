@@ -15,6 +15,7 @@ import yaml
 
 from pairmill.engine import manifest as manifests
 from pairmill.formats.results import SampleResult
+from pairmill.stages.sample.run import run
 from tests.support import tools
 from tests.support.mixed import Bench
 
@@ -42,11 +43,9 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 
 def preview(bench: Bench, *options: str, code: int = 0) -> str:
     """Run the command; returns stdout, or of a failure the error."""
-    given = [
-        f"tokenized_path={bench.tokenized}",
-        f"prefix_config_path={bench.folder / 'rules.yaml'}",
-        f"epochs={EPOCHS}",
-    ]
+    given = [f"tokenized_path={bench.tokenized}", f"epochs={EPOCHS}"]
+    if not any(option.startswith("prefix_config_path=") for option in options):
+        given.append(f"prefix_config_path={bench.folder / 'rules.yaml'}")
     before = tools.digests(bench.folder)
     done = tools.ended(tools.run([sys.executable, "-m", "pairmill", "sample", "preview", *given, *options]), code)
     assert tools.digests(bench.folder) == before
@@ -129,6 +128,35 @@ def test_a_plan_and_other_rules_are_compared(bench: Bench, tmp_path: Path) -> No
     text = preview(bench, f"compare={tmp_path / 'out.yaml'}")
     assert "### Compared, tokens an epoch" in text
     assert "| (no rule) |" in text
+
+
+@pytest.mark.parametrize("amounts", [False, True])
+def test_the_report_has_what_was_expected_beside_what_was_drawn(bench: Bench, tmp_path: Path, amounts: bool) -> None:
+    rules = RULES if amounts else [{"prefix": "flan__", "max_per_file": 70}, *RULES[1:]]
+    path = tmp_path / "rules.yaml"
+    path.write_text(yaml.safe_dump(rules))
+    config = bench.config(
+        root=str(tmp_path / "root"), output_path="", mixture="", prefix_config_path=str(path), epochs=EPOCHS
+    )
+    plan = Path(str(run(config).parameters["output"]))
+    _, _, table = (plan / "report.md").read_text().partition("### Expected and drawn, an epoch")
+    cells = {line.split("|")[1].strip(): line.split("|")[2:-1] for line in table.splitlines() if line.startswith("| ")}
+    given = json.loads(preview(bench, f"prefix_config_path={path}", "format=json"))
+    manifest = manifests.read(str(plan))
+    assert manifest is not None
+    stats = SampleResult.from_manifest(manifest).stats
+    assert len(given["groups"]) == 4
+    for group in given["groups"]:
+        rows, drawn_rows, tokens, drawn_tokens, difference, _ = (
+            cell.strip().replace(",", "") for cell in cells[group["name"]]
+        )
+        tasks = [line["name"] for line in given["tasks"] if line["group"] == group["name"]]
+        real = sum(stats[task]["cov_itoks"] + stats[task]["cov_rtoks"] for task in tasks) / EPOCHS
+        assert int(rows) == int(drawn_rows) == round(group["rows"])
+        assert int(tokens) == round(group["tokens"])
+        assert int(drawn_tokens) == round(real)
+        assert abs(float(difference) - (real - group["tokens"])) <= 1
+        assert abs(real - group["tokens"]) <= 3 * group["error"] + 1
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,10 @@ TASKS = "tasks.csv"
 
 @dataclass
 class Stats:
-    """Sums over rows that may be sampled; ``cov_*`` count a row as often as it was taken."""
+    """Sums over rows that may be sampled; ``cov_*`` count a row as often as it was taken.
+
+    ``squares`` is the sum of the squares of their lengths; plans of older versions lack it.
+    """
 
     rows: int = 0
     itoks: int = 0
@@ -35,6 +38,7 @@ class Stats:
     cov_rtoks: int = 0
     unique_rows: int = 0
     unique_toks: int = 0
+    squares: int = 0
 
     @property
     def toks(self) -> int:

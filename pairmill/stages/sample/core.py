@@ -40,6 +40,7 @@ from pairmill.stages.sample.again import read_again
 from pairmill.stages.sample.alarms import NO_RULE, POLICY, alarms_of, check_rules, two_rules, without_rule
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.draw import DatasetToDraw, draw_plan, in_plan_order
+from pairmill.stages.sample.forecast.beside import expected_beside_drawn
 from pairmill.stages.sample.inventory.lines import Inventory
 from pairmill.stages.sample.inventory.pages import as_csv, table_of
 from pairmill.stages.sample.mixed import OpenMixture
@@ -98,7 +99,8 @@ class Sample(Stage[SampleConfig, StagePlan["Draft"]]):
 
     def report(self, manifest: Manifest) -> Report:
         text, ours = SampleResult.from_manifest(manifest).analytics, manifest.options["profile"] == "pairmill"
-        return PlanReport(**vars(report_of(manifest)), analytics=text, inventory=2 * ours)
+        expected = bool(expected_beside_drawn(manifest))
+        return PlanReport(**vars(report_of(manifest)), analytics=text, in_text=2 * ours + expected)
 
 
 @dataclass(frozen=True, kw_only=True)

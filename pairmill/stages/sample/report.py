@@ -24,6 +24,7 @@ from pairmill.report.powers import bins
 from pairmill.rules.rule import Rule
 from pairmill.stages.sample import analytics
 from pairmill.stages.sample.analytics import Stats
+from pairmill.stages.sample.forecast.beside import MOST_ERRORS, expected_beside_drawn, expected_table
 from pairmill.stages.sample.inventory.lines import Inventory
 from pairmill.stages.sample.inventory.pages import checks_of, table_of
 from pairmill.stages.sample.node.folder import NAME
@@ -33,18 +34,18 @@ _PARTS = ("instruction", "response")
 
 @dataclass
 class PlanReport(Report):
-    """The report in the plan's folder; its text is the analytics, and the inventory.
+    """The report in the plan's folder; its text is the analytics, the inventory, and what was expected and drawn.
 
     Args:
         analytics: as stdout has them.
-        inventory: how many of the sections are in the text too.
+        in_text: how many of the sections are in the text too.
     """
 
     analytics: str = ""
-    inventory: int = 0
+    in_text: int = 0
 
     def markdown(self) -> str:
-        blocks = [*([self.vanished] if self.vanished else []), *self.sections[: self.inventory]]
+        blocks = [*([self.vanished] if self.vanished else []), *self.sections[: self.in_text]]
         return self.analytics + "".join(f"{line}\n" for block in blocks for line in block.markdown(2))
 
 
@@ -101,6 +102,12 @@ def report_of(manifest: Manifest) -> Report:
             f"{split:,} rows are longer than the context and were split into {pieces:,} pieces: "
             f"{split_tokens:,} response tokens, and {repeated:,} of instructions repeated."
         )
+    groups = expected_beside_drawn(manifest)
+    look_at += [
+        f"{group.name}: {group.drawn_tokens:,.0f} tokens an epoch, and {group.tokens:,.0f} expected."
+        for group in groups
+        if abs(group.errors) > MOST_ERRORS
+    ]
     mixture, summary = _mixture(manifest, look_at)
     if summary:
         figures["Mixture"] = summary
@@ -123,6 +130,7 @@ def report_of(manifest: Manifest) -> Report:
         },
         [
             *_inventory(manifest),
+            *([expected_table(groups)] if groups else []),
             *mixture,
             Bars("Tokens over all epochs by category", [(n, s.cov_toks) for n, s in categories.items()], "tokens"),
             _coverage("Coverage by category", categories),
