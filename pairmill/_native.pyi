@@ -422,12 +422,13 @@ class Planner:
         """Draw the first of these tasks (``pairmill.stages.sample.draw``).
 
         Returns:
-            For each that was drawn 18 counts (rows and tokens of the task; responses too short, rows over the context,
+            For each that was drawn 19 counts (rows and tokens of the task; responses too short, rows over the context,
             responses too short once cut; the smallest context; rows that may be sampled, their instruction and response
             tokens; the same of rows as often as they are drawn; rows drawn once, and their tokens; rows drawn and cut,
-            and tokens that they lose; rows with a piece that may be sampled, and that is drawn), rows from 1 that are
-            examples of the three reasons and of a cut, and by walk its rows, their response tokens, and response tokens
-            that each epoch draws. And whether the task after them cannot be read by this reader.
+            and tokens that they lose; rows with a piece that may be sampled, and that is drawn; the squares of the
+            lengths of rows that may be sampled), rows from 1 that are examples of the three reasons and of a cut, and
+            by walk its rows, their response tokens, and response tokens that each epoch draws. And whether the task
+            after them cannot be read by this reader.
 
         Raises:
             OSError: the scratch folder cannot be written, or 2^32 rows are drawn.

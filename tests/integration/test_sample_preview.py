@@ -80,7 +80,8 @@ def test_what_is_expected_is_drawn(bench: Bench, tmp_path: Path) -> None:
         assert sum(line[key] for line in data["tasks"]) == pytest.approx(data["total"][key])
         assert sum(line[key] for line in data["groups"]) == pytest.approx(data["total"][key])
     assert sum(line["share"] for line in data["groups"]) == pytest.approx(1)
-    assert data["not_binding"] == [{"group": "small", "cap": "max_per_file: 1,000", "tasks": 1, "most_rows": 30}]
+    assert data["not_binding"] == [{"group": "small", "cap": "max_per_file: 1,000", "tasks": 1, "rows": 30}]
+    assert data["without_task"] == []
 
 
 def test_values_that_are_tried_are_what_the_sample_would_have(bench: Bench, tmp_path: Path) -> None:
@@ -126,6 +127,9 @@ def test_a_plan_and_other_rules_are_compared(bench: Bench, tmp_path: Path) -> No
     other = json.loads(preview(bench, f"compare={tmp_path / 'out.yaml'}", "format=json"))["compared"]
     assert {item["name"]: item["before"] for item in other}["opus"] == pytest.approx(data["opus"]["before"])
     text = preview(bench, f"compare={tmp_path / 'out.yaml'}")
+    (tmp_path / "more.yaml").write_text(yaml.safe_dump([*RULES, {"match": "nothing*"}, {"match": "*2", "max_rows": 3}]))
+    more = json.loads(preview(bench, f"prefix_config_path={tmp_path / 'more.yaml'}", "format=json"))["without_task"]
+    assert more == [{"rule": "match nothing*", "hidden_by": ""}, {"rule": "match *2", "hidden_by": "match flan__*"}]
     assert "### Compared, tokens an epoch" in text
     assert "| (no rule) |" in text
 
@@ -177,6 +181,11 @@ def test_wrong_options_are_refused(bench: Bench, options: list[str], code: int, 
     assert all(text in error for text in said), error
 
 
-def test_tasks_without_a_rule_may_be_left_out(bench: Bench) -> None:
+def test_tasks_without_a_rule_may_be_left_out(bench: Bench, tmp_path: Path) -> None:
     data = json.loads(preview(bench, "unmatched=leave", "format=json"))
     assert {line["name"]: line["rows"] for line in data["groups"]}["(no rule)"] == 0
+    rules = {"rules": RULES, "unmatched": "leave"}
+    result = drawn(bench, tmp_path / "out", rules)
+    assert result.stats["other"]["cov_rows"] == 0
+    same = json.loads(preview(bench, f"prefix_config_path={tmp_path / 'out.yaml'}", "format=json"))
+    assert same == data

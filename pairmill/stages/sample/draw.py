@@ -189,8 +189,8 @@ class _Drawing:
     ) -> SampledRows:
         counts, examples, walks = report
         rows_in, length, *dropped, least = counts[:6]
-        stats = Stats(*counts[6:14])
-        cut, cut_toks, whole, kept = counts[14:]
+        stats = Stats(*counts[6:14], *counts[18:])
+        cut, cut_toks, whole, kept = counts[14:18]
         if rows is None:
             ledger = Ledger(rows_in)
             ledger.dropped = _present(REASONS, dropped)

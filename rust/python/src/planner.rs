@@ -103,6 +103,7 @@ fn reported(report: Report) -> Reported {
         sums.cut_tokens,
         sums.whole_rows,
         sums.whole_drawn,
+        sums.squares,
     ];
     let walks = report.walks.into_iter().map(|walk| (walk.pool.0, walk.pool.1, walk.drawn)).collect();
     (values.to_vec(), counts.examples.to_vec(), walks)

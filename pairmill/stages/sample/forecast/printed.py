@@ -66,9 +66,11 @@ class Page:
             blocks.append(Table("Tasks", ("Task", "Group", *_HEADER[1:]), rows))
         if self.ladder is not None:
             blocks.append(self._ladder(self.ladder))
-        if idle := self.floors():
+        if floors := self.floors():
             note = "All rows of their tasks are taken: the cap could be left out."
-            blocks.append(Table("Caps that do not bind", ("Group", "Cap", "Tasks", "Most rows of a task"), idle, note))
+            blocks.append(Table("Caps that do not bind", ("Group", "Cap", "Tasks", "Rows there"), floors, note))
+        if idle := self._idle():
+            blocks.append(Table("Rules without a task", ("Rule", "Hidden by"), [tuple(rule.values()) for rule in idle]))
         if self.compared is not None:
             blocks.append(_differences(self.compared))
         lines = [line for block in blocks for line in [*block.markdown(3)[1:], ""]]
@@ -97,7 +99,8 @@ class Page:
         )
 
     def floors(self) -> list[tuple[str, str, int, int]]:
-        """Return the caps that are above what is there: group, cap, tasks, and rows of the largest task."""
+        """Return the caps that are above what is there: group, cap, tasks, and rows; for a cap of each task those of
+        the largest."""
         found: list[tuple[str, str, int, int]] = []
         pool = self.forecast.pool
         largest: dict[int, tuple[int, int]] = {}
@@ -110,10 +113,15 @@ class Page:
             cap = clause.rule.max_per_file
             if tasks and cap is not None and cap >= most:
                 found.append((clause.who.label, f"max_per_file: {cap:,}", tasks, most))
-        for group, line in zip(self.forecast.solved.groups, self.forecast.solved.groups, strict=True):
-            if group.wanted and group.binds == "pool":
-                found.append((group.name, line.wanted, group.tasks, group.pool_rows))
+        found += [
+            (group.name, group.wanted, group.tasks, group.pool_rows)
+            for group in self.forecast.solved.groups
+            if group.wanted and group.binds == "pool"
+        ]
         return found
+
+    def _idle(self) -> list[dict[str, str]]:
+        return [{"rule": rule.label, "hidden_by": rule.hidden_by} for rule in self.rules.idle(self.forecast.names)]
 
     def _csv(self) -> str:
         out = io.StringIO()
@@ -130,10 +138,9 @@ class Page:
             "total": self.forecast.total.to_json(),
             "groups": [line.to_json() for line in self.forecast.groups],
             "tasks": [line.to_json() for line in self.forecast.tasks],
-            "not_binding": [
-                dict(zip(("group", "cap", "tasks", "most_rows"), item, strict=True)) for item in self.floors()
-            ],
+            "not_binding": [dict(zip(("group", "cap", "tasks", "rows"), item, strict=True)) for item in self.floors()],
         }
+        data["without_task"] = self._idle()
         if self.ladder is not None:
             steps = [{**step.group.to_json(), "value": step.value} for step in self.ladder.steps]
             data["what_if"] = {**asdict(self.ladder), "steps": steps}

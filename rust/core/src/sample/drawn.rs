@@ -52,6 +52,8 @@ pub struct Sums {
     /// Rows of the task that may be sampled, whatever their pieces, and those that are drawn.
     pub whole_rows: u64,
     pub whole_drawn: u64,
+    /// The sum of the squares of the lengths of rows that may be sampled; what is too large is the largest number.
+    pub squares: u64,
 }
 
 /// What was drawn of a walk.
@@ -230,6 +232,7 @@ fn summed(rows: &Eligible, often: impl Fn(usize) -> u64, lengths: &mut Histogram
         sums.rows += 1;
         sums.inst += inst;
         sums.resp += resp;
+        sums.squares = sums.squares.saturating_add((inst + resp).saturating_pow(2));
         sums.whole_rows += u64::from(last != Some(origin));
         last = Some(origin);
         if times > 0 {
