@@ -25,7 +25,7 @@ from pairmill.line.stages import EVERY
 from pairmill.sources.datasets import SOURCES
 from pairmill.stages.clean.config import source_options
 from pairmill.stages.fetch.planned import describe
-from pairmill.stages.sample.preview.config import InspectConfig
+from pairmill.stages.sample.inspect.config import InspectConfig
 from pairmill.stages.search.settings import SearchSettings
 from pairmill.training.settings import TrainSettings
 

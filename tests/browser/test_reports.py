@@ -10,7 +10,7 @@ from pairmill.engine.manifest import read
 from pairmill.report.charts import Bars, Curve, Grouped, Histogram, Stacked
 from pairmill.report.model import Report, Samples, Section, Table
 from pairmill.stages.curate.report.page import report_of as curate_report
-from pairmill.stages.sample.preview import inspect
+from pairmill.stages.sample.inspect import command as inspect
 from tests.support import chromium, curated_folder, line
 
 

@@ -38,7 +38,7 @@ def test_rooms_have_no_cycle() -> None:
 
 def test_what_a_node_runs_and_the_preview_import_nothing_else_of_their_stage() -> None:
     graph = imports.edges()
-    for room in ("pairmill.stages.sample.node", "pairmill.stages.sample.preview"):
+    for room in ("pairmill.stages.sample.node", "pairmill.stages.sample.inspect"):
         assert graph[room]
         assert not [other for other in graph[room] if other.startswith("pairmill.stages")]
 

@@ -40,7 +40,6 @@ from pairmill.stages.sample.again import read_again
 from pairmill.stages.sample.alarms import NO_RULE, POLICY, alarms_of, check_rules, two_rules, without_rule
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.draw import DatasetToDraw, draw_plan, in_plan_order
-from pairmill.stages.sample.forecast.beside import expected_beside_drawn
 from pairmill.stages.sample.inventory.lines import Inventory
 from pairmill.stages.sample.inventory.pages import as_csv, table_of
 from pairmill.stages.sample.mixed import OpenMixture
@@ -48,6 +47,7 @@ from pairmill.stages.sample.node import owned
 from pairmill.stages.sample.node.carry_out import CarriedOut, PlannedSample, carry_out, threads
 from pairmill.stages.sample.node.config import OutputFormat
 from pairmill.stages.sample.node.plan import fingerprint_of
+from pairmill.stages.sample.preview.beside import expected_beside_drawn
 from pairmill.stages.sample.report import PlanReport, report_of
 from pairmill.stages.sample.sampled_rows import DrawnSample, SampledRows
 from pairmill.stages.sample.wants import Wants

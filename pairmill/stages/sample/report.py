@@ -24,10 +24,10 @@ from pairmill.report.powers import bins
 from pairmill.rules.rule import Rule
 from pairmill.stages.sample import analytics
 from pairmill.stages.sample.analytics import Stats
-from pairmill.stages.sample.forecast.beside import MOST_ERRORS, expected_beside_drawn, expected_table
 from pairmill.stages.sample.inventory.lines import Inventory
 from pairmill.stages.sample.inventory.pages import checks_of, table_of
 from pairmill.stages.sample.node.folder import NAME
+from pairmill.stages.sample.preview.beside import MOST_ERRORS, expected_beside_drawn, expected_table
 
 _PARTS = ("instruction", "response")
 

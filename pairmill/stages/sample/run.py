@@ -20,7 +20,7 @@ from pairmill.formats.results import SampleResult
 from pairmill.interface.cli import Command, Outcome
 from pairmill.stages.sample.analytics import MOST_TASKS, TASKS, Stats, markdown, padded_tokens
 from pairmill.stages.sample.config import SampleConfig
-from pairmill.stages.sample.forecast.config import ForecastConfig
+from pairmill.stages.sample.inspect.config import InspectConfig
 from pairmill.stages.sample.inventory.config import InventoryConfig
 from pairmill.stages.sample.node.carry_out import CarriedOut, carry_out, open_plan
 from pairmill.stages.sample.node.folder import NAME
@@ -28,7 +28,7 @@ from pairmill.stages.sample.node.prepare import PrepareConfig, prepare
 from pairmill.stages.sample.node.serve import ServeConfig, serve
 from pairmill.stages.sample.node.verify import VerifyConfig, verify
 from pairmill.stages.sample.node.wait import WaitConfig, wait
-from pairmill.stages.sample.preview.config import InspectConfig
+from pairmill.stages.sample.preview.config import PreviewConfig
 
 if TYPE_CHECKING:
     from pairmill.mixture.realised import Realised
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 
 
 def _inspect(config: InspectConfig) -> str:
-    from pairmill.stages.sample.preview.inspect import inspect
+    from pairmill.stages.sample.inspect.command import inspect
 
     return inspect(config)
 
 
-def _preview(config: ForecastConfig) -> str:
-    from pairmill.stages.sample.forecast.command import preview
+def _preview(config: PreviewConfig) -> str:
+    from pairmill.stages.sample.preview.command import preview
 
     return preview(config)
 
@@ -54,7 +54,7 @@ def _inventory(config: InventoryConfig) -> str:
 
 
 COMMANDS = {
-    "preview": Command(ForecastConfig, _preview),
+    "preview": Command(PreviewConfig, _preview),
     "inspect": Command(InspectConfig, _inspect),
     "inventory": Command(InventoryConfig, _inventory),
     "verify": Command(VerifyConfig, verify),

@@ -1,1 +1,1 @@
-"""What training on a sampled folder will look like, before any GPU is rented."""
+"""What rules would take of a tokenized folder, before anything is drawn or written."""

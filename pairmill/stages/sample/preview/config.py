@@ -1,28 +1,38 @@
-"""Options of ``inspect``."""
+"""Options of ``sample preview``."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-from pairmill.engine.options import option
+from pairmill.engine.links import LinkRule
+from pairmill.engine.options import links_option, option, tasks_option
+from pairmill.rules import DEFAULT_FILE
 
 
 @dataclass(kw_only=True)
-class InspectConfig:
-    """Preview training on a sampled folder: steps, slots used, rows left over, balance of the ranks."""
+class PreviewConfig:
+    """Print what rules would take of each group and task, from the lengths of rows alone; nothing is written."""
 
-    path: str = option(help="sampled folder, or folder of a node")
-    ranks: int = option(8, help="data-parallel ranks of the training")
-    batch_tokens: int = option(
-        196_608, help="tokens of a global batch, padding included; global_batch_size of HRM-Text"
+    tokenized_path: str = option(help="tokenized folder or URI, or several as base,new=<folder>")
+    tasks: str = tasks_option()
+    prefix_config_path: str = option(DEFAULT_FILE, help="the rules")
+    epochs: int = option(10, help="number of epochs", at_least=1)
+    context_size: int = option(4097, help="longest row in tokens, one more than the trainer's context", at_least=1)
+    min_resp_length: int = option(2, help="shortest response in tokens, its end token included", at_least=0)
+    unmatched: Literal["take", "leave", "refuse"] = option("take", help="tasks that no rule matches, as for sample")
+    what_if: str = option(
+        "", help="values to try, as in what_if='group=flan max_rows=5000,100000,uncapped'; empty = none"
     )
-    balance: Literal["lpt", "quadratic", "quadratic_work"] = option(
-        "lpt", help="how rows are shared out to ranks: by tokens as HRM-Text does, by length², by attention work"
+    compare: str = option("", help="a plan, or a file of other rules, to show beside these; empty = none")
+    format: Literal["md", "csv", "json"] = option(
+        "md", help="md: groups, and up to 50 tasks; csv: a line for each task; json: all of it"
     )
-    tail: Literal["drop", "keep", "carry"] = option(
-        "drop", help="what happens to an epoch's last batch; HRM-Text drops it"
-    )
-    long_rows: Literal["refuse", "skip"] = option("refuse", help="what to do with rows longer than a rank's slots")
-    one_token_rows: Literal["keep", "skip"] = option("keep", help="what to do with rows whose response is one token")
-    report: str = option("", help="file or URI for a page with charts, as report.html; empty = none")
+    rows: list[str] = option([], help="the rows that were tokenized, for rules that choose by attributes")
+    verify: bool = option(False, help="digest all of the tokenized folder, not only what is read")
+    links: LinkRule = links_option()
+
+    @property
+    def profile(self) -> Literal["pairmill"]:
+        """Whose filter: the reference's caps are known from its report alone."""
+        return "pairmill"

@@ -14,14 +14,14 @@ from pairmill.formats.tokens import Dataset
 from pairmill.mixture.solve_folder import EffectiveRules
 from pairmill.rules.book import Rules
 from pairmill.stages.sample.alarms import without_rule
-from pairmill.stages.sample.forecast.compared import compare
-from pairmill.stages.sample.forecast.config import ForecastConfig
-from pairmill.stages.sample.forecast.expected import Forecast
-from pairmill.stages.sample.forecast.printed import Page
-from pairmill.stages.sample.forecast.what_if import try_values
+from pairmill.stages.sample.preview.compared import compare
+from pairmill.stages.sample.preview.config import PreviewConfig
+from pairmill.stages.sample.preview.expected import Forecast
+from pairmill.stages.sample.preview.printed import Page
+from pairmill.stages.sample.preview.what_if import try_values
 
 
-def preview(config: ForecastConfig) -> str:
+def preview(config: PreviewConfig) -> str:
     """Return the tables.
 
     Raises:
@@ -55,7 +55,7 @@ def preview(config: ForecastConfig) -> str:
     ).text(config.format)
 
 
-def _effective(rules: Rules, folder: Folder, config: ForecastConfig) -> EffectiveRules:
+def _effective(rules: Rules, folder: Folder, config: PreviewConfig) -> EffectiveRules:
     choice = rules.on_unmatched(config.unmatched)
     if (
         choice == "refuse"

@@ -14,8 +14,8 @@ from pairmill.mixture.shown import blocks, summary
 from pairmill.report.charts import Bars, Histogram, Stacked
 from pairmill.report.model import Block, Percent, Report, Table
 from pairmill.report.powers import bins
-from pairmill.stages.sample.preview.config import InspectConfig
-from pairmill.stages.sample.preview.walk import COSTS, TrainingPreview
+from pairmill.stages.sample.inspect.config import InspectConfig
+from pairmill.stages.sample.inspect.walk import COSTS, TrainingPreview
 
 _WORK = COSTS[2]
 _MATTERS = 0.01

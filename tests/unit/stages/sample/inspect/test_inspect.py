@@ -17,10 +17,10 @@ from pairmill.interface import cli
 from pairmill.loader.plan import World
 from pairmill.loader.row_plan import RowPlan
 from pairmill.stages.sample.config import SampleConfig
-from pairmill.stages.sample.preview.config import InspectConfig
-from pairmill.stages.sample.preview.inspect import inspect
-from pairmill.stages.sample.preview.report import _by_share, report_of
-from pairmill.stages.sample.preview.walk import COSTS, Spread, TrainingPreview, preview
+from pairmill.stages.sample.inspect.command import inspect
+from pairmill.stages.sample.inspect.config import InspectConfig
+from pairmill.stages.sample.inspect.report import _by_share, report_of
+from pairmill.stages.sample.inspect.walk import COSTS, Spread, TrainingPreview, preview
 from pairmill.stages.sample.run import COMMANDS, run
 from tests.support.helpers import python
 
@@ -262,7 +262,7 @@ def test_a_balance_that_cannot_deal_is_said_and_the_others_are_compared(
 
 
 def test_memory_does_not_grow_with_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pairmill.stages.sample.preview.walk._CHUNK", 1 << 16)
+    monkeypatch.setattr("pairmill.stages.sample.inspect.walk._CHUNK", 1 << 16)
     peaks = []
     for rows in (20_000, 80_000):
         path = folder(tmp_path / str(rows), [drawn(rows, 11)])
@@ -398,16 +398,16 @@ def test_options_take_what_a_plan_takes() -> None:
         assert getattr(InspectConfig(path="x"), name) == defaults[name].default, name
     done = python("-c", "import sys, pairmill.stages.sample.command; print(*sorted(sys.modules))")
     names = set(done.stdout.split())
-    assert "pairmill.stages.sample.preview.config" in names
-    assert not names & {"pairmill.stages.sample.preview.walk", "pairmill.loader", "pairmill.report.model"}
+    assert "pairmill.stages.sample.inspect.config" in names
+    assert not names & {"pairmill.stages.sample.inspect.walk", "pairmill.loader", "pairmill.report.model"}
 
 
 def test_inspect_imports_nothing_heavy(tmp_path: Path) -> None:
     """What the process has loaded when it ends: the sampler's image has no more than its extra."""
     path = folder(tmp_path / "x", [drawn(300, 15)])
     program = (
-        "import sys; from pairmill.stages.sample.preview.config import InspectConfig; "
-        "from pairmill.stages.sample.preview.inspect import inspect; "
+        "import sys; from pairmill.stages.sample.inspect.config import InspectConfig; "
+        "from pairmill.stages.sample.inspect.command import inspect; "
         "inspect(InspectConfig(path=sys.argv[1], ranks=4, batch_tokens=1200)); print(*sys.modules)"
     )
     done = python("-c", program, str(path))

@@ -12,7 +12,7 @@ from pairmill.errors import UsageError, did_you_mean
 from pairmill.rules.book import Rules
 from pairmill.rules.clause import AMOUNTS, Group
 from pairmill.rules.rule import PER_TASK
-from pairmill.stages.sample.forecast.expected import Expected, Forecast
+from pairmill.stages.sample.preview.expected import Expected, Forecast
 
 WITHOUT: Final = "uncapped"
 """The value that leaves a key out."""

@@ -10,9 +10,9 @@ from pairmill.loader.plan import World
 from pairmill.loader.row_plan import RowPlan
 from pairmill.mixture.realised import Realised
 from pairmill.report.model import Report
-from pairmill.stages.sample.preview.config import InspectConfig
-from pairmill.stages.sample.preview.report import report_of
-from pairmill.stages.sample.preview.walk import preview
+from pairmill.stages.sample.inspect.config import InspectConfig
+from pairmill.stages.sample.inspect.report import report_of
+from pairmill.stages.sample.inspect.walk import preview
 
 
 def inspect(config: InspectConfig) -> str:

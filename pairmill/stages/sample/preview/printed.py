@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from pairmill.report.model import Block, Cell, Percent, Table
 from pairmill.rules.book import Rules
-from pairmill.stages.sample.forecast.compared import Difference
-from pairmill.stages.sample.forecast.expected import Expected, Forecast
-from pairmill.stages.sample.forecast.what_if import Ladder
+from pairmill.stages.sample.preview.compared import Difference
+from pairmill.stages.sample.preview.expected import Expected, Forecast
+from pairmill.stages.sample.preview.what_if import Ladder
 
 MOST_TASKS: Final = 50
 """Tasks that have a line each in Markdown."""

@@ -12,8 +12,8 @@ from pairmill.errors import InputError, UsageError
 from pairmill.formats.results import SampleResult
 from pairmill.rules.book import Rules
 from pairmill.stages.sample.analytics import Stats
-from pairmill.stages.sample.forecast.expected import Forecast
 from pairmill.stages.sample.node.folder import NAME
+from pairmill.stages.sample.preview.expected import Forecast
 
 ELSEWHERE: Final = "(not in this folder)"
 """The group of tasks that only the plan has."""

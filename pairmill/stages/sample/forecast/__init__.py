@@ -1,1 +1,0 @@
-"""What rules would take of a tokenized folder, before anything is drawn or written."""

@@ -1,0 +1,28 @@
+"""Options of ``inspect``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pairmill.engine.options import option
+
+
+@dataclass(kw_only=True)
+class InspectConfig:
+    """Preview training on a sampled folder: steps, slots used, rows left over, balance of the ranks."""
+
+    path: str = option(help="sampled folder, or folder of a node")
+    ranks: int = option(8, help="data-parallel ranks of the training")
+    batch_tokens: int = option(
+        196_608, help="tokens of a global batch, padding included; global_batch_size of HRM-Text"
+    )
+    balance: Literal["lpt", "quadratic", "quadratic_work"] = option(
+        "lpt", help="how rows are shared out to ranks: by tokens as HRM-Text does, by length², by attention work"
+    )
+    tail: Literal["drop", "keep", "carry"] = option(
+        "drop", help="what happens to an epoch's last batch; HRM-Text drops it"
+    )
+    long_rows: Literal["refuse", "skip"] = option("refuse", help="what to do with rows longer than a rank's slots")
+    one_token_rows: Literal["keep", "skip"] = option("keep", help="what to do with rows whose response is one token")
+    report: str = option("", help="file or URI for a page with charts, as report.html; empty = none")
