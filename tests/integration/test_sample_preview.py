@@ -151,7 +151,7 @@ def test_the_report_has_what_was_expected_beside_what_was_drawn(bench: Bench, tm
     stats = SampleResult.from_manifest(manifest).stats
     assert len(given["groups"]) == 4
     for group in given["groups"]:
-        rows, drawn_rows, tokens, drawn_tokens, difference, _ = (
+        rows, drawn_rows, tokens, drawn_tokens, difference, errors = (
             cell.strip().replace(",", "") for cell in cells[group["name"]]
         )
         tasks = [line["name"] for line in given["tasks"] if line["group"] == group["name"]]
@@ -161,6 +161,9 @@ def test_the_report_has_what_was_expected_beside_what_was_drawn(bench: Bench, tm
         assert int(drawn_tokens) == round(real)
         assert abs(float(difference) - (real - group["tokens"])) <= 1
         assert abs(real - group["tokens"]) <= 3 * group["error"] + 1
+        assert float(errors) == pytest.approx(
+            (real - group["tokens"]) / group["error"] if group["error"] else 0, abs=0.06
+        )
 
 
 @pytest.mark.parametrize(
@@ -185,7 +188,6 @@ def test_tasks_without_a_rule_may_be_left_out(bench: Bench, tmp_path: Path) -> N
     data = json.loads(preview(bench, "unmatched=leave", "format=json"))
     assert {line["name"]: line["rows"] for line in data["groups"]}["(no rule)"] == 0
     rules = {"rules": RULES, "unmatched": "leave"}
-    result = drawn(bench, tmp_path / "out", rules)
-    assert result.stats["other"]["cov_rows"] == 0
-    same = json.loads(preview(bench, f"prefix_config_path={tmp_path / 'out.yaml'}", "format=json"))
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rules))
+    same = json.loads(preview(bench, f"prefix_config_path={tmp_path / 'rules.yaml'}", "format=json"))
     assert same == data
