@@ -143,7 +143,7 @@ def test_the_report_has_what_was_expected_beside_what_was_drawn(bench: Bench, tm
         root=str(tmp_path / "root"), output_path="", mixture="", prefix_config_path=str(path), epochs=EPOCHS
     )
     plan = Path(str(run(config).parameters["output"]))
-    _, _, table = (plan / "report.md").read_text().partition("### Expected and drawn, an epoch")
+    _, _, table = (plan / "report.md").read_text().partition("Expected and drawn, an epoch")
     cells = {line.split("|")[1].strip(): line.split("|")[2:-1] for line in table.splitlines() if line.startswith("| ")}
     given = json.loads(preview(bench, f"prefix_config_path={path}", "format=json"))
     manifest = manifests.read(str(plan))

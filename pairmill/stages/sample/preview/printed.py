@@ -156,7 +156,7 @@ def _cells(line: Expected) -> tuple[Cell, ...]:
         line.unique_rows,
         round(line.rows),
         round(line.tokens),
-        Percent(line.share),
+        Percent(round(line.share, 9)),
         round(line.passes, 3),
         round(line.passes * line.epochs, 2),
         round(line.exposures, 2),
