@@ -55,7 +55,9 @@ class Enforcer:
         if subject.place:
             facts = self.facts
             licence = subject.licence or facts.about(subject.place, subject.name).get("licence", "")
-            contents = subject.contents or facts.contents(subject.place, subject.name)
+            # Of a renamed task the manifest has the name before.
+            known = (facts.contents(subject.place, name) for name in (subject.name, *subject.names))
+            contents = subject.contents or next(filter(None, known), ())
             subject = replace(subject, licence=licence, contents=contents)
         verdicts = [self.policy.decide(subject)]
         verdicts += [self._known[digest] for digest in subject.contents if digest in self._known]

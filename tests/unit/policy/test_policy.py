@@ -1,6 +1,7 @@
 """What a policy says: the first clause, licences, and every mistake in the file by its line."""
 
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -9,6 +10,7 @@ from pairmill.errors import UsageError
 from pairmill.policy.policy import Policy
 from pairmill.sources.files.card import facts_of
 from tests.support import tools
+from tests.support.helpers import REPOSITORY
 
 TOLD = "reason: gdpr, why: users wrote it, date: 2026-08-01"
 
@@ -93,6 +95,18 @@ clauses:
     policy = load(tmp_path, text)
     assert [decision(policy, name, "CC-BY-NC-4.0") for name in ("settled", "good", "bad")] == ["allow", "deny", "deny"]
     assert [decision(policy, name, "MIT") for name in ("settled", "good", "bad")] == ["allow", "allow", "deny"]
+
+
+def test_the_example_of_the_page_says_what_the_page_says(tmp_path: Path) -> None:
+    page = (REPOSITORY / "docs" / "policy.md").read_text(encoding="utf-8")
+    example = page.partition("    # policy.yaml\n")[2].partition("\n\n    pairmill run")[0]
+    policy = load(tmp_path, dedent(example))
+    licence = "CC-BY-4.0"
+    said = [
+        decision(policy, name, licence) for name in ("arena__prompts", "arena__x", "wmt19", "reclor", "flan__x", "z")
+    ]
+    assert said == ["allow", "hold", "deny", "eval_only", "allow", "deny"]
+    assert decision(policy, "flan__x", "CC-BY-NC-4.0") == "deny"
 
 
 def test_contents_are_known_under_any_name(tmp_path: Path) -> None:
