@@ -163,7 +163,12 @@ def read_top(raw: Mapping[str, Any], where: str) -> Top:
         scale=scale,
         unmatched=keys.choice("unmatched", ("take", "leave", "refuse"), ""),
         expect=expect,
-        raw={key: raw[key] for key in ("defaults", "scale") if key in raw},
+        # To take them is silent, so the plan is not the one that has an alarm; to leave them out is an input.
+        raw={
+            key: raw[key]
+            for key in ("defaults", "scale", "unmatched")
+            if key in raw and raw[key] not in ("leave", "refuse")
+        },
     )
 
 

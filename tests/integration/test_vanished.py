@@ -182,6 +182,20 @@ RULED: dict[str, tuple[str, dict[str, object], str, str, list[str]]] = {
         "Rules that apply to no task: 'sapient__alpha'.",
         ["'sapient__alpha'"],
     ),
+    "a glob of no task": (
+        "- match: ['alpah.json*', 'x{1,2}']\n- match: '*'\n",
+        {},
+        "unmatched_rule",
+        "Rules that apply to no task: 'match alpah.json*, x{1,2}' (did you mean 'alpha",
+        ["'match alpah.json*, x{1,2}'"],
+    ),
+    "a glob whose tasks are taken": (
+        "- match: '*.jsonl'\n- match: 'al*'\n",
+        {},
+        "unmatched_rule",
+        "Rules that apply to no task: 'match al*' ('match *.jsonl' before it takes its tasks).",
+        ["'match al*'"],
+    ),
     "no rule": (
         "- prefix: beta\n- prefix: gamma\n- prefix: swe\n",
         {},
@@ -267,8 +281,35 @@ def test_tasks_without_a_rule_are_taken_left_or_refused(shared: tuple[Project, P
         }
     assert left["shards"]["alpha.jsonl"] == taken["shards"]["alpha.jsonl"]
     refused = project.sample(tokenized, unmatched="refuse")
-    assert refused.code == 3
-    assert "no rule matches some tasks; got 2 tasks: beta.jsonl, gamma.jsonl" in refused.err
+    project.rules = "unmatched: refuse\nrules: [{match: '{alpha,swe,half}*'}]\n"
+    for done in (refused, project.sample(tokenized)):
+        assert done.code == 3
+        assert "no rule matches some tasks; got 2 tasks: beta.jsonl, gamma.jsonl" in done.err
+    # The file may say it, and the command line goes before it.
+    old = "rules: [{prefix: alpha}, {prefix: swe}, {prefix: half}]"
+    for choice, given, expected in (("leave", {}, left), ("refuse", {"unmatched": "leave"}, left), ("take", {}, taken)):
+        project.rules = f"unmatched: {choice}\n{old}\n"
+        done = tools.ended(project.sample(tokenized, seed=7, fail_on="unmatched_task", **given))
+        assert manifest(done)["shards"] == expected["shards"]
+        assert (manifest(done)["fingerprint"] == expected["fingerprint"]) == (choice != "take")  # which has an alarm
+
+
+@pytest.mark.parametrize(
+    ("expect", "message"),
+    [
+        ("{tasks: 5, rows: 240..300, tokens: '>0'}", ""),
+        ("{tasks: 6}", "an epoch does not give what it is expected to; got 5 tasks; expected tasks: 6"),
+        ("{tokens: 1e9}", "expected tokens: 1e9"),
+    ],
+)
+def test_expect_of_an_epoch_is_kept_or_refused(
+    shared: tuple[Project, Path], tmp_path: Path, expect: str, message: str
+) -> None:
+    project, tokenized = shared
+    project.top, project.rules = tmp_path, f"expect: {expect}\nrules: [{{match: '*'}}]\n"
+    done = project.sample(tokenized, seed=8)
+    assert done.code == (3 if message else 0), done.err
+    assert message in done.err
 
 
 EXPECTED: dict[str, tuple[str, int, str]] = {
