@@ -15,7 +15,17 @@ from urllib.parse import quote
 from pairmill.errors import InputError, UsageError
 from pairmill.storage.base import Entry, Store
 from pairmill.storage.local import LocalStore
-from pairmill.storage.uris import OBJECT_STORES, bucket_and_key, is_top, join, local_path, name_of, parent_of, scheme
+from pairmill.storage.uris import (
+    OBJECT_STORES,
+    bucket_and_key,
+    is_top,
+    join,
+    local_path,
+    local_text,
+    name_of,
+    parent_of,
+    scheme,
+)
 
 __all__ = [
     "OBJECT_STORES",
@@ -27,6 +37,7 @@ __all__ = [
     "is_top",
     "join",
     "local_path",
+    "local_text",
     "name_of",
     "normalise",
     "parent_of",

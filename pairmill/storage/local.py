@@ -17,7 +17,7 @@ from pairmill.digest import digest_files, is_blake3
 from pairmill.errors import Changed, InputError, from_os_error
 from pairmill.storage import partials
 from pairmill.storage.base import Digested, Entry, Store, translated
-from pairmill.storage.uris import join, local_path, parent_of
+from pairmill.storage.uris import join, local_path, local_text, parent_of
 
 _PARTIAL = re.compile(r"\..+\.[^.]+\.partial", re.DOTALL)
 _ATTEMPT = ".attempt."
@@ -116,7 +116,7 @@ class LocalStore(Store):
         facts = []
         for uri in uris:
             with translated(uri):
-                facts.append(os.stat(local_path(uri)))
+                facts.append(os.stat(local_text(uri)))
         youngest = max((item.st_mtime_ns for item in facts), default=0) + _TICK - time.time_ns()
         return [self.stamp(uri) for uri in uris] if 0 < youngest <= _TICK else [_stamp(item) for item in facts]
 

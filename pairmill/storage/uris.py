@@ -36,6 +36,11 @@ def local_path(uri: str) -> Path:
     return Path(unquote(parts.path))
 
 
+def local_text(uri: str) -> str:
+    """Return the path of a plain path or ``file://`` URI as text; a ``Path`` takes longer than a look at the file."""
+    return uri if "://" not in uri else str(local_path(uri))
+
+
 def bucket_and_key(uri: str) -> tuple[str, str]:
     """Bucket and key of a URI of an object store; the key of the bucket itself is empty.
 

@@ -304,7 +304,7 @@ class Draft:
         # Only rows that a loss is measured on take the bytes of their responses along.
         names = (*INDEX, BYTES) if self.config.held_out and task.has_bytes else INDEX
         digests = [task.contents[name].digest if name in task.contents else "" for name in names]
-        return task.uri if "://" not in task.uri else str(storage.local_path(task.uri)), digests
+        return storage.local_text(task.uri), digests
 
     def _rows(self, task: Dataset, rule: Rule) -> DatasetRows:
         numbered = rule.members is not None or (self.mixed is not None and self.mixed.is_bucketed(task.name))

@@ -246,7 +246,7 @@ class _Readers:
     def paths(self) -> list[str]:
         """Return the files of the tokens; empty for what is not a file of this machine."""
         uris = (storage.join(dataset.uri, TOKENS) for dataset in self._datasets)
-        return [str(storage.store_for(uri).file(uri) or "") for uri in uris]
+        return [storage.local_text(uri) if storage.scheme(uri) == "file" else "" for uri in uris]
 
     def max_gap(self) -> int:
         """Return the tokens between two spans up to which reading on is cheaper than a seek."""
