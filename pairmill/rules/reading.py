@@ -200,11 +200,11 @@ def read_clauses(items: Sequence[Any], where: str, top: Top) -> tuple[list[Claus
         keys_of.append(keys)
     _refuse_hidden(clauses)
     made = _groups(groups, keys_of, top)
-    for place, keys in enumerate(keys_of):
-        own = "max_per_file" in keys or "max_rows" in (keys.item.get("per_task") or {}) or clauses[place].skip
-        if top.defaults.max_per_file is not None and not own and made[clauses[place].group].bounded:
-            # Its group says how much there is of it.
-            clauses[place] = replace(clauses[place], rule=replace(clauses[place].rule, max_per_file=None))
+    for number, keys in enumerate(keys_of if top.defaults.max_per_file is not None else ()):
+        clause = clauses[number]
+        own = "max_per_file" in keys or "max_rows" in (keys.item.get("per_task") or {}) or clause.skip
+        if not own and made[clause.group].bounded:  # its group says how much there is of it
+            clauses[number] = replace(clause, rule=replace(clause.rule, max_per_file=None))
     return clauses, made
 
 
