@@ -22,7 +22,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from pairmill import retry
+from pairmill.engine.policing import enforced
 from pairmill.errors import InputError, PairmillError, StageFailure, UsageError
+from pairmill.policy.enforce import Enforcer
+from pairmill.policy.policy import Policy
 from pairmill.sources.files.raw import places
 from pairmill.sources.origin import Git, Given, HubRows, Manual, Web
 from pairmill.sources.origin import Hub as HubFiles
@@ -1082,3 +1085,19 @@ def test_what_is_no_result_of_fetch_is_no_raw_data(hub: Hub, tmp_path: Path, mon
         clean(tmp_path / "c", result.uri, "gsm8k_train")
     Path(result.uri, tools.MANIFEST).unlink()
     assert "not finished" in refusal(lambda: clean(tmp_path / "c", result.uri))
+
+
+def test_a_policy_leaves_out_single_files_and_no_byte_of_them_is_asked_for(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declare(monkeypatch, REPO)
+    hub.add("o/n", TREE)
+    text = "clauses:\n- {match: made/*.parquet, decision: deny, reason: robots, why: x, date: 2026-08-01}\n"
+    policy = tools.write_text(tmp_path / "policy.yaml", text)
+    with enforced(Enforcer(Policy.load(str(policy)), root=str(tmp_path))):
+        part = fetch(tmp_path)
+    assert fetched(part) == {path: data for path, data in WANTED.items() if not path.endswith(".parquet")}
+    assert not [request for request in hub.seen("*/resolve/*") if request.path.endswith(".parquet")]
+    assert part.manifest.data["policy"]["left_out"] == [f"made/{path}" for path in WANTED if path.endswith(".parquet")]
+    # Without it the rest comes.
+    assert fetched(fetch(tmp_path)) == WANTED

@@ -49,7 +49,7 @@ from pairmill.stages.fetch.lock import Pin
 from pairmill.stages.fetch.planned import PlannedSource, declared, describe, members, of_extract
 from pairmill.stages.fetch.publish import lock_digests, lock_tokenizer, publish, publish_given
 from pairmill.stages.fetch.report import report_of
-from pairmill.stages.fetch.work import shards_of
+from pairmill.stages.fetch.work import left_out, shards_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -304,14 +304,16 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
                 if pin != old:
                     new[name] = pin
                 limit = 0 if isinstance(source, GivenData) else least(config.limit, source.limit)
-                identity = fingerprint_from(pin.origin, pin.revision, *declared(source))
+                without = left_out(source, pin)
+                part = [sorted(without)] if without else []
+                identity = fingerprint_from(pin.origin, pin.revision, *declared(source), *part)
                 item = PlannedSource(source, identity, pin, pin.revision if pin.of_commit else pin.sha256)
                 if limit:
                     revision = pin.revision if pin.of_commit else content_key(pin.origin, pin.revision)
                     identity = fingerprint_from(identity, *of_extract(source, limit))
                     item = PlannedSource(source, identity, pin, revision, limit=limit)
                 there = bool(item.revision) and item.finished(config.root, verify=config.verify) is not None
-                result.append((item, [] if there else list(shards_of(source, pin, limit))))
+                result.append((item, [] if there else list(shards_of(source, pin, limit, without))))
             # Before the first byte is fetched: a run that is killed goes on with the same revisions.
             if new:
                 lock.write(uri, new)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from pairmill.engine import policing
 from pairmill.engine.manifest import MANIFEST
+from pairmill.engine.policing import Subject
 from pairmill.errors import InputError
 from pairmill.net import hub
 from pairmill.sources.files.card import CARD, CARD_BYTES
@@ -29,13 +31,38 @@ from pairmill.stages.fetch.lock import Pin
 from pairmill.stages.fetch.planned import members
 
 
-def shards_of(source: Source, pin: Pin, limit: int) -> Sequence[FetchFiles]:
-    """Make the shards that fetch a source, or with a limit the one that makes an extract of it."""
+def left_out(source: Source, pin: Pin) -> frozenset[str]:
+    """Return the files of a source on the Hub that a policy in force leaves out, by path.
+
+    Raises:
+        InputError: it leaves out all of them.
+    """
+    origin = source.origin
+    if not policing.is_in_force() or not isinstance(origin, Hub) or isinstance(source, GivenData):
+        return frozenset()
+    paths = matching(origin.files, sorted(hub.files(data_set(origin.repo, source.name), pin.revision)))
+    # What benchmarks may read is fetched, and of a source the licence was asked for.
+    subjects = {path: Subject(f"{source.name}/{path}", (source.name,), licence=None, evaluation=True) for path in paths}
+    names = policing.leave_out(subjects.values(), origin.repo, by_name=False)
+    if paths and len(names) == len(paths):
+        policing.refuse_nothing(f"sources={source.name}")
+    return frozenset(path for path, subject in subjects.items() if subject.name in names)
+
+
+def shards_of(source: Source, pin: Pin, limit: int, without: frozenset[str] = frozenset()) -> Sequence[FetchFiles]:
+    """Make the shards that fetch a source, or with a limit the one that makes an extract of it.
+
+    Args:
+        source: what is fetched.
+        pin: what it is locked to.
+        limit: of an extract, how many records; 0 = the published files.
+        without: files that are left out.
+    """
     origin = source.origin
     if isinstance(origin, HubRows):
         return _of_rows(source, origin, pin, limit)
     if isinstance(origin, Hub):
-        return _of_hub(source, origin, pin, limit)
+        return _of_hub(source, origin, pin, limit, without)
     assert isinstance(origin, Git | Web)
     return [_of_archive(source, origin, pin, limit)]
 
@@ -49,11 +76,11 @@ def _of_rows(source: Source, origin: HubRows, pin: Pin, limit: int) -> Sequence[
     ]
 
 
-def _of_hub(source: Source, origin: Hub, pin: Pin, limit: int) -> Sequence[FetchFiles]:
+def _of_hub(source: Source, origin: Hub, pin: Pin, limit: int, without: frozenset[str]) -> Sequence[FetchFiles]:
     given = source if isinstance(source, GivenData) else None
     repository = given.repository if given else data_set(origin.repo, source.name)
     files = hub.files(repository, pin.revision)
-    result = tuple(given.chosen(sorted(files))) if given else matching(origin.files, sorted(files))
+    result = tuple(given.chosen(sorted(files))) if given else matching(origin.files, sorted(files.keys() - without))
     if not result:
         raise InputError(
             f"no file of {source.name} at this revision",
