@@ -261,7 +261,15 @@ def build(config_class: type[C], values: Mapping[str, Any]) -> C:
 def _converted(key: str, kind: Any, value: Any) -> Any:
     if kind == list[str] or (kind is str and isinstance(value, str)):
         return value
-    import omegaconf  # a text needs no conversion, and a node's program often has texts alone
+    # What can be read in one way needs no library, whose import is a quarter of a start.
+    if isinstance(value, str):
+        if kind is int and re.fullmatch("[0-9]{1,18}", value):
+            return int(value)
+        if kind is bool and value in {"true", "false"}:
+            return value == "true"
+        if value in get_args(kind):
+            return value
+    import omegaconf
 
     # Nodes only convert here. A configuration with these values would resolve ${oc.env:…}, print a secret of the pod,
     # and accept ??? for any type.

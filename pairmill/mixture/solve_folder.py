@@ -6,18 +6,23 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from pairmill.formats.eligible_rows import RowOptions
 from pairmill.formats.task_summaries import TaskSummaries, summarize
 from pairmill.formats.tokens import Dataset
-from pairmill.mixture.members import ChosenRows, RowChoice, expected_sums, open_choices
 from pairmill.rules.book import Rules
 from pairmill.rules.rule import Rule
 from pairmill.rules.solve import Pool
 from pairmill.rules.solve_rules import SolvedRules, solve_rules
+
+# What reads single rows is imported where rules have words for them: pyarrow, which it needs, is a third of a start.
+if TYPE_CHECKING:
+    from pairmill.mixture.members import RowChoice
+
+_OF_ROWS = ("select_rows", "keep_together", "lengths")
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,11 @@ class EffectiveRules:
         leave: bool = False,
         verify: bool = False,
     ) -> Self:
-        """Open what the rules name; ``rows`` are those that were tokenized. Raises as :func:`open_choices`."""
+        """Open what the rules name; ``rows`` are those that were tokenized. Raises as members.open_choices."""
+        if not any(getattr(clause, word) for clause in rules.clauses for word in _OF_ROWS):
+            return cls(rules, tasks, options, epochs, leave=leave)
+        from pairmill.mixture.members import open_choices
+
         choices, digest = open_choices(rules, tasks, options, rows, verify=verify)
         return cls(rules, tasks, options, epochs, leave=leave, choices=choices, choices_digest=digest)
 
@@ -76,6 +85,8 @@ class EffectiveRules:
         solved = solve_rules(self.rules, names, self.pool, self.epochs, self.base)
         made, groups = [*solved.rules], [*solved.groups]
         for place, choice in self.choices.items():
+            from pairmill.mixture.members import ChosenRows
+
             rows = made[place].rows or (round(float(solved.rows[place])),) * self.epochs
             made[place] = replace(made[place], rows=rows, members=ChosenRows(choice, rows))
             if choice.clause.lengths:
@@ -130,6 +141,8 @@ class EffectiveRules:
         names = ("rows", "inst_tokens", "resp_tokens", "squares", "resp_squares")
         columns = {name: np.array(getattr(summaries, name)) for name in names}
         for place, choice in self.choices.items():
+            from pairmill.mixture.members import expected_sums
+
             for name, value in zip(names, expected_sums(choice, choice.read(), self.base[place]), strict=True):
                 columns[name][place] = round(value)
         order = sorted(range(len(self.tasks)), key=lambda place: (self.tasks[place].key, place))
