@@ -30,7 +30,7 @@ def read_plain(data: bytes, uri: str) -> Any:
         # Some installations are without the parser in C, which takes a tenth of the time.
         if not hasattr(yaml, "CSafeLoader"):
             return _construct(yaml.SafeLoader(data), uri)
-        value = _from_events(yaml.CSafeLoader(data), uri)
+        value = _from_events(yaml, yaml.CSafeLoader(data), uri)
         return _construct(yaml.CSafeLoader(data), uri) if value is _UNUSUAL else value
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UsageError("not valid YAML", where=uri, got=" ".join(str(error).split())) from error
@@ -42,10 +42,8 @@ def _construct(loader: Any, uri: str) -> Any:
     return None if top is None else loader.construct_document(top)
 
 
-def _from_events(loader: Any, uri: str) -> Any:
+def _from_events(yaml: Any, loader: Any, uri: str) -> Any:
     """Return the document, without the nodes that take nine tenths of the time; ``_UNUSUAL`` if it needs them."""
-    import yaml
-
     unusual, stack = False, list[Any]()
     top: Any = None
     key: tuple[Any, ...] = ()
@@ -59,7 +57,7 @@ def _from_events(loader: Any, uri: str) -> Any:
         documents += kind is yaml.DocumentStartEvent
         unusual |= kind is yaml.AliasEvent or documents > 1 or getattr(event, "anchor", None) is not None
         if kind is yaml.ScalarEvent:
-            value = _scalar(loader, event, uri)
+            value = _scalar(yaml, loader, event, uri)
         elif kind in (yaml.SequenceStartEvent, yaml.MappingStartEvent):
             value = [] if kind is yaml.SequenceStartEvent else {}
             unusual |= event.tag is not None
@@ -86,9 +84,7 @@ def _from_events(loader: Any, uri: str) -> Any:
     return _UNUSUAL if unusual else top
 
 
-def _scalar(loader: Any, event: Any, uri: str) -> Any:
-    import yaml
-
+def _scalar(yaml: Any, loader: Any, event: Any, uri: str) -> Any:
     value = event.value
     if event.tag is not None:
         return _UNUSUAL

@@ -1122,7 +1122,7 @@ def test_empty_output_folder_is_taken(world: World, tmp_path: Path) -> None:
         ("- \x07", "not valid YAML"),
         ("- x", "rule 1: the rule has no prefix"),
         ("- repeat: 2", "rule 1: the rule has no prefix"),
-        ("- prefix: a\n- prefix: 5", "rule 2: the rule has no prefix"),
+        ("- prefix: a\n- prefix: 5", "rule 2: prefix is not a text"),
         ("- prefix: a\n  repaet: 2", "did you mean 'repeat'?"),
         ("- prefix: a\n  repeat: 1.5", "rule 1: repeat is not a count"),
         ("- prefix: a\n  repeat: null", "rule 1: repeat is not a count"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pairmill.errors import UsageError
@@ -21,6 +21,7 @@ VALUES = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(VALUES)
 def test_what_pyyaml_writes_is_read_as_it_reads_it(value: Any) -> None:
     text = yaml.safe_dump(value, allow_unicode=True)
