@@ -424,7 +424,7 @@ def test_attributes_that_are_not_there(
 def test_buckets_without_their_rows(bench: Bench, attributed: tuple[Path, Path], tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="rows: buckets need the rows"):
         mix(tmp_path / "root", bench.tokenized, f"method: unimax\n{BY_WORDS}")
-    with pytest.raises(InputError, match="5 tasks to put into buckets are not among the rows"):
+    with pytest.raises(InputError, match="5 tasks are not among the rows"):
         mix(tmp_path / "root", bench.tokenized, f"method: unimax\n{BY_WORDS}", rows=[str(attributed[0])])
 
 

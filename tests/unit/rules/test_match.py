@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pairmill.errors import UsageError
@@ -20,6 +20,7 @@ def matches(glob: str, name: str) -> bool:
     return Matcher([Selector(globs=(glob,))]).first(name) == 0
 
 
+@settings(deadline=None)
 @given(st.lists(st.text("ab_", max_size=4), max_size=12), NAMES)
 def test_prefixes_match_as_a_loop_over_them_does(prefixes: list[str], names: list[str]) -> None:
     matcher = Matcher([Selector(prefixes=(prefix,)) for prefix in prefixes])
@@ -29,6 +30,7 @@ def test_prefixes_match_as_a_loop_over_them_does(prefixes: list[str], names: lis
         assert matcher.first(name) == (expected[0] if expected else -1)
 
 
+@settings(deadline=None)
 @given(st.lists(st.text("ab_.*?", max_size=6), max_size=8), NAMES)
 def test_globs_without_sets_match_as_fnmatch_does(globs: list[str], names: list[str]) -> None:
     matcher = Matcher([Selector(globs=(glob,)) for glob in globs])
@@ -37,11 +39,13 @@ def test_globs_without_sets_match_as_fnmatch_does(globs: list[str], names: list[
 
 
 @pytest.mark.parametrize("glob", ["[ab]*", "[!a]b?", "a[a-b]*", "*[_.]?", "[]]*", "[[]*", "[*]x", "a[?]", "[{]a,b[}]"])
+@settings(deadline=None)
 @given(name=st.text("ab_.*?[]{}x,", max_size=5))
 def test_sets_match_as_fnmatch_does(glob: str, name: str) -> None:
     assert matches(glob, name) == fnmatch.fnmatchcase(name, glob)
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.text("ab*", max_size=2), min_size=2, max_size=3), min_size=1, max_size=3), NAMES)
 def test_braces_are_a_choice(parts: list[list[str]], names: list[str]) -> None:
     glob = "_".join("{" + ",".join(choices) + "}" for choices in parts)
@@ -101,6 +105,7 @@ def test_an_expression_is_over_the_whole_name_and_not_leaves_out() -> None:
     assert Selector.parse(selector.to_manifest(), "x") == selector
 
 
+@settings(deadline=None)
 @given(st.text("ab*[{?", min_size=1, max_size=5))
 def test_below_a_folder_the_same_names_are_meant(before: str) -> None:
     for item in ({"prefix": "a"}, {"match": ["a*", "{b,c}_"], "not": "*x"}, {"re": "a|b."}):
