@@ -66,7 +66,7 @@ class Clean(Stage[CleanConfig, CleanPlan]):
 
     name: ClassVar[str] = "clean"
     output_in_list: ClassVar[bool] = True
-    version: ClassVar[int] = 6
+    version: ClassVar[int] = 7
     round_count: ClassVar[int] = 2
     history: ClassVar[dict[int, str]] = {
         2: "large files are cleaned in pieces now, and put together anew",
@@ -76,6 +76,8 @@ class Clean(Stage[CleanConfig, CleanPlan]):
         "out, is recorded",
         5: "the key of a shard follows from all that it reads",
         6: "rows of chat templates are what a server renders, with the chat beside them; what vanished is recorded",
+        7: "digests of data are BLAKE3; a manifest says which digest it has of each file; what a card says of "
+        "licence and language is kept",
     }
     config = CleanConfig
 

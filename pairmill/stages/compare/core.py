@@ -66,12 +66,13 @@ class Compare(Stage[CompareConfig, ComparePlan]):
 
     name: ClassVar[str] = "compare"
     watched: ClassVar[bool] = False
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     round_count: ClassVar[int] = 1
     history: ClassVar[dict[int, str]] = {
         2: "damage of records and files of shards could go unseen; verdicts held their level for one look and one "
         "plan only",
         3: "the key of a shard follows from all that it reads",
+        4: "digests of data are BLAKE3; a manifest says which digest it has of each file",
     }
     counts_rows: ClassVar[bool] = False
     config = CompareConfig

@@ -111,7 +111,7 @@ class Curate(RowStage[CurateConfig, CuratePlan]):
     """Look at rows, compare them, decide."""
 
     name: ClassVar[str] = "curate"
-    version: ClassVar[int] = 5
+    version: ClassVar[int] = 6
     round_count: ClassVar[int] = 13
     history: ClassVar[dict[int, str]] = {
         2: "large files are written in parts, and what later rounds read has another form",
@@ -119,6 +119,7 @@ class Curate(RowStage[CurateConfig, CuratePlan]):
         4: "damage of records and files of shards could go unseen; exact by several rules removed rows for the sake "
         "of rows that went too",
         5: "the key of a shard follows from all that it reads; attributes are written with the rows",
+        6: "digests of data are BLAKE3; a manifest says which digest it has of each file",
     }
     config = CurateConfig
 

@@ -62,12 +62,13 @@ class Evaluate(Stage[EvaluateConfig, EvaluatePlan]):
 
     name: ClassVar[str] = "evaluate"
     watched: ClassVar[bool] = False
-    version: ClassVar[int] = 4
+    version: ClassVar[int] = 5
     history: ClassVar[dict[int, str]] = {
         2: "AIME and DROP were not as the reference scores them; held-out bytes are those that tokenize kept",
         3: "damage of records and files of shards could go unseen; prompts of a served model counted as too long on "
         "any refusal with the word context, and GSM8K's answers in sentences as wrong without a word",
         4: "the key of a shard follows from all that it reads; a run asks again after a change of the stage",
+        5: "digests of data are BLAKE3; a manifest says which digest it has of each file",
     }
     config = EvaluateConfig
 

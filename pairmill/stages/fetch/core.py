@@ -82,13 +82,15 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
 
     name: ClassVar[str] = FETCH
     counts_rows: ClassVar[bool] = False
-    version: ClassVar[int] = 4
+    version: ClassVar[int] = 5
     round_count: ClassVar[int] = 1
     history: ClassVar[dict[int, str]] = {
         2: "one was kept when a source read through datasets had other columns to read, or another licence or citation",
         3: "damage of records and files of shards could go unseen; the index said where given files are, so equal "
         "files at two places had other bytes",
         4: "the key of a shard follows from all that it reads",
+        5: "digests of data are BLAKE3; a manifest says which digest it has of each file; licence and language are "
+        "taken from a data set's card",
     }
     config = FetchConfig
 

@@ -40,11 +40,13 @@ class Mix(Stage[MixConfig, MixPlan]):
 
     name: ClassVar[str] = "mix"
     watched: ClassVar[bool] = False
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     round_count: ClassVar[int] = 1
     history: ClassVar[dict[int, str]] = {
         2: "damage of records and files of shards could go unseen",
         3: "the key of a shard follows from all that it reads",
+        4: "digests of data are BLAKE3; a manifest says which digest it has of each file; tasks are counted by "
+        "summaries, and folders of others are known by their index arrays",
     }
     config = MixConfig
 

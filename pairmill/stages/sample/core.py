@@ -57,13 +57,15 @@ class Sample(Stage[SampleConfig, StagePlan["Draft"]]):
     """One round with one shard: drawing the plan."""
 
     name: ClassVar[str] = "sample"
-    version: ClassVar[int] = 5
+    version: ClassVar[int] = 6
     round_count: ClassVar[int] = 1
     history: ClassVar[dict[int, str]] = {
         2: "plans hold rows and digests now",
         3: "a plan was kept when tokens changed while they were read; it records neither cuts nor the tokenizer",
         4: "damage of records and files of shards could go unseen; rows that are never drawn counted as cut",
         5: "the key of a shard follows from all that it reads",
+        6: "rows are drawn in the order of their content, by streams of their own; rules have groups, shares and "
+        "scales; digests of data are BLAKE3; a manifest says which digest it has of each file",
     }
     config = SampleConfig
 

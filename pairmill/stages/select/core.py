@@ -72,11 +72,12 @@ class Select(RowStage[SelectConfig, SelectPlan]):
 
     name: ClassVar[str] = "select"
     reasons_asked = tuple(f"not_selected_{method}" for method in ("attribute", "hybrid", "dsir"))
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     round_count: ClassVar[int] = 7
     history: ClassVar[dict[int, str]] = {
         2: "damage of records and files of shards could go unseen",
         3: "the key of a shard follows from all that it reads; means and deviations are added in float64",
+        4: "digests of data are BLAKE3; a manifest says which digest it has of each file",
     }
     config = SelectConfig
     measures_lengths: ClassVar[bool] = True

@@ -68,7 +68,7 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
     """Round 1 encodes row files, large ones in pieces; round 2 puts the arrays of pieces together."""
 
     name: ClassVar[str] = "tokenize"
-    version: ClassVar[int] = 6
+    version: ClassVar[int] = 7
     round_count: ClassVar[int] = 2
     history: ClassVar[dict[int, str]] = {
         2: "tokens could be those of a row file that changed while it was read",
@@ -76,6 +76,8 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
         4: "damage of records and files of shards could go unseen",
         5: "the key of a shard follows from all that it reads",
         6: "rows of chat templates have the template's control tokens; lengths of rows are recorded",
+        7: "digests of data are BLAKE3; a manifest says which digest it has of each file; the row file of each task "
+        "is kept",
     }
     config = TokenizeConfig
 

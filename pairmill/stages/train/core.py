@@ -113,12 +113,13 @@ class Train(Stage[TrainConfig, TrainPlan]):
 
     name: ClassVar[str] = "train"
     watched: ClassVar[bool] = False
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     round_count: ClassVar[int] = 1
     history: ClassVar[dict[int, str]] = {
         2: "damage of records and files of shards could go unseen; the rows of a batch followed from the number of "
         "processes",
         3: "the key of a shard follows from all that it reads",
+        4: "digests of data are BLAKE3; a manifest says which digest it has of each file",
     }
     config = TrainConfig
 

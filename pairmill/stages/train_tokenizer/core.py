@@ -48,7 +48,7 @@ class TrainTokenizer(Stage[TrainTokenizerConfig, TrainingPlan]):
     name: ClassVar[str] = "train_tokenizer"
     watched: ClassVar[bool] = False
     folder: ClassVar[str] = "tokenizer"
-    version: ClassVar[int] = 5
+    version: ClassVar[int] = 6
     round_count: ClassVar[int] = 2
     history: ClassVar[dict[int, str]] = {
         2: "words are counted in sorted runs now",
@@ -56,6 +56,7 @@ class TrainTokenizer(Stage[TrainTokenizerConfig, TrainingPlan]):
         "that changed while it was read",
         4: "damage of records and files of shards could go unseen; unigram gave other bytes each time",
         5: "the key of a shard follows from all that it reads",
+        6: "digests of data are BLAKE3; a manifest says which digest it has of each file",
     }
     config = TrainTokenizerConfig
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 HEADER_BYTES = 128
 """Of the header of a one-dimensional ``.npy``."""
-VERSION = 5
+VERSION = 6
 """Of the plans that this program carries out: that of the stage (pairmill/stages/sample/core.py)."""
 
 
