@@ -199,7 +199,7 @@ def _epoch(folder: OpenFolder | None, layout: ArrayLayout, number: int) -> list[
     with ExitStack() as stack:
         files = {name: stack.enter_context(_File(folder, f"epoch_{number}/{name}.npy")) for name in layout.dtypes}
         heads = {name: tokens.header(dtype, len(order)) for name, dtype in layout.dtypes.items()}
-        handles = None if folder is None else [files[name].handle for name in INDEX]
+        handles = None if folder is None else [handle for name in INDEX if (handle := files[name].handle) is not None]
         widths = layout.dtypes["inst_start"].itemsize, layout.dtypes["inst_len"].itemsize
         arrays = layout.table.epoch([heads[name] for name in INDEX], handles, widths)
         measured = plan.rows[BYTES].array() if BYTES in files else None
