@@ -388,7 +388,7 @@ def read_intact(folder: str, *, look: bool = True) -> Manifest | None:
 
     Args:
         folder: URI.
-        look: list the files; without, whoever opens them compares them.
+        look: list the files; False: they are compared when they are opened.
     """
     manifest = read(folder)
     if manifest is None and is_fingerprint(storage.name_of(folder)) and not storage.store_for(folder).list(folder):

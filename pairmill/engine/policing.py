@@ -29,7 +29,7 @@ class Subject:
         name: of the task, or of the source.
         names: further names that it goes by, such as ``<source>/<path>``.
         contents: digests of the files that it is, or was made of.
-        licence: of its source, where whoever asks knows it; None = nobody knows it yet, and it is asked for later.
+        licence: of its source, if the caller knows it; None = it is not known yet, and is asked for later.
         place: URI of the folder that it is read from: its manifests may know more.
         evaluation: whether it is read to measure with, and not to train on.
         is_whole: whether it is all of a source: where clauses decide on single files or tasks, these are asked later.

@@ -247,9 +247,9 @@ def attributes_of(
     Raises:
         InputError: as :func:`pairmill.engine.inputs.discover`, or a task is not among the rows.
     """
-    found = inputs.discover(given, rows.EXTENSIONS, "rows", verify=verify)
+    discovered = inputs.discover(given, rows.EXTENSIONS, "rows", verify=verify)
     files = beside([storage.normalise(uri, "rows") for uri in given])
-    by_task = {file.task: files.get(file.uri, {}) for file in found.files}
+    by_task = {file.task: files.get(file.uri, {}) for file in discovered.files}
     missing = sorted({*tasks} - by_task.keys())
     if missing:
         raise InputError(
@@ -259,4 +259,4 @@ def attributes_of(
             expected="the rows that were tokenized",
             hint="give rows= the folder that was tokenized, or leave them out of what reads attributes",
         )
-    return {task: by_task[task] for task in tasks}, fingerprint_from([ref.fingerprint for ref in found.refs])
+    return {task: by_task[task] for task in tasks}, fingerprint_from([ref.fingerprint for ref in discovered.refs])

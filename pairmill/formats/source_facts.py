@@ -72,7 +72,7 @@ def _sources_of(home: str) -> dict[str, Told]:
         try:
             stage, inputs = manifests.read_head(folder)
             manifest = manifests.read(folder) if stage in ("clean", _RAW) else None
-        except InputError:  # whoever reads the folder itself says what is wrong with it
+        except InputError:  # the program that reads the folder says what is wrong with it
             continue
         if manifest is not None and stage == _RAW:
             return {"": RawResult.from_manifest(manifest).about}

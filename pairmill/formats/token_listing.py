@@ -71,9 +71,9 @@ def refuse_changed(folder: Path) -> None:
         return
     known = [file for file in read_listing(folder) if file.digest]
     new = [file for file in known if is_blake3(file.digest)]
-    found = dict(zip([file.path for file in new], digest_files([file.path for file in new]), strict=True))
+    digests = dict(zip([file.path for file in new], digest_files([file.path for file in new]), strict=True))
     for file in known:
-        if found.get(file.path) != file.digest and digest_file(file.path, like=file.digest) != file.digest:
+        if digests.get(file.path) != file.digest and digest_file(file.path, like=file.digest) != file.digest:
             raise InputError(
                 "the tokens that this sample points into changed",
                 where=file.path,

@@ -180,12 +180,12 @@ def _open_foreign(uri: str, info: dict[str, Any], how: Opening) -> Folder:
         name, _, file = path.rpartition("/")
         contents.setdefault(name, {})[file.removesuffix(".npy")] = Content(item.digest, item.stamp, size=item.size)
     some = [names[start : start + _AT_ONCE] for start in range(0, len(names), _AT_ONCE)]
-    found = each(
+    lists = each(
         lambda part, _: [sample_blocks(storage.join(uri, it, "tokens.npy"), paths[f"{it}/tokens.npy"]) for it in part],
         some,
         store.at_once,
     )
-    blocks = [item for part in found for item in part]
+    blocks = [item for part in lists for item in part]
     tasks = []
     for name, block in zip(names, blocks, strict=True):
         mine = contents[name]

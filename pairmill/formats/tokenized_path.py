@@ -280,14 +280,14 @@ def find_planned(given: str, root: str, fingerprint: str, names: Sequence[str], 
         raise _other_folder(f"{_OPTION}={home}", manifest.fingerprint, fingerprint)
     union = UnionResult.from_manifest(manifest)
     here = _moved(_places_of(home, union), [] if single == home else some, union)
-    found: dict[str, Dataset] = {}
+    located: dict[str, Dataset] = {}
     for item in union.folders:
         mine = {name: item["tasks"][name] for name in names if name in item["tasks"]}
         if mine:
             find = _tasks_at(here[item["name"]], item["fingerprint"], digested)
             tasks = {name: task for name, own in mine.items() if (task := find(own)) is not None}
-            found |= {name: replace(task, name=name) for name, task in tasks.items()}
-    return _picked(found.get, names, home)
+            located |= {name: replace(task, name=name) for name, task in tasks.items()}
+    return _picked(located.get, names, home)
 
 
 def _tasks_at(uri: str, fingerprint: str, digested: bool) -> Callable[[str], Dataset | None]:

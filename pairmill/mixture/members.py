@@ -179,7 +179,7 @@ class RowChoice:
 
 @dataclass(frozen=True)
 class ChosenRows:
-    """What is drawn of a task whose rule says something of single rows: so many rows in each epoch."""
+    """What is drawn of a task whose rule chooses single rows: how many each epoch has."""
 
     choice: RowChoice
     rows: tuple[int, ...]

@@ -93,8 +93,8 @@ class Enforcer:
             key = (subject.source, verdict)
             counted[key] = counted.get(key, 0) + 1
         for (source, verdict), count in counted.items():
-            said = {name: value for name, value in vars(verdict).items() if value and name != "where"}
-            decisions.setdefault(source, []).append({**said, "subjects": count})
+            details = {name: value for name, value in vars(verdict).items() if value and name != "where"}
+            decisions.setdefault(source, []).append({**details, "subjects": count})
         ordered = {
             name: sorted(items, key=lambda item: sorted(map(str, item.items())))
             for name, items in sorted(decisions.items())

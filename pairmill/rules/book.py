@@ -119,7 +119,7 @@ class Rules:
         items = [dict(item) for item in self._raw]
         mine = [items[self.clauses[place].number - 1] for place in group.clauses]
         for item in (
-            mine if key in PER_TASK else [next((one for one in mine if not {*OF_GROUP}.isdisjoint(one)), mine[0])]
+            mine if key in PER_TASK else [next((item for item in mine if not {*OF_GROUP}.isdisjoint(item)), mine[0])]
         ):
             item.pop(key, None)
             if key == "max_per_file" and "per_task" in item:

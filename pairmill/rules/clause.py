@@ -55,12 +55,12 @@ class Group:
         name: as the file says it; without, the label of its one rule.
         clauses: places of its rules in :attr:`Rules.clauses`.
         where: file and number of the rule that has its keys, for messages.
-        max_rows: at most so many rows.
-        max_tokens: at most so many tokens, of which ``count`` counts; ``count`` is for nothing else.
+        max_rows: the most rows.
+        max_tokens: the most tokens, of which ``count`` counts; ``count`` is for nothing else.
         fraction: so much of its rows, 0 to 1.
-        passes: so many times its rows; with ``share`` or ``tokens`` at most so many (None = 1).
+        passes: rows of an epoch by its rows; with ``share`` or ``tokens`` the largest such number (None = 1).
         share: so much of all tokens of the epoch, prompt and response, 0 to 1.
-        tokens: so many tokens, prompt and response.
+        tokens: how many, prompt and response.
         within: how it is shared out over its tasks.
         weights: globs of tasks, of which the first that matches gives the factor in the sharing out.
     """

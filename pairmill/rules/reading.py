@@ -107,8 +107,8 @@ class _Keys:
         """Read a share, which is written with %."""
         if key not in self.item:
             return None
-        found = _SHARE.fullmatch(self.item[key]) if isinstance(self.item[key], str) else None
-        value = float(found[1].replace("_", "")) / 100 if found else -1.0
+        words = _SHARE.fullmatch(self.item[key]) if isinstance(self.item[key], str) else None
+        value = float(words[1].replace("_", "")) / 100 if words else -1.0
         if not 0 < value <= at_most:
             raise self.wrong(key, "is not a share", "a number with %, above 0 % and up to 100 %")
         return value
@@ -393,16 +393,16 @@ def _group(name: str, places: Sequence[int], keys_of: Sequence[_Keys]) -> Group:
 
 def _budget(keys: _Keys, group: str) -> Budget | None:
     value = keys.item.get("tokens")
-    found = _OF.fullmatch(value) if isinstance(value, str) else None
-    if found is None:
+    words = _OF.fullmatch(value) if isinstance(value, str) else None
+    if words is None:
         tokens = keys.count("tokens")
         return None if tokens is None else Budget(tokens)
-    fraction = float(found[1].replace("_", "")) / (100 if found[2] else 1)
-    if found[3] == "epoch":
+    fraction = float(words[1].replace("_", "")) / (100 if words[2] else 1)
+    if words[3] == "epoch":
         raise keys.wrong("tokens", "is a share of the epoch", hint=f"write share: {fraction * 100:g}% of epoch")
-    if found[3] == group or not fraction > 0:
+    if words[3] == group or not fraction > 0:
         raise keys.wrong("tokens", "is not valid", "a part of what another group gets, such as 0.25 of <group>")
-    return Budget(fraction=fraction, group=found[3])
+    return Budget(fraction=fraction, group=words[3])
 
 
 def _weights(keys: _Keys) -> dict[str, float]:

@@ -161,7 +161,7 @@ class Problem:
         totals = self._totals(real)
         rows = np.where(totals < 0, real, totals / self.epochs)
         errors = np.sqrt(draw_variances(self.pool, np.rint(rows * self.epochs))) / self.epochs
-        binds = {one.group.name: self._binds(one, self._limits(factor), factor) for one in self.sharings}
+        binds = {sharing.group.name: self._binds(sharing, self._limits(factor), factor) for sharing in self.sharings}
         return Solved(tuple(self._rules(totals)), rows, errors, binds, scaled)
 
     # Real numbers of rows.
@@ -191,9 +191,9 @@ class Problem:
     def _free(self) -> NDArray[np.bool_]:
         """Which tasks have a cap that is scaled."""
         result = np.isfinite(self._caps) & (self._caps > 0)
-        for one in self.sharings:
+        for sharing in self.sharings:
             # Together: the tasks of a group are rounded together.
-            result[one.tasks] = one.has_caps or (not one.is_target and bool(result[one.tasks].any()))
+            result[sharing.tasks] = sharing.has_caps or (not sharing.is_target and bool(result[sharing.tasks].any()))
         keep = self.scale.keep if self.scale else ()
         for name in keep:
             result[self._repeats != 1 if name == "repeat" else (self.named or {})[name]] = False
@@ -208,59 +208,65 @@ class Problem:
         """Return rows of each task in an epoch, with caps times a factor."""
         limits = self._limits(factor)
         rows = limits * self._repeats
-        for one in self.sharings:
-            if not one.is_target:
-                level = self._level(one, limits)
-                rows[one.tasks] = level.rows(min(self._levels(one, level, limits, factor).values())) * one.times
-        for one, level, tokens in self._targets(rows, limits):
-            rows[one.tasks] = level.rows(level.reaching(tokens, self._cost(one)))
+        for sharing in self.sharings:
+            if not sharing.is_target:
+                level = self._level(sharing, limits)
+                rows[sharing.tasks] = (
+                    level.rows(min(self._levels(sharing, level, limits, factor).values())) * sharing.times
+                )
+        for sharing, level, tokens in self._targets(rows, limits):
+            rows[sharing.tasks] = level.rows(level.reaching(tokens, self._cost(sharing)))
         return rows
 
-    def _cost(self, one: Sharing) -> Reals | None:
+    def _cost(self, sharing: Sharing) -> Reals | None:
         """Return what a row of each of its tasks counts on average; None = rows are counted."""
-        return None if one.unit is None else self._mean[one.unit][one.tasks]
+        return None if sharing.unit is None else self._mean[sharing.unit][sharing.tasks]
 
-    def _level(self, one: Sharing, limits: Reals) -> Level:
-        return Level(one.weights, limits[one.tasks] * one.most)
+    def _level(self, sharing: Sharing, limits: Reals) -> Level:
+        return Level(sharing.weights, limits[sharing.tasks] * sharing.most)
 
-    def _budgets(self, one: Sharing, limits: Reals, factor: float) -> dict[str, float]:
+    def _budgets(self, sharing: Sharing, limits: Reals, factor: float) -> dict[str, float]:
         """Return the caps of a group by key, in what its level gives."""
-        factor = factor if self._free[one.tasks].any() else 1.0
-        have = float(self.pool.rows[one.tasks][one.weights > 0].sum())
-        by = {"fraction": factor * have, "passes": float(limits[one.tasks].sum())}
-        said = {key: getattr(one.group, key) for key in (*_CAPS, "passes")}
-        return {key: said[key] * by.get(key, factor) * one.repeat / one.times for key in said if said[key] is not None}
+        factor = factor if self._free[sharing.tasks].any() else 1.0
+        have = float(self.pool.rows[sharing.tasks][sharing.weights > 0].sum())
+        by = {"fraction": factor * have, "passes": float(limits[sharing.tasks].sum())}
+        amounts = {key: getattr(sharing.group, key) for key in (*_CAPS, "passes")}
+        return {
+            key: amounts[key] * by.get(key, factor) * sharing.repeat / sharing.times
+            for key in amounts
+            if amounts[key] is not None
+        }
 
-    def _levels(self, one: Sharing, level: Level, limits: Reals, factor: float) -> dict[str, float]:
+    def _levels(self, sharing: Sharing, level: Level, limits: Reals, factor: float) -> dict[str, float]:
         """Return the levels that the caps of a group allow, by key; the lowest binds."""
-        budgets = self._budgets(one, limits, factor)
-        cost = {"max_tokens": self._cost(one)}
+        budgets = self._budgets(sharing, limits, factor)
+        cost = {"max_tokens": self._cost(sharing)}
         return {"pool": level.top, **{key: level.reaching(budgets[key], cost.get(key)) for key in budgets}}
 
-    def _binds(self, one: Sharing, limits: Reals, factor: float) -> str:
-        if one.is_target:
-            return "tokens" if one.group.share is None else "share"
-        found = self._levels(one, self._level(one, limits), limits, factor)
-        return min(found, key=lambda key: found[key])
+    def _binds(self, sharing: Sharing, limits: Reals, factor: float) -> str:
+        if sharing.is_target:
+            return "tokens" if sharing.group.share is None else "share"
+        levels = self._levels(sharing, self._level(sharing, limits), limits, factor)
+        return min(levels, key=lambda key: levels[key])
 
     # Groups that are to have a number of tokens.
 
     def _targets(self, rows: Reals, limits: Reals) -> list[tuple[Sharing, Level, float]]:
         """Return the level and the tokens of each, given the rows of the tasks that are in none."""
-        targets = [one for one in self.sharings if one.is_target]
+        targets = [sharing for sharing in self.sharings if sharing.is_target]
         if not targets:
             return []
         tokens = rows * self._mean["all"]
-        for one in targets:
-            tokens[one.tasks] = 0.0
-        parts = {one.group.name: self._part(one.group, tokens, ()) for one in targets}
+        for sharing in targets:
+            tokens[sharing.tasks] = 0.0
+        parts = {sharing.group.name: self._part(sharing.group, tokens, ()) for sharing in targets}
         of_epoch = math.fsum(part for _, part in parts.values())
         if of_epoch >= 1 - _SLACK:
             raise _too_many(targets)
         whole = (float(tokens.sum()) + math.fsum(number for number, _ in parts.values())) / (1 - of_epoch)
         return [
-            (one, self._level(one, limits), number + part * whole)
-            for one, (number, part) in zip(targets, parts.values(), strict=True)
+            (sharing, self._level(sharing, limits), number + part * whole)
+            for sharing, (number, part) in zip(targets, parts.values(), strict=True)
         ]
 
     def _part(self, group: Group, tokens: Reals, above: tuple[str, ...]) -> tuple[float, float]:
@@ -282,7 +288,7 @@ class Problem:
                 expected=", ".join(self.named or {}),
                 hint=did_you_mean(name, self.named or {}),
             )
-        other = next((one.group for one in self.sharings if one.group.name == name), None)
+        other = next((sharing.group for sharing in self.sharings if sharing.group.name == name), None)
         number, part = self._part(other or Group(name=name, clauses=(), where=""), tokens, (*above, group.name))
         return group.tokens.fraction * number, group.tokens.fraction * part
 
@@ -290,22 +296,22 @@ class Problem:
         """Raise UsageError if a group cannot have the tokens that it is to have."""
         limits = self._limits(1.0)
         tokens_of = real * self._mean["all"]
-        for one, level, tokens in self._targets(real, limits):
-            most = float((level.rows(level.top) * self._mean["all"][one.tasks]).sum())
-            if one.group.share and not tokens:
+        for sharing, level, tokens in self._targets(real, limits):
+            most = float((level.rows(level.top) * self._mean["all"][sharing.tasks]).sum())
+            if sharing.group.share and not tokens:
                 what = "a share of nothing: no other task has a row"
-                raise UsageError(what, where=one.group.where, hint="leave share: out")
+                raise UsageError(what, where=sharing.group.where, hint="leave share: out")
             if tokens <= most * (1 + _SLACK):
                 continue
-            others = float(tokens_of.sum() - tokens_of[one.tasks].sum())
+            others = float(tokens_of.sum() - tokens_of[sharing.tasks].sum())
             share = math.floor(1e4 * most / (others + most)) / 100 if most else 0.0
-            fits = f"tokens: {math.floor(most)}" if one.group.share is None else f"share: {share:g}% of epoch"
-            passes = math.ceil(100 * tokens * one.most / most - _SLACK) / 100 if most else 0.0
+            fits = f"tokens: {math.floor(most)}" if sharing.group.share is None else f"share: {share:g}% of epoch"
+            passes = math.ceil(100 * tokens * sharing.most / most - _SLACK) / 100 if most else 0.0
             raise UsageError(
-                f"the group {one.group.name!r} cannot have so many tokens",
-                where=one.group.where,
-                got=f"{wanted_of(one.group)}: {tokens:,.0f} tokens an epoch",
-                expected=f"at most {most:,.0f}, {one.most:g} {'pass' if one.most == 1 else 'passes'} over its tasks",
+                f"the group {sharing.group.name!r} cannot have as many tokens",
+                where=sharing.group.where,
+                got=f"{wanted_of(sharing.group)}: {tokens:,.0f} tokens an epoch",
+                expected=f"at most {most:,.0f}, passes over its tasks: {sharing.most:g}",
                 hint=f"write {fits}, or passes: {passes:g}" if most else "none of its tasks has a row",
             )
 
@@ -314,10 +320,10 @@ class Problem:
     def _scaled(self, scale: Scale) -> Scaled:
         def tokens(factor: float) -> float:
             rows = self._real(factor)
-            for one, _, wanted in self._targets(rows, self._limits(factor)):
+            for sharing, _, wanted in self._targets(rows, self._limits(factor)):
                 # As if it had what it is to have: what it lacks is refused by that, and not by the scale.
-                have = float((rows * self._mean["all"])[one.tasks].sum())
-                rows[one.tasks] *= wanted / have if have else 1.0
+                have = float((rows * self._mean["all"])[sharing.tasks].sum())
+                rows[sharing.tasks] *= wanted / have if have else 1.0
             return float((rows * self._mean[scale.count]).sum())
 
         floor, ceiling = tokens(0.0), tokens(_ENOUGH)
@@ -347,18 +353,22 @@ class Problem:
         """Return the rows of tasks over all epochs, int64; -1 of those that their own keys decide."""
         totals = np.full(len(self.rules), -1, np.int64)
         limits, ranks, epochs = self._limits(1.0), self.pool.ranks, self.epochs
-        for one in self.sharings:
-            if one.is_target or self._free[one.tasks].any():
+        for sharing in self.sharings:
+            if sharing.is_target or self._free[sharing.tasks].any():
                 continue
-            budgets = {key: value * epochs * one.times for key, value in self._budgets(one, limits, 1.0).items()}
+            budgets = {
+                key: value * epochs * sharing.times for key, value in self._budgets(sharing, limits, 1.0).items()
+            }
             rows = min((round(budgets[key]) for key in budgets if key != "max_tokens"), default=None)
-            totals[one.tasks] = whole_rows(
-                real[one.tasks] * epochs, ranks[one.tasks], rows, budgets.get("max_tokens"), self._cost(one)
+            totals[sharing.tasks] = whole_rows(
+                real[sharing.tasks] * epochs, ranks[sharing.tasks], rows, budgets.get("max_tokens"), self._cost(sharing)
             )
         now = np.where(totals < 0, real, totals / epochs)
-        for one, _, tokens in self._targets(now, limits):
-            part = real[one.tasks] * epochs
-            totals[one.tasks] = whole_rows(part, ranks[one.tasks], None, tokens * epochs, self._cost(one), nearest=True)
+        for sharing, _, tokens in self._targets(now, limits):
+            part = real[sharing.tasks] * epochs
+            totals[sharing.tasks] = whole_rows(
+                part, ranks[sharing.tasks], None, tokens * epochs, self._cost(sharing), nearest=True
+            )
         if self.scale:
             now, cost, free = np.where(totals < 0, real, totals / epochs), self._mean[self.scale.count], self._free
             left = self.scale.to - float((now * cost)[~free].sum())
@@ -370,7 +380,7 @@ class Problem:
         for task in np.flatnonzero(np.isfinite(self.caps) & (totals < 0)).tolist():
             cap, limit = rules[task].max_per_file, int(self.caps[task])
             rules[task] = replace(rules[task], max_per_file=limit if cap is None else min(cap, limit))
-        groups = [self._free.nonzero()[0], *(one.tasks[~self._free[one.tasks]] for one in self.sharings)]
+        groups = [self._free.nonzero()[0], *(sharing.tasks[~self._free[sharing.tasks]] for sharing in self.sharings)]
         for tasks in groups:
             tasks = tasks[np.argsort(self.pool.ranks[tasks], kind="stable")]
             for task, rows in zip(tasks.tolist(), spread(totals[tasks], self.epochs).tolist(), strict=True):
@@ -403,7 +413,7 @@ def draw_variances(pool: Pool, drawn: Reals) -> Reals:
 
 
 def _too_many(targets: Sequence[Sharing]) -> UsageError:
-    shares = [one.group for one in targets if one.group.share is not None]
+    shares = [sharing.group for sharing in targets if sharing.group.share is not None]
     return UsageError(
         "the shares of an epoch leave nothing for the other tasks",
         where=shares[-1].where,

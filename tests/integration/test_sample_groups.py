@@ -125,7 +125,7 @@ def test_a_share_that_cannot_be_ends_the_stage_with_the_line_to_write(bench: Ben
     given = {"tokenized_path": bench.tokenized, "prefix_config_path": path, "root": tmp_path / "root"}
     done = tools.stage("sample", **given)
     assert done.code == 2
-    assert "the group 'small' cannot have so many tokens" in done.err
+    assert "the group 'small' cannot have as many tokens" in done.err
     assert "% of epoch, or passes: " in done.err
     assert f"{path} rule 1" in done.err
 

@@ -132,8 +132,8 @@ def show_diff(config: DiffConfig) -> str:
         out = io.StringIO()
         csv.writer(out, lineterminator="\n").writerows([header, *lines])
         return out.getvalue()
-    said = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
-    return f"tasks: {said}\n" + "\n".join(Table("Difference", header, lines).markdown(2)) + "\n"
+    summary = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
+    return f"tasks: {summary}\n" + "\n".join(Table("Difference", header, lines).markdown(2)) + "\n"
 
 
 def _changes(old: Folder, new: Folder) -> list[_Change]:

@@ -291,7 +291,7 @@ def test_a_scale_to_two_billion_tokens() -> None:
 
 
 def test_a_share_that_a_scale_makes_too_large_is_told_by_the_scaled_epoch() -> None:
-    with pytest.raises(UsageError, match="cannot have so many tokens") as caught:
+    with pytest.raises(UsageError, match="cannot have as many tokens") as caught:
         solve(pool([100, 9000]), {(0,): {"share": 0.5}}, [Rule(), Rule(max_per_file=50)], scale=Scale("r", 40_000))
     assert caught.value.got == "share: 50% of epoch: 20,000 tokens an epoch"
 
@@ -309,8 +309,8 @@ def test_scale_and_shares_hold_together() -> None:
     ("groups", "message", "expected"),
     [
         ({(0,): {"share": 0.6}, (1,): {"share": 0.4}}, "leave nothing", "60% of g0 and 40% of g1"),
-        ({(0,): {"share": 0.9}}, "cannot have so many tokens", "at most 1,000, 1 pass"),
-        ({(0,): {"tokens": Budget(5_000)}}, "cannot have so many tokens", "write tokens: 1000, or passes: 5"),
+        ({(0,): {"share": 0.9}}, "cannot have as many tokens", "at most 1,000, passes over its tasks: 1"),
+        ({(0,): {"tokens": Budget(5_000)}}, "cannot have as many tokens", "write tokens: 1000, or passes: 5"),
         ({(0, 1, 2): {"share": 0.5}}, "a share of nothing", "leave share: out"),
         (
             {(0,): {"tokens": Budget(group="g1")}, (1,): {"tokens": Budget(group="g0")}},

@@ -73,7 +73,7 @@ def _refuse_ids(tokens: NDArray[Any], size: int, where: Path) -> None:
                 piece = tokens[start : start + _PIECE]
                 at = int(np.flatnonzero((piece < 0) | (piece >= size))[0])
                 raise _wrong(
-                    f"token {start + at:,} is no id of the vocabulary", where, str(piece[at]), f"0 to {size - 1:,}"
+                    f"token {start + at:,} is not an id of the vocabulary", where, str(piece[at]), f"0 to {size - 1:,}"
                 )
 
 

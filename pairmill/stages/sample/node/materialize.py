@@ -426,7 +426,7 @@ class _Copying:
         return values, self._readers.fill(number, starts, lengths, self._layout.dtype.itemsize, values)
 
     def _finish(self, most: int) -> None:
-        """Append the chunks that were begun, until at most so many are left."""
+        """Append the chunks that were begun, until no more than that many are left."""
         while len(self._begun) > most:
             values, read = self._begun.popleft().result()
             self._out.put(values)

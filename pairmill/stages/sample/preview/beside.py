@@ -67,13 +67,13 @@ def expected_beside_drawn(manifest: Manifest) -> list[Beside]:
             )
             for group in result.groups
         ]
-    found: dict[str, Beside] = {}
+    groups: dict[str, Beside] = {}
     for name, values in result.stats.items():
         label = result.prefixes.get(name)
         label = NO_RULE if label is None else label
-        group = found.setdefault(label, Beside(label))
+        group = groups.setdefault(label, Beside(label))
         _add(group, Stats(**values), result.rules[name], epochs)
-    return [*found.values()]
+    return [*groups.values()]
 
 
 def _add(group: Beside, stats: Stats, recorded: dict[str, Any], epochs: int) -> None:

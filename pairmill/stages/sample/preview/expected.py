@@ -129,7 +129,7 @@ class Forecast:
 
 
 def _binds(rule: Rule, rows: int) -> str:
-    """Return which key decides what is drawn of a task with so many rows; empty if its group does, or none."""
+    """Return which key decides what is drawn of a task with that many rows; empty if its group does, or none."""
     if rule.rows is not None or rule.max_per_file is None:
         return ""
     return "pool" if rows <= rule.max_per_file else "max_per_file"

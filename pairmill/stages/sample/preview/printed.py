@@ -101,7 +101,7 @@ class Page:
     def floors(self) -> list[tuple[str, str, int, int]]:
         """Return the caps that are above what is there: group, cap, tasks, and rows; for a cap of each task those of
         the largest."""
-        found: list[tuple[str, str, int, int]] = []
+        floors: list[tuple[str, str, int, int]] = []
         pool = self.forecast.pool
         largest: dict[int, tuple[int, int]] = {}
         for name, rows in zip(self.forecast.names, pool.rows.tolist(), strict=True):
@@ -112,13 +112,13 @@ class Page:
             tasks, most = largest.get(clause.number, (0, 0))
             cap = clause.rule.max_per_file
             if tasks and cap is not None and cap >= most:
-                found.append((clause.who.label, f"max_per_file: {cap:,}", tasks, most))
-        found += [
+                floors.append((clause.who.label, f"max_per_file: {cap:,}", tasks, most))
+        floors += [
             (group.name, group.wanted, group.tasks, group.pool_rows)
             for group in self.forecast.solved.groups
             if group.wanted and group.binds == "pool"
         ]
-        return found
+        return floors
 
     def _idle(self) -> list[dict[str, str]]:
         return [{"rule": rule.label, "hidden_by": rule.hidden_by} for rule in self.rules.idle(self.forecast.names)]

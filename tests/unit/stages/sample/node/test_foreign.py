@@ -42,7 +42,7 @@ def metadata(path: Path, **values: object) -> None:
     [
         (
             lambda path: change(path / "tokens.npy", 7, 500),
-            "token 7 is no id of the vocabulary.*got 500; expected 0 to 499",
+            "token 7 is not an id of the vocabulary.*got 500; expected 0 to 499",
         ),
         (lambda path: change(path / "epoch_1" / "resp_start.npy", 1, 10_000), "point outside the"),
         (lambda path: change(path / "epoch_0" / "resp_len.npy", 0, 0), "empty instruction or response"),
