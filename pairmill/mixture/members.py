@@ -135,6 +135,26 @@ class RowChoice:
             for number, item in enumerate(classes)
         ]
 
+    def draw(self, rows: tuple[int, ...]) -> ChosenRows:
+        """Return what is drawn of the task, if each epoch has these numbers of rows."""
+        return ChosenRows(self, rows)
+
+    def expected_sums(self, rows: Eligible, rule: Rule) -> tuple[float, ...]:
+        """Return what :meth:`Eligible.sums` does, with the means that an epoch has: classes by length change them."""
+        classes = self.classes(rows)
+        count = len(rows.numbers)
+        if len(classes) == 1 or not count:
+            return rows.sums()
+        wanted = count if rule.max_per_file is None else min(count, rule.max_per_file)
+        drawn = self.split([len(item.numbers) for item in classes], [max(1, wanted)])[:, 0]
+        parts = [item.sums() for item in classes]
+        total = drawn.sum()
+        sums = [
+            sum(times * part[at] / max(1, part[0]) for times, part in zip(drawn, parts, strict=True))
+            for at in range(1, 5)
+        ]
+        return count, *(value * count / total for value in sums)
+
     def expected(self, rows: tuple[int, ...]) -> tuple[float, float, float]:
         """Return tokens and response tokens of an epoch on average, and the standard error of the tokens, of a task
         that is drawn by length."""
@@ -378,22 +398,6 @@ class Selection:
             return column_of(task, beside, _ORDINAL, where).to_numpy()
         ordinals = task.ordinals()
         return np.arange(task.array("inst_len").length) if ordinals is None else ordinals
-
-
-def expected_sums(choice: RowChoice, rows: Eligible, rule: Rule) -> tuple[float, ...]:
-    """Return what :meth:`Eligible.sums` does, with the means that an epoch has: classes by length change them."""
-    classes = choice.classes(rows)
-    count = len(rows.numbers)
-    if len(classes) == 1 or not count:
-        return rows.sums()
-    wanted = count if rule.max_per_file is None else min(count, rule.max_per_file)
-    drawn = choice.split([len(item.numbers) for item in classes], [max(1, wanted)])[:, 0]
-    parts = [item.sums() for item in classes]
-    total = drawn.sum()
-    sums = [
-        sum(times * part[at] / max(1, part[0]) for times, part in zip(drawn, parts, strict=True)) for at in range(1, 5)
-    ]
-    return count, *(value * count / total for value in sums)
 
 
 def open_choices(

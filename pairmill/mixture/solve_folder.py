@@ -85,10 +85,8 @@ class EffectiveRules:
         solved = solve_rules(self.rules, names, self.pool, self.epochs, self.base)
         made, groups = [*solved.rules], [*solved.groups]
         for place, choice in self.choices.items():
-            from pairmill.mixture.members import ChosenRows
-
             rows = made[place].rows or (round(float(solved.rows[place])),) * self.epochs
-            made[place] = replace(made[place], rows=rows, members=ChosenRows(choice, rows))
+            made[place] = replace(made[place], rows=rows, members=choice.draw(rows))
             if choice.clause.lengths:
                 tokens, response_tokens, error = choice.expected(rows)
                 at = int(solved.group_of[place])
@@ -141,9 +139,7 @@ class EffectiveRules:
         names = ("rows", "inst_tokens", "resp_tokens", "squares", "resp_squares")
         columns = {name: np.array(getattr(summaries, name)) for name in names}
         for place, choice in self.choices.items():
-            from pairmill.mixture.members import expected_sums
-
-            for name, value in zip(names, expected_sums(choice, choice.read(), self.base[place]), strict=True):
+            for name, value in zip(names, choice.expected_sums(choice.read(), self.base[place]), strict=True):
                 columns[name][place] = round(value)
         order = sorted(range(len(self.tasks)), key=lambda place: (self.tasks[place].key, place))
         ranks = np.empty(len(order), np.int64)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from pairmill import storage
 from pairmill.engine import manifest as manifests
-from pairmill.engine.manifest import File, Manifest
+from pairmill.engine.manifest import File
 from pairmill.engine.options import PolicyRule
 from pairmill.engine.policing import Subject, enforced
 from pairmill.errors import InputError
@@ -131,7 +131,7 @@ def raw_files(root: str) -> Iterator[tuple[Subject, File]]:
     """Yield the raw files that fetch finished below a root."""
     for source in _folders(storage.join(root, "raw")):
         for folder in _folders(source):
-            manifest = _read(folder)
+            manifest = manifests.read(folder, refuse_begun=False)
             if manifest is not None:
                 licence = RawResult.from_manifest(manifest).about.get("licence", "")
                 for file in manifest.files:
@@ -144,7 +144,11 @@ def _files_below(root: str, facts: Facts) -> Iterator[tuple[Subject, File]]:
     yield from raw_files(root)
     for stage in _MADE:
         for folder in _folders(storage.join(root, stage)):
-            manifest = _read(folder) if manifests.is_fingerprint(storage.name_of(folder)) else None
+            manifest = (
+                manifests.read(folder, refuse_begun=False)
+                if manifests.is_fingerprint(storage.name_of(folder))
+                else None
+            )
             for file in manifest.files if manifest is not None else ():
                 if file.task:
                     licence = facts.about(folder, file.task).get("licence", "")
@@ -153,13 +157,6 @@ def _files_below(root: str, facts: Facts) -> Iterator[tuple[Subject, File]]:
 
 def _folders(uri: str) -> list[str]:
     return [storage.join(uri, name) for name in storage.store_for(uri).folders(uri)]
-
-
-def _read(folder: str) -> Manifest | None:
-    try:
-        return manifests.read(folder, refuse_begun=False)
-    except InputError:
-        return None
 
 
 def _refusal(wrong: Sequence[tuple[Subject, Verdict]], where: str) -> InputError:

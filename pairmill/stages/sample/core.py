@@ -94,10 +94,14 @@ class Sample(Stage[SampleConfig, StagePlan["Draft"]]):
     def finish(self, config: SampleConfig, plan: StagePlan[Draft], rounds: Rounds, out: Writer) -> dict[str, Any]:
         super().finish(config, plan, rounds, out)
         data = {name: value for name, value in rounds[0][0].data.items() if name != "ledgers"}
-        if len(data["stats"]) > analytics.MOST_TASKS:
-            whole = Manifest(self.name, self.version, plan.fingerprint, {}, [], rounds[0][0].ledger, [], data=data)
+        result = SampleResult.from_data(data)
+        if len(result.stats) > analytics.MOST_TASKS:
+            version, ledger = self.version, rounds[0][0].ledger
+            whole = Manifest(
+                self.name, version, plan.fingerprint, options={}, inputs=[], ledger=ledger, files=[], data=data
+            )
             out.write(analytics.TASKS, as_csv(table_of(Inventory.from_manifest(whole), "task")).encode())
-        return {**data, vanished.KEY: alarms_of(SampleResult.from_data(data), self.parts(plan, rounds))}
+        return {**data, vanished.KEY: alarms_of(result, self.parts(plan, rounds))}
 
     def report(self, manifest: Manifest) -> Report:
         text, ours = SampleResult.from_manifest(manifest).analytics, manifest.options["profile"] == "pairmill"

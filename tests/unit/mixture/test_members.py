@@ -20,7 +20,7 @@ from pairmill.engine.manifest import File, Ledger, Manifest
 from pairmill.errors import InputError, PairmillError, UsageError
 from pairmill.formats.attributes import path_of
 from pairmill.formats.tokens import DTYPES, Dataset
-from pairmill.mixture.members import Eligible, RowChoice, Selection, expected_sums, open_choices
+from pairmill.mixture.members import Eligible, RowChoice, Selection, open_choices
 from pairmill.rules.book import Rules
 from pairmill.rules.rule import Part
 
@@ -146,7 +146,7 @@ def test_classes_by_length_have_their_shares(tmp_path: Path) -> None:
     assert once.split([10, 10, 10], (25,)).tolist() == [[9], [10], [6]]
     assert one.split([10, 0, 10], (10,)).tolist() == [[6], [0], [4]]
     rows = one.read()
-    count, inst, resp, *_ = expected_sums(one, rows, one.clause.rule)
+    count, inst, resp, *_ = one.expected_sums(rows, one.clause.rule)
     assert (count, inst) == (30, 60)
     assert resp == pytest.approx(30 * (0.3 * 2 + 0.5 * 10 + 0.2 * 30))
 

@@ -50,14 +50,14 @@ class Counts:
     def from_stats(cls, stats: Mapping[str, int]) -> Counts:
         """Return the counts of a task, as the manifest of its plan has them."""
         return cls(
-            1,
-            stats["rows"],
-            stats["itoks"] + stats["rtoks"],
-            stats["cov_rows"],
-            stats["cov_itoks"] + stats["cov_rtoks"],
-            stats["cov_rtoks"],
-            stats["unique_rows"],
-            stats["unique_toks"],
+            tasks=1,
+            rows=stats["rows"],
+            tokens=stats["itoks"] + stats["rtoks"],
+            rows_sampled=stats["cov_rows"],
+            tokens_sampled=stats["cov_itoks"] + stats["cov_rtoks"],
+            responses_sampled=stats["cov_rtoks"],
+            unique_rows=stats["unique_rows"],
+            unique_tokens=stats["unique_toks"],
         )
 
 

@@ -134,7 +134,7 @@ class PlannedSample:
         limit = None
         if self.manifest.options["profile"] == "pairmill" and type(vocab_size) is int:
             limit = vocab_size
-        make = partial(materialize, folder, layout, datasets, linked, self._about(), limit, workers)
+        make = partial(materialize, folder, layout, datasets, linked, about=self._about(), limit=limit, workers=workers)
         return make() if files is not None or not layout.has_tokens else _of_unchanged_tokens(datasets, make, workers)
 
     def _about(self) -> bytes:
