@@ -24,7 +24,7 @@ _PURPOSE = "Raw instruction data to the rows that a PrefixLM trainer reads."
 # Kubeflow's form lists parameters by the alphabet and without their descriptions: the pipeline's own has both.
 _GROUPS = {
     "Project": ("root", "profile"),
-    "What vanishes": ("fail_on", "links", "unmatched"),
+    "What vanishes, and what may come in": ("fail_on", "links", "unmatched", "policy", "policy_on"),
     "Data": (
         *("raw", "sources", "rows", "tokenized", "limit", "source_options", "turns", "holdout"),
         *("max_reject_fraction", "max_record_bytes", "on_long_record", "max_expansion"),

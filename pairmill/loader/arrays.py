@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from pairmill import storage
 from pairmill._native import Numbers
-from pairmill.digest import SHA256
 from pairmill.engine.manifest import File
 from pairmill.errors import InputError, from_os_error
 from pairmill.loader.arguments import os_errors
@@ -101,10 +100,10 @@ class MappedFiles:
                     hint="make the folder again and start a new process: the mapped file cannot be read any more",
                 )
 
-    def digests(self) -> dict[str, str]:
-        """Digest all files, by name; those that no manifest lists are read, and have sha256, as resumed runs expect."""
+    def digests(self, like: str = "") -> dict[str, str]:
+        """Digest all files, by name; those that no manifest lists are read, ``like`` a digest or SHA256."""
         unknown = [name for name in self._names if name not in self._recorded]
         uris = [str(self._folder / name) for name in unknown]
-        read = storage.store_for(str(self._folder)).digests(uris, [SHA256] * len(uris))
+        read = storage.store_for(str(self._folder)).digests(uris, [like] * len(uris))
         result = {**self._recorded, **dict(zip(unknown, read, strict=True))}
         return {name: result[name] for name in self._names}

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from pairmill._native import Numbers, RowIndex, TokenFiles, fill_prefixlm
 from pairmill.cpu import available_cores
+from pairmill.digest import SHA256
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import content_key
 from pairmill.errors import InputError, from_os_error
@@ -247,7 +248,8 @@ class SampledFolder:
     def digest(self) -> str:
         """Hexadecimal sha256 over the names and digests of all files, not over the folder's own name and age."""
         with os_errors(self.path):
-            digests: dict[str, Any] = {**self.files.digests()}
+            # Of files that no manifest lists, as the runs have it that are resumed.
+            digests: dict[str, Any] = {**self.files.digests(SHA256)}
         if self._in_place is not None:  # wherever the files are on this machine
             digests[NAME] = [[file.digest, file.tokens, file.dtype] for file in self._in_place]
         return content_key("sampled", sorted(digests.items()))

@@ -170,7 +170,7 @@ class Windows:
     def digest(self) -> str:
         """Hexadecimal sha256 over what the windows hold: the files' bytes in order, `seq_len`, `eos_id`.
 
-        The first time, files are read if no `_MANIFEST.json` beside them lists their sha256.
+        The first time, files are read if no `_MANIFEST.json` beside them lists their digests.
         """
         with os_errors(self.name):
             whole = content_key("windows", _VERSION, self.seq_len, self.eos_id, list(self._digests()))

@@ -728,7 +728,7 @@ def test_the_description_has_every_parameter_in_its_group_and_links(tmp_path: Pa
         shown = re.findall(r"^- `(\w+)`: \S", text, re.MULTILINE)
         assert sorted(shown) == sorted(spec["root"]["inputDefinitions"]["parameters"])
         pages = re.findall(r"docs/\w+\.md", text)
-        assert len(pages) == 3
+        assert len(pages) == 4
         assert all((REPOSITORY / page).is_file() for page in pages)
     compiled(tmp_path, "docs=https://git.example/team/pairmill/")
     text = documents(tmp_path / "made.yaml")[0]["pipelineInfo"]["description"]
@@ -796,7 +796,7 @@ def test_the_form_of_a_pipeline_that_trains_has_its_own_group(spec: dict[str, An
     assert "\n**Training**\n\n- `train_config`: " in text
     assert "Training" not in spec["pipelineInfo"]["description"]
     pages = re.findall(r"docs/\w+\.md", text)
-    assert len(pages) == 4
+    assert len(pages) == 5
     assert all((REPOSITORY / page).is_file() for page in pages)
 
 

@@ -59,8 +59,8 @@ def test_a_run_of_every_stage_takes_two_fifths_of_what_there_is() -> None:
         **{name: value.replace(ROOT, "s3://rig") for name, value in GIVEN.items() if isinstance(value, str)},
     }
     pretraining = documents(FOLDER / "pretraining.yaml")
-    assert weight.workflow_bytes(pretraining, run_of(recorded)) <= 400_000
-    assert weight.workflow_bytes(pretraining, run_of(GIVEN)) <= 410_000
+    assert weight.workflow_bytes(pretraining, run_of(recorded)) <= 405_000
+    assert weight.workflow_bytes(pretraining, run_of(GIVEN)) <= 415_000
     assert weight.workflow_bytes(pretraining, run_of(GIVEN | HELD_OUT)) <= 455_000
 
 

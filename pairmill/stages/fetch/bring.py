@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from pairmill import storage
+from pairmill.digest import digest_file
 from pairmill.engine.content import Content, whole
 from pairmill.engine.keys import unkeyed
 from pairmill.engine.manifest import MANIFEST, STARTED, File, Ledger
@@ -89,11 +90,11 @@ class HubFile(FetchFiles):
         with scratch.folder(config.root, self.key) as folder:
             path = _safe(f"{FILES}/{self.file.path}" if self.given else self.file.path, self.repository.name)
             content = folder / scratch.CONTENT / path
-            sha256 = hub.download(self.repository, self.commit, self.file, content, folder / "version")
+            hub.download(self.repository, self.commit, self.file, content, folder / "version")
             if self.given is not None and self.check:
                 self.given.check(str(content), self.file.path)
             _finished(content)
-            out.link(str(folder / scratch.CONTENT), File(path, self.file.size, sha256, self.source))
+            out.link(str(folder / scratch.CONTENT), File(path, self.file.size, digest_file(content), self.source))
             out.flush()
         return {}
 
@@ -296,7 +297,7 @@ def _download(work: Archive, folder: Path, out: Writer) -> str:
         event(f"fetch: {work.url}: sha256 {sha256}, expected {work.sha256}; fetching it once more")
     if not work.patterns:
         _finished(local)
-        out.link(str(folder / scratch.CONTENT), File(name, local.stat().st_size, sha256, source))
+        out.link(str(folder / scratch.CONTENT), File(name, local.stat().st_size, digest_file(local), source))
         out.flush()
         return sha256
     try:

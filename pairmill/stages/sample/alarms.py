@@ -22,8 +22,8 @@ POLICY: Final = "policy"
 ASKED: Final = ("not_sampled", NO_RULE, POLICY)
 """Reasons that rules and options ask for."""
 _NAMED: Final = 5
-_COMPARED: Final = 20
-"""Rules without a task that are compared with all names, to find the nearest."""
+_COMPARED: Final = 200_000
+"""Pairs of a rule without a task and a name that are compared, to find the nearest."""
 
 
 def alarms_of(result: SampleResult, ledgers: Mapping[str, Ledger]) -> list[Alarm]:
@@ -53,7 +53,7 @@ def alarms_of(result: SampleResult, ledgers: Mapping[str, Ledger]) -> list[Alarm
         by, reason = result.hidden_rules.get(label), ""
         if by:
             reason = f"{by!r} before it takes its tasks"
-        elif number < _COMPARED:
+        elif number * len(names) < _COMPARED:
             reason = did_you_mean(literal_of(label), names)
         alarms.append(Alarm(vanished.UNMATCHED_RULE, repr(label), reason=reason))
     return alarms

@@ -19,7 +19,6 @@ from pairmill.formats.tokens import INDEX, Array
 from pairmill.interface.cli import Outcome
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.core import Draft
-from pairmill.stages.sample.node import layout as layouts
 from pairmill.stages.sample.node import materialize as module
 from pairmill.stages.sample.run import run
 from tests.support import split, tools
@@ -226,7 +225,7 @@ def test_a_plan_of_pieces_gives_one_sample_however_it_is_read(
     bench.run(root=root, output_path="")
     expected = Counter(bench.pieces("docs")) + Counter(bench.pieces("pairs"))
     if small:
-        monkeypatch.setattr(layouts, "CHUNK_TOKENS", 90)
+        monkeypatch.setattr(module, "CHUNK_TOKENS", 90)
         monkeypatch.setattr(module, "STEP", 32)
         monkeypatch.setattr(module._Readers, "max_gap", lambda _: 70)
     if not local:

@@ -1,6 +1,5 @@
 """Windows over flat token files: every token once, padding, packing, digests, and what is refused."""
 
-import hashlib
 import json
 import os
 import re
@@ -13,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from pairmill import _native
+from pairmill.digest import digest_bytes
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import File, InputRef, Ledger, Manifest
 from pairmill.errors import InputError, PairmillError, StorageError, UsageError
@@ -306,7 +306,7 @@ class TestFiles:
         np.save(tmp_path / "x.npy", np.arange(9, dtype=np.uint16))
         read = Windows.of_files(tmp_path, seq_len=4).digest
         data = (tmp_path / "x.npy").read_bytes()
-        self.finish(tmp_path, len(data), hashlib.sha256(data).hexdigest())
+        self.finish(tmp_path, len(data), digest_bytes(data))
         listed = Windows.of_files(tmp_path, seq_len=4)
         # Another byte, which only somebody who read the file would see.
         (tmp_path / "x.npy").write_bytes(data[:-1] + b"\x01")
@@ -327,8 +327,8 @@ class TestFiles:
             Windows.of_files(tmp_path, seq_len=4)
 
     @staticmethod
-    def finish(folder: Path, size: int, sha256: str) -> None:
-        file = manifests.File("x.npy", size, sha256)
+    def finish(folder: Path, size: int, digest: str) -> None:
+        file = manifests.File("x.npy", size, digest)
         made = manifests.Manifest("toy", 1, "0" * 16, {}, [], manifests.Ledger(), [file])
         (folder / manifests.MANIFEST).write_bytes(made.dump())
 

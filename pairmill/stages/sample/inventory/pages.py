@@ -88,9 +88,9 @@ def checks_of(inventory: Inventory, key: str) -> list[Block]:
         ("Share", f"{100 * parts[1] / total.tokens_sampled:.5f} %" if total.tokens_sampled else _UNKNOWN),
     ]
     crossed: list[Sequence[Cell]] = [
-        *(("rule at 0", name) for name in inventory.at_zero),
+        *(("rule at 0", name) for name in sorted(inventory.at_zero)),
         *(("rule without a task", name) for name in inventory.idle_rules),
-        *(("task without a rule", name) for name in inventory.without_rule),
+        *(("task without a rule", name) for name in sorted(inventory.without_rule)),
         *(("left out by the policy", name) for name in inventory.left_out),
     ]
     blocks: list[Block] = [Table("Sources under agreements", ("Source",), [(name,) for name in agreed])] * bool(agreed)

@@ -68,7 +68,7 @@ def expected_beside_drawn(manifest: Manifest) -> list[Beside]:
             for group in result.groups
         ]
     groups: dict[str, Beside] = {}
-    for name, values in result.stats.items():
+    for name, values in sorted(result.stats.items()):
         label = result.prefixes.get(name)
         label = NO_RULE if label is None else label
         group = groups.setdefault(label, Beside(label))

@@ -817,7 +817,7 @@ def test_a_branch_of_the_hub_becomes_a_commit_with_its_files(server: Hub) -> Non
     files = hub.files(data_set("o/n"), commit)
     assert sorted(files) == ["a.json", *(f"d/{number}.parquet" for number in range(5))]
     assert files["a.json"] == hub.RemoteFile("a.json", 2, hashlib.sha1(b"blob 2\0{}").hexdigest())
-    assert files["d/0.parquet"].digest == hashlib.sha256(LONG).hexdigest()
+    assert files["d/0.parquet"].sha256 == hashlib.sha256(LONG).hexdigest()
     assert len(server.seen("/api/*/tree/*")) == 3  # pages
 
 

@@ -676,7 +676,9 @@ def test_the_report_of_a_project_says_the_same_wherever_the_arrays_are(bench: Be
     planned = bench.run(output_path="", root=str(root))
     (home,) = (root / "sample").glob("[0-9a-f]*")
     assert planned.parameters["output"] == str(home)
-    assert (home / "report.md").read_text() == planned.stdout
+    text = (home / "report.md").read_text()
+    assert text.startswith(planned.stdout)
+    assert "## Inventory by source" in text
     drawn = bench.run(root=str(root))
     assert drawn.parameters == planned.parameters
     assert drawn.stdout == planned.stdout
@@ -865,7 +867,9 @@ def test_stdout_has_a_line_for_each_of_a_few_tasks_and_for_each_category_of_many
     assert "### Task Coverage Stats" not in planned.stdout
     file = Path(planned.stdout.splitlines()[-1].rpartition(" ")[2])
     assert planned.stdout.splitlines()[-1] == f"{MOST_TASKS + 1} tasks; each has its line in {file}"
-    assert all(f"| **{name}** |" in file.read_text() for name in (*few, "c1__long"))
+    lines = file.read_text().splitlines()
+    assert file.name == "tasks.csv"
+    assert sorted(line.partition(",")[0] for line in lines[1:]) == sorted([*few, "c1__long"])
     assert "data.analytics" in bench.run().stdout.splitlines()[-1]
     assert "### Task Coverage Stats" in bench.run(profile="data_io").stdout  # the reference prints all
 
@@ -885,8 +889,8 @@ def test_a_rule_that_applies_to_no_task_is_named_and_each_tasks_rule_is_in_the_r
         assert "Rules that apply to no task: 'chta' (did you mean 'chat'?), 'zzz__'." in report.look_at
         assert "Tasks that no rule matches, so they are taken whole: chat__x (5 rows;" in report.look_at[0]
         page = report.markdown()
-        assert "| chat__x | no rule | all | 1 | truncate | all |" in page
-        assert "| code__y | 'co' | 2 | 1 | truncate | all |" in page
+        assert "| chat__x | no rule |  | all | 1 | truncate | all |" in page
+        assert "| code__y | 'co' |  | 2 | 1 | truncate | all |" in page
         assert "Rules that apply to no task\n\n| Rule | Hidden by |\n|---|---|\n| 'chta' |  |\n| 'zzz__' |  |\n" in page
     many = [{"prefix": f"set{number:02}__"} for number in range(20)]
     bench.rules([*many, {"prefix": "chta"}])
