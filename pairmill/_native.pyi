@@ -404,6 +404,7 @@ class Philox:
             ValueError: 2**32 values or more.
         """
 
+@final
 class Planner:
     """Draws the plan of a sample: data sets in order, many at a time. No byte depends on threads, budget or batches.
 
@@ -621,7 +622,7 @@ class TokenFile:
             ValueError: more tokens than were said.
         """
 
-    def put(self, data: NDArray[np.uint8]) -> None:
+    def put(self, bytes: NDArray[np.uint8]) -> None:
         """Append bytes.
 
         Raises:
