@@ -27,6 +27,9 @@ fn limits(long_context: &str, (context, shortest, test_whole): Options) -> PyRes
     Ok((Limits { context, shortest, drop_long: long_context == "drop", test_whole }, long_context == "split"))
 }
 
+/// Numbers of each task, and which tasks were read.
+type Summaries<'py> = (Bound<'py, PyArray2<i64>>, Bound<'py, PyArray1<bool>>);
+
 /// The summary of rows in memory, int64 [numbers].
 #[pyfunction]
 pub(crate) fn sample_summary<'py>(
@@ -55,7 +58,7 @@ pub(crate) fn sample_summaries<'py>(
     tasks: Vec<(PathBuf, Vec<String>, String)>,
     options: Options,
     threads: NonZero<usize>,
-) -> PyResult<(Bound<'py, PyArray2<i64>>, Bound<'py, PyArray1<bool>>)> {
+) -> PyResult<Summaries<'py>> {
     let mut sources = Vec::with_capacity(tasks.len());
     for (folder, digests, long_context) in tasks {
         sources.push((Source { folder, digests }, limits(&long_context, options)?));

@@ -97,7 +97,7 @@ impl TokenFile {
     ) -> PyResult<Self> {
         let size = tokens.checked_mul(width as u64).and_then(|bytes| bytes.checked_add(head.len() as u64));
         let size = size.filter(|&size| {
-            size < 1 << 62 && matches!(width, 1 | 2 | 4) && head.len() % WIDTH == 0 && head.len() < LEAF
+            size < 1 << 62 && matches!(width, 1 | 2 | 4) && head.len().is_multiple_of(WIDTH) && head.len() < LEAF
         });
         let size = size.ok_or_else(|| PyValueError::new_err(format!("got {tokens} tokens of {width} bytes")))?;
         let written = Mutex::new(Written { nodes: Vec::new(), rest: head });
