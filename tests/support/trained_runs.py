@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +12,7 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, normalizers
 from torch import Tensor
 
+from pairmill.digest import digest_file
 from pairmill.encoder import PRE_TOKENIZER
 from pairmill.engine.manifest import File, InputRef, Ledger, Manifest
 from pairmill.nets import trained
@@ -77,10 +77,7 @@ def weights(model: ModelSettings, seed: int = 0) -> dict[str, Tensor]:
 
 def with_manifest(folder: Path, inputs: list[InputRef]) -> Path:
     """The folder with a manifest of the stage train."""
-    files = [
-        File(path.name, path.stat().st_size, hashlib.sha256(path.read_bytes()).hexdigest())
-        for path in sorted(folder.iterdir())
-    ]
+    files = [File(path.name, path.stat().st_size, digest_file(path)) for path in sorted(folder.iterdir())]
     made = Manifest("train", 1, folder.name, {}, inputs, Ledger(), files)
     (folder / "_MANIFEST.json").write_bytes(made.dump())
     return folder
