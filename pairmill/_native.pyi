@@ -622,7 +622,7 @@ class TokenFile:
             ValueError: more tokens than were said.
         """
 
-    def put(self, bytes: NDArray[np.uint8]) -> None:
+    def put(self, data: NDArray[np.uint8]) -> None:
         """Append bytes.
 
         Raises:

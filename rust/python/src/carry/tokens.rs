@@ -132,12 +132,12 @@ impl TokenFile {
     }
 
     /// Append bytes.
-    fn put(&self, py: Python<'_>, bytes: PyReadonlyArray1<'_, u8>) -> PyResult<()> {
-        let bytes = bytes.as_slice()?;
+    fn put(&self, py: Python<'_>, data: PyReadonlyArray1<'_, u8>) -> PyResult<()> {
+        let data = data.as_slice()?;
         py.detach(|| {
             let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-            self.append(&mut written, bytes.len() as u64, |place, out, _| {
-                out.copy_from_slice(&bytes[place as usize..][..out.len()]);
+            self.append(&mut written, data.len() as u64, |place, out, _| {
+                out.copy_from_slice(&data[place as usize..][..out.len()]);
                 Ok(0)
             })?;
             Ok(())
