@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pairmill import retry
+from pairmill.digest import digest_bytes
 from pairmill.engine.policing import enforced
 from pairmill.errors import InputError, PairmillError, StageFailure, UsageError
 from pairmill.policy.enforce import Enforcer
@@ -127,8 +128,8 @@ def test_only_the_files_that_a_source_needs_come_with_digests_and_where_they_are
 
     revision, raw = manifest(tmp_path)
     assert revision == commit == pins(tmp_path)["made"].revision
-    assert {file["path"]: (file["size"], file["sha256"]) for file in raw["files"]} == {
-        path: (len(content), hashlib.sha256(content).hexdigest()) for path, content in WANTED.items()
+    assert {file["path"]: (file["size"], f"blake3:{file['blake3']}") for file in raw["files"]} == {
+        path: (len(content), digest_bytes(content)) for path, content in WANTED.items()
     }
     about = {"licence": "CC0-1.0", "citation": "Nobody: Made. 2026", "origin": "hub:o/n@main", "revision": commit}
     assert raw["data"]["about"] == about
@@ -439,7 +440,7 @@ def test_two_runs_at_once_both_end_well(tmp_path: Path) -> None:
         _, found = manifest(tmp_path / "root", source)
         (folder,) = (raw / source).iterdir()
         for file in found["files"]:
-            assert hashlib.sha256((folder / file["path"]).read_bytes()).hexdigest() == file["sha256"]
+            assert digest_bytes((folder / file["path"]).read_bytes()) == f"blake3:{file['blake3']}"
     assert not tools.partials(tmp_path / "root")
     assert not list((tmp_path / "root" / "fetch" / "downloads").iterdir())
     print(f"\ntwo runs at once: {sent} bytes sent for {size} of data")
@@ -463,7 +464,7 @@ def test_a_full_disk_ends_a_download_that_goes_on_when_there_is_room(
         tools.folder(program(hub, tmp_path / "home", *arguments))
         assert hub.seen("/cdn/*")[-1].range == f"bytes={size}-"
     _, found = manifest(disk.path / "root", "sudoku")
-    assert found["files"][0]["sha256"] == hashlib.sha256(content).hexdigest()
+    assert f"blake3:{found['files'][0]['blake3']}" == digest_bytes(content)
 
 
 # --- rows through datasets ------------------------------------------------------------------------------------------
