@@ -110,7 +110,7 @@ def draw_plan(
     """
     if config.profile == "data_io":
         return draw_one_stream([item.read for item in datasets], config, workers)
-    drawing = _Drawing(config, workers, scratch or partials.scratch())
+    drawing = _Drawing(config, workers, scratch)
     with log.progress("plan", len(datasets)) as progress:
         for item in drawing.draw(datasets):
             progress.advance(1, item.ledger.rows_in, 0)
@@ -118,7 +118,7 @@ def draw_plan(
 
 
 class _Drawing:
-    def __init__(self, config: SampleConfig, workers: int, scratch: Path) -> None:
+    def __init__(self, config: SampleConfig, workers: int, scratch: Path | None) -> None:
         self._workers, self._epochs = workers, config.epochs
         self._above = scratch
         self._folder: Scratch | None = None
@@ -164,7 +164,8 @@ class _Drawing:
                     made.append(self._sampled(item, mine, report, rows))
                     done += 1
                 if self._planner.is_full():
-                    folder = self._folder = _scratch_in(self._above)
+                    # Only now: a container may have no place for it, and most samples need none.
+                    folder = self._folder = _scratch_in(self._above or partials.scratch())
                     self._planner.store_in(str(folder.path))
                 self._drawn += made
                 yield from made
