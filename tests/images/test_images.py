@@ -149,7 +149,7 @@ def test_sampler_makes_the_same_and_imports_nothing_heavy(line: Path) -> None:
     )
     code, *modules = ast.literal_eval(ask(SAMPLER, program, *arguments, options=options).splitlines()[-1])
     assert code == 0
-    assert {"numpy", "omegaconf", "pairmill"} <= set(modules)
+    assert {"numpy", "pairmill"} <= set(modules)
     heavy = {"datasets", "httpx", "huggingface_hub", "kfp", "pandas", "pyarrow", "tokenizers"}
     assert not heavy & set(modules)
     data = {path: bytes_ for path, bytes_ in contents(folder / "sampled").items() if path.endswith(".npy")}

@@ -47,8 +47,7 @@ from pairmill.stages.sample.node import owned
 from pairmill.stages.sample.node.carry_out import CarriedOut, PlannedSample, carry_out, threads
 from pairmill.stages.sample.node.config import OutputFormat
 from pairmill.stages.sample.node.plan import fingerprint_of
-from pairmill.stages.sample.preview.beside import expected_beside_drawn
-from pairmill.stages.sample.report import PlanReport, report_of
+from pairmill.stages.sample.report import IN_TEXT, PlanReport, report_of
 from pairmill.stages.sample.sampled_rows import DrawnSample, SampledRows
 from pairmill.stages.sample.wants import Wants
 
@@ -105,8 +104,7 @@ class Sample(Stage[SampleConfig, StagePlan["Draft"]]):
 
     def report(self, manifest: Manifest) -> Report:
         text, ours = SampleResult.from_manifest(manifest).analytics, manifest.options["profile"] == "pairmill"
-        expected = bool(expected_beside_drawn(manifest))
-        return PlanReport(**vars(report_of(manifest)), analytics=text, in_text=2 * ours + expected)
+        return PlanReport(**vars(report_of(manifest)), analytics=text, in_text=IN_TEXT if ours else ())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,9 @@ from pairmill.stages.sample.node.folder import NAME
 from pairmill.stages.sample.preview.beside import MOST_ERRORS, expected_beside_drawn, expected_table
 
 _PARTS = ("instruction", "response")
+_CHECKS = "Sums, and rules and tasks beside each other"
+IN_TEXT = ("Expected and drawn, an epoch", "Inventory by source", _CHECKS)
+"""Titles of the sections that report.md has beside the analytics."""
 
 
 @dataclass
@@ -38,14 +41,15 @@ class PlanReport(Report):
 
     Args:
         analytics: as stdout has them.
-        in_text: how many of the sections are in the text too.
+        in_text: titles of the sections that are in the text too.
     """
 
     analytics: str = ""
-    in_text: int = 0
+    in_text: Collection[str] = ()
 
     def markdown(self) -> str:
-        blocks = [*([self.vanished] if self.vanished else []), *self.sections[: self.in_text]]
+        sections = [item for item in self.sections if isinstance(item, Section | Table) and item.title in self.in_text]
+        blocks = [*([self.vanished] if self.vanished else []), *sections]
         return self.analytics + "".join(f"{line}\n" for block in blocks for line in block.markdown(2))
 
 
@@ -129,8 +133,6 @@ def report_of(manifest: Manifest) -> Report:
             "Fingerprint": manifest.fingerprint,
         },
         [
-            *_inventory(manifest),
-            *([expected_table(groups)] if groups else []),
             *mixture,
             Bars("Tokens over all epochs by category", [(n, s.cov_toks) for n, s in categories.items()], "tokens"),
             _coverage("Coverage by category", categories),
@@ -147,6 +149,8 @@ def report_of(manifest: Manifest) -> Report:
             ),
             Histogram("Rows over all epochs by length", bins(result.lengths), "tokens of a row", "rows"),
             Histogram("Truncated rows by what was cut", bins(result.cuts), "tokens cut off", "rows"),
+            *_inventory(manifest),
+            *([expected_table(groups)] if groups else []),
             _table("Categories", "Category", categories),
             Section(
                 "Tasks",
@@ -174,7 +178,7 @@ def _inventory(manifest: Manifest) -> list[Block]:
     if "unique_tokens" not in manifest.ledger.measures:
         return []
     inventory = Inventory.from_manifest(manifest)
-    checks = Section("Sums, and rules and tasks beside each other", checks_of(inventory, "source"))
+    checks = Section(_CHECKS, checks_of(inventory, "source"))
     return [table_of(inventory, "source"), checks]
 
 
