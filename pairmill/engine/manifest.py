@@ -327,7 +327,7 @@ def read_head(folder: str) -> tuple[str, list[InputRef]]:
     """Return the stage and the inputs of a finished folder, without its files: of 16,000 tasks these take a second.
 
     Raises:
-        InputError: there is no manifest, or not one of pairmill.
+        InputError: the folder has no manifest of pairmill.
     """
     uri = storage.join(folder, MANIFEST)
     data = storage.store_for(folder).read(uri)

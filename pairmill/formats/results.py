@@ -162,7 +162,8 @@ class UnionResult(Result):
     Attributes:
         folders: name, place and fingerprint of each, and its ``tasks``: by name its own name there. A place that begins
             with a dot is below the project of the union.
-        excluded: name, folder and reason of tasks that were left out; duplicates: of those that others stand for.
+        excluded: name, folder and reason of tasks that were left out; duplicates: of those that equal another task,
+            which is taken.
         missing: what ``include`` names, and no folder has.
     """
 

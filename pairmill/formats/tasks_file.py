@@ -51,7 +51,7 @@ class TasksSettings(Checked):
 
     include: list[str | Included] = setting(list, help="tasks to take; empty = all")
     exclude: list[Excluded] = setting(list, help="tasks to leave out, each with its reason")
-    rename: dict[str, str] = setting(dict, help="new names by glob; a * stands for what a * of the glob stands for")
+    rename: dict[str, str] = setting(dict, help="new names by glob; a * is replaced by what the * of the glob matches")
     duplicates: Literal["", "refuse", "first", "last"] = setting(
         "", help="which of two tasks of one name or one content stays; empty = refuse two of different folders"
     )

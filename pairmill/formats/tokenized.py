@@ -2,7 +2,7 @@
 
 A manifest promises sizes and digests, which are compared when a file is opened and read, so that nothing is listed or
 read before. Without a manifest the index arrays are digested whole; of large ``tokens.npy`` some blocks are, which
-:func:`sample_blocks` says, since nobody reads hundreds of gigabytes to learn a name (docs/decisions/0063).
+:func:`sample_blocks` says, as it would take long to read hundreds of gigabytes for an identity (docs/decisions/0063).
 """
 
 from __future__ import annotations

@@ -315,7 +315,7 @@ def _moved(here: dict[str, str], some: Sequence[Place], union: UnionResult) -> d
                 "not a folder of the plan's union",
                 where=f"{_OPTION}={place.uri}",
                 expected=", ".join(f"{name}=…" for name in here),
-                hint="name the folder that it stands for",
+                hint="write the name of the folder that it replaces: <name>=…",
             )
         here = {**here, name: place.uri}
     return here

@@ -226,7 +226,7 @@ def _identity(task: Dataset) -> list[str]:
 def _distinct(
     parts: Sequence[Part], taken: Iterable[Member], file: TasksFile, where: str
 ) -> tuple[list[Member], list[tuple[Member, Member]]]:
-    """Leave one of each name and each content. Return the others with those that stand for them."""
+    """Leave one of each name and each content. Return the others, each with the one that is taken in its place."""
     wanted = file.settings.duplicates
     names: dict[str, Member] = {}
     keys: dict[tuple[bool, str], Member] = {}

@@ -46,7 +46,7 @@ class Outcome:
         parameters: Kubeflow output parameters.
         metrics: numbers to compare between runs.
         report: makes the report.
-        manifest: bytes of the manifest artifact.
+        manifest: makes the bytes of the manifest artifact, which only Kubeflow takes.
         metadata: of the manifest artifact; only texts and small numbers.
         reused: whether an earlier result was reused.
         seconds: duration.
@@ -57,7 +57,7 @@ class Outcome:
     parameters: Mapping[str, launcher.Value]
     metrics: Mapping[str, float]
     report: Callable[[], Report]
-    manifest: bytes
+    manifest: Callable[[], bytes]
     metadata: Mapping[str, str | float] = field(default_factory=dict)
     reused: bool = False
     seconds: float = 0.0
@@ -104,7 +104,7 @@ def main(
             state = {"reused": "true" if outcome.reused else "false"}
             metadata = {**outcome.metadata, **state}
             parameters = {**outcome.parameters, launcher.OPTIONS: {**task.handed_on(known), **outcome.options}}
-            task.write(parameters, outcome.metrics, report, outcome.manifest, metadata)
+            task.write(parameters, outcome.metrics, report, outcome.manifest(), metadata)
         # Also for a reused folder: the terminal may be all that a person sees.
         _summary(stage, outcome)
         for line in report.look_at:

@@ -66,7 +66,7 @@ def run(stage: Stage[C, Any], config: C) -> Outcome:
         report=lambda: (
             _report_of_share(config.share, manifest) if share else with_alarms(stage.report(manifest), manifest)
         ),
-        manifest=manifest.dump(),
+        manifest=manifest.dump,
         metadata={"data": result.uri, "fingerprint": manifest.fingerprint, "rows_out": outputs.rows},
         reused=result.reused,
         seconds=result.seconds,

@@ -22,7 +22,6 @@ from pairmill.rules.match import KEYS as WHO
 from pairmill.rules.match import Matcher, Selector
 
 REASONS: Final = ("gdpr", "robots", "licence", "quality", "eval", "agreement")
-_CONTENTS: Final = "contents"
 _NONE: Final = -1
 
 

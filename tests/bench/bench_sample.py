@@ -158,13 +158,13 @@ def _compare(reference: Path, shape: Shape, folder: Path, out: Path, total: int)
     theirs = digests(out)
     run([*ours, "profile=data_io"], out)
     same = "yes" if digests(out) == theirs else "NO"
-    found: dict[str, list[Made]] = {name: [] for name in sides}
+    runs: dict[str, list[Made]] = {name: [] for name in sides}
     for _ in range(ROUNDS):
         for name, command in sides.items():
-            found[name].append(run(command, out))
+            runs[name].append(run(command, out))
 
     def values(name: str, field: str) -> list[float]:
-        return [getattr(made, field) for made in found[name]]
+        return [getattr(made, field) for made in runs[name]]
 
     rows = [
         (
@@ -172,7 +172,7 @@ def _compare(reference: Path, shape: Shape, folder: Path, out: Path, total: int)
             spread(values(name, "seconds"), ".2f"),
             spread(values(name, "cpu"), ".2f"),
             spread(values(name, "peak"), ".0f"),
-            f"{found[name][0].size:.0f}",
+            f"{runs[name][0].size:.0f}",
         )
         for name in sides
     ]
@@ -203,15 +203,15 @@ def _alone(folder: Path, memory: Path) -> None:
     }
     rows = []
     for name, words in commands.items():
-        found = []
+        runs = []
         for _ in range(ROUNDS):
             if name == "preview, cold":
                 shutil.rmtree(cache, ignore_errors=True)
             # What verify reads stays.
             out = memory / ("none" if name != "sample of both" else "out")
-            found.append(run([sys.executable, "-m", "pairmill", *words], out, {"PAIRMILL_CACHE": str(cache)}))
+            runs.append(run([sys.executable, "-m", "pairmill", *words], out, {"PAIRMILL_CACHE": str(cache)}))
         rows.append(
-            (name, *(spread([getattr(made, field) for made in found], ".2f") for field in ("seconds", "cpu", "peak")))
+            (name, *(spread([getattr(made, field) for made in runs], ".2f") for field in ("seconds", "cpu", "peak")))
         )
     title = f"around the sampler, {MANY.tasks:,} tasks of {MANY.rows} rows, median of {ROUNDS} (from to)"
     measure.table(title, "|seconds|CPU seconds|peak MiB", rows)

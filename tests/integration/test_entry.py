@@ -244,7 +244,7 @@ def test_a_stage_that_passes_on_says_so_once_and_reuses_it(whole: Whole, tmp_pat
     assert report.verdict == "rows= is given: it was checked and is passed on; nothing was read or copied."
     assert str(whole.clean) in report.markdown()
     (manifest,) = tmp_path.rglob(MANIFEST)
-    assert manifest.read_bytes() == again.manifest
+    assert manifest.read_bytes() == again.manifest()
 
 
 def test_a_tokenizer_without_the_tokens_of_the_template_is_refused_before_anything_is_fetched(

@@ -81,10 +81,10 @@ def test_a_denied_source_is_refused_with_clause_reason_and_date(project: Project
 def test_left_out_at_clean_and_named_in_the_manifest(project: Project) -> None:
     policy = project.policy(DENY_BETA)
     cleaned = tools.folder(project.clean(policy=policy, policy_on="leave_out"))
-    said = manifest(cleaned)["data"]
-    assert sorted(said["sources"]) == ["alpha", "gamma"]
-    assert said["policy"]["left_out"] == ["beta"]
-    assert said["policy"]["decisions"]["beta"][0]["reason"] == "robots"
+    recorded = manifest(cleaned)["data"]
+    assert sorted(recorded["sources"]) == ["alpha", "gamma"]
+    assert recorded["policy"]["left_out"] == ["beta"]
+    assert recorded["policy"]["decisions"]["beta"][0]["reason"] == "robots"
     assert tools.folder(project.tokenize(cleaned, policy=policy)).is_dir()
 
 
@@ -102,10 +102,10 @@ def test_a_later_clause_takes_a_task_out_of_the_plan_of_a_tokenized_folder(proje
     assert stats[after][beta]["cov_rows"] == 0
     for name in stats[before]:
         assert name == beta or stats[before][name] == stats[after][name]
-    said = manifest(after)
-    assert said["shards"][beta]["dropped"] == {"policy": 40}
-    assert said["vanished"] == []
-    assert said["data"]["policy"]["left_out"] == [beta]
+    recorded = manifest(after)
+    assert recorded["shards"][beta]["dropped"] == {"policy": 40}
+    assert recorded["vanished"] == []
+    assert recorded["data"]["policy"]["left_out"] == [beta]
 
 
 def test_a_stale_converted_file_is_known_by_its_bytes(project: Project) -> None:

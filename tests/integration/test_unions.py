@@ -131,13 +131,13 @@ def test_a_node_makes_the_same_arrays_from_the_plan(world: World) -> None:
 
 
 def test_a_name_alone_changes_the_plan_and_a_touch_changes_nothing(world: World) -> None:
-    said = tools.ended(of_tokenize("union", tokenized_path=world.both, tasks=world.top / "tasks.yaml"))
-    assert "| union | 5 | 180 |" in said.out
-    assert "| removed | 1 | 40 |" in said.out
-    assert "| renamed | 3 | 110 |" in said.out
+    printed = tools.ended(of_tokenize("union", tokenized_path=world.both, tasks=world.top / "tasks.yaml"))
+    assert "| union | 5 | 180 |" in printed.out
+    assert "| removed | 1 | 40 |" in printed.out
+    assert "| renamed | 3 | 110 |" in printed.out
     to = world.top / "kept"
     done = tools.ended(of_tokenize("union", tokenized_path=world.both, tasks=world.top / "tasks.yaml", to=to))
-    assert done.out == said.out + f"{to}\n"
+    assert done.out == printed.out + f"{to}\n"
     assert {path.name for path in to.iterdir()} == {tools.MANIFEST, "tokenizer_info.json"}
     assert arrays(world.sample("of kept", tokenized_path=str(to), tasks="")) == arrays(world.sample("of both"))
 
@@ -146,9 +146,9 @@ def test_what_differs_is_said_by_source_and_by_task(world: World) -> None:
     to = world.top / "kept"
     tools.ended(of_tokenize("union", tokenized_path=world.both, tasks=world.top / "tasks.yaml", to=to))
     given = {"old": world.top / "base", "new": to}
-    said = json.loads(tools.ended(of_tokenize("diff", **given, format="json")).out)
-    assert said["tasks"] == {"same": 1, "renamed": 2, "changed": 0, "added": 2, "removed": 1}
-    lines = {line["Source"]: line for line in said["lines"]}
+    printed = json.loads(tools.ended(of_tokenize("diff", **given, format="json")).out)
+    assert printed["tasks"] == {"same": 1, "renamed": 2, "changed": 0, "added": 2, "removed": 1}
+    lines = {line["Source"]: line for line in printed["lines"]}
     assert (lines["opus"]["Rows before"], lines["opus"]["Rows"]) == (40, 0)
     tokens = sum(np.load(world.top / "new" / name / "tokens.npy").size for name in NEW)
     tokens -= np.load(world.top / "base" / "opus__1" / "tokens.npy").size
@@ -159,7 +159,7 @@ def test_what_differs_is_said_by_source_and_by_task(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "code", "said"),
+    ("name", "options", "code", "printed"),
     [
         ("sample", {"tasks": "none.yaml"}, 2, "the file does not exist"),
         ("sample", {"tokenized_path": "{top}/base,{top}/nowhere"}, 3, "not a tokenized folder"),
@@ -177,7 +177,7 @@ def test_what_differs_is_said_by_source_and_by_task(world: World) -> None:
         ("sample", {"tokenized_path": "{top}/base,{top}/base"}, 3, "duplicates: first"),
     ],
 )
-def test_what_cannot_be_joined(world: World, name: str, options: dict[str, str], code: int, said: str) -> None:
+def test_what_cannot_be_joined(world: World, name: str, options: dict[str, str], code: int, printed: str) -> None:
     put_folder(world.top / "empty", {})
     put_folder(world.top / "rowless", {"a": 1}, rows=0)
     put_folder(world.top / "other", {"b": 9}, {"vocab_size": 5})
@@ -187,7 +187,7 @@ def test_what_cannot_be_joined(world: World, name: str, options: dict[str, str],
     mixing = {"root": world.top / "root", "mix_config": world.top / "mix.yaml"}
     given |= {"output_path": world.top / "out"} if name == "sample" else mixing
     done = tools.stage(name, **{**given, **options})
-    assert (done.code, said in done.err) == (code, True), done.err
+    assert (done.code, printed in done.err) == (code, True), done.err
 
 
 def test_the_page_says_what_is_printed(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_the_page_says_what_is_printed(tmp_path: Path) -> None:
     new = ("export-upload__news", "wiki__2026_11", "wiki__2025")
     put_folder(tmp_path / "dfm12_new", {name: seed + 10 for seed, name in enumerate(new)}, rows=20)
     given = f"base={tmp_path}/dfm11,new={tmp_path}/dfm12_new"
-    said = tools.ended(of_tokenize("union", tokenized_path=given, tasks=tmp_path / "tasks.yaml")).out
+    printed = tools.ended(of_tokenize("union", tokenized_path=given, tasks=tmp_path / "tasks.yaml")).out
 
     def columns(text: str) -> list[list[str]]:
         """Name, tasks and rows of each line of the table, and reasons."""
@@ -206,4 +206,4 @@ def test_the_page_says_what_is_printed(tmp_path: Path) -> None:
         found = [[cell.strip() for cell in (*line[:3], line[4])] for line in lines[1:]]
         return [line[:3] + ([line[3]] if line[0] == "removed" else []) for line in found]
 
-    assert columns(said) == columns(page.split("What it prints")[1].split("Each part")[0])
+    assert columns(printed) == columns(page.split("What it prints")[1].split("Each part")[0])

@@ -32,7 +32,7 @@ def plan(folder: Path, tasks: Mapping[str, list[int]], tokenizer: str = "", **op
         bench.put(name, lengths)
     given = bench.config(root=str(folder), output_path="", **options)
     assert isinstance(given, SampleConfig)
-    made = json.loads(sample(given).manifest)["fingerprint"]
+    made = json.loads(sample(given).manifest())["fingerprint"]
     path = folder / "sample" / made
     if tokenizer:
         found = manifests.read(str(path))

@@ -60,5 +60,5 @@ def stages(base: Path) -> dict[str, Callable[[], Outcome]]:
 
 def ledger(outcome: Outcome) -> dict[str, Any]:
     """What the manifest of an outcome says of its rows."""
-    found: dict[str, Any] = json.loads(outcome.manifest)["ledger"]
+    found: dict[str, Any] = json.loads(outcome.manifest())["ledger"]
     return found

@@ -133,7 +133,7 @@ def run(options):
         raise InputError("is wrong", where=name, got=name)
     if options.root == "odd":
         raise ValueError(name)
-    return cli.Outcome("", {"output": name}, {"rows": 5}, lambda: Report(name), b"")
+    return cli.Outcome("", {"output": name}, {"rows": 5}, lambda: Report(name), lambda: b"")
 
 assert [cli.main("toy", RunConfig, run, [f"root={root}"]) for root in ("good", "bad", "odd")] == [0, 3, 5]
 """

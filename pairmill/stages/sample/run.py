@@ -153,7 +153,7 @@ def outcome(made: CarriedOut, seconds: float = 0.0, root: str = "", *, planned: 
         parameters={"output": made.where, "fingerprint": manifest.fingerprint, "rows_out": ledger.rows_out},
         metrics=metrics,
         report=lambda: _report(manifest, root),
-        manifest=manifest.dump(),
+        manifest=manifest.dump,
         metadata={"data": made.where, "fingerprint": manifest.fingerprint, "rows_out": ledger.rows_out},
         reused=made.reused,
         seconds=seconds,

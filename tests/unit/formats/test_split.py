@@ -158,7 +158,7 @@ def test_pieces_are_rows_to_the_other_keys_of_a_rule(bench: Bench) -> None:
     taken = Counter({row: count for row, count in bench.epoch().items() if row in pieces})
     assert (sum(taken.values()), set(taken) <= set(pieces)) == (6, True)
     # A row is kept if one of its pieces is sampled.
-    ledger = json.loads(outcome.manifest)["shards"]["docs"]
+    ledger = json.loads(outcome.manifest())["shards"]["docs"]
     kept = len({row[1] == pieces[-1][1] for row in taken})
     assert (ledger["rows_in"], ledger["rows_kept"], ledger["rows_out"]) == (2, kept, 6)
     assert sum(ledger["dropped"].values()) == 2 - kept
@@ -173,7 +173,7 @@ def test_rows_that_cannot_be_split_are_dropped_for_a_reason(bench: Bench) -> Non
     three = {"docs": [([0], bench.vocabulary.encode("日日日日", [1])), ([0], bench.vocabulary.encode("abcdef", [1]))]}
     split.write(bench.folder / "tokenized", bench.vocabulary, three)
     outcome = bench.run(context_size=3, min_resp_length=1)
-    ledger = json.loads(outcome.manifest)["ledger"]
+    ledger = json.loads(outcome.manifest())["ledger"]
     assert ledger["dropped"] == {"character_over_context": 1, "over_context": 2}
     assert "Character over context" in outcome.stdout
     assert sorted(len(answer) for _, answer in bench.epoch()) == [1, 2, 2, 2]
@@ -189,10 +189,10 @@ def test_the_context_that_is_named_is_enough(bench: Bench) -> None:
 
 
 def test_a_folder_without_its_tokenizer_is_refused_and_another_tokenizer_is_another_sample(bench: Bench) -> None:
-    first = json.loads(bench.run().manifest)["fingerprint"]
+    first = json.loads(bench.run().manifest())["fingerprint"]
     path = bench.folder / "tokenized" / "tokenizer.json"
     path.write_bytes(path.read_bytes() + b"\n")
-    assert json.loads(bench.run().manifest)["fingerprint"] != first
+    assert json.loads(bench.run().manifest())["fingerprint"] != first
     path.unlink()
     with pytest.raises(InputError, match=r"a rule splits rows.*no tokenizer.json.*copy it into the folder") as caught:
         bench.run()
@@ -310,7 +310,7 @@ def test_tokens_that_are_damaged_are_refused(bench: Bench, tmp_path: Path) -> No
     config = {"tokenized_path": str(tokenized), "context_size": 32}
     outcome = bench.run(**config)
     assert outcome.metrics["split_rows"] == 1
-    assert json.loads(outcome.manifest)["inputs"][2]["role"] == "tokenizer"
+    assert json.loads(outcome.manifest())["inputs"][2]["role"] == "tokenizer"
     path = writable(tokenized / "tokenizer.json")
     path.write_bytes(path.read_bytes().replace(b"1", b"2", 1))
     with pytest.raises(InputError, match=r"tokenizer.json: is not what its manifest says"):

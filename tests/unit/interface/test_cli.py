@@ -51,7 +51,7 @@ def outcome(**changed: Any) -> Outcome:
         "parameters": {"output": "/x", "rows": 5},
         "metrics": {"rows": 5},
         "report": lambda: Report("t"),
-        "manifest": b"{}",
+        "manifest": lambda: b"{}",
     }
     return Outcome(**{**values, **changed})
 
@@ -509,7 +509,7 @@ def test_a_reader_that_goes_away_is_no_failure(tmp_path: Path) -> None:
     code = (
         "import sys\nfrom pairmill.interface import cli\nfrom pairmill.report.model import Report\n"
         "from pairmill.stages.clean.config import CleanConfig\n"
-        "out = cli.Outcome('x' * 1_000_000, {}, {}, lambda: Report('t'), b'')\n"
+        "out = cli.Outcome('x' * 1_000_000, {}, {}, lambda: Report('t'), lambda: b'')\n"
         "raise SystemExit(cli.main('clean', CleanConfig, lambda config: out, sys.argv[1:]))"
     )
     process = subprocess.Popen(

@@ -93,7 +93,7 @@ OUTCOME = Outcome(
     parameters={"output": "/project/clean/é ü", "fingerprint": "0" * 16, "rows": 12, "unasked": "x"},
     metrics={"rows_in": 13, "drop_fraction": 0.5},
     report=lambda: Report("clean", {"Rows": 12}),
-    manifest=b'{"stage": "clean"}\n',
+    manifest=lambda: b'{"stage": "clean"}\n',
     metadata={"data": "/project/clean/f", "fingerprint": "0" * 16, "rows": 12},
 )
 
@@ -287,7 +287,7 @@ def test_every_output_is_written_where_it_is_expected_and_said_twice_the_same(
         assert artifact["name"] == name
         assert artifact["uri"] == str(places / "artifacts" / name)
         assert (places / "artifacts" / name).is_file()
-    assert (places / "artifacts" / "manifest").read_bytes() == OUTCOME.manifest
+    assert (places / "artifacts" / "manifest").read_bytes() == OUTCOME.manifest()
     assert json.loads((places / "artifacts" / "metrics").read_text()) == OUTCOME.metrics
     assert (places / "artifacts" / "report").read_text() == OUTCOME.report().html()
     assert not (places / "artifacts" / "executor-logs").exists()
@@ -316,7 +316,7 @@ def test_outputs_on_object_stores_go_to_the_launchers_folders(tmp_path: Path, mo
         uri = f"{scheme}://bucket/top/p/run/task/uuid/manifest"
         given["outputs"]["artifacts"]["manifest"]["artifacts"][0]["uri"] = uri
         assert run([FLAG, json.dumps(given)]) == 0
-        assert (tmp_path / scheme / "bucket/top/p/run/task/uuid/manifest").read_bytes() == OUTCOME.manifest
+        assert (tmp_path / scheme / "bucket/top/p/run/task/uuid/manifest").read_bytes() == OUTCOME.manifest()
         output = json.loads(Path(given["outputs"]["outputFile"]).read_text())
         assert output["artifacts"]["manifest"]["artifacts"][0]["uri"] == uri
 

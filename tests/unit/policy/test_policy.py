@@ -102,10 +102,10 @@ def test_the_example_of_the_page_says_what_the_page_says(tmp_path: Path) -> None
     example = page.partition("    # policy.yaml\n")[2].partition("\n\n    pairmill run")[0]
     policy = load(tmp_path, dedent(example))
     licence = "CC-BY-4.0"
-    said = [
+    decisions = [
         decision(policy, name, licence) for name in ("arena__prompts", "arena__x", "wmt19", "reclor", "flan__x", "z")
     ]
-    assert said == ["allow", "hold", "deny", "eval_only", "allow", "deny"]
+    assert decisions == ["allow", "hold", "deny", "eval_only", "allow", "deny"]
     assert decision(policy, "flan__x", "CC-BY-NC-4.0") == "deny"
 
 

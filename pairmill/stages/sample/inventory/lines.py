@@ -95,7 +95,7 @@ class Line:
     counts: Counts = field(default_factory=Counts)
     facts: list[TaskFacts] = field(default_factory=list)
 
-    def told(self, what: str) -> str:
+    def describe(self, what: str) -> str:
         """Return the values of a fact, the strictest of decisions; empty if it is not known."""
         values = sorted({str(value) for item in self.facts if (value := getattr(item, what))})
         if what == "decision" and values:

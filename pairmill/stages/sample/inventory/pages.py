@@ -60,7 +60,7 @@ def _row(line: Line, inventory: Inventory, key: str) -> list[Cell]:
         counts.unique_rows,
         f"{passes / epochs:.3f}",
         f"{passes:.3f}",
-        *([_UNKNOWN] * len(_TOLD) if line.name == "all" else [line.told(what) or _UNKNOWN for what in _TOLD]),
+        *([_UNKNOWN] * len(_TOLD) if line.name == "all" else [line.describe(what) or _UNKNOWN for what in _TOLD]),
     ]
 
 
@@ -218,7 +218,7 @@ def _as_json(inventory: Inventory, key: str) -> Mapping[str, Any]:
                 "link": next((item.link for item in line.facts if item.link), None)
                 if key in ("source", "task")
                 else None,
-                **{what: line.told(what) or None for what in (*_TOLD, "reason")},
+                **{what: line.describe(what) or None for what in (*_TOLD, "reason")},
             }
             for line in inventory.lines(key)
         ],

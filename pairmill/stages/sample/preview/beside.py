@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
+
 from pairmill.engine.manifest import Manifest
 from pairmill.formats.results import SampleResult
 from pairmill.report.model import Cell, Table
 from pairmill.rules.rule import Rule
+from pairmill.rules.solve import Pool, draw_variances
 from pairmill.rules.solve_rules import NO_RULE
 from pairmill.stages.sample.analytics import Stats
 
@@ -67,30 +70,38 @@ def expected_beside_drawn(manifest: Manifest) -> list[Beside]:
             )
             for group in result.groups
         ]
+    names = sorted(result.stats)
+    tasks = [Stats(**result.stats[name]) for name in names]
+    rows = np.array([_rows_of(result.rules[name], each, epochs) for name, each in zip(names, tasks, strict=True)])
+    pool = _pool_of(tasks)
+    tokens, variances = rows * pool.mean(), draw_variances(pool, rows * epochs) / epochs**2
+    # A plan of an older pairmill has no squares, so the lengths' spread is not known.
+    variances[(pool.squares == 0) & (np.mod(rows * epochs, np.maximum(1, pool.rows)) > 0)] = math.nan
     groups: dict[str, Beside] = {}
-    for name, values in sorted(result.stats.items()):
+    for number, (name, each) in enumerate(zip(names, tasks, strict=True)):
         label = result.prefixes.get(name)
         label = NO_RULE if label is None else label
         group = groups.setdefault(label, Beside(label))
-        _add(group, Stats(**values), result.rules[name], epochs)
+        group.rows += float(rows[number])
+        group.drawn_rows += each.cov_rows / epochs
+        group.tokens += float(tokens[number])
+        group.drawn_tokens += each.cov_toks / epochs
+        group.variance += float(variances[number])
     return [*groups.values()]
 
 
-def _add(group: Beside, stats: Stats, recorded: dict[str, Any], epochs: int) -> None:
-    """Add a task to its group."""
-    rule, drawn = Rule.from_manifest(recorded), stats.cov_rows / epochs
-    rows = (stats.rows if rule.max_per_file is None else min(rule.max_per_file, stats.rows)) * rule.repeat
+def _rows_of(recorded: dict[str, Any], stats: Stats, epochs: int) -> int:
+    """Return the rows of an epoch that the rule of a task asks for."""
+    rule = Rule.from_manifest(recorded)
     if rule.max_response_tokens_per_file is not None:  # which the row that reaches it decides
-        rows = round(drawn)
-    mean = stats.toks / stats.rows if stats.rows else 0.0
-    group.rows += rows
-    group.drawn_rows += drawn
-    group.tokens += rows * mean
-    group.drawn_tokens += stats.cov_toks / epochs
-    last = rows * epochs % stats.rows if stats.rows else 0
-    if last:
-        spread = max(0.0, stats.squares / stats.rows - mean**2) if stats.squares else math.nan
-        group.variance += spread * last * (stats.rows - last) / max(1, stats.rows - 1) / epochs**2
+        return round(stats.cov_rows / epochs)
+    return (stats.rows if rule.max_per_file is None else min(rule.max_per_file, stats.rows)) * rule.repeat
+
+
+def _pool_of(tasks: Sequence[Stats]) -> Pool:
+    columns = [[each.rows, each.itoks, each.rtoks, each.squares] for each in tasks]
+    rows, inst, resp, squares = np.array(columns, np.int64).reshape(-1, 4).T
+    return Pool(rows, inst, resp, squares, np.zeros_like(rows), np.arange(len(rows)))
 
 
 def expected_table(groups: Sequence[Beside]) -> Table:

@@ -67,30 +67,24 @@ impl Philox {
     /// More than 2^32 − 1 values; none is moved.
     pub fn shuffle<T: Copy>(&mut self, values: &mut [T]) -> Result<(), TooMany> {
         u32::try_from(values.len()).map_err(|_| TooMany(values.len()))?;
-        let mut places = [0_u32; AHEAD];
-        let mut top = values.len();
-        while top > 1 {
-            let count = AHEAD.min(top - 1);
-            for (step, place) in places[..count].iter_mut().enumerate() {
-                *place = self.up_to((top - 1 - step) as u32);
-                prefetch(&values[*place as usize]);
-            }
-            for &place in &places[..count] {
-                top -= 1;
-                values.swap(top, place as usize);
-            }
-        }
+        self.exchange(values, Self::up_to);
         Ok(())
     }
 
     /// Shuffle `values`; faster than [`Self::shuffle`], in an order of our own.
     pub fn scatter<T: Copy>(&mut self, values: &mut [T]) {
+        self.exchange(values, |random, last| random.below(last + 1));
+    }
+
+    /// Exchange each value, from the last on, with one of those up to it: the place that `pick` draws, 0 to its own.
+    #[inline]
+    fn exchange<T: Copy>(&mut self, values: &mut [T], pick: impl Fn(&mut Self, u32) -> u32) {
         let mut places = [0_u32; AHEAD];
         let mut top = values.len();
         while top > 1 {
             let count = AHEAD.min(top - 1);
             for (step, place) in places[..count].iter_mut().enumerate() {
-                *place = self.below((top - step) as u32);
+                *place = pick(self, (top - 1 - step) as u32);
                 prefetch(&values[*place as usize]);
             }
             for &place in &places[..count] {

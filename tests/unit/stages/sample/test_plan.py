@@ -480,7 +480,7 @@ def test_defect_8_unknown_keys_are_refused(bench: Bench) -> None:
     bench.rules([{"prefix": "a", "max_per_fil": 1}])
     with pytest.raises(UsageError, match=r"unknown key 'max_per_fil'.*did you mean 'max_per_file'"):
         bench.run()
-    assert len(bench.run(profile="data_io").manifest) > 0
+    assert len(bench.run(profile="data_io").manifest()) > 0
 
 
 def test_defect_9_a_task_more_leaves_the_rows_of_the_others(bench: Bench) -> None:
@@ -843,7 +843,7 @@ def test_linked_tasks_are_left_out_with_a_warning(bench: Bench) -> None:
     assert bench.run().report().look_at == ["Links that are left out: b/, c/."]
     with pytest.raises(InputError, match=r"symbolic links are refused; got 2 links: b/, c/"):
         bench.run(links="refuse")
-    assert set(json.loads(bench.run(links="follow").manifest)["shards"]) == {"a", "b", "c"}
+    assert set(json.loads(bench.run(links="follow").manifest())["shards"]) == {"a", "b", "c"}
 
 
 def test_nothing_is_said_of_cuts_where_nothing_was_cut(bench: Bench) -> None:
