@@ -25,7 +25,8 @@ from pairmill.stages.sample.node.config import OutputFormat
 from pairmill.stages.sample.node.layout import ArrayLayout, token_dtype
 from pairmill.stages.sample.node.materialize import materialize
 from pairmill.stages.sample.node.owned import OpenFolder
-from pairmill.stages.sample.node.plan import PlanArray, PlannedDataset, SamplePlan
+from pairmill.stages.sample.node.plan import PlannedDataset, SamplePlan
+from pairmill.stages.sample.node.plan_arrays import PlanArray
 from pairmill.stages.sample.wants import Wants
 
 CONFIG = SampleConfig(tokenized_path="unused", output_path="unused", epochs=3, context_size=40)
