@@ -231,9 +231,9 @@ def _matched(
         mine = here[source["key"]]
         same = [task for task in mine if task.name == source["name"]]
         rest = [task for task in mine if task.name not in names[source["key"]]]
-        if task := next(iter([*same, *rest]), None):
-            mine.remove(task)
-            found[number] = task
+        for twin in [*same, *rest][:1]:
+            mine.remove(twin)
+            found[number] = twin
     missing = [source["name"] for number, source in enumerate(sources) if number not in found]
     count = Counter(source["key"] for source in sources)
     added = []

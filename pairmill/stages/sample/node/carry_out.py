@@ -46,12 +46,14 @@ from pairmill.stages.sample.node.materialize import (
     TOKENS,
     SampleFiles,
     digest_rows,
+    list_parts,
+    list_tasks,
     materialize,
     metadata,
     write_metadata,
 )
 from pairmill.stages.sample.node.owned import OpenFolder
-from pairmill.stages.sample.node.plan import VERSION, SamplePlan, fingerprint_of
+from pairmill.stages.sample.node.plan import VERSION, PlannedDataset, SamplePlan, fingerprint_of
 from pairmill.stages.sample.node.plan_arrays import HEADER_BYTES
 
 _PAGE = 4096
@@ -169,16 +171,17 @@ class PlannedSample:
 
     def _digest_added(self, added: SamplePlan, workers: int) -> SampleFiles:
         """Digest the files that a new plan with a base knows: all but those of epochs, which are of all rows."""
-        about = write_metadata(None, self._about())
+        about, datasets = write_metadata(None, self._about()), self.datasets()
         result = SampleResult.from_manifest(self.manifest)
         if result.layout != "compact":
-            return SampleFiles([about], 0)
+            planned = [PlannedDataset(item["name"], item["length"], item["rows"]) for item in result.sources]
+            return SampleFiles([about, list_tasks(None, planned, datasets)], 0)
         dtype = token_dtype(self._vocab_size, result.layout)
         copied = CopiedTokens.from_rows(len(result.base["parts"]) - 1, added, dtype)
-        datasets = self.datasets()[-len(added.datasets) :]
-        make = partial(digest_rows, copied, datasets, self._limit, workers)
-        made = _of_unchanged_tokens(datasets, make, workers)
-        files = [*self.shared, *made.files, about]
+        mine = datasets[-len(added.datasets) :]
+        made = _of_unchanged_tokens(mine, partial(digest_rows, copied, mine, self._limit, workers), workers)
+        parts = [*self.shared, *made.files]
+        files = [*parts, about, list_parts(None, dtype, parts)]
         return SampleFiles(sorted(files, key=lambda file: file.path), made.read)
 
     def _bytes_of_epochs(self, added: SamplePlan) -> int:

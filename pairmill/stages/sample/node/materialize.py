@@ -30,7 +30,7 @@ from pairmill.formats.token_listing import NAME, TokensInPlace, dump_listing
 from pairmill.formats.tokens import BYTES, INDEX, Ints
 from pairmill.stages.sample.node.layout import ROWS, ArrayLayout, CopiedTokens, RowPiece, spans_of, tokens_read
 from pairmill.stages.sample.node.owned import OpenFolder
-from pairmill.stages.sample.node.plan import SamplePlan
+from pairmill.stages.sample.node.plan import PlannedDataset, SamplePlan
 
 TOKENS, METADATA = "tokens.npy", "metadata.json"
 CHUNK_TOKENS: Final = 1 << 19
@@ -97,7 +97,7 @@ def materialize(
         epochs = [pool.submit(_epoch, folder, layout, number) for number in numbers]
         try:
             if not layout.has_tokens:
-                files.append(_listed(folder, layout, datasets))
+                files.append(list_tasks(folder, layout.plan.datasets, datasets))
             first, parts = 0, list[File]()
             for copied in layout.copied:
                 end = first + len(copied.plan.datasets)
@@ -109,7 +109,7 @@ def materialize(
                 parts.append(part)
                 first = end
             if len(parts) > 1:
-                files.append(_listed_parts(folder, layout, parts))
+                files.append(list_parts(folder, layout.dtype, parts))
             files += [file for epoch in epochs for file in epoch.result()]
         except BaseException:
             pool.shutdown(cancel_futures=True)
@@ -118,10 +118,12 @@ def materialize(
     return SampleFiles(sorted(files, key=lambda file: file.path), read)
 
 
-def _listed(folder: OpenFolder | None, layout: ArrayLayout, datasets: Sequence[tokens.Dataset]) -> File:
-    """Write the list of the files that the tokens are in."""
+def list_tasks(
+    folder: OpenFolder | None, planned: Sequence[PlannedDataset], datasets: Sequence[tokens.Dataset]
+) -> File:
+    """Write the list of the files that the tokens of these data sets are in; None as in :func:`materialize`."""
     files = []
-    for planned, dataset in zip(layout.plan.datasets, datasets, strict=True):
+    for item, dataset in zip(planned, datasets, strict=True):
         uri = storage.join(dataset.uri, TOKENS)
         place, content = storage.store_for(uri).file(uri), dataset.contents.get("tokens", UNKNOWN)
         if place is None:
@@ -134,21 +136,21 @@ def _listed(folder: OpenFolder | None, layout: ArrayLayout, datasets: Sequence[t
             )
         kind, offset = np.dtype("<u4"), len(tokens.header(np.dtype("<u4"), 0))
         size = content.size if content.promised else -1
-        if size != offset + planned.length * kind.itemsize:
+        if size != offset + item.length * kind.itemsize:
             array = dataset.array()
-            if array.length != planned.length:
-                raise other_tokens(uri, array.length, planned.length)
+            if array.length != item.length:
+                raise other_tokens(uri, array.length, item.length)
             kind, offset = array.dtype, array.offset
             size = offset + array.length * kind.itemsize
-        files.append(TokensInPlace(str(place), offset, kind.str, planned.length, size, content.digest))
+        files.append(TokensInPlace(str(place), offset, kind.str, item.length, size, content.digest))
     with _File(folder, NAME) as out:
         out.append(dump_listing(files))
     return out.file()
 
 
-def _listed_parts(folder: OpenFolder | None, layout: ArrayLayout, parts: Sequence[File]) -> File:
+def list_parts(folder: OpenFolder | None, dtype: np.dtype[Any], parts: Sequence[File]) -> File:
     """Write the list of the sample's own files of tokens."""
-    dtype, head = layout.dtype, len(tokens.header(layout.dtype, 0))
+    head = len(tokens.header(dtype, 0))
     files = [
         TokensInPlace(file.path, head, dtype.str, (file.size - head) // dtype.itemsize, file.size, file.digest)
         for file in parts

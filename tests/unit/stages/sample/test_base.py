@@ -5,21 +5,30 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from pairmill._native import added_places
 from pairmill.engine import manifest as manifests
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.drawn_rows import DrawnRows
+from pairmill.formats.eligible_rows import rows_of
+from pairmill.formats.tokenized_path import open_tokenized
 from pairmill.formats.tokens import INDEX
 from pairmill.loader import Loader, RowPlan
 from pairmill.loader.folder import SampledFolder
+from pairmill.rules.rule import Rule
+from pairmill.stages.sample.config import SampleConfig
+from pairmill.stages.sample.draw import DatasetToDraw, draw_plan
 from pairmill.stages.sample.node.plan import SamplePlan
-from pairmill.stages.sample.node.plan_arrays import JoinedArray, MergedArray, PlanArray
+from pairmill.stages.sample.node.plan_arrays import JoinedArray, MergedArray, PlanArray, Values
 from pairmill.stages.sample.node.verify import VerifyConfig, verify
+from pairmill.stages.sample.wants import Wants
 from tests.support.helpers import contents, writable
 from tests.support.tokenized import put_folder
 from tests.unit.stages.sample.node.test_node import World
@@ -86,7 +95,7 @@ def test_tasks_of_the_base_keep_their_rows_and_added_ones_have_those_of_any_plan
     first = world.add(base, "new__a", "set1__more")
     second = world.add(first, "new__b")
     plans = [epochs(world.loaded(plan)) for plan in (base, first, second)]
-    for before, after in zip(plans, plans[1:], strict=False):
+    for before, after in pairwise(plans):
         for one, other in zip(before, after, strict=True):
             old = {row[0] for row in one}
             assert [row for row in other if row[0] in old] == one
@@ -101,7 +110,10 @@ def test_tasks_of_the_base_keep_their_rows_and_added_ones_have_those_of_any_plan
         mine, other = world.manifest(plan), world.manifest(whole)
         for name in ("stats", "lengths", "cuts", "rules", "prefixes"):
             assert mine.data[name] == other.data[name]
-        other.ledger.measures["bytes"] += 128 * (len(world.loaded(plan).parts) - 1)  # headers of files of tokens
+        # Headers of files of tokens, and their list.
+        more = 128 * (len(world.loaded(plan).parts) - 1)
+        more += next(file["size"] for file in mine.data["sample"] if file["path"] == "token_files.json")
+        other.ledger.measures["bytes"] += more
         assert (vars(mine.ledger), mine.shards) == (vars(other.ledger), other.shards)
     assert sum(file.size for file in world.manifest(second).files if file.path.startswith("plan/")) < 4000
 
@@ -163,9 +175,11 @@ def test_a_plan_that_is_written_at_once_names_the_same_files(world: Growing) -> 
     base = world.plan()
     plan = world.add(base, "new__a")
     expected = contents(world.home(plan))
-    writable(world.home(plan)).rename(world.folder / "kept")
-    world.sample(base=str(world.home(base)), output_path=str(world.folder / "at once"))
-    assert contents(world.home(plan)) == expected
+    other = world.folder / "other"
+    shutil.copytree(world.home(base), other / "sample" / base)
+    again = {"base": str(other / "sample" / base), "root": str(other)}
+    world.sample(**again, output_path=str(world.folder / "at once"))
+    assert contents(other / "sample" / plan) == expected
 
 
 @pytest.mark.parametrize("layout", ["reference", "compact"])
@@ -173,7 +187,7 @@ def test_nothing_of_the_base_is_read(tmp_path: Path, layout: str) -> None:
     world = Growing(tmp_path)
     old = put_folder(tmp_path / "old", {"a": 1, "b": 2}, rows=30, tokenizer="1" * 16)
     put_folder(tmp_path / "new", {"c": 3}, rows=30, tokenizer="1" * 16)
-    given = {"prefix_config_path": "", "layout": layout}
+    given: dict[str, Any] = {"layout": layout}
     base = world.plan(tokenized_path=old, **given)
     (tmp_path / "old").rename(tmp_path / "away")
     (tmp_path / "old").mkdir()
@@ -182,17 +196,18 @@ def test_nothing_of_the_base_is_read(tmp_path: Path, layout: str) -> None:
     both = f"old={old},new={tmp_path}/new"
     plan = world.plan(tokenized_path=both, base=str(world.home(base)), **given)
     planned = {file["path"] for file in world.manifest(plan).data["sample"]}
-    assert planned == ({"metadata.json"} if layout == "reference" else {"tokens.npy", "tokens_1.npy", "metadata.json"})
+    written = set() if layout == "reference" else {"tokens.npy", "tokens_1.npy"}
+    assert planned == {"metadata.json", "token_files.json", *written}
     if layout == "compact":
         world.carry_out(base, tokenized_path=str(tmp_path / "away"))
         made = world.carry_out(plan, tokenized_path=both, keep=9)
         assert not made.reused
         return
-    with pytest.raises(InputError, match=r"tokens\.npy"):
-        world.carry_out(plan, tokenized_path=both)
+    world.carry_out(plan, tokenized_path=both)
+    with pytest.raises(InputError, match=r"are not there"):
+        SampledFolder(world.node / plan)
     (tmp_path / "old").rename(tmp_path / "empty")
     (tmp_path / "away").rename(tmp_path / "old")
-    world.carry_out(plan, tokenized_path=both)
     assert SampledFolder(world.node / plan).token_count > 0
 
 
@@ -216,18 +231,28 @@ def test_merged_arrays_are_read_in_pieces_of_any_size() -> None:
             assert np.array_equal(np.concatenate(both), np.concatenate([base, new]))
 
 
-def test_all_orders_of_merged_epochs_are_equally_frequent(tmp_path: Path) -> None:
-    world = Growing(tmp_path)
-    for path in world.tokenized.glob("set*"):
-        path.rename(tmp_path / path.name)
-    world.put("set1__a", 2)
-    (tmp_path / "rules.yaml").write_text("[]")
-    base = world.plan(epochs=2400)
-    world.put("new__b", 2)
-    plan = world.plan(base=str(world.home(base)), epochs=2400)
-    orders = Counter(tuple(np.concatenate([*epoch.pieces()]).tolist()) for epoch in world.loaded(plan).epochs)
+def test_all_orders_of_merged_epochs_are_equally_frequent(world: Growing) -> None:
+    count = 4800
+    config = SampleConfig(tokenized_path=str(world.tokenized), epochs=count)
+    for name in ("a", "b", "c"):
+        world.put(name, 2 if name == "b" else 1)
+    tasks = [task for task in open_tokenized(config.tokenized_path, "tokenized_path").tasks if len(task.name) == 1]
+    plans = []
+    for bases, task in enumerate(tasks):
+        rows = partial(rows_of, task.name, Rule(), [*task.index()], config)
+        wants = partial(Wants.by_rule, Rule(), config.seed, f"task\0{task.key}")
+        plans.append(draw_plan([DatasetToDraw(task.name, Rule(), rows, wants)], config, 1, None, bases).plan)
+    orders = Counter[tuple[int, ...]]()
+    for number in range(count):
+        merged: Values = plans[0].epochs[number]
+        for bases, plan in enumerate(plans[1:], 1):
+            added = plan.epochs[number]
+            total = len(merged) + len(added)
+            places = PlanArray(added_places("0", bases, number, len(added), total))
+            merged = MergedArray(merged, added, places, len(merged))
+        orders[tuple(merged.array().tolist())] += 1
     assert len(orders) == 24
-    chi = sum((count - 100) ** 2 / 100 for count in orders.values())
+    chi = sum((count - 200) ** 2 / 200 for count in orders.values())
     assert chi < 52, chi  # of 23 degrees of freedom: 5e-4
 
 
