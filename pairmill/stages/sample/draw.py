@@ -124,7 +124,7 @@ def draw_plan(
 
 
 class _Drawing:
-    def __init__(self, config: SampleConfig, workers: int, scratch: Path, bases: int) -> None:
+    def __init__(self, config: SampleConfig, workers: int, scratch: Path, bases: int = 0) -> None:
         self._workers, self._epochs = workers, config.epochs
         self._above = scratch
         self._folder: Scratch | None = None

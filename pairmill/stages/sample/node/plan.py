@@ -25,6 +25,7 @@ from pairmill.stages.sample.node.plan_arrays import HEADER_BYTES, JoinedArray, M
 if TYPE_CHECKING:
     from pairmill.engine.writer import Writer
 
+_EPOCHS = f"{FOLDER}epoch_"
 _PLACES = "places_"
 VERSION = 6
 """Of the plans that this program carries out: that of the stage (pairmill/stages/sample/core.py)."""
@@ -82,7 +83,7 @@ class SamplePlan:
             data = manifests.read_file(home, manifest, f"{FOLDER}{name}.npy")
             return PlanArray(npy.read_array(io.BytesIO(data), allow_pickle=False))
 
-        epochs = sum(file.path.startswith(f"{FOLDER}epoch_") for file in manifest.files)
+        epochs = sum(file.path.startswith(_EPOCHS) for file in manifest.files)
         known = any(file.path == f"{FOLDER}{BYTES}.npy" for file in manifest.files)
         columns = (*INDEX, BYTES) if known else INDEX
         base = find_base(home, manifest)
@@ -132,9 +133,9 @@ class Addition:
 
 def sizes_of(manifest: Manifest) -> tuple[int, list[int]]:
     """Return how many rows a plan has, those of its base included, and each epoch of it; no array is read."""
-    sizes = {file.path: (file.size - HEADER_BYTES) // 4 for file in manifest.files if file.path.startswith(FOLDER)}
+    sizes = {file.path: (file.size - HEADER_BYTES) // 4 for file in manifest.files if file.path.startswith(_EPOCHS)}
     result = SampleResult.from_manifest(manifest)
-    epochs = [sizes[f"{FOLDER}epoch_{number}.npy"] for number in range(manifest.options["epochs"])]
+    epochs = [sizes[f"{_EPOCHS}{number}.npy"] for number in range(len(sizes))]
     under = result.base["epochs"] if result.base else [0] * len(epochs)
     rows = sum(source["rows"] for source in result.sources)
     return rows, [mine + theirs for mine, theirs in zip(epochs, under, strict=True)]
