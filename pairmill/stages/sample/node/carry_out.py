@@ -162,7 +162,9 @@ class PlannedSample:
         layout = ArrayLayout(self.plan(), result.layout, self._vocab_size)
         if not sized:
             make_room(self._pages([size for path, size in layout.sizes().items() if path not in there]), working)
-        make = partial(materialize, folder, layout, datasets, linked, about=self._about(), limit=self._limit, workers=workers)
+        make = partial(
+            materialize, folder, layout, datasets, linked, about=self._about(), limit=self._limit, workers=workers
+        )
         if files is not None or not layout.has_tokens:
             return make()
         ends = [*accumulate(parts, initial=0)]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
 from collections import Counter
 from functools import partial
 from itertools import pairwise
@@ -334,3 +337,55 @@ def test_a_plan_without_its_base_is_refused_with_what_is_missing(world: Growing)
     victim.write_bytes(victim.read_bytes()[:-1])
     with pytest.raises(InputError, match="missing or changed"):
         world.carry_out(plan)
+
+
+def test_such_a_plan_is_drawn_again_as_a_whole(world: Growing) -> None:
+    plan = world.add(world.plan(), "new__a")
+    again = world.plan(again=f"{world.home(plan)}@7", prefix_config_path="nowhere", epochs=10)
+    assert again == world.plan(seed=7)
+    assert not world.loaded(again).parts
+
+
+KILLED = """
+import os, signal, sys
+from pairmill.stages.sample.config import SampleConfig
+from pairmill.stages.sample.node import materialize, plan_arrays
+from pairmill.stages.sample.run import run
+what, left, *options = sys.argv[1:]
+place, name = {"plan": (plan_arrays.PlanArray, "save"), "node": (materialize, "list_parts")}[what]
+real, left = getattr(place, name), [int(left)]
+def killed(*args, **given):
+    left[0] -= 1
+    if left[0] < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return real(*args, **given)
+setattr(place, name, killed)
+options = dict(option.split("=", 1) for option in options)
+run(SampleConfig(**{name: int(value) if value.isdecimal() else value for name, value in options.items()}))
+"""
+
+
+def test_a_run_that_is_killed_loses_nothing(world: Growing) -> None:
+    base = world.plan()
+    world.carry_out(base)
+    world.put("new__a")
+    given = {"tokenized_path": world.tokenized, "root": world.root, "epochs": 2}
+    rules = {"prefix_config_path": world.folder / "rules.yaml", "base": world.home(base)}
+
+    def kill(what: str, after: int, **options: object) -> None:
+        words = [f"{name}={value}" for name, value in {**given, **options}.items()]
+        done = subprocess.run([sys.executable, "-c", KILLED, what, str(after), *words], check=False)
+        assert done.returncode == -signal.SIGKILL
+
+    for after in (0, 5, 7):
+        kill("plan", after, output_path="", **rules)
+    plan = world.plan(base=str(world.home(base)))
+    names = {path.name for path in (world.home(plan) / "plan").iterdir()}
+    assert names == {f"{name}.npy" for name in (*INDEX, "epoch_0", "epoch_1", "places_0", "places_1")}
+    given["epochs"] = 10  # as the plan says
+    kill("node", 0, plan=world.home(plan), output_path=f"{world.node}/{{fingerprint}}", keep=9)
+    assert verify(VerifyConfig(path=str(world.node / base)))
+    made = world.carry_out(plan, keep=9)
+    assert not made.reused
+    assert (world.node / plan / "tokens.npy").samefile(world.node / base / "tokens.npy")
+    assert world.here() == {base, plan, "PLAN"}
