@@ -52,8 +52,7 @@ class SampleConfig(NodeConfig, any_of=("tokenized_path", "plan", "again")):
     )
     base: str = option(
         "",
-        help="plan that tasks are added to: its tasks must be in tokenized_path as they were, keep their rows, and are "
-        "not read; options and rules of them are the base's; empty = all tasks are drawn",
+        help="plan that tasks are added to: its own keep their rows and are not read; empty = all tasks are drawn",
         changes_bytes=False,  # the plan's inputs say it
         excludes=("again", "mixture", "plan", "held_out"),
         hint="plan all tasks without base=",
