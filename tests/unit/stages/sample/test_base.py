@@ -389,3 +389,15 @@ def test_a_run_that_is_killed_loses_nothing(world: Growing) -> None:
     assert not made.reused
     assert (world.node / plan / "tokens.npy").samefile(world.node / base / "tokens.npy")
     assert world.here() == {base, plan, "PLAN"}
+
+
+@pytest.mark.parametrize("layout", ["compact", "reference"])
+def test_added_tasks_may_have_no_row(world: Growing, layout: str) -> None:
+    base = world.plan(layout=layout)
+    (world.folder / "rules.yaml").write_text("- prefix: new\n  max_per_file: 0\n- prefix: set1\n  max_per_file: 7\n")
+    plan = world.add(base, "new__a", layout=layout)
+    assert epochs(world.loaded(plan)) == epochs(world.loaded(base))
+    world.carry_out(plan)
+    world.carry_out(base, keep=9)
+    lengths = [SampledFolder(world.node / name).surveys for name in (plan, base)]
+    assert lengths[0] == lengths[1]
