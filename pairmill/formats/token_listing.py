@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pairmill.digest import digest_file, digest_files, is_blake3
@@ -38,7 +38,7 @@ class TokensInPlace:
 
 
 def dump_listing(files: Iterable[TokensInPlace]) -> bytes:
-    return json.dumps({"files": [asdict(file) for file in files]}, separators=(",", ":"), ensure_ascii=False).encode()
+    return json.dumps({"files": [vars(file) for file in files]}, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def read_listing(folder: Path) -> list[TokensInPlace]:
