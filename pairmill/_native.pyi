@@ -40,6 +40,7 @@ __all__ = [
     "UnknownTagError",
     "WordCounter",
     "__version__",
+    "added_places",
     "blake3_files",
     "curate_bucket_counts",
     "curate_bucket_terms",
@@ -404,6 +405,7 @@ class Philox:
             ValueError: 2**32 values or more.
         """
 
+@final
 class Planner:
     """Draws the plan of a sample: data sets in order, many at a time. No byte depends on threads, budget or batches.
 
