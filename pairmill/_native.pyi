@@ -40,6 +40,7 @@ __all__ = [
     "UnknownTagError",
     "WordCounter",
     "__version__",
+    "added_places",
     "blake3_files",
     "curate_bucket_counts",
     "curate_bucket_terms",
@@ -414,9 +415,12 @@ class Planner:
         context, shortest: longest row and shortest response in tokens.
         workers: threads.
         budget: bytes of rows and places in memory.
+        bases: the plans that this one adds to, one upon another; each has random orders of its own.
     """
 
-    def __new__(cls, seed: str, epochs: int, *, context: int, shortest: int, workers: int, budget: int) -> Planner: ...
+    def __new__(
+        cls, seed: str, epochs: int, *, context: int, shortest: int, workers: int, budget: int, bases: int = 0
+    ) -> Planner: ...
     def draw(
         self, tasks: Sequence[Any]
     ) -> tuple[list[tuple[list[int], list[list[int]], list[tuple[int, int, list[int]]]]], bool]:
@@ -453,6 +457,17 @@ class Planner:
 
     def epoch(self, number: int) -> tuple[NDArray[Any] | None, str, int, int]:
         """Take the places of an epoch in random order, likewise."""
+
+def added_places(seed: str, bases: int, epoch: int, count: int, total: int) -> NDArray[np.uint32]:
+    """Draw where the rows that a plan adds come in an epoch: numbers below ``total``, ascending, uint32 [count].
+
+    Args:
+        seed: as text.
+        bases: as :class:`Planner` takes it.
+        epoch: its number.
+        count: rows of it that are added.
+        total: rows of it, the added ones included.
+    """
 
 def gather(
     tokens: NDArray[np.uint8],

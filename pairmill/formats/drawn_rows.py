@@ -22,7 +22,7 @@ from pairmill.engine.manifest import Manifest
 from pairmill.errors import InputError
 from pairmill.formats import sample_folder
 from pairmill.formats.results import Rows, SampleResult
-from pairmill.formats.sample_plan import FOLDER, HELD_OUT
+from pairmill.formats.sample_plan import FOLDER, HELD_OUT, find_base
 from pairmill.formats.tokenized import Opening
 from pairmill.formats.tokenized_path import open_place, stored
 from pairmill.formats.tokens import Dataset
@@ -188,4 +188,10 @@ def _reader(uri: str) -> Callable[[], NDArray[Any]] | None:
     made = manifests.read(uri, refuse_begun=False)
     if made is None or not any(item.path == _STARTS for item in made.files):
         return None
-    return cache(lambda: np.load(io.BytesIO(manifests.read_file(uri, made, _STARTS)), allow_pickle=False))
+    return cache(lambda: _starts(uri, made))
+
+
+def _starts(uri: str, plan: Manifest) -> NDArray[Any]:
+    mine: NDArray[Any] = np.load(io.BytesIO(manifests.read_file(uri, plan, _STARTS)), allow_pickle=False)
+    base = find_base(uri, plan)
+    return mine if base is None else np.concatenate([_starts(base.uri, base.manifest), mine])

@@ -216,7 +216,9 @@ class SampleResult(TokenizerResult):
         analytics: the report's text.
         stats: ``analytics.Stats`` of each task.
         lengths, cuts: histograms of rows.
-        sources: name and rows of each task, in the order of the plan.
+        sources: name and rows of each task, in the order of the plan, and what tells its content.
+        base: of a plan that adds tasks to another: ``epochs``, the rows that each has in that, and ``parts``, how many
+            tasks the plan has that others were added to, and how many each added.
         rules: the rule of each task, and in ``prefixes`` what the file's rule says of names: a prefix, or globs.
         group_of_task: the groups of tasks whose rules have one.
         idle_rules: rules without a task, as in ``prefixes``; hidden_rules: those of them that match tasks, each with
@@ -249,6 +251,7 @@ class SampleResult(TokenizerResult):
     tokenizer_info: str = "{}"
     mixture: ByName = left_out({})
     sample: Rows = left_out(())
+    base: ByName = left_out({})
     unmatched: Sequence[str] = left_out(())
     two_rules: Sequence[tuple[str, str, list[str]]] = left_out(())
     examples: Mapping[str, Mapping[str, list[int]]] = left_out({})

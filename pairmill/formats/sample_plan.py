@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pairmill import storage
 from pairmill.engine import manifest as manifests
-from pairmill.engine.manifest import FinishedFolder
+from pairmill.engine.manifest import FinishedFolder, Manifest
 from pairmill.errors import InputError
 
 FOLDER = "plan/"
 HELD_OUT = "held_out"
 """An input with this role says that a plan is of held-out rows."""
+BASE = "base"
+"""An input with this role is the plan that a plan adds tasks to; its own folder has only what it adds."""
 CHOICES = "choices"
 """An input with this role says that rules chose single rows, by files that they name."""
 
@@ -36,3 +38,28 @@ def read_plan(given: str, option: str, name: str = "") -> FinishedFolder:
         hint = "give <root>/sample/<fingerprint>, which can be drawn again with other seeds; arrays cannot"
         raise InputError("not a plan of sample", where=where, expected="its folder", hint=hint)
     return FinishedFolder(uri, manifest)
+
+
+def find_base(home: str, manifest: Manifest) -> FinishedFolder | None:
+    """Find the plan that a plan adds to, which is beside it; None if it adds to none.
+
+    Args:
+        home: folder of the plan.
+        manifest: of the plan.
+
+    Raises:
+        InputError: it is not there, or files of it are missing or changed.
+    """
+    name = next((ref.fingerprint for ref in manifest.inputs if ref.role == BASE), "")
+    if not name:
+        return None
+    uri = storage.join(storage.parent_of(home), name)
+    base = manifests.read_intact(uri)
+    if base is None or base.fingerprint != name:
+        raise InputError(
+            "the plan that this one adds tasks to is missing",
+            where=home,
+            expected=uri,
+            hint="copy that folder there too: this plan has only what it adds to it",
+        )
+    return FinishedFolder(uri, base)

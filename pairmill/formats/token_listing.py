@@ -1,8 +1,12 @@
-"""``token_files.json``: the token files that a sample of ``layout=reference`` points into, in place of ``tokens.npy``.
+"""``token_files.json``: the token files that a sample points into, where ``tokens.npy`` is not all of them.
+
+A sample of ``layout=reference`` has it, whose files are those of the tokenized folder, and one with added tasks, whose
+files are its own: the base's, and one for what was added.
 
 One after another they are the sample's array of tokens: ``inst_start`` and ``resp_start`` count through all of them,
-and a row lies in one. Each entry has ``path`` (on this machine), ``offset`` (the byte of its first token), ``dtype``
-(as numpy writes it), ``tokens`` (how many), ``size`` (bytes of the file) and ``digest`` (of the file; empty = unknown).
+and a row lies in one. Each entry has ``path`` (on this machine, or in the sample's folder), ``offset`` (the byte of its
+first token), ``dtype`` (as numpy writes it), ``tokens`` (how many), ``size`` (bytes of the file) and ``digest`` (of the
+file; empty = unknown).
 Since paths differ by machine, no plan knows the digest of this file.
 """
 
@@ -11,7 +15,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pairmill.digest import digest_file, digest_files, is_blake3
@@ -34,7 +38,7 @@ class TokensInPlace:
 
 
 def dump_listing(files: Iterable[TokensInPlace]) -> bytes:
-    return json.dumps({"files": [asdict(file) for file in files]}, separators=(",", ":"), ensure_ascii=False).encode()
+    return json.dumps({"files": [vars(file) for file in files]}, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def read_listing(folder: Path) -> list[TokensInPlace]:
@@ -48,6 +52,7 @@ def read_listing(folder: Path) -> list[TokensInPlace]:
         files = [TokensInPlace(**item) for item in json.loads(place.read_bytes())["files"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError("not a list of token files", where=str(place), got=repr(error), hint="sample again") from error
+    files = [replace(file, path=os.path.join(folder, file.path)) for file in files]  # the sample's own are relative
     for file in files:
         size = os.stat(file.path).st_size if os.path.isfile(file.path) else -1
         if size != file.size:
@@ -69,7 +74,8 @@ def refuse_changed(folder: Path) -> None:
     """
     if not (folder / NAME).exists():
         return
-    known = [file for file in read_listing(folder) if file.digest]
+    own = os.path.join(folder, "")  # its manifest has the digests of those
+    known = [file for file in read_listing(folder) if file.digest and not file.path.startswith(own)]
     new = [file for file in known if is_blake3(file.digest)]
     digests = dict(zip([file.path for file in new], digest_files([file.path for file in new]), strict=True))
     for file in known:
@@ -80,6 +86,17 @@ def refuse_changed(folder: Path) -> None:
                 expected=file.digest,
                 hint="tokenize again with verify=true, and sample again",
             )
+
+
+def is_epoch(file: File) -> bool:
+    """Return whether a file of a sample is an index array of an epoch."""
+    return file.path.startswith("epoch_")
+
+
+def named(files: Iterable[File], planned: Iterable[File]) -> list[File]:
+    """Return the files of a sample that its plan may name: one with added tasks does not know those of epochs."""
+    epochs = any(map(is_epoch, planned))
+    return [file for file in lasting(files) if epochs or not is_epoch(file)]
 
 
 def lasting(files: Iterable[File]) -> list[File]:

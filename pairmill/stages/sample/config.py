@@ -50,6 +50,13 @@ class SampleConfig(NodeConfig, any_of=("tokenized_path", "plan", "again")):
         excludes=("mixture", "plan", "held_out"),
         hint="the plan that is drawn again decides this",
     )
+    base: str = option(
+        "",
+        help="plan that tasks are added to: its own keep their rows and are not read; empty = all tasks are drawn",
+        changes_bytes=False,  # the plan's inputs say it
+        excludes=("again", "mixture", "plan", "held_out"),
+        hint="plan all tasks without base=",
+    )
     seed: int = option(0, help="seed of every random draw", at_least=0)
     epochs: int = option(10, help="number of epochs; not read with a mixture", at_least=1)
     held_out: bool = option(

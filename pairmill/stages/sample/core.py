@@ -23,9 +23,10 @@ from pairmill.errors import InputError
 from pairmill.formats import characters
 from pairmill.formats.eligible_rows import NEVER, SPLIT, DatasetRows, rows_of
 from pairmill.formats.results import SampleResult
-from pairmill.formats.sample_plan import CHOICES, HELD_OUT
+from pairmill.formats.sample_plan import BASE, CHOICES, HELD_OUT
 from pairmill.formats.source_facts import Facts
 from pairmill.formats.split import Cutter
+from pairmill.formats.token_listing import is_epoch
 from pairmill.formats.tokenized import SAMPLED, Folder
 from pairmill.formats.tokenized_path import keep_union, open_tokenized
 from pairmill.formats.tokenizer_file import read as read_tokenizer
@@ -38,6 +39,7 @@ from pairmill.rules.rule import Rule, reference_json
 from pairmill.stages.sample import analytics
 from pairmill.stages.sample.again import read_again
 from pairmill.stages.sample.alarms import NO_RULE, POLICY, alarms_of, check_rules, two_rules, without_rule
+from pairmill.stages.sample.base import BasePlan
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.draw import DatasetToDraw, draw_plan, in_plan_order
 from pairmill.stages.sample.inventory.lines import Inventory
@@ -46,7 +48,7 @@ from pairmill.stages.sample.mixed import OpenMixture
 from pairmill.stages.sample.node import owned
 from pairmill.stages.sample.node.carry_out import CarriedOut, PlannedSample, carry_out, threads
 from pairmill.stages.sample.node.config import OutputFormat
-from pairmill.stages.sample.node.plan import fingerprint_of
+from pairmill.stages.sample.node.plan import Addition, PlannedDataset, SamplePlan, fingerprint_of
 from pairmill.stages.sample.report import IN_TEXT, PlanReport, report_of
 from pairmill.stages.sample.sampled_rows import DrawnSample, SampledRows
 from pairmill.stages.sample.wants import Wants
@@ -129,7 +131,7 @@ class DrawPlan(Shard["Draft"], reads=()):
         else:  # digests of a plan come from the tokens, never from arrays that are there already
             manifest = sample.make(None, threads(config))[0]
         ledgers = {name: vars(item) for name, item in manifest.shards.items()}
-        files = [file.to_json() for file in manifest.files]
+        files = [file.to_json() for file in manifest.files if context.base is None or not is_epoch(file)]
         return ShardResult(manifest.ledger, {**manifest.data, "sample": files, "ledgers": ledgers})
 
 
@@ -142,6 +144,7 @@ class Draft:
         rules: with a mixture, only what they say of long rows.
         tokenizer: the tokenizer.json, if a rule splits rows.
         mixed: the mixture to carry out, if there is one.
+        base: the plan that tasks are added to, if there is one.
         written: its arrays on this machine, once the shard has written them.
         denied: tasks that a policy leaves out; ``policy`` is what it decided on all of them.
         left_out: links of the tokenized folder that were left out.
@@ -152,6 +155,7 @@ class Draft:
     rules: Rules
     tokenizer: bytes = b""
     mixed: OpenMixture | None = None
+    base: BasePlan | None = None
     written: CarriedOut | None = None
     denied: frozenset[str] = frozenset()
     policy: Mapping[str, Any] = field(default_factory=dict)
@@ -173,6 +177,8 @@ class Draft:
         tokenizer = read_tokenizer(folder.tokenizer_file()) if split else b""
         policy = policing.record()
         draft = cls(config, folder, rules, tokenizer, mixed, denied=denied, policy=policy, left_out=left_out())
+        if config.base:
+            draft.base = BasePlan.open(config, draft.layout, folder)
         if draft.on_unmatched == "refuse" and (names := draft.unmatched):
             raise without_rule(names, config.prefix_config_path)
         return draft
@@ -208,6 +214,8 @@ class Draft:
             refs.append(InputRef("tokenizer", hashlib.sha256(self.tokenizer).hexdigest()[:16]))
         if self.mixed:
             refs.append(InputRef("mixture", self.mixed.digest))
+        if self.base:
+            refs.append(InputRef(BASE, self.base.manifest.fingerprint))
         if self.effective.choices_digest:
             refs.append(InputRef(CHOICES, self.effective.choices_digest))
         if self.leaves:
@@ -272,26 +280,56 @@ class Draft:
 
     def sample(self, out: Writer | None = None) -> PlannedSample:
         """Draw the sample, and keep its plan in ``out`` when its arrays are made."""
-        ours = self.config.profile == "pairmill"
+        ours, base = self.config.profile == "pairmill", self.base
         tasks = in_plan_order(self.folder.tasks) if ours else [(task, task.name) for task in self.folder.tasks]
+        if base is not None:
+            base.require_same_inputs(self.inputs)
+            base.require_same_rules({task.name: self._rule_of(task) for task in self.folder.tasks})
+            tasks = base.added
         local = out is not None and storage.scheme(out.folder) == "file"
         drawn = draw_plan(
             [self._to_draw(task, key) for task, key in tasks],
             self.config,
             threads(self.config),
             storage.local_path(out.folder) if local and out is not None else None,
+            len(base.parts) if base is not None else 0,
         )
+        added = [task for task, _ in tasks]
+        return self._sample(drawn, added, out) if base is None else self._sample_added(base, drawn, added, out)
+
+    def _sample(self, drawn: DrawnSample, tasks: list[Dataset], out: Writer | None) -> PlannedSample:
         plan = drawn.plan
+        return PlannedSample(self._manifest(drawn), lambda: plan, lambda: tasks, keep=lambda: _keep(plan, out))
 
-        def keep() -> None:
-            if out is not None:
-                with owned.errors_at(out.folder):  # the arrays that are written meanwhile are elsewhere
-                    plan.save(out)
+    def _sample_added(
+        self, base: BasePlan, drawn: DrawnSample, tasks: list[Dataset], out: Writer | None
+    ) -> PlannedSample:
+        addition = base.add(drawn.plan, self.config.seed)
+        sampled = [*base.sampled({task.name: self._rule_of(task) for task in base.kept}), *drawn.datasets]
+        sums = [
+            [mine + theirs for mine, theirs in zip(counts, under, strict=True)]
+            for counts, under in ((drawn.lengths, base.result.lengths), (drawn.cuts, base.result.cuts))
+        ]
+        manifest = self._manifest(DrawnSample(drawn.plan, sampled, *sums))
+        datasets = [PlannedDataset(item.name, item.length, item.stats.unique_rows) for item in sampled]
 
-        return PlannedSample(self._manifest(drawn), lambda: plan, lambda: [task for task, _ in tasks], keep=keep)
+        def plan() -> SamplePlan:
+            return addition.to(SamplePlan.load(base.uri, base.manifest, threads(self.config)), datasets)
+
+        return PlannedSample(
+            manifest,
+            plan,
+            lambda: [*base.kept, *tasks],
+            keep=lambda: _keep(addition, out),
+            added=drawn.plan,
+            shared=base.token_files,
+        )
+
+    def _rule_of(self, task: Dataset) -> Rule:
+        return Rule(max_per_file=0) if task.name in self.denied else self.effective.of_task[task.name]
 
     def _to_draw(self, task: Dataset, key: str) -> DatasetToDraw:
-        rule = Rule(max_per_file=0) if task.name in self.denied else self.effective.of_task[task.name]
+        rule = self._rule_of(task)
         ambiguous = self.config.profile == "data_io" and self.rules.match(task.name)[1]
         if ambiguous:
             log.event(f"Warning: Multiple possible prefixes for task {task.name}, pick config {reference_json(rule)}")
@@ -361,7 +399,8 @@ class Draft:
             stats={name: vars(item) for name, item in stats.items()},
             lengths=drawn.lengths,
             cuts=drawn.cuts,
-            sources=[vars(dataset) for dataset in drawn.plan.datasets],
+            sources=self._sources(sampled),
+            base=self.base.recorded() if self.base else {},
             rules={item.name: item.rule.to_manifest() for item in sampled},
             prefixes={item.name: self.rules.label_of(item.name) for item in sampled},
             group_of_task={name: group for name in names if (group := self.rules.group_of(name))},
@@ -394,6 +433,15 @@ class Draft:
         manifest.vanished = vanished.table_of(manifest, alarms_of(result, ledgers), self.left_out)
         self.judge(manifest)
         return manifest
+
+    def _sources(self, sampled: list[SampledRows]) -> list[dict[str, Any]]:
+        """Return the tasks in the order of the plan, with what tells their content where draws follow it."""
+        keys = {task.name: task.key for task in self.folder.tasks} if self.config.profile == "pairmill" else {}
+        rows = ((item.name, item.length, item.stats.unique_rows) for item in sampled)
+        return [
+            {"name": name, "length": length, "rows": count, **({"key": keys[name]} if keys else {})}
+            for name, length, count in rows
+        ]
 
     def judge(self, manifest: Manifest) -> None:
         """Raise InputError if a sample is not what rules expect, or has an alarm that fails it."""
@@ -434,3 +482,9 @@ class Draft:
             expected="at least one",
             hint=hint,
         )
+
+
+def _keep(plan: SamplePlan | Addition, out: Writer | None) -> None:
+    if out is not None:
+        with owned.errors_at(out.folder):  # the arrays that are written meanwhile are elsewhere
+            plan.save(out)

@@ -28,7 +28,8 @@ from pairmill.formats.tokens import Dataset, header
 from pairmill.rules.rule import Rule
 from pairmill.stages.sample.analytics import Stats
 from pairmill.stages.sample.config import SampleConfig
-from pairmill.stages.sample.node.plan import PlanArray, PlannedDataset, SamplePlan
+from pairmill.stages.sample.node.plan import PlannedDataset, SamplePlan
+from pairmill.stages.sample.node.plan_arrays import PlanArray
 from pairmill.stages.sample.one_stream import draw_one_stream
 from pairmill.stages.sample.sampled_rows import DrawnSample, SampledRows
 from pairmill.stages.sample.wants import Rows, WalkToDraw, Wants
@@ -94,7 +95,11 @@ def in_plan_order(tasks: Iterable[Dataset]) -> list[tuple[Dataset, str]]:
 
 
 def draw_plan(
-    datasets: Sequence[DatasetToDraw], config: SampleConfig, workers: int, scratch: Path | None = None
+    datasets: Sequence[DatasetToDraw],
+    config: SampleConfig,
+    workers: int,
+    scratch: Path | None = None,
+    bases: int = 0,
 ) -> DrawnSample:
     """Draw the epochs.
 
@@ -104,13 +109,14 @@ def draw_plan(
         workers: threads.
         scratch: where files of rows and places wait if they are many; None = TMPDIR. They are removed when nothing
             refers to the plan any more.
+        bases: plans that this one adds to, one upon another.
 
     Raises:
         InputError: a data set is damaged, or with ``profile="data_io"`` the reference would overflow its buffers.
     """
     if config.profile == "data_io":
         return draw_one_stream([item.read for item in datasets], config, workers)
-    drawing = _Drawing(config, workers, scratch)
+    drawing = _Drawing(config, workers, scratch, bases)
     with log.progress("plan", len(datasets)) as progress:
         for item in drawing.draw(datasets):
             progress.advance(1, item.ledger.rows_in, 0)
@@ -118,7 +124,7 @@ def draw_plan(
 
 
 class _Drawing:
-    def __init__(self, config: SampleConfig, workers: int, scratch: Path | None) -> None:
+    def __init__(self, config: SampleConfig, workers: int, scratch: Path | None, bases: int = 0) -> None:
         self._workers, self._epochs = workers, config.epochs
         self._above = scratch
         self._folder: Scratch | None = None
@@ -129,6 +135,7 @@ class _Drawing:
             shortest=config.min_resp_length,
             workers=workers,
             budget=MEMORY,
+            bases=bases,
         )
         self._drawn: list[SampledRows] = []
 

@@ -18,7 +18,8 @@ from pairmill.formats.tokens import BYTES, INDEX, UNKNOWN_BYTES
 from pairmill.report.powers import by_size
 from pairmill.stages.sample.analytics import Stats
 from pairmill.stages.sample.config import SampleConfig
-from pairmill.stages.sample.node.plan import PlanArray, PlannedDataset, SamplePlan
+from pairmill.stages.sample.node.plan import PlannedDataset, SamplePlan
+from pairmill.stages.sample.node.plan_arrays import PlanArray
 from pairmill.stages.sample.sampled_rows import DrawnSample, SampledRows
 
 Rows = NDArray[np.uint32]

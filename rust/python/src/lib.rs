@@ -75,7 +75,7 @@ mod _native {
     #[pymodule_export]
     use super::loader::windows::TokenArrays;
     #[pymodule_export]
-    use super::planner::Planner;
+    use super::planner::{Planner, added_places};
     #[pymodule_export]
     use super::sample::Philox;
     #[pymodule_export]

@@ -6,7 +6,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use numpy::{IntoPyArray, PyArray1, PyArrayMethods, PyReadonlyArray1};
 use pairmill_core::sample::drawn::{Draws, Eligible, Rows, Task};
 use pairmill_core::sample::eligible::Limits;
+use pairmill_core::sample::insert;
 use pairmill_core::sample::numbers::Numbers;
+use pairmill_core::sample::philox::Philox;
 use pairmill_core::sample::planner::{Made, Planner as Core, Report};
 use pairmill_core::sample::source::Source;
 use pairmill_core::sample::walk::{Walk, Want};
@@ -136,9 +138,17 @@ impl Planner {
 #[pymethods]
 impl Planner {
     #[new]
-    #[pyo3(signature = (seed, epochs, *, context, shortest, workers, budget))]
-    fn new(seed: String, epochs: usize, context: u64, shortest: u64, workers: usize, budget: usize) -> Self {
-        let core = Mutex::new(Core::new(Draws { seed, epochs }, workers, budget));
+    #[pyo3(signature = (seed, epochs, *, context, shortest, workers, budget, bases = 0))]
+    fn new(
+        seed: String,
+        epochs: usize,
+        context: u64,
+        shortest: u64,
+        workers: usize,
+        budget: usize,
+        bases: usize,
+    ) -> Self {
+        let core = Mutex::new(Core::new(Draws { seed, epochs }, bases, workers, budget));
         Self { core, limits: Limits { context, shortest, drop_long: false, test_whole: false } }
     }
 
@@ -187,4 +197,18 @@ impl Planner {
         let made = py.detach(|| self.core().epoch(number))?;
         Ok(array(py, made))
     }
+}
+
+/// Draw where the rows that a plan adds come in an epoch.
+#[pyfunction]
+pub(crate) fn added_places<'py>(
+    py: Python<'py>,
+    seed: &str,
+    bases: usize,
+    epoch: usize,
+    count: u32,
+    total: u32,
+) -> Bound<'py, PyArray1<u32>> {
+    let mut random = Philox::named(seed, &format!("added\0{bases}\0{epoch}"));
+    py.detach(|| insert::places(&mut random, count, total)).into_pyarray(py)
 }

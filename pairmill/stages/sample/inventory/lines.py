@@ -14,9 +14,9 @@ from pairmill.formats.results import SampleResult
 from pairmill.formats.sample_plan import FOLDER
 from pairmill.policy.enforce import Enforcer
 from pairmill.policy.licences import STRICTNESS
+from pairmill.stages.sample.node.plan import sizes_of
 
 NO_RULE: Final = "no rule"
-_HEADER_BYTES: Final = 128
 """Of an ``.npy`` file of one dimension."""
 _HUB: Final = ("hub:", "hub rows:")
 
@@ -206,15 +206,14 @@ def _group_of(name: str, result: SampleResult) -> str:
 def _check(total: Counts, manifest: Manifest) -> None:
     """Raise InternalError if the sums over tasks are not the plan's own: its totals, and the lengths of its epochs."""
     measures = manifest.ledger.measures
-    sizes = [file.size for file in manifest.files if file.path.startswith(f"{FOLDER}epoch_")]
     wanted = {
         "rows over all epochs": (total.rows_sampled, manifest.ledger.rows_out),
         "tokens over all epochs": (total.tokens_sampled, measures["tokens_sampled"]),
         "response tokens over all epochs": (total.responses_sampled, measures["response_tokens_sampled"]),
         "unique tokens": (total.unique_tokens, measures["unique_tokens"]),
     }
-    if sizes and not any(ref.role == "base" for ref in manifest.inputs):  # whose places are in its own plan
-        wanted["places in the epochs"] = (total.rows_sampled, sum(size - _HEADER_BYTES for size in sizes) // 4)
+    if any(file.path.startswith(FOLDER) for file in manifest.files):
+        wanted["places in the epochs"] = (total.rows_sampled, sum(sizes_of(manifest)[1]))
     for what, (summed, counted) in wanted.items():
         if summed != counted:
             raise InternalError(

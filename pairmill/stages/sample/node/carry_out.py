@@ -8,9 +8,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import accumulate, chain
 from typing import Any
 
 from pairmill import log, storage
@@ -24,24 +25,36 @@ from pairmill.errors import InputError, UsageError, from_os_error
 from pairmill.formats import tokens
 from pairmill.formats.results import SampleResult
 from pairmill.formats.sample_plan import FOLDER
-from pairmill.formats.token_listing import lasting
+from pairmill.formats.token_listing import lasting, named
 from pairmill.formats.tokenized_path import find_planned
 from pairmill.stages.sample.node import owned
 from pairmill.stages.sample.node.config import NodeConfig, OutputFormat
 from pairmill.stages.sample.node.facts import FACTS
 from pairmill.stages.sample.node.folder import NAME, Node
-from pairmill.stages.sample.node.layout import ROW_BYTES, ROW_BYTES_APART, ArrayLayout
+from pairmill.stages.sample.node.layout import (
+    ROW_BYTES,
+    ROW_BYTES_APART,
+    ArrayLayout,
+    CopiedTokens,
+    index_dtypes,
+    token_dtype,
+    token_file,
+)
 from pairmill.stages.sample.node.materialize import (
     CHUNK_TOKENS,
     METADATA,
     TOKENS,
     SampleFiles,
+    digest_rows,
+    list_parts,
+    list_tasks,
     materialize,
     metadata,
     write_metadata,
 )
 from pairmill.stages.sample.node.owned import OpenFolder
-from pairmill.stages.sample.node.plan import VERSION, SamplePlan, fingerprint_of
+from pairmill.stages.sample.node.plan import VERSION, PlannedDataset, SamplePlan, fingerprint_of
+from pairmill.stages.sample.node.plan_arrays import HEADER_BYTES
 
 _PAGE = 4096
 _MAX_WORKERS = 32
@@ -62,6 +75,8 @@ class PlannedSample:
         planned: the plan's own manifest; None if the plan is not stored.
         home: the plan's folder, for messages.
         keep: keeps a new plan; called when the arrays are made, and before their folder gets its name.
+        added: of a new plan that adds to another, what it adds.
+        shared: the files of tokens that it has of its base.
     """
 
     manifest: Manifest
@@ -70,6 +85,8 @@ class PlannedSample:
     planned: Manifest | None = None
     home: str = ""
     keep: Callable[[], None] = lambda: None
+    added: SamplePlan | None = None
+    shared: Sequence[File] = ()
 
     @property
     def files(self) -> list[File] | None:
@@ -98,44 +115,95 @@ class PlannedSample:
             InputError: the tokens changed since they were planned, or the files differ from the plan.
         """
         files, result = self.files, SampleResult.from_manifest(self.manifest)
-        needed = [file for file in files or () if file.path != METADATA]
+        needed = [file for file in files or self.shared if file.path != METADATA]
         linked = link(folder, needed) if folder is not None and needed else []
         wanted = [file for file in files or () if file not in linked]
-        if files is not None and result.layout != "reference" and all(file.path == METADATA for file in wanted):
+        if self.added is not None and folder is None:
+            made = self._digest_added(self.added, workers)
+        elif (
+            files is not None
+            and result.layout != "reference"
+            and not result.base
+            and all(file.path == METADATA for file in wanted)
+        ):
             make_room(self._pages([file.size for file in wanted]), 0)
             arrays = [*linked, write_metadata(folder, self._about())]
             made = SampleFiles(sorted(arrays, key=lambda file: file.path), 0)
         else:
             made = self._make_arrays(folder, workers, make_room, linked)
         if files is not None:
-            self._refuse_other_files(lasting(made.files), files)
+            self._refuse_other_files(named(made.files, files), files)
+        shared = {file.path for file in self.shared}
+        self._refuse_other_files([file for file in made.files if file.path in shared], [*self.shared])
         self.keep()
         ledger = self.manifest.ledger
-        measures = {**ledger.measures, "bytes": sum(file.size for file in made.files)}
+        size = sum(file.size for file in made.files)
+        if self.added is not None and folder is None:
+            size += self._bytes_of_epochs(self.added)
+        measures = {**ledger.measures, "bytes": size}
         return replace(self.manifest, files=made.files, ledger=replace(ledger, measures=measures)), made.read
 
     def _make_arrays(
         self, folder: OpenFolder | None, workers: int, make_room: MakeRoom, linked: list[File]
     ) -> SampleFiles:
         files, result = self.files, SampleResult.from_manifest(self.manifest)
-        copied = TOKENS not in {file.path for file in linked}
-        datasets = self.datasets() if copied else []
+        there = {file.path for file in linked}
+        parts = result.base["parts"] if result.base and result.layout == "compact" else [len(result.sources)]
+        copied = [token_file(number) not in there for number in range(len(parts))]
+        datasets = self.datasets() if any(copied) else []
         rows = sum(item["rows"] for item in result.sources)
         working = (workers + 1) * CHUNK_TOKENS * 8 + rows * (
             ROW_BYTES if result.layout == "compact" else ROW_BYTES_APART
         )
-        if files is not None and self.planned is not None:
+        sized = files is not None and not result.base
+        if files is not None and self.planned is not None and sized:
             arrays = sum(file.size for file in self.planned.files if file.path.startswith(FOLDER))
             make_room(self._pages([file.size for file in files if file not in linked]), working + 2 * arrays)
-        vocab_size = json.loads(result.tokenizer_info).get("vocab_size")
-        layout = ArrayLayout(self.plan(), result.layout, vocab_size)
-        if files is None:
-            make_room(self._pages(layout.sizes()), working)
-        limit = None
-        if self.manifest.options["profile"] == "pairmill" and type(vocab_size) is int:
-            limit = vocab_size
-        make = partial(materialize, folder, layout, datasets, linked, about=self._about(), limit=limit, workers=workers)
-        return make() if files is not None or not layout.has_tokens else _of_unchanged_tokens(datasets, make, workers)
+        layout = ArrayLayout(self.plan(), result.layout, self._vocab_size)
+        if not sized:
+            make_room(self._pages([size for path, size in layout.sizes().items() if path not in there]), working)
+        make = partial(
+            materialize, folder, layout, datasets, linked, about=self._about(), limit=self._limit, workers=workers
+        )
+        if files is not None or not layout.has_tokens:
+            return make()
+        ends = [*accumulate(parts, initial=0)]
+        read = [datasets[ends[number] : ends[number + 1]] for number, needed in enumerate(copied) if needed]
+        return _of_unchanged_tokens([*chain(*read)], make, workers)
+
+    def _digest_added(self, added: SamplePlan, workers: int) -> SampleFiles:
+        """Digest the files that a new plan with a base knows: all but those of epochs, which are of all rows."""
+        about, datasets = write_metadata(None, self._about()), self.datasets()
+        result = SampleResult.from_manifest(self.manifest)
+        if result.layout != "compact":
+            planned = [PlannedDataset(item["name"], item["length"], item["rows"]) for item in result.sources]
+            return SampleFiles([about, list_tasks(None, planned, datasets)], 0)
+        dtype = token_dtype(self._vocab_size, result.layout)
+        copied = CopiedTokens.from_rows(len(result.base["parts"]) - 1, added, dtype)
+        mine = datasets[-len(added.datasets) :]
+        made = _of_unchanged_tokens(mine, partial(digest_rows, copied, mine, self._limit, workers), workers)
+        parts = [*self.shared, *made.files]
+        files = [*parts, about, list_parts(None, dtype, parts)]
+        return SampleFiles(sorted(files, key=lambda file: file.path), made.read)
+
+    def _bytes_of_epochs(self, added: SamplePlan) -> int:
+        """Return the bytes that the index arrays of a plan with a base will have."""
+        result = SampleResult.from_manifest(self.manifest)
+        lengths = [item["length"] for item in result.sources]
+        if result.layout == "compact":
+            lengths = [item["unique_toks"] for item in result.stats.values()]
+        widths = [dtype.itemsize for dtype in index_dtypes(sum(lengths), 0)]
+        counts = [under + len(order) for under, order in zip(result.base["epochs"], added.epochs, strict=True)]
+        return sum(HEADER_BYTES + count * width for count in counts for width in widths)
+
+    @property
+    def _vocab_size(self) -> object:
+        return json.loads(SampleResult.from_manifest(self.manifest).tokenizer_info).get("vocab_size")
+
+    @property
+    def _limit(self) -> int | None:
+        size = self._vocab_size
+        return size if self.manifest.options["profile"] == "pairmill" and type(size) is int else None
 
     def _about(self) -> bytes:
         """Return the bytes of metadata.json."""

@@ -32,7 +32,7 @@ from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import MANIFEST, File, Manifest
 from pairmill.errors import InputError, StorageError, UsageError
 from pairmill.formats.sample_folder import PLAN
-from pairmill.formats.token_listing import lasting
+from pairmill.formats.token_listing import named
 from pairmill.log import event
 from pairmill.stages.sample.node import owned
 from pairmill.stages.sample.node.config import FINGERPRINT
@@ -174,7 +174,7 @@ class Node:
             folder = OpenFolder(self.target, handle, parent.durable)
             try:
                 manifest = Manifest.load(owned.read(handle, MANIFEST) or b"", MANIFEST)
-                if expected not in (None, lasting(manifest.files)):
+                if expected is not None and expected != named(manifest.files, expected):
                     return None
                 self._check(folder, manifest.files, workers, verify)
             except InputError as error:

@@ -3,13 +3,15 @@
 ``compact`` holds the tokens of sampled rows only, data set by data set in row order, instruction before response, in
 the smallest types. ``data_io`` holds every token at its place, in the reference's types. ``reference`` holds no token:
 its rows are at their places in the data sets' own files, one file after another. All hold the same rows at the same
-position of the same epoch.
+position of the same epoch. A plan that adds to another has in ``compact`` a file of tokens for each of the plans that
+it is made of; one after another they are what the file would be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any, Final
 
 import numpy as np
@@ -19,14 +21,18 @@ from pairmill._native import RowTable
 from pairmill.formats.tokens import BYTES, INDEX, Ints, narrowest
 from pairmill.stages.sample.node.config import OutputFormat
 from pairmill.stages.sample.node.plan import SamplePlan
+from pairmill.stages.sample.node.plan_arrays import HEADER_BYTES
 
-_HEADER = 128
-"""Bytes of the header of a one-dimensional ``.npy``."""
 ROWS: Final = 1 << 17
 """Rows of the plan that are looked at together."""
 ROW_BYTES: Final = 5
 ROW_BYTES_APART: Final = 24
 """Memory that the place of a row takes: where rows follow each other, and where they lie apart."""
+
+
+def token_file(number: int) -> str:
+    """Return the name of a file of tokens: the first has that of all, others follow it in a sample with added tasks."""
+    return f"tokens_{number}.npy" if number else "tokens.npy"
 
 
 def token_dtype(vocab_size: object, layout: OutputFormat) -> np.dtype[Any]:
@@ -37,6 +43,11 @@ def token_dtype(vocab_size: object, layout: OutputFormat) -> np.dtype[Any]:
     if largest <= 0xFF:
         return np.dtype(np.uint8)
     return np.dtype(np.uint16) if largest <= 0xFFFF else np.dtype(np.int32)
+
+
+def index_dtypes(tokens: int, longest: int) -> list[np.dtype[Any]]:
+    """Return the types of the index arrays, of so many tokens, and texts of at most ``longest``."""
+    return [narrowest(tokens), narrowest(longest)] * 2
 
 
 @dataclass(frozen=True)
@@ -67,6 +78,36 @@ def row_pieces(plan: SamplePlan) -> Iterator[RowPiece]:
         first = after
 
 
+@dataclass
+class CopiedTokens:
+    """Tokens that are copied to one file.
+
+    Attributes:
+        name: of the file.
+        plan: whose data sets they are of.
+        dtype: of the tokens in the file.
+        pieces: yields what is copied, in order.
+        datasets: how many have tokens in it.
+    """
+
+    name: str
+    plan: SamplePlan
+    dtype: np.dtype[Any]
+    pieces: Callable[[], Iterator[RowPiece]]
+    datasets: int
+
+    @classmethod
+    def from_rows(cls, number: int, plan: SamplePlan, dtype: np.dtype[Any]) -> CopiedTokens:
+        """Copy the tokens of sampled rows; ``number`` is that of the file."""
+        count = sum(item.rows > 0 for item in plan.datasets)
+        return cls(token_file(number), plan, dtype, partial(row_pieces, plan), count)
+
+    @cached_property
+    def length(self) -> int:
+        """How many they are: the lengths of all rows are read for it."""
+        return sum(int(piece.columns[1].sum() + piece.columns[3].sum()) for piece in self.pieces())
+
+
 class ArrayLayout:
     """A plan in an output format.
 
@@ -81,7 +122,6 @@ class ArrayLayout:
         length: number of tokens.
         table: where each row is in them: about 5 bytes a row, 24 if rows lie apart.
         dtypes: of the index arrays, and of the bytes of responses if the plan has them.
-        datasets: how many data sets have tokens in it.
         is_compact: whether only tokens of sampled rows are in it.
         has_tokens: whether any are.
     """
@@ -94,13 +134,12 @@ class ArrayLayout:
         self.table = RowTable(sum(rows), apart=not self.is_compact)
         self._place_rows(lengths)
         self.length = self.table.total if self.is_compact else sum(lengths)
-        kinds = [narrowest(self.length), narrowest(self.table.longest)] * 2
+        kinds = index_dtypes(self.length, self.table.longest)
         if layout == "data_io":
             kinds = [np.dtype(np.int64)] * 4
         self.dtypes = dict(zip(INDEX, kinds, strict=True))
         if BYTES in plan.rows:
             self.dtypes[BYTES] = narrowest(plan.rows[BYTES].max)
-        self.datasets = sum(count > 0 for count in (rows if self.is_compact else lengths))
 
     def _place_rows(self, lengths: list[int]) -> None:
         base, dataset = 0, 0
@@ -114,17 +153,30 @@ class ArrayLayout:
                 self.table.add(base, *(column[first : first + count] for column in piece.columns))
                 first += count
 
-    def sizes(self) -> list[int]:
-        """Return the bytes of the files of tokens and epochs."""
-        widths = [dtype.itemsize for dtype in self.dtypes.values()]
-        index = [_HEADER + len(epoch) * width for epoch in self.plan.epochs for width in widths]
-        return [_HEADER + self.length * self.dtype.itemsize, *index] if self.has_tokens else index
+    def sizes(self) -> dict[str, int]:
+        """Return the bytes of the files of tokens and epochs, by path."""
+        sizes = {
+            f"epoch_{number}/{name}.npy": HEADER_BYTES + len(epoch) * dtype.itemsize
+            for number, epoch in enumerate(self.plan.epochs)
+            for name, dtype in self.dtypes.items()
+        }
+        return sizes | {item.name: HEADER_BYTES + item.length * self.dtype.itemsize for item in self.copied}
 
-    def pieces(self) -> Iterator[RowPiece]:
-        """Yield what the tokens are copied of, in order."""
-        if self.is_compact:
-            yield from row_pieces(self.plan)
-            return
+    @cached_property
+    def copied(self) -> list[CopiedTokens]:
+        """The files that tokens are copied to: none, one, or one for each plan that this one is made of."""
+        if self.is_compact and self.plan.parts:
+            return [CopiedTokens.from_rows(number, part, self.dtype) for number, part in enumerate(self.plan.parts)]
+        if not self.has_tokens:
+            return []
+        whole = CopiedTokens.from_rows(0, self.plan, self.dtype)
+        if not self.is_compact:
+            count = sum(item.length > 0 for item in self.plan.datasets)
+            whole = CopiedTokens(whole.name, self.plan, self.dtype, self._every_token, count)
+        whole.length = self.length
+        return [whole]
+
+    def _every_token(self) -> Iterator[RowPiece]:
         lengths = np.array([dataset.length for dataset in self.plan.datasets], np.int64)
         zeros, some = np.zeros(ROWS, np.int64), np.flatnonzero(lengths)
         # As if each data set were one row, with an instruction alone.

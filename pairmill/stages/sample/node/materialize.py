@@ -28,9 +28,9 @@ from pairmill.errors import InputError, InternalError, PairmillError, UsageError
 from pairmill.formats import tokens
 from pairmill.formats.token_listing import NAME, TokensInPlace, dump_listing
 from pairmill.formats.tokens import BYTES, INDEX, Ints
-from pairmill.stages.sample.node.layout import ROWS, ArrayLayout, RowPiece, spans_of, tokens_read
+from pairmill.stages.sample.node.layout import ROWS, ArrayLayout, CopiedTokens, RowPiece, spans_of, tokens_read
 from pairmill.stages.sample.node.owned import OpenFolder
-from pairmill.stages.sample.node.plan import SamplePlan
+from pairmill.stages.sample.node.plan import PlannedDataset, SamplePlan
 
 TOKENS, METADATA = "tokens.npy", "metadata.json"
 CHUNK_TOKENS: Final = 1 << 19
@@ -90,17 +90,26 @@ def materialize(
     Raises:
         InputError: a data set's tokens are missing, differ from the plan, or hold an id outside the vocabulary.
     """
-    there = {file.path for file in linked}
+    there = {file.path: file for file in linked}
     numbers = [number for number in range(len(layout.plan.epochs)) if f"epoch_{number}/{INDEX[0]}.npy" not in there]
     files, read = [*linked], 0
     with ThreadPoolExecutor(workers) as pool:
         epochs = [pool.submit(_epoch, folder, layout, number) for number in numbers]
         try:
             if not layout.has_tokens:
-                files.append(_listed(folder, layout, datasets))
-            elif TOKENS not in there:
-                file, read = _Copying(layout, _Readers(layout.plan, datasets, limit), pool, workers).run(folder)
-                files.append(file)
+                files.append(list_tasks(folder, layout.plan.datasets, datasets))
+            first, parts = 0, list[File]()
+            for copied in layout.copied:
+                end = first + len(copied.plan.datasets)
+                if (part := there.get(copied.name)) is None:
+                    readers = _Readers(copied.plan, datasets[first:end], limit)
+                    part, size = _Copying(copied, readers, pool, workers).run(folder)
+                    files.append(part)
+                    read += size
+                parts.append(part)
+                first = end
+            if len(parts) > 1:
+                files.append(list_parts(folder, layout.dtype, parts))
             files += [file for epoch in epochs for file in epoch.result()]
         except BaseException:
             pool.shutdown(cancel_futures=True)
@@ -109,10 +118,12 @@ def materialize(
     return SampleFiles(sorted(files, key=lambda file: file.path), read)
 
 
-def _listed(folder: OpenFolder | None, layout: ArrayLayout, datasets: Sequence[tokens.Dataset]) -> File:
-    """Write the list of the files that the tokens are in."""
+def list_tasks(
+    folder: OpenFolder | None, planned: Sequence[PlannedDataset], datasets: Sequence[tokens.Dataset]
+) -> File:
+    """Write the list of the files that the tokens of these data sets are in; None as in :func:`materialize`."""
     files = []
-    for planned, dataset in zip(layout.plan.datasets, datasets, strict=True):
+    for item, dataset in zip(planned, datasets, strict=True):
         uri = storage.join(dataset.uri, TOKENS)
         place, content = storage.store_for(uri).file(uri), dataset.contents.get("tokens", UNKNOWN)
         if place is None:
@@ -125,16 +136,37 @@ def _listed(folder: OpenFolder | None, layout: ArrayLayout, datasets: Sequence[t
             )
         kind, offset = np.dtype("<u4"), len(tokens.header(np.dtype("<u4"), 0))
         size = content.size if content.promised else -1
-        if size != offset + planned.length * kind.itemsize:
+        if size != offset + item.length * kind.itemsize:
             array = dataset.array()
-            if array.length != planned.length:
-                raise other_tokens(uri, array.length, planned.length)
+            if array.length != item.length:
+                raise other_tokens(uri, array.length, item.length)
             kind, offset = array.dtype, array.offset
             size = offset + array.length * kind.itemsize
-        files.append(TokensInPlace(str(place), offset, kind.str, planned.length, size, content.digest))
+        files.append(TokensInPlace(str(place), offset, kind.str, item.length, size, content.digest))
     with _File(folder, NAME) as out:
         out.append(dump_listing(files))
     return out.file()
+
+
+def list_parts(folder: OpenFolder | None, dtype: np.dtype[Any], parts: Sequence[File]) -> File:
+    """Write the list of the sample's own files of tokens."""
+    head = len(tokens.header(dtype, 0))
+    files = [
+        TokensInPlace(file.path, head, dtype.str, (file.size - head) // dtype.itemsize, file.size, file.digest)
+        for file in parts
+    ]
+    with _File(folder, NAME) as out:
+        out.append(dump_listing(files))
+    return out.file()
+
+
+def digest_rows(
+    copied: CopiedTokens, datasets: Sequence[tokens.Dataset], limit: int | None, workers: int
+) -> SampleFiles:
+    """Digest what the file of these tokens would be; arguments and errors are those of :func:`materialize`."""
+    with ThreadPoolExecutor(workers) as pool:
+        file, read = _Copying(copied, _Readers(copied.plan, datasets, limit), pool, workers).run(None)
+    return SampleFiles([file], read)
 
 
 def other_tokens(uri: str, got: int, expected: int) -> InputError:
@@ -349,8 +381,8 @@ class _Readers:
 class _Copying:
     """Appends the tokens of a plan to one file, in order."""
 
-    def __init__(self, layout: ArrayLayout, readers: _Readers, pool: ThreadPoolExecutor, workers: int) -> None:
-        self._plan, self._layout, self._readers, self._pool, self._workers = layout.plan, layout, readers, pool, workers
+    def __init__(self, copied: CopiedTokens, readers: _Readers, pool: ThreadPoolExecutor, workers: int) -> None:
+        self._plan, self._copied, self._readers, self._pool, self._workers = copied.plan, copied, readers, pool, workers
         self._paths = readers.paths()
         self._stored = {number for number, path in enumerate(self._paths) if not path}
         """Data sets that are read through their store: those that are no files here, or not as pairmill writes them."""
@@ -360,28 +392,28 @@ class _Copying:
 
     def run(self, folder: OpenFolder | None) -> tuple[File, int]:
         """Write the file. Return it, and the bytes that were read."""
-        layout, dtype = self._layout, self._layout.dtype
+        copied, dtype = self._copied, self._copied.dtype
         done = -1
-        with _File(folder, TOKENS) as out, log.progress("sample", layout.datasets) as progress:
-            head = tokens.header(dtype, layout.length)
+        with _File(folder, copied.name) as out, log.progress("sample", copied.datasets) as progress:
+            head = tokens.header(dtype, copied.length)
             sources = list(zip(self._paths, (item.length for item in self._plan.datasets), strict=True))
             self._out = TokenFile(
                 sources,
                 head=head,
                 handle=out.handle,
-                tokens=layout.length,
+                tokens=copied.length,
                 width=dtype.itemsize,
                 limit=self._readers.limit,
                 threads=self._workers,
             )
-            for piece in layout.pieces():
+            for piece in copied.pieces():
                 self._append(piece)
                 begun = sum(number > done for number in piece.datasets)
                 done = piece.datasets[-1]
                 progress.advance(begun, 0, int((piece.columns[1].sum() + piece.columns[3].sum()) * dtype.itemsize))
             self._finish(0)
             made = out.made(*self._out.finish())
-        if made.size != len(head) + layout.length * dtype.itemsize:
+        if made.size != len(head) + copied.length * dtype.itemsize:
             raise InternalError("the number of tokens written differs from the plan", got=f"{made.size} bytes")
         return made, self._read
 
@@ -422,8 +454,8 @@ class _Copying:
             first += count
 
     def _fill(self, number: int, starts: Ints, lengths: Ints) -> tuple[NDArray[Any], int]:
-        values = np.empty(int(lengths.sum()) * self._layout.dtype.itemsize, np.uint8)
-        return values, self._readers.fill(number, starts, lengths, self._layout.dtype.itemsize, values)
+        values = np.empty(int(lengths.sum()) * self._copied.dtype.itemsize, np.uint8)
+        return values, self._readers.fill(number, starts, lengths, self._copied.dtype.itemsize, values)
 
     def _finish(self, most: int) -> None:
         """Append the chunks that were begun, until no more than that many are left."""

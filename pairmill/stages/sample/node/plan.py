@@ -7,32 +7,26 @@ below the project's root as ``plan/<name>.npy``, and carried out on any number o
 from __future__ import annotations
 
 import io
-import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.lib import format as npy
-from numpy.typing import NDArray
 
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import InputRef, Manifest
-from pairmill.errors import InternalError
 from pairmill.formats.results import SampleResult
-from pairmill.formats.sample_plan import FOLDER
-from pairmill.formats.tokens import BYTES, INDEX, header
+from pairmill.formats.sample_plan import FOLDER, find_base
+from pairmill.formats.tokens import BYTES, INDEX
 from pairmill.stages.sample.node.config import OutputFormat
+from pairmill.stages.sample.node.plan_arrays import HEADER_BYTES, JoinedArray, MergedArray, PlanArray, Values
 
 if TYPE_CHECKING:
     from pairmill.engine.writer import Writer
 
-HEADER_BYTES = 128
-"""Of the header of a one-dimensional ``.npy``."""
+_EPOCHS = f"{FOLDER}epoch_"
+_PLACES = "places_"
 VERSION = 6
 """Of the plans that this program carries out: that of the stage (pairmill/stages/sample/core.py)."""
 
@@ -41,61 +35,6 @@ def fingerprint_of(version: int, options: Mapping[str, Any], inputs: Iterable[In
     """Content identity of a sample: the name of its plan's folder, and of its own in a node's folder."""
     refs = [[ref.role, ref.fingerprint] for ref in inputs]
     return manifests.fingerprint_from("sample", version, {**options, "layout": layout}, refs)
-
-
-class PlanArray:
-    """A one-dimensional array of a plan: in memory, or an ``.npy`` on this machine.
-
-    Args:
-        values: the array, or the path of its file.
-        keep: is kept as long as this is, as the folder of a scratch file.
-
-    Attributes:
-        dtype: of the values.
-    """
-
-    def __init__(self, values: NDArray[Any] | Path, keep: object = None) -> None:
-        self._file = values if isinstance(values, Path) else None
-        self._values = np.load(values, mmap_mode="r") if isinstance(values, Path) else values
-        self._open = values.open("rb", 0) if isinstance(values, Path) else None
-        self._keep = keep
-        self.dtype: np.dtype[Any] = self._values.dtype
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    @cached_property
-    def max(self) -> int:
-        """The largest value; 0 if there is none. All are read for it, once."""
-        return max((int(piece.max()) for piece in self.pieces()), default=0)
-
-    def pieces(self, size: int = 1 << 17) -> Iterator[NDArray[Any]]:
-        """Yield all values in order, at most ``size`` at a time; those of a file are not kept in memory."""
-        for first in range(0, len(self), size):
-            if self._open is None:
-                yield self._values[first : first + size]
-                continue
-            count = min(size, len(self) - first)
-            place = HEADER_BYTES + first * self.dtype.itemsize
-            data = bytearray(count * self.dtype.itemsize)
-            if os.preadv(self._open.fileno(), [data], place) != len(data):
-                raise InternalError("a file of the plan became shorter", where=str(self._file))
-            yield np.frombuffer(data, self.dtype)
-
-    def array(self) -> NDArray[Any]:
-        """Return all values, for random access; those of a file are mapped."""
-        return self._values
-
-    def save(self, path: Path) -> None:
-        """Write the array as an ``.npy``; a file that is on the same file system becomes this one."""
-        if self._file is not None:
-            with suppress(OSError):
-                os.replace(self._file, path)
-                return
-        with path.open("wb") as file:
-            file.write(header(self.dtype, len(self)))
-            for piece in self.pieces():
-                file.write(piece.data)
 
 
 @dataclass(frozen=True)
@@ -117,11 +56,14 @@ class SamplePlan:
             folder; int32 or int64, shape (rows,). Spans point into the data set's own ``tokens.npy``; responses are
             already cut to the context. Held-out rows may have the bytes of their responses too.
         epochs: for each epoch its rows in training order, as positions in ``rows``; uint32.
+        parts: of a plan that adds to another: the plan that nothing was added to, and what was added, one after
+            another; else none. Their data sets and rows together are those of the plan.
     """
 
     datasets: list[PlannedDataset]
-    rows: dict[str, PlanArray]
-    epochs: list[PlanArray]
+    rows: Mapping[str, Values]
+    epochs: Sequence[Values]
+    parts: tuple[SamplePlan, ...] = ()
 
     def save(self, out: Writer) -> None:
         columns = {**self.rows, **{f"epoch_{number}": order for number, order in enumerate(self.epochs)}}
@@ -131,21 +73,69 @@ class SamplePlan:
 
     @classmethod
     def load(cls, home: str, manifest: Manifest, workers: int) -> SamplePlan:
-        """Read the plan in the folder ``home``.
+        """Read the plan in the folder ``home``, with the base that it adds to.
 
         Raises:
-            InputError: a file differs from the manifest.
+            InputError: a file differs from the manifest, or the base is not there.
         """
 
         def column(name: str) -> PlanArray:
             data = manifests.read_file(home, manifest, f"{FOLDER}{name}.npy")
             return PlanArray(npy.read_array(io.BytesIO(data), allow_pickle=False))
 
-        epochs = sum(file.path.startswith(f"{FOLDER}epoch_") for file in manifest.files)
+        epochs = sum(file.path.startswith(_EPOCHS) for file in manifest.files)
         known = any(file.path == f"{FOLDER}{BYTES}.npy" for file in manifest.files)
         columns = (*INDEX, BYTES) if known else INDEX
+        base = find_base(home, manifest)
         names = [*columns, *(f"epoch_{number}" for number in range(epochs))]
+        names += [] if base is None else [f"{_PLACES}{number}" for number in range(epochs)]
         with ThreadPoolExecutor(workers) as pool:
-            arrays = list(pool.map(column, names))
-        datasets = [PlannedDataset(**item) for item in SampleResult.from_manifest(manifest).sources]
-        return cls(datasets, dict(zip(columns, arrays, strict=False)), arrays[len(columns) :])
+            arrays = dict(zip(names, pool.map(column, names), strict=True))
+        sources = SampleResult.from_manifest(manifest).sources
+        datasets = [PlannedDataset(item["name"], item["length"], item["rows"]) for item in sources]
+        rows = {name: arrays[name] for name in columns}
+        orders = [arrays[f"epoch_{number}"] for number in range(epochs)]
+        if base is None:
+            return cls(datasets, rows, orders)
+        under = cls.load(*base, workers)
+        added = cls(datasets[len(under.datasets) :], rows, orders)
+        return Addition(added, [arrays[f"{_PLACES}{number}"] for number in range(epochs)]).to(under, datasets)
+
+
+@dataclass(frozen=True)
+class Addition:
+    """What a plan adds to its base: all that is kept of it.
+
+    Attributes:
+        plan: the added data sets, their rows, and these rows in the order of each epoch.
+        places: where they come in each epoch, ascending; uint32.
+    """
+
+    plan: SamplePlan
+    places: Sequence[Values]
+
+    def save(self, out: Writer) -> None:
+        self.plan.save(out)
+        for number, places in enumerate(self.places):
+            with out.create(f"{FOLDER}{_PLACES}{number}.npy") as path:
+                places.save(path)
+
+    def to(self, base: SamplePlan, datasets: list[PlannedDataset]) -> SamplePlan:
+        """Return the whole plan; ``datasets`` are all of it, by the names that they have now."""
+        rows = {name: JoinedArray(base.rows[name], self.plan.rows[name]) for name in INDEX}
+        first = len(base.rows[INDEX[0]])
+        epochs = [
+            MergedArray(under, added, places, first)
+            for under, added, places in zip(base.epochs, self.plan.epochs, self.places, strict=True)
+        ]
+        return SamplePlan(datasets, rows, epochs, (*(base.parts or (base,)), self.plan))
+
+
+def sizes_of(manifest: Manifest) -> tuple[int, list[int]]:
+    """Return how many rows a plan has, those of its base included, and each epoch of it; no array is read."""
+    sizes = {file.path: (file.size - HEADER_BYTES) // 4 for file in manifest.files if file.path.startswith(_EPOCHS)}
+    result = SampleResult.from_manifest(manifest)
+    epochs = [sizes[f"{_EPOCHS}{number}.npy"] for number in range(len(sizes))]
+    under = result.base["epochs"] if result.base else [0] * len(epochs)
+    rows = sum(source["rows"] for source in result.sources)
+    return rows, [mine + theirs for mine, theirs in zip(epochs, under, strict=True)]

@@ -4,6 +4,7 @@
 pub mod drawn;
 pub mod eligible;
 pub mod gather;
+pub mod insert;
 pub mod numbers;
 pub mod order;
 pub mod philox;

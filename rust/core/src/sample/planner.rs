@@ -62,10 +62,12 @@ pub struct Planner {
 impl Planner {
     /// A plan without rows.
     ///
-    /// Args: `budget` is in bytes.
+    /// Args: `bases` are the plans that this one adds to, one upon another: each has orders of its own. `budget` is in
+    /// bytes.
     #[must_use]
-    pub fn new(draws: Draws, workers: usize, budget: usize) -> Self {
-        let orders = (0..draws.epochs).map(|number| Order::new(&draws.seed, number)).collect();
+    pub fn new(draws: Draws, bases: usize, workers: usize, budget: usize) -> Self {
+        let seed = if bases == 0 { draws.seed.clone() } else { format!("{}\0base\0{bases}", draws.seed) };
+        let orders = (0..draws.epochs).map(|number| Order::new(&seed, number)).collect();
         let columns = COLUMNS[..4].iter().map(|name| Column::new(name)).collect();
         Self {
             draws,

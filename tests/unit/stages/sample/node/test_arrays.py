@@ -25,7 +25,8 @@ from pairmill.stages.sample.node.config import OutputFormat
 from pairmill.stages.sample.node.layout import ArrayLayout, token_dtype
 from pairmill.stages.sample.node.materialize import materialize
 from pairmill.stages.sample.node.owned import OpenFolder
-from pairmill.stages.sample.node.plan import PlanArray, PlannedDataset, SamplePlan
+from pairmill.stages.sample.node.plan import PlannedDataset, SamplePlan
+from pairmill.stages.sample.node.plan_arrays import PlanArray
 from pairmill.stages.sample.wants import Wants
 
 CONFIG = SampleConfig(tokenized_path="unused", output_path="unused", epochs=3, context_size=40)
@@ -144,7 +145,7 @@ def test_arrays_of_either_layout_hold_the_rows_of_the_plan(
         assert materialize(None, laid_out, world.tasks, [], b"{}", 1000, workers) == made
     assert len(seen) == 1
     sizes = [file.size for file in made.files if file.path != "metadata.json"]
-    assert sorted(sizes) == sorted(laid_out.sizes())
+    assert sorted(sizes) == sorted(laid_out.sizes().values())
 
 
 @pytest.mark.parametrize(("ordered", "most"), [(True, 1), (False, 6)])

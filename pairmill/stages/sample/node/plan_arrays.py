@@ -1,0 +1,175 @@
+"""Arrays of a plan, which are read in order: in memory, in a file, or put together of a base's and of what is added."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmill.errors import InternalError
+from pairmill.formats.tokens import header
+
+HEADER_BYTES = 128
+"""Of the header of a one-dimensional ``.npy``."""
+_PIECE = 1 << 17
+
+
+class Values(ABC):
+    """A one-dimensional array that is read in order.
+
+    Attributes:
+        dtype: of the values.
+    """
+
+    dtype: np.dtype[Any]
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def pieces(self, size: int = _PIECE) -> Iterator[NDArray[Any]]:
+        """Yield all values in order, at most ``size`` at a time."""
+
+    @cached_property
+    def max(self) -> int:
+        """The largest value; 0 if there is none. All are read for it, once."""
+        return max((int(piece.max()) for piece in self.pieces()), default=0)
+
+    def array(self) -> NDArray[Any]:
+        """Return all values, for random access."""
+        return np.concatenate([np.empty(0, self.dtype), *self.pieces()])
+
+    def save(self, path: Path) -> None:
+        """Write the array as an ``.npy``."""
+        with path.open("wb") as file:
+            file.write(header(self.dtype, len(self)))
+            for piece in self.pieces():
+                file.write(piece.data)
+
+
+class PlanArray(Values):
+    """A one-dimensional array of a plan: in memory, or an ``.npy`` on this machine.
+
+    Args:
+        values: the array, or the path of its file.
+        keep: is kept as long as this is, as the folder of a scratch file.
+    """
+
+    def __init__(self, values: NDArray[Any] | Path, keep: object = None) -> None:
+        self._file = values if isinstance(values, Path) else None
+        self._values = np.load(values, mmap_mode="r") if isinstance(values, Path) else values
+        self._open = values.open("rb", 0) if isinstance(values, Path) else None
+        self._keep = keep
+        self.dtype: np.dtype[Any] = self._values.dtype
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def pieces(self, size: int = _PIECE) -> Iterator[NDArray[Any]]:
+        """Yield all values in order, at most ``size`` at a time; those of a file are not kept in memory."""
+        for first in range(0, len(self), size):
+            if self._open is None:
+                yield self._values[first : first + size]
+                continue
+            count = min(size, len(self) - first)
+            place = HEADER_BYTES + first * self.dtype.itemsize
+            data = bytearray(count * self.dtype.itemsize)
+            if os.preadv(self._open.fileno(), [data], place) != len(data):
+                raise InternalError("a file of the plan became shorter", where=str(self._file))
+            yield np.frombuffer(data, self.dtype)
+
+    def array(self) -> NDArray[Any]:
+        """Return all values, for random access; those of a file are mapped."""
+        return self._values
+
+    def save(self, path: Path) -> None:
+        """Write the array as an ``.npy``; a file that is on the same file system becomes this one."""
+        if self._file is not None:
+            with suppress(OSError):
+                os.replace(self._file, path)
+                return
+        super().save(path)
+
+
+class JoinedArray(Values):
+    """One array after another, in a type that holds both."""
+
+    def __init__(self, first: Values, second: Values) -> None:
+        self._both = first, second
+        self.dtype = np.promote_types(first.dtype, second.dtype)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._both))
+
+    def pieces(self, size: int = _PIECE) -> Iterator[NDArray[Any]]:
+        """Yield all values in order, each time ``size`` but at the end: columns that are joined keep in step."""
+        left = np.empty(0, self.dtype)
+        for values in self._both:
+            for piece in values.pieces(size):
+                whole = np.concatenate([left, piece], dtype=self.dtype)
+                if len(whole) >= size:
+                    yield whole[:size]
+                left = whole[size:] if len(whole) >= size else whole
+        if len(left):
+            yield left
+
+
+class MergedArray(Values):
+    """An epoch of a base with rows added.
+
+    Args:
+        base: its epoch.
+        added: the added rows in their order, as positions among themselves; uint32.
+        places: where they come in the epoch, ascending; uint32.
+        first: the number of the first added row, after those of the base.
+    """
+
+    def __init__(self, base: Values, added: Values, places: Values, first: int) -> None:
+        self._base, self._added, self._places, self._first = base, added, places, np.uint32(first)
+        self.dtype = base.dtype
+
+    def __len__(self) -> int:
+        return len(self._base) + len(self._added)
+
+    def pieces(self, size: int = _PIECE) -> Iterator[NDArray[Any]]:
+        """Yield all values in order, ``size`` at a time."""
+        base, added, places = (_Reader(values) for values in (self._base, self._added, self._places))
+        for begin in range(0, len(self), size):
+            end = min(begin + size, len(self))
+            here = places.take_below(end, end - begin) - np.uint32(begin)
+            result, kept = np.empty(end - begin, self.dtype), np.ones(end - begin, bool)
+            kept[here] = False
+            result[here] = added.take(len(here)) + self._first
+            result[kept] = base.take(end - begin - len(here))
+            yield result
+
+
+class _Reader:
+    """Takes values from the front of an array, which is read a piece at a time."""
+
+    def __init__(self, values: Values) -> None:
+        self._pieces, self._held = values.pieces(), np.empty(0, values.dtype)
+
+    def take(self, count: int) -> NDArray[Any]:
+        """Take so many values; fewer if there are no more."""
+        parts, size = [self._held], len(self._held)
+        while size < count and (piece := next(self._pieces, None)) is not None:
+            parts.append(piece)
+            size += len(piece)
+        held = np.concatenate(parts) if len(parts) > 1 else self._held
+        self._held = held[count:]
+        return held[:count]
+
+    def take_below(self, end: int, most: int) -> NDArray[Any]:
+        """Take the values below ``end``, at most so many, of ascending ones."""
+        held = self.take(most)
+        count = int(np.searchsorted(held, end))
+        self._held = np.concatenate([held[count:], self._held])
+        return held[:count]
