@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from pairmill import log, storage
 from pairmill._native import TaskError, TokenFile, gather
-from pairmill.digest import BLAKE3, Digest
+from pairmill.digest import BLAKE3, Digest, is_blake3
 from pairmill.engine.content import UNKNOWN, pinned
 from pairmill.engine.manifest import File
 from pairmill.errors import InputError, InternalError, PairmillError, UsageError, from_os_error
@@ -75,6 +75,7 @@ def materialize(
     about: bytes,
     limit: int | None,
     workers: int,
+    digests: dict[str, str] | None = None,
 ) -> SampleFiles:
     """Make ``tokens.npy`` (or the list of the files that tokens are in), ``epoch_<e>/*.npy`` and ``metadata.json``.
 
@@ -86,6 +87,7 @@ def materialize(
         about: bytes of ``metadata.json``.
         limit: ids must be below it; None = any id.
         workers: threads.
+        digests: gets those of the promised files of tokens that were read from end to end, by URI; None = none are made.
 
     Raises:
         InputError: a data set's tokens are missing, differ from the plan, or hold an id outside the vocabulary.
@@ -99,7 +101,8 @@ def materialize(
             if not layout.has_tokens:
                 files.append(_listed(folder, layout, datasets))
             elif TOKENS not in there:
-                file, read = _Copying(layout, _Readers(layout.plan, datasets, limit), pool, workers).run(folder)
+                copying = _Copying(layout, _Readers(layout.plan, datasets, limit), pool, workers)
+                file, read = copying.run(folder, digests)
                 files.append(file)
             files += [file for epoch in epochs for file in epoch.result()]
         except BaseException:
@@ -243,10 +246,20 @@ class _Readers:
         self._plan, self._datasets, self.limit = plan, datasets, limit
         self._arrays: dict[int, tokens.Array] = {}
 
+    @property
+    def uris(self) -> list[str]:
+        """The files of the tokens."""
+        return [storage.join(dataset.uri, TOKENS) for dataset in self._datasets]
+
     def paths(self) -> list[str]:
         """Return the files of the tokens; empty for what is not a file of this machine."""
-        uris = (storage.join(dataset.uri, TOKENS) for dataset in self._datasets)
-        return [storage.local_text(uri) if storage.scheme(uri) == "file" else "" for uri in uris]
+        return [storage.local_text(uri) if storage.scheme(uri) == "file" else "" for uri in self.uris]
+
+    def sources(self, paths: Sequence[str], *, digest: bool) -> list[tuple[str, int, bool]]:
+        """Return what native code copies from; ``digest`` what a manifest promises."""
+        contents = [dataset.contents.get("tokens", UNKNOWN) for dataset in self._datasets]
+        wanted = [digest and content.promised and is_blake3(content.digest) for content in contents]
+        return list(zip(paths, (item.length for item in self._plan.datasets), wanted, strict=True))
 
     def max_gap(self) -> int:
         """Return the tokens between two spans up to which reading on is cheaper than a seek."""
@@ -358,15 +371,14 @@ class _Copying:
         self._begun: deque[Future[tuple[NDArray[Any], int]]] = deque()
         self._read = 0
 
-    def run(self, folder: OpenFolder | None) -> tuple[File, int]:
-        """Write the file. Return it, and the bytes that were read."""
+    def run(self, folder: OpenFolder | None, digests: dict[str, str] | None) -> tuple[File, int]:
+        """Write the file. Return it, and the bytes that were read; ``digests`` gets those of files of tokens."""
         layout, dtype = self._layout, self._layout.dtype
         done = -1
         with _File(folder, TOKENS) as out, log.progress("sample", layout.datasets) as progress:
             head = tokens.header(dtype, layout.length)
-            sources = list(zip(self._paths, (item.length for item in self._plan.datasets), strict=True))
             self._out = TokenFile(
-                sources,
+                self._readers.sources(self._paths, digest=digests is not None),
                 head=head,
                 handle=out.handle,
                 tokens=layout.length,
@@ -380,6 +392,9 @@ class _Copying:
                 done = piece.datasets[-1]
                 progress.advance(begun, 0, int((piece.columns[1].sum() + piece.columns[3].sum()) * dtype.itemsize))
             self._finish(0)
+            if digests is not None:
+                passed = zip(self._readers.uris, self._out.digests(), strict=True)
+                digests.update((uri, BLAKE3 + digest) for uri, digest in passed if digest)
             made = out.made(*self._out.finish())
         if made.size != len(head) + layout.length * dtype.itemsize:
             raise InternalError("the number of tokens written differs from the plan", got=f"{made.size} bytes")
