@@ -87,7 +87,7 @@ def materialize(
         about: bytes of ``metadata.json``.
         limit: ids must be below it; None = any id.
         workers: threads.
-        digests: gets those of the promised files of tokens that were read from end to end, by URI; None = none are made.
+        digests: gets those of the promised files of tokens that were read from end to end, by URI; None = none.
 
     Raises:
         InputError: a data set's tokens are missing, differ from the plan, or hold an id outside the vocabulary.

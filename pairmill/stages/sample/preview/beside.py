@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pairmill.engine.manifest import Manifest
 from pairmill.formats.results import SampleResult
-from pairmill.report.model import Cell, Table
 from pairmill.rules.rule import Rule
 from pairmill.rules.solve_rules import NO_RULE
 from pairmill.stages.sample.analytics import Stats
+
+if TYPE_CHECKING:
+    from pairmill.report.model import Cell, Table
 
 MOST_ERRORS: Final = 3
 """Standard errors of the tokens of a group that are worth a look."""
@@ -94,7 +96,9 @@ def _add(group: Beside, stats: Stats, recorded: dict[str, Any], epochs: int) -> 
 
 
 def expected_table(groups: Sequence[Beside]) -> Table:
-    """Return the table of a report."""
+    """Return the table of a report, whose model a sample that has none starts without."""
+    from pairmill.report.model import Table
+
     rows: list[tuple[Cell, ...]] = [
         (
             group.name,
