@@ -588,13 +588,20 @@ fn digested<'a>(file: &File, piece: u64, size: u64, buffer: &'a mut [u8]) -> io:
 }
 
 /// Add the part of a span that is wanted, in spans of at most `ONCE`; its length. `tokens` are its places among all, and
-/// `first` is its start in its file.
+/// `first` is its start in its file. What follows the last span is added to that: a response to its instruction, say.
 fn clip(tokens: Range<u64>, wanted: &Range<u64>, first: u64, spans: &mut Vec<(u64, u64)>) -> u64 {
     let (start, end) = (tokens.start.max(wanted.start), tokens.end.min(wanted.end));
     let mut at = start;
     while at < end {
-        let length = (end - at).min(ONCE);
-        spans.push((first + (at - tokens.start), length));
+        let mut length = (end - at).min(ONCE);
+        let begin = first + (at - tokens.start);
+        match spans.last_mut() {
+            Some(last) if last.0 + last.1 == begin && last.1 < ONCE => {
+                length = length.min(ONCE - last.1);
+                last.1 += length;
+            }
+            _ => spans.push((begin, length)),
+        }
         at += length;
     }
     end.saturating_sub(start)
