@@ -576,7 +576,7 @@ class TaskError(ValueError):
 
 @final
 class TokenFile:
-    """A file of tokens, put together by native threads in pieces of 1 MiB, and digested as it is written.
+    """A file of tokens, put together by native threads in pieces of 256 KiB, and digested as it is written.
 
     Args:
         sources: path of the `tokens.npy` of each task, how many ids it has, and whether to digest it in passing.

@@ -22,8 +22,8 @@ use crate::carry::{Column, Rows};
 
 create_exception!(pairmill._native, TaskError, PyValueError);
 
-/// Bytes that are put together, digested and written at once: a subtree of BLAKE3's tree.
-const LEAF: usize = 1 << 20;
+/// Bytes that are put together, digested and written at once, in the processor's cache: a subtree of BLAKE3's tree.
+const LEAF: usize = 1 << 18;
 /// Up to this many ids between two spans are read too: another read takes as long as copying these.
 const APART: u64 = 1024;
 /// At most this many ids are read at once, so that they stay in the processor's cache until they are used.
@@ -77,6 +77,8 @@ pub(crate) struct TokenFile {
     limit: u64,
     threads: usize,
     written: Mutex<Written>,
+    /// Of the file, which the kernel too lets one thread write at a time; it would let the others spin.
+    turn: Mutex<()>,
 }
 
 /// The file of a task, its tokens, and whether it is to be digested in passing.
@@ -122,7 +124,16 @@ impl TokenFile {
         let size = size.ok_or_else(|| PyValueError::new_err(format!("got {tokens} tokens of {width} bytes")))?;
         let written = Written { rest: head, digests: vec![None; sources.len()], ..Default::default() };
         let written = Mutex::new(written);
-        Ok(Self { sources, handle, size, width, limit: limit.unwrap_or(u64::MAX), threads, written })
+        Ok(Self {
+            sources,
+            handle,
+            size,
+            width,
+            limit: limit.unwrap_or(u64::MAX),
+            threads,
+            written,
+            turn: Mutex::default(),
+        })
     }
 
     /// Append the tokens of rows of some tasks: instruction, then response, row after row; the bytes that were read.
@@ -207,6 +218,7 @@ impl TokenFile {
     fn leaf(&self, number: usize, bytes: &[u8]) -> Result<Node, Failure> {
         let place = (number * LEAF) as u64;
         if let Some(handle) = self.handle {
+            let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
             write_all_at(handle, bytes, place).map_err(Failure::Write)?;
         }
         Ok(leaf(bytes, place, self.size <= LEAF as u64))
