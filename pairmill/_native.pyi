@@ -592,10 +592,10 @@ class TaskError(ValueError):
 
 @final
 class TokenFile:
-    """A file of tokens, put together by native threads in pieces of 1 MiB, and digested as it is written.
+    """A file of tokens, put together by native threads in pieces of 256 KiB, and digested as it is written.
 
     Args:
-        sources: path of the `tokens.npy` of each task, and how many ids it has.
+        sources: path of the `tokens.npy` of each task, how many ids it has, and whether to digest it in passing.
         head: the header of the file.
         handle: the open file, empty; None = it is only digested.
         tokens: how many it will have.
@@ -606,7 +606,7 @@ class TokenFile:
 
     def __new__(
         cls,
-        sources: Sequence[tuple[str, int]],
+        sources: Sequence[tuple[str, int, bool]],
         *,
         head: bytes,
         handle: int | None,
@@ -642,6 +642,12 @@ class TokenFile:
 
         Raises:
             OSError, ValueError: as `copy`.
+        """
+
+    def digests(self) -> list[str]:
+        """Return BLAKE3, in hexadecimal, of the file of each task; empty unless it was to be and was read in passing.
+
+        That is not so if rows are in another order than their tokens, or few and far apart.
         """
 
     def finish(self) -> tuple[str, int]:

@@ -51,6 +51,7 @@ class Outcome:
         reused: whether an earlier result was reused.
         seconds: duration.
         options: of later stages that this one knows, by name.
+        look_at: what the report would say is to be looked at, where that is known without it.
     """
 
     stdout: str
@@ -62,6 +63,7 @@ class Outcome:
     reused: bool = False
     seconds: float = 0.0
     options: Mapping[str, str] = field(default_factory=dict)
+    look_at: Callable[[], Sequence[str]] | None = None
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,11 @@ def main(
             launcher.adopt_secrets()
         given = split(arguments) if task is None else task.given(known)
         outcome = run(build(config_class, given))
-        report = outcome.report()
+        if task is None and outcome.look_at is not None:
+            lines = outcome.look_at()
+        else:
+            report = outcome.report()
+            lines = report.look_at
         if task is not None:
             state = {"reused": "true" if outcome.reused else "false"}
             metadata = {**outcome.metadata, **state}
@@ -107,7 +113,7 @@ def main(
             task.write(parameters, outcome.metrics, report, outcome.manifest(), metadata)
         # Also for a reused folder: the terminal may be all that a person sees.
         _summary(stage, outcome)
-        for line in report.look_at:
+        for line in lines:
             log.event(f"{stage}: {line}", level=logging.WARNING, stage=stage)
         sys.stdout.write(outcome.stdout)
         sys.stdout.flush()

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from pairmill.engine.manifest import Ledger, Manifest
-from pairmill.formats.results import SampleResult, SelectResult, TrainResult
+from pairmill.formats.results import SampleResult, SelectResult
+from pairmill.formats.training_results import TrainResult
 from pairmill.lineage.flow import flow_of
 from pairmill.lineage.steps import Step, by_source
 from pairmill.mixture.realised import Realised

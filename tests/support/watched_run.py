@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from pairmill.engine.manifest import InputRef, Ledger, Manifest
-from pairmill.formats.results import TrainFacts
 from pairmill.formats.settings_file import differences
+from pairmill.formats.training_results import TrainFacts
 from pairmill.stages.train.report.summary import summarise
 from pairmill.stages.train.watch.records import METRICS, HeldOut, OfSource, Record, Sample
 from pairmill.stages.train.watch.watcher import About, Watcher

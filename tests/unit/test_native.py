@@ -18,7 +18,7 @@ import pytest
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from pairmill import _native
-from pairmill.digest import digest_bytes
+from pairmill.digest import digest_bytes, digest_file
 from pairmill.encoder import SPLIT
 from tests.support.sides import train_bpe
 
@@ -502,10 +502,10 @@ def test_a_file_of_tokens_holds_the_spans_of_all_rows(tmp_path: Path, most: int,
         np.concatenate([one, two]).astype(np.int32) for one, two in zip(*(t.columns for t in tasks), strict=True)
     ]
     digests = set()
-    for threads in (1, 3):
+    for threads, digested in ((1, False), (3, False), (1, True), (3, True)):
         with (tmp_path / "out").open("wb") as out:
             file = _native.TokenFile(
-                [(str(task.path), len(task.ids)) for task in tasks],
+                [(str(task.path), len(task.ids), digested) for task in tasks],
                 head=b"head of sixteen!",
                 handle=out.fileno(),
                 tokens=len(whole),
@@ -517,6 +517,7 @@ def test_a_file_of_tokens_holds_the_spans_of_all_rows(tmp_path: Path, most: int,
             read = file.copy([0], [half], *(column[:half] for column in columns))
             read += file.copy([0, 1], [rows - half, rows], *(column[half:].astype(np.int64) for column in columns))
             file.put(tail.view(np.uint8))
+            assert file.digests() == ["", ""], "of spans in no order"
             digests.add(file.finish())
         data = (tmp_path / "out").read_bytes()
         assert data == b"head of sixteen!" + whole.tobytes()
@@ -524,11 +525,56 @@ def test_a_file_of_tokens_holds_the_spans_of_all_rows(tmp_path: Path, most: int,
     assert digests == {(digest_bytes(data).removeprefix("blake3:"), len(data))}
 
 
+@pytest.mark.parametrize("sizes", [[5, 900_000, 0, 16_352, 16_353, 40_000], [700] * 300, [3_000_000]])
+@pytest.mark.parametrize("kept", [1.0, 0.2])
+def test_files_whose_spans_ascend_are_digested_in_passing(tmp_path: Path, sizes: list[int], kept: float) -> None:
+    draw = np.random.default_rng(len(sizes))
+    paths, ids, rows = [], [], []
+    for number, size in enumerate(sizes):
+        ids.append(draw.integers(0, 60_000, size, dtype=np.uint32))
+        paths.append(tmp_path / f"{number}.npy")
+        np.save(paths[-1], ids[-1])
+        edges = np.unique(np.r_[0, draw.integers(0, size + 1, 1 + size // 250), size])
+        pick = draw.random(len(edges) - 1) < kept
+        starts, lengths = edges[:-1][pick], np.diff(edges)[pick]
+        inst = lengths // 3
+        rows.append(np.column_stack([starts, inst, starts + inst, lengths - inst]))
+    expected = np.concatenate([ids[task][a : c + d] for task, part in enumerate(rows) for a, _, c, d in part])
+    task_of = np.repeat(np.arange(len(sizes)), [len(part) for part in rows])
+    every = np.concatenate(rows)
+    for threads, step in ((1, len(every)), (3, 1 + len(every) // 7)):
+        file = _native.TokenFile(
+            [(str(path), len(part), number != 1) for number, (path, part) in enumerate(zip(paths, ids, strict=True))],
+            head=b"x" * 128,
+            handle=None,
+            tokens=len(expected),
+            width=2,
+            limit=None,
+            threads=threads,
+        )
+        for first in range(0, len(every), step):
+            tasks, counts = np.unique(task_of[first : first + step], return_counts=True)
+            file.copy(tasks.tolist(), counts.tolist(), *every[first : first + step].T.copy())
+        sums = [digest_file(path).removeprefix("blake3:") for path in paths]
+        has_rows = [len(part) > 0 and number != 1 for number, part in enumerate(rows)]
+        assert file.digests() == [digest if some else "" for digest, some in zip(sums, has_rows, strict=True)]
+        data = b"x" * 128 + expected.astype("<u2").tobytes()
+        assert file.finish() == (digest_bytes(data).removeprefix("blake3:"), len(data))
+
+
+def test_a_file_of_few_spans_far_apart_is_digested_by_others(tmp_path: Path) -> None:
+    np.save(tmp_path / "tokens.npy", np.zeros(1 << 22, np.uint32))
+    source = (str(tmp_path / "tokens.npy"), 1 << 22, True)
+    file = _native.TokenFile([source], head=b"x" * 128, handle=None, tokens=3, width=2, limit=None, threads=2)
+    assert file.copy([0], [1], *(np.array([value]) for value in (2, 1, 1 << 21, 2))) < 1 << 20
+    assert file.digests() == [""]
+
+
 def test_what_cannot_be_copied_appends_nothing(tmp_path: Path) -> None:
     task, odd = Task(tmp_path, 50, 100), Task(tmp_path, 50, 100, seed=1)
     np.save(odd.path, odd.ids.astype(np.uint16))
     gone = tmp_path / "gone.npy"
-    sources = [(str(task.path), len(task.ids)), (str(odd.path), len(odd.ids)), (str(gone), 9)]
+    sources = [(str(task.path), len(task.ids), True), (str(odd.path), len(odd.ids), True), (str(gone), 9, False)]
     total = len(task.expected())
 
     def made(limit: int | None = None, handle: int | None = None) -> _native.TokenFile:

@@ -15,7 +15,7 @@ from pairmill.engine.manifest import InputRef, Ledger, Manifest
 from pairmill.engine.stage import Outputs, Rounds, Shard, ShardRecord, ShardResult, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.evaluation import before
-from pairmill.formats.results import CompareResult
+from pairmill.formats.training_results import CompareResult
 from pairmill.report.model import Report
 from pairmill.stages.compare import made, plans
 from pairmill.stages.compare.config import CompareConfig

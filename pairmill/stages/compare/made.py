@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from pairmill.engine import manifest as manifests
 from pairmill.errors import InputError
-from pairmill.formats.results import TrainResult
 from pairmill.formats.settings_file import differences
+from pairmill.formats.training_results import TrainResult
 from pairmill.stages.compare.measures import mean_loss
 
 _ROWS, _RESULTS, _METRICS = "held_out/rows.npy", "results.json", "metrics.jsonl"

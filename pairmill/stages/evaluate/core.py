@@ -24,7 +24,7 @@ from pairmill.evaluation.benchmarks import REGISTRY
 from pairmill.evaluation.benchmarks.question import LENIENT, STRICT
 from pairmill.evaluation.given import Given
 from pairmill.evaluation.settings import EvaluateSettings, Generation
-from pairmill.formats.results import EvaluateResult
+from pairmill.formats.training_results import EvaluateResult
 from pairmill.loader import plan_arrays
 from pairmill.log import event
 from pairmill.report.model import Report

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+
+# A sample multiplies no matrices, and numpy's threads for that wait for work by turning: a tenth of a start.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from pairmill.interface import cli
 from pairmill.stages.sample.config import SampleConfig

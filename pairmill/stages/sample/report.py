@@ -26,8 +26,9 @@ from pairmill.stages.sample import analytics
 from pairmill.stages.sample.analytics import Stats
 from pairmill.stages.sample.inventory.lines import Inventory
 from pairmill.stages.sample.inventory.pages import checks_of, table_of
+from pairmill.stages.sample.look_at import unusual
 from pairmill.stages.sample.node.folder import NAME
-from pairmill.stages.sample.preview.beside import MOST_ERRORS, expected_beside_drawn, expected_table
+from pairmill.stages.sample.preview.beside import expected_beside_drawn, expected_table
 
 _PARTS = ("instruction", "response")
 _CHECKS = "Sums, and rules and tasks beside each other"
@@ -84,7 +85,7 @@ def report_of(manifest: Manifest) -> Report:
     cut = measures.get("truncated_tokens", 0)
     cut_share = Percent.of(cut, whole.unique_toks + cut)
     split = ledger.notes.get("split", 0)
-    pieces, split_tokens, repeated = (measures.get(name, 0) for name in SPLIT)
+    pieces, split_tokens, _ = (measures.get(name, 0) for name in SPLIT)
     figures: dict[str, Cell] = {}
     # The report of a plan whose rules split nothing has the bytes that it always had.
     if any(rule["long_context"] == "split" for rule in result.rules.values()):
@@ -95,24 +96,8 @@ def report_of(manifest: Manifest) -> Report:
             "Padding if rows are not packed": Percent.of(padded, padded + measures["tokens_sampled"]),
         }
     idle = result.idle_rules
-    look_at = []
-    if truncated:
-        look_at.append(
-            f"{truncated:,} sampled rows ({Percent.of(truncated, whole.unique_rows)}) are longer than the context and "
-            f"were cut: {cut:,} tokens, {cut_share} of the sampled rows', are not seen."
-        )
-    if split:
-        look_at.append(
-            f"{split:,} rows are longer than the context and were split into {pieces:,} pieces: "
-            f"{split_tokens:,} response tokens, and {repeated:,} of instructions repeated."
-        )
     groups = expected_beside_drawn(manifest)
-    look_at += [
-        f"{group.name}: {group.drawn_tokens:,.0f} tokens an epoch, and {group.tokens:,.0f} expected."
-        for group in groups
-        if abs(group.errors) > MOST_ERRORS
-    ]
-    mixture, summary = _mixture(manifest, look_at)
+    mixture, summary = _mixture(manifest)
     if summary:
         figures["Mixture"] = summary
     return Report(
@@ -169,7 +154,7 @@ def report_of(manifest: Manifest) -> Report:
         ],
         verdict=f"Rows: {describe_rows(ledger, 'sampled')}; {ledger.rows_out:,} rows and "
         f"{measures['tokens_sampled']:,} tokens over {epochs:,} {'epoch' if epochs == 1 else 'epochs'}.",
-        look_at=look_at,
+        look_at=unusual(manifest),
     )
 
 
@@ -182,15 +167,13 @@ def _inventory(manifest: Manifest) -> list[Block]:
     return [table_of(inventory, "source"), checks]
 
 
-def _mixture(manifest: Manifest, look_at: list[str]) -> tuple[list[Block], str]:
-    """Return what there is to show and to say of the mixture, if there is one; add what is unusual to ``look_at``."""
+def _mixture(manifest: Manifest) -> tuple[list[Block], str]:
+    """Return what there is to show and to say of the mixture, if there is one."""
     drawn = SampleResult.from_manifest(manifest)
     if not drawn.mixture:
         return [], ""
 
     realised = Realised.load(drawn.mixture)
-    if realised.outside or realised.over_cap:
-        look_at.append(f"Mixture: {summary(realised)}")
     return blocks(realised), summary(realised)
 
 

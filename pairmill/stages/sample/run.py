@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pairmill import log, storage
@@ -22,6 +23,7 @@ from pairmill.stages.sample.analytics import MOST_TASKS, TASKS, Stats, markdown,
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.inspect.config import InspectConfig
 from pairmill.stages.sample.inventory.config import InventoryConfig
+from pairmill.stages.sample.look_at import look_at
 from pairmill.stages.sample.node.carry_out import CarriedOut, carry_out, open_plan
 from pairmill.stages.sample.node.folder import NAME
 from pairmill.stages.sample.node.prepare import PrepareConfig, prepare
@@ -114,7 +116,7 @@ def _plan(config: SampleConfig) -> CarriedOut:
 
 def _draw(config: SampleConfig) -> CarriedOut:
     """Draw a sample and write its arrays, and keep no plan."""
-    from pairmill.stages.sample.core import Draft
+    from pairmill.stages.sample.draft import Draft
 
     draft = Draft.from_config(config)
     made = carry_out(config, draft.fingerprint, draft.sample)
@@ -157,6 +159,8 @@ def outcome(made: CarriedOut, seconds: float = 0.0, root: str = "", *, planned: 
         metadata={"data": made.where, "fingerprint": manifest.fingerprint, "rows_out": ledger.rows_out},
         reused=made.reused,
         seconds=seconds,
+        # The report of the line tells on the way why there is none.
+        look_at=None if root else partial(look_at, manifest),
     )
 
 

@@ -20,7 +20,7 @@ from pairmill.engine.stage import Outputs, Rounds, Shard, ShardRecord, Stage, St
 from pairmill.engine.writer import Writer
 from pairmill.errors import UsageError
 from pairmill.formats.drawn_rows import DrawnRows, refuse_training_rows
-from pairmill.formats.results import SearchResult
+from pairmill.formats.training_results import SearchResult
 from pairmill.mixture.counting import Counting
 from pairmill.mixture.inputs import CountingPlan, counted_sources, ledgers_of, open_inputs
 from pairmill.mixture.plan import BUCKETS, NAME, Mixture, identity

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from pairmill.engine.manifest import Manifest
-from pairmill.formats.results import SearchResult
+from pairmill.formats.training_results import SearchResult
 from pairmill.report.charts import Bars, Grouped
 from pairmill.report.model import Block, Cell, Report, Section, Table, describe_names
 from pairmill.report.points import Agreement

@@ -21,7 +21,7 @@ from pairmill.engine.stage import Rounds, Shard, ShardRecord, ShardResult, Stage
 from pairmill.engine.writer import Writer
 from pairmill.errors import UsageError
 from pairmill.formats import window_files
-from pairmill.formats.results import TrainResult
+from pairmill.formats.training_results import TrainResult
 from pairmill.loader import RowPlan, plan_arrays
 from pairmill.log import event, logger
 from pairmill.report.model import Report

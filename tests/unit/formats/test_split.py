@@ -18,7 +18,7 @@ from pairmill.formats.split import Cutter
 from pairmill.formats.tokens import INDEX, Array
 from pairmill.interface.cli import Outcome
 from pairmill.stages.sample.config import SampleConfig
-from pairmill.stages.sample.core import Draft
+from pairmill.stages.sample.draft import Draft
 from pairmill.stages.sample.node import materialize as module
 from pairmill.stages.sample.run import run
 from tests.support import split, tools

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from pairmill.formats.results import CompareResult
+from pairmill.formats.training_results import CompareResult
 from pairmill.report.model import Block, Cell, Percent, Report, Table
 from pairmill.report.points import Difference, Intervals, Pareto, Spot
 from pairmill.report.series import Lines, Series

@@ -7,7 +7,7 @@ from typing import Any
 
 from pairmill.engine.manifest import Manifest
 from pairmill.evaluation.benchmarks.question import LENIENT, STRICT
-from pairmill.formats.results import EvaluateResult
+from pairmill.formats.training_results import EvaluateResult
 from pairmill.report.charts import Bars
 from pairmill.report.model import Block, Cell, Percent, Report, Section, Table
 from pairmill.stages.evaluate.cautions import cautions, share

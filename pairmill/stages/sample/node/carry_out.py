@@ -169,7 +169,7 @@ class PlannedSample:
             return make()
         ends = [*accumulate(parts, initial=0)]
         read = [datasets[ends[number] : ends[number + 1]] for number, needed in enumerate(copied) if needed]
-        return _of_unchanged_tokens([*chain(*read)], make, workers)
+        return _of_unchanged_tokens([*chain(*read)], lambda digests: make(digests=digests), workers)
 
     def _digest_added(self, added: SamplePlan, workers: int) -> SampleFiles:
         """Digest the files that a new plan with a base knows: all but those of epochs, which are of all rows."""
@@ -236,33 +236,46 @@ class PlannedSample:
             )
 
 
-def _of_unchanged_tokens(datasets: list[tokens.Dataset], make: Callable[[], SampleFiles], workers: int) -> SampleFiles:
+def _of_unchanged_tokens(
+    datasets: list[tokens.Dataset], make: Callable[[dict[str, str] | None], SampleFiles], workers: int
+) -> SampleFiles:
     """Make files that no plan has digests of. Raise Changed if the tokens differ from their manifest."""
     contents = {storage.join(item.uri, TOKENS): item.contents.get("tokens", UNKNOWN) for item in datasets}
     # In a bucket each read is pinned by its ETag.
     local = {uri: item for uri, item in contents.items() if storage.scheme(uri) == "file"}
     if not local:
-        return make()
+        return make(None)
     store = storage.store_for(next(iter(local)))
     stamps = store.stamps([*local])
-    ours, others = dict[str, Content](), dict[str, Content]()
-    for uri, content in local.items():
-        if content.promised:
-            (ours if is_blake3(content.digest) else others)[uri] = content
+    digests: dict[str, str] = {}
     try:
-        # In one call: there may be tens of thousands.
-        digests = digest_files([str(store.file(uri)) for uri in ours], workers)
-    except OSError as error:
-        raise from_os_error(error, str(error.filename)) from error
-    for (uri, content), digest in zip(ours.items(), digests, strict=True):
-        content.require(uri, digest)
-    for problem in broken(others).values():
-        raise problem
-    made = make()
+        made = make(digests)
+    except InputError:
+        # What is damaged may not even be read: then that is the reason.
+        _require_promised(local, {}, workers)
+        raise
+    _require_promised(local, digests, workers)
     for (uri, content), before, now in zip(local.items(), stamps, store.stamps([*local]), strict=True):
         if now != (content.stamp or before):
             content.require(uri, store.digest(uri, content.digest))
     return made
+
+
+def _require_promised(contents: dict[str, Content], digests: dict[str, str], workers: int) -> None:
+    """Raise Changed unless files are what manifests promise; ``digests``: of those that have been read."""
+    promised = {uri: content for uri, content in contents.items() if content.promised}
+    left = {uri: content for uri, content in promised.items() if uri not in digests}
+    ours = [uri for uri, content in left.items() if is_blake3(content.digest)]
+    store = storage.store_for(next(iter(contents)))
+    try:
+        # In one call: there may be tens of thousands.
+        made = digest_files([str(store.file(uri)) for uri in ours], workers) if ours else []
+    except OSError as error:
+        raise from_os_error(error, str(error.filename)) from error
+    for uri, digest in {**digests, **dict(zip(ours, made, strict=True))}.items():
+        promised[uri].require(uri, digest)
+    for problem in broken({uri: content for uri, content in left.items() if not is_blake3(content.digest)}).values():
+        raise problem
 
 
 def threads(config: NodeConfig) -> int:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from pairmill import log, storage
 from pairmill._native import TaskError, TokenFile, gather
-from pairmill.digest import BLAKE3, Digest
+from pairmill.digest import BLAKE3, Digest, is_blake3
 from pairmill.engine.content import UNKNOWN, pinned
 from pairmill.engine.manifest import File
 from pairmill.errors import InputError, InternalError, PairmillError, UsageError, from_os_error
@@ -75,6 +75,7 @@ def materialize(
     about: bytes,
     limit: int | None,
     workers: int,
+    digests: dict[str, str] | None = None,
 ) -> SampleFiles:
     """Make ``tokens.npy`` (or the list of the files that tokens are in), ``epoch_<e>/*.npy`` and ``metadata.json``.
 
@@ -86,6 +87,7 @@ def materialize(
         about: bytes of ``metadata.json``.
         limit: ids must be below it; None = any id.
         workers: threads.
+        digests: gets those of the promised files of tokens that were read from end to end, by URI; None = none.
 
     Raises:
         InputError: a data set's tokens are missing, differ from the plan, or hold an id outside the vocabulary.
@@ -103,7 +105,7 @@ def materialize(
                 end = first + len(copied.plan.datasets)
                 if (part := there.get(copied.name)) is None:
                     readers = _Readers(copied.plan, datasets[first:end], limit)
-                    part, size = _Copying(copied, readers, pool, workers).run(folder)
+                    part, size = _Copying(copied, readers, pool, workers).run(folder, digests)
                     files.append(part)
                     read += size
                 parts.append(part)
@@ -161,11 +163,15 @@ def list_parts(folder: OpenFolder | None, dtype: np.dtype[Any], parts: Sequence[
 
 
 def digest_rows(
-    copied: CopiedTokens, datasets: Sequence[tokens.Dataset], limit: int | None, workers: int
+    copied: CopiedTokens,
+    datasets: Sequence[tokens.Dataset],
+    limit: int | None,
+    workers: int,
+    digests: dict[str, str] | None,
 ) -> SampleFiles:
     """Digest what the file of these tokens would be; arguments and errors are those of :func:`materialize`."""
     with ThreadPoolExecutor(workers) as pool:
-        file, read = _Copying(copied, _Readers(copied.plan, datasets, limit), pool, workers).run(None)
+        file, read = _Copying(copied, _Readers(copied.plan, datasets, limit), pool, workers).run(None, digests)
     return SampleFiles([file], read)
 
 
@@ -275,10 +281,20 @@ class _Readers:
         self._plan, self._datasets, self.limit = plan, datasets, limit
         self._arrays: dict[int, tokens.Array] = {}
 
+    @property
+    def uris(self) -> list[str]:
+        """The files of the tokens."""
+        return [storage.join(dataset.uri, TOKENS) for dataset in self._datasets]
+
     def paths(self) -> list[str]:
         """Return the files of the tokens; empty for what is not a file of this machine."""
-        uris = (storage.join(dataset.uri, TOKENS) for dataset in self._datasets)
-        return [storage.local_text(uri) if storage.scheme(uri) == "file" else "" for uri in uris]
+        return [storage.local_text(uri) if storage.scheme(uri) == "file" else "" for uri in self.uris]
+
+    def sources(self, paths: Sequence[str], *, digest: bool) -> list[tuple[str, int, bool]]:
+        """Return what native code copies from; ``digest`` what a manifest promises."""
+        contents = [dataset.contents.get("tokens", UNKNOWN) for dataset in self._datasets]
+        wanted = [digest and content.promised and is_blake3(content.digest) for content in contents]
+        return list(zip(paths, (item.length for item in self._plan.datasets), wanted, strict=True))
 
     def max_gap(self) -> int:
         """Return the tokens between two spans up to which reading on is cheaper than a seek."""
@@ -390,15 +406,14 @@ class _Copying:
         self._begun: deque[Future[tuple[NDArray[Any], int]]] = deque()
         self._read = 0
 
-    def run(self, folder: OpenFolder | None) -> tuple[File, int]:
-        """Write the file. Return it, and the bytes that were read."""
+    def run(self, folder: OpenFolder | None, digests: dict[str, str] | None) -> tuple[File, int]:
+        """Write the file. Return it, and the bytes that were read; ``digests`` gets those of files of tokens."""
         copied, dtype = self._copied, self._copied.dtype
         done = -1
         with _File(folder, copied.name) as out, log.progress("sample", copied.datasets) as progress:
             head = tokens.header(dtype, copied.length)
-            sources = list(zip(self._paths, (item.length for item in self._plan.datasets), strict=True))
             self._out = TokenFile(
-                sources,
+                self._readers.sources(self._paths, digest=digests is not None),
                 head=head,
                 handle=out.handle,
                 tokens=copied.length,
@@ -412,6 +427,9 @@ class _Copying:
                 done = piece.datasets[-1]
                 progress.advance(begun, 0, int((piece.columns[1].sum() + piece.columns[3].sum()) * dtype.itemsize))
             self._finish(0)
+            if digests is not None:
+                passed = zip(self._readers.uris, self._out.digests(), strict=True)
+                digests.update((uri, BLAKE3 + digest) for uri, digest in passed if digest)
             made = out.made(*self._out.finish())
         if made.size != len(head) + copied.length * dtype.itemsize:
             raise InternalError("the number of tokens written differs from the plan", got=f"{made.size} bytes")

@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from pairmill.engine.manifest import Manifest
 from pairmill.formats.results import SampleResult
-from pairmill.report.model import Cell, Table
 from pairmill.rules.rule import Rule
 from pairmill.rules.solve import Pool, draw_variances
 from pairmill.rules.solve_rules import NO_RULE
 from pairmill.stages.sample.analytics import Stats
+
+if TYPE_CHECKING:
+    from pairmill.report.model import Cell, Table
 
 MOST_ERRORS: Final = 3
 """Standard errors of the tokens of a group that are worth a look."""
@@ -105,7 +107,9 @@ def _pool_of(tasks: Sequence[Stats]) -> Pool:
 
 
 def expected_table(groups: Sequence[Beside]) -> Table:
-    """Return the table of a report."""
+    """Return the table of a report, whose model a sample that has none starts without."""
+    from pairmill.report.model import Table
+
     rows: list[tuple[Cell, ...]] = [
         (
             group.name,

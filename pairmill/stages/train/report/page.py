@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from pairmill.engine.manifest import Manifest
-from pairmill.formats.results import TrainResult
 from pairmill.formats.settings_file import flat
+from pairmill.formats.training_results import TrainResult
 from pairmill.report.html import Html, tag
 from pairmill.report.markdown import plain
 from pairmill.report.model import Block, Cell, Percent, Report, Samples, Section, Table, describe_names

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from pairmill.formats.results import TrainFacts, TrainResult
+from pairmill.formats.training_results import TrainFacts, TrainResult
 from pairmill.stages.train.watch.records import Line, numbers_of, perplexity, read
 
 _POINTS: Final = 150

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from pairmill.engine.manifest import canonical
 from pairmill.engine.writer import Writer
-from pairmill.formats.results import TrainFacts
 from pairmill.formats.settings_file import differences
+from pairmill.formats.training_results import TrainFacts
 from pairmill.nets.trained import EMA, NAME, TOKENIZER, WEIGHTS
 from pairmill.stages.train.report.summary import summarise
 from pairmill.stages.train.run import hardware, parallel

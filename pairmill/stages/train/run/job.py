@@ -62,7 +62,7 @@ class Outcome:
         digest: hexadecimal sha256 over names, dtypes, shapes and bytes of all final tensors, EMA included.
         steps: made.
         rows: what became of each row, by reason; ``trained`` are those whose update is in the weights.
-        data: for the manifest (:class:`pairmill.formats.results.TrainResult`, and more), JSON-like.
+        data: for the manifest (:class:`pairmill.formats.training_results.TrainResult`, and more), JSON-like.
     """
 
     digest: str

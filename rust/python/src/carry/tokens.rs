@@ -1,5 +1,6 @@
 //! The file of tokens, copied from those of the tasks.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -11,7 +12,7 @@ use std::thread;
 
 use numpy::PyReadonlyArray1;
 use pairmill_core::descriptor::write_all_at;
-use pairmill_core::digest::{Node, join, leaf};
+use pairmill_core::digest::{Hash, Node, join, leaf};
 use pairmill_core::sample::gather::{WIDTH, gather};
 use pyo3::create_exception;
 use pyo3::exceptions::{PyOSError, PyValueError};
@@ -21,14 +22,18 @@ use crate::carry::{Column, Rows};
 
 create_exception!(pairmill._native, TaskError, PyValueError);
 
-/// Bytes that are put together, digested and written at once: a subtree of BLAKE3's tree.
-const LEAF: usize = 1 << 20;
+/// Bytes that are put together, digested and written at once, in the processor's cache: a subtree of BLAKE3's tree.
+const LEAF: usize = 1 << 18;
 /// Up to this many ids between two spans are read too: another read takes as long as copying these.
 const APART: u64 = 1024;
 /// At most this many ids are read at once, so that they stay in the processor's cache until they are used.
 const ONCE: u64 = 1 << 16;
 /// Bytes of the header of a one-dimensional `.npy`.
 const HEADER: usize = 128;
+/// Bytes of a task's file that are read and digested at once: a subtree, which stays in the processor's cache.
+const PIECE: u64 = 1 << 16;
+/// A file is digested in passing unless so many times the bytes that are copied would have to be read for it.
+const SPARSE: u64 = 16;
 
 /// Why tokens cannot be copied.
 enum Failure {
@@ -65,29 +70,46 @@ fn os_error(error: io::Error) -> PyErr {
 /// The file of tokens: appended to in order, by leaves that several threads make.
 #[pyclass(frozen, module = "pairmill._native")]
 pub(crate) struct TokenFile {
-    sources: Vec<(PathBuf, u64)>,
+    sources: Vec<Source>,
     handle: Option<i32>,
     size: u64,
     width: usize,
     limit: u64,
     threads: usize,
     written: Mutex<Written>,
+    /// Of the file, which the kernel too lets one thread write at a time; it would let the others spin.
+    turn: Mutex<()>,
 }
+
+/// The file of a task, its tokens, and whether it is to be digested in passing.
+type Source = (PathBuf, u64, bool);
 
 #[derive(Default)]
 struct Written {
     nodes: Vec<Node>,
     /// The bytes after the last whole leaf.
     rest: Vec<u8>,
+    /// Of the files of tasks, as far as they are digested.
+    digests: Vec<Option<Hash>>,
+    /// The task that was last, more rows of which may come.
+    open: Option<Open>,
+}
+
+/// A task whose file is digested up to here.
+struct Open {
+    task: usize,
+    nodes: Vec<Node>,
+    /// The token after the last that was copied.
+    end: u64,
 }
 
 #[pymethods]
 impl TokenFile {
-    /// `sources`: files of tasks, and their tokens; `limit`: no id reaches it.
+    /// `sources`: files of tasks, their tokens, and whether to digest them in passing; `limit`: no id reaches it.
     #[new]
     #[pyo3(signature = (sources, *, head, handle, tokens, width, limit, threads))]
     fn new(
-        sources: Vec<(PathBuf, u64)>,
+        sources: Vec<Source>,
         head: Vec<u8>,
         handle: Option<i32>,
         tokens: u64,
@@ -100,8 +122,18 @@ impl TokenFile {
             size < 1 << 62 && matches!(width, 1 | 2 | 4) && head.len().is_multiple_of(WIDTH) && head.len() < LEAF
         });
         let size = size.ok_or_else(|| PyValueError::new_err(format!("got {tokens} tokens of {width} bytes")))?;
-        let written = Mutex::new(Written { nodes: Vec::new(), rest: head });
-        Ok(Self { sources, handle, size, width, limit: limit.unwrap_or(u64::MAX), threads, written })
+        let written = Written { rest: head, digests: vec![None; sources.len()], ..Default::default() };
+        let written = Mutex::new(written);
+        Ok(Self {
+            sources,
+            handle,
+            size,
+            width,
+            limit: limit.unwrap_or(u64::MAX),
+            threads,
+            written,
+            turn: Mutex::default(),
+        })
     }
 
     /// Append the tokens of rows of some tasks: instruction, then response, row after row; the bytes that were read.
@@ -125,9 +157,18 @@ impl TokenFile {
             return Err(PyValueError::new_err("got tasks that do not fit the rows"));
         }
         py.detach(|| {
-            let piece = RowPiece::new(self, rows, &tasks, &counts)?;
             let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-            self.append(&mut written, piece.bytes(), |place, out, read| piece.fill(place, out, read))
+            let open = written.open.take().and_then(|open| {
+                if tasks.first() == Some(&open.task) {
+                    return Some(open);
+                }
+                self.close(&mut written, open);
+                None
+            });
+            let piece = RowPiece::new(self, rows, &tasks, &counts, open.as_ref())?;
+            let made = self.append(&mut written, piece.bytes(), |place, out, read| piece.fill(place, out, read))?;
+            piece.digest(made.pieces, open, &mut written);
+            Ok(made.read)
         })
     }
 
@@ -138,9 +179,21 @@ impl TokenFile {
             let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
             self.append(&mut written, data.len() as u64, |place, out, _| {
                 out.copy_from_slice(&data[place as usize..][..out.len()]);
-                Ok(0)
+                Ok(Filled::default())
             })?;
             Ok(())
+        })
+    }
+
+    /// Digests, as 64 hexadecimal digits, of the files of tasks; empty where not all was read in passing.
+    fn digests(&self, py: Python<'_>) -> Vec<String> {
+        py.detach(|| {
+            let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(open) = written.open.take() {
+                self.close(&mut written, open);
+            }
+            let digests = written.digests.iter();
+            digests.map(|hash| hash.map(|hash| hash.to_hex().to_string()).unwrap_or_default()).collect()
         })
     }
 
@@ -165,9 +218,31 @@ impl TokenFile {
     fn leaf(&self, number: usize, bytes: &[u8]) -> Result<Node, Failure> {
         let place = (number * LEAF) as u64;
         if let Some(handle) = self.handle {
+            let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
             write_all_at(handle, bytes, place).map_err(Failure::Write)?;
         }
         Ok(leaf(bytes, place, self.size <= LEAF as u64))
+    }
+
+    /// Digest what is left of a task's file, unless that is much: several threads then do it later.
+    fn close(&self, written: &mut Written, open: Open) {
+        let (path, length, _) = &self.sources[open.task];
+        let (size, mut nodes) = (bytes_of(*length), open.nodes);
+        let left = nodes.len() as u64..size.div_ceil(PIECE);
+        if left.end.saturating_sub(left.start) > 1 << 8 {
+            return;
+        }
+        let mut block = vec![0; PIECE as usize];
+        let read = |file: File| {
+            for piece in left {
+                nodes.push(digested(&file, piece, size, &mut block)?.1);
+            }
+            Ok::<_, io::Error>(())
+        };
+        // Whoever digests it later tells why it cannot be read.
+        if File::open(path).and_then(read).is_ok() {
+            written.digests[open.task] = join(&nodes);
+        }
     }
 
     /// Append bytes that `fill` gives from a place on: leaf by leaf, in any order.
@@ -175,8 +250,8 @@ impl TokenFile {
         &self,
         written: &mut Written,
         bytes: u64,
-        fill: impl Fn(u64, &mut [u8], &mut Vec<u8>) -> Result<u64, Failure> + Sync,
-    ) -> PyResult<u64> {
+        fill: impl Fn(u64, &mut [u8], &mut Vec<u8>) -> Result<Filled, Failure> + Sync,
+    ) -> PyResult<Filled> {
         let (first, before) = (written.nodes.len(), written.rest.len());
         let total = before as u64 + bytes;
         if (first * LEAF) as u64 + total > self.size {
@@ -184,7 +259,7 @@ impl TokenFile {
         }
         let leaves = total.div_ceil(LEAF as u64) as usize;
         let next = AtomicUsize::new(0);
-        let made = Mutex::new(Made { nodes: vec![None; leaves], rest: Vec::new(), read: 0, failed: None });
+        let made = Mutex::new(Made { nodes: vec![None; leaves], ..Default::default() });
         let work = || {
             let (mut out, mut read) = (Vec::with_capacity(LEAF), Vec::new());
             loop {
@@ -198,15 +273,16 @@ impl TokenFile {
                 let kept = if number == 0 { before } else { 0 };
                 out[..kept].copy_from_slice(&written.rest[..kept]);
                 let place = (start + kept as u64).saturating_sub(before as u64);
-                let filled = fill(place, &mut out[kept..], &mut read).and_then(|read| {
+                let filled = fill(place, &mut out[kept..], &mut read).and_then(|filled| {
                     // The last one waits for what comes next.
                     let node = if length == LEAF { Some(self.leaf(first + number, &out)?) } else { None };
-                    Ok((read, node))
+                    Ok((filled, node))
                 });
                 let mut made = made.lock().unwrap_or_else(PoisonError::into_inner);
                 match filled {
-                    Ok((read, node)) => {
-                        made.read += read;
+                    Ok((filled, node)) => {
+                        made.filled.read += filled.read;
+                        made.filled.pieces.extend(filled.pieces);
                         if node.is_none() {
                             made.rest = std::mem::take(&mut out);
                         }
@@ -235,15 +311,24 @@ impl TokenFile {
         }
         written.nodes.extend(made.nodes.into_iter().flatten());
         written.rest = made.rest;
-        Ok(made.read)
+        Ok(made.filled)
     }
 }
 
+/// What was read to fill a part.
+#[derive(Default)]
+struct Filled {
+    read: u64,
+    /// Digested pieces: the task, and the piece's number in its file.
+    pieces: Vec<(usize, u64, Node)>,
+}
+
 /// What the leaves of an append gave.
+#[derive(Default)]
 struct Made {
     nodes: Vec<Option<Node>>,
     rest: Vec<u8>,
-    read: u64,
+    filled: Filled,
     failed: Option<(usize, Failure)>,
 }
 
@@ -253,27 +338,52 @@ struct RowPiece<'a> {
     rows: Rows,
     /// Tokens up to the end of each row.
     ends: Vec<u64>,
-    /// The tasks, and the row after the last of each.
-    tasks: Vec<(usize, usize)>,
+    tasks: Vec<Part>,
+}
+
+/// The rows of a task.
+struct Part {
+    task: usize,
+    /// The first row, and the one after the last.
+    rows: Range<usize>,
+    /// The first piece of its file that is to be digested; none if the file is not, as its spans come in no order, say.
+    digested: Option<u64>,
+    /// Whether it has no other rows.
+    whole: bool,
+    /// The token after the last span.
+    end: u64,
 }
 
 impl<'a> RowPiece<'a> {
-    fn new(file: &'a TokenFile, rows: Rows, tasks: &[usize], counts: &[usize]) -> Result<Self, Failure> {
+    fn new(
+        file: &'a TokenFile,
+        rows: Rows,
+        tasks: &[usize],
+        counts: &[usize],
+        open: Option<&Open>,
+    ) -> Result<Self, Failure> {
         let mut ends = Vec::with_capacity(rows.len());
         let (mut total, mut after) = (0_u64, 0);
         let mut parts = Vec::with_capacity(tasks.len());
-        for (&task, &count) in tasks.iter().zip(counts) {
-            let length = file.sources[task].1;
-            for row in after..after + count {
+        for (number, (&task, &count)) in tasks.iter().zip(counts).enumerate() {
+            let (_, length, mut ascending) = file.sources[task];
+            let open = open.filter(|_| number == 0);
+            let (first, mut last) = (after, open.map_or(0, |open| open.end));
+            after += count;
+            for row in first..after {
                 for (start, size) in rows.spans(row) {
                     // Before anything is allocated: spans are not to be trusted.
-                    start.checked_add(size).filter(|&end| end <= length).ok_or(Failure::Row(task))?;
+                    let end = start.checked_add(size).filter(|&end| end <= length).ok_or(Failure::Row(task))?;
                     total = total.saturating_add(size);
+                    if size > 0 {
+                        ascending &= start >= last;
+                        last = end;
+                    }
                 }
                 ends.push(total);
             }
-            after += count;
-            parts.push((task, after));
+            let digested = ascending.then(|| open.map_or(0, |open| open.nodes.len() as u64));
+            parts.push(Part { task, rows: first..after, digested, whole: number + 1 < tasks.len(), end: last });
         }
         Ok(Self { file, rows, ends, tasks: parts })
     }
@@ -282,18 +392,18 @@ impl<'a> RowPiece<'a> {
         self.ends.last().map_or(0, |&tokens| tokens.saturating_mul(self.file.width as u64))
     }
 
-    /// Fill `out` with tokens from this byte on; the bytes that were read.
-    fn fill(&self, place: u64, out: &mut [u8], buffer: &mut Vec<u8>) -> Result<u64, Failure> {
+    /// Fill `out` with tokens from this byte on.
+    fn fill(&self, place: u64, out: &mut [u8], buffer: &mut Vec<u8>) -> Result<Filled, Failure> {
         let width = self.file.width;
         let wanted = place / width as u64..(place + out.len() as u64) / width as u64;
         let mut row = self.ends.partition_point(|&end| end <= wanted.start);
-        let (mut rest, mut read) = (out, 0);
+        let (mut rest, mut filled) = (out, Filled::default());
         let mut spans = Vec::new();
-        let from = self.tasks.partition_point(|&(_, after)| after <= row);
-        for &(task, after) in &self.tasks[from..] {
+        let from = self.tasks.partition_point(|part| part.rows.end <= row);
+        for part in &self.tasks[from..] {
             spans.clear();
             let mut held = 0;
-            while row < after && self.start(row) < wanted.end {
+            while row < part.rows.end && self.start(row) < wanted.end {
                 let mut start = self.start(row);
                 for (first, length) in self.rows.spans(row) {
                     held += clip(start..start + length, &wanted, first, &mut spans);
@@ -304,62 +414,206 @@ impl<'a> RowPiece<'a> {
             let (mine, others) = rest.split_at_mut((held * width as u64) as usize);
             rest = others;
             if held > 0 {
-                read += self.copy(task, &spans, mine, buffer)?;
+                let pieces = self.pieces(part, &wanted, &spans);
+                let pieces = pieces.filter(|pieces| {
+                    let more = (pieces.end - pieces.start) * PIECE;
+                    more <= held * WIDTH as u64 * SPARSE + PIECE * SPARSE
+                });
+                self.copy(part.task, &spans, pieces, mine, buffer, &mut filled)?;
             }
-            if row < after || row == self.ends.len() {
+            if row < part.rows.end || row == self.ends.len() {
                 break;
             }
         }
-        Ok(read)
+        Ok(filled)
     }
 
     fn start(&self, row: usize) -> u64 {
         row.checked_sub(1).map_or(0, |before| self.ends[before])
     }
 
-    fn copy(&self, task: usize, spans: &[(u64, u64)], out: &mut [u8], buffer: &mut Vec<u8>) -> Result<u64, Failure> {
+    /// The pieces of the task's file that are digested with these spans: those that begin up to the next spans.
+    fn pieces(&self, part: &Part, wanted: &Range<u64>, spans: &[(u64, u64)]) -> Option<Range<u64>> {
+        let from = part.digested?;
+        let first = if wanted.start <= self.start(part.rows.start) {
+            from
+        } else {
+            bytes_of(spans.first()?.0).div_ceil(PIECE).max(from)
+        };
+        let after = if wanted.end < self.start(part.rows.end) {
+            bytes_of(self.place(wanted.end)).div_ceil(PIECE)
+        } else if part.whole {
+            bytes_of(self.file.sources[part.task].1).div_ceil(PIECE)
+        } else {
+            bytes_of(part.end) / PIECE
+        };
+        Some(first..after.max(first))
+    }
+
+    /// Where a token is in the file of its task.
+    fn place(&self, token: u64) -> u64 {
+        let row = self.ends.partition_point(|&end| end <= token);
+        let (into, [inst, resp]) = (token - self.start(row), self.rows.spans(row));
+        if into < inst.1 { inst.0 + into } else { resp.0 + (into - inst.1) }
+    }
+
+    fn copy(
+        &self,
+        task: usize,
+        spans: &[(u64, u64)],
+        pieces: Option<Range<u64>>,
+        out: &mut [u8],
+        buffer: &mut Vec<u8>,
+        filled: &mut Filled,
+    ) -> Result<(), Failure> {
         let failed = |error: io::Error| Failure::Read(task, error.raw_os_error().unwrap_or_default());
-        let (path, length) = &self.file.sources[task];
+        let (path, length, _) = &self.file.sources[task];
         let file = File::open(path).map_err(failed)?;
         let size = file.metadata().map_err(failed)?.len();
         let mut head = [0; HEADER];
-        if size != HEADER as u64 + length * WIDTH as u64
-            || file.read_exact_at(&mut head, 0).is_err()
-            || head[..] != header(*length)
-        {
+        if size != bytes_of(*length) || file.read_exact_at(&mut head, 0).is_err() || head[..] != header(*length) {
             return Err(Failure::Odd(task));
         }
-        let (mut first, mut read, mut rest) = (0, 0, out);
+        if let Some(pieces) = pieces {
+            return self.copy_digested(task, (&file, size), spans, pieces, out, buffer, filled);
+        }
+        let (mut first, mut rest) = (0, out);
         while first < spans.len() {
             let (ids, next) = range(spans, first);
             let bytes = ((ids.end - ids.start) as usize) * WIDTH;
             buffer.resize(buffer.len().max(bytes), 0);
             let bytes = &mut buffer[..bytes];
-            file.read_exact_at(bytes, HEADER as u64 + ids.start * WIDTH as u64).map_err(failed)?;
-            read += bytes.len() as u64;
-            let held: u64 = spans[first..next].iter().map(|&(_, length)| length).sum();
-            let (mine, others) = rest.split_at_mut(held as usize * self.file.width);
+            file.read_exact_at(bytes, bytes_of(ids.start)).map_err(failed)?;
+            filled.read += bytes.len() as u64;
             let near = spans[first..next].iter().map(|&(start, length)| (start - ids.start, length));
-            // Spans and room are of our own making.
-            let largest = gather(bytes, near, self.file.width, mine).map_err(|_| Failure::Row(task))?;
-            if u64::from(largest) >= self.file.limit {
-                return Err(Failure::Large(task, largest));
-            }
-            rest = others;
+            rest = self.gather(task, bytes, near, rest)?;
             first = next;
         }
-        Ok(read)
+        Ok(())
+    }
+
+    /// Copy spans, which ascend, from pieces that are read one after another, and digest those that are asked for.
+    #[allow(clippy::too_many_arguments)]
+    fn copy_digested(
+        &self,
+        task: usize,
+        (file, size): (&File, u64),
+        spans: &[(u64, u64)],
+        pieces: Range<u64>,
+        out: &mut [u8],
+        buffer: &mut Vec<u8>,
+        filled: &mut Filled,
+    ) -> Result<(), Failure> {
+        let failed = |error: io::Error| Failure::Read(task, error.raw_os_error().unwrap_or_default());
+        buffer.resize(buffer.len().max(PIECE as usize), 0);
+        let (Some(&(start, _)), Some(&(last, length))) = (spans.first(), spans.last()) else { return Ok(()) };
+        let read = (bytes_of(start) / PIECE).min(pieces.start)..bytes_of(last + length).div_ceil(PIECE).max(pieces.end);
+        let (mut rest, mut next) = (out, 0);
+        for piece in read {
+            let bytes = if pieces.contains(&piece) {
+                let (bytes, node) = digested(file, piece, size, buffer).map_err(failed)?;
+                filled.pieces.push((task, piece, node));
+                bytes
+            } else {
+                read_piece(file, piece, size, buffer).map_err(failed)?
+            };
+            filled.read += bytes.len() as u64;
+            // The ids in this piece: the header is as long as some of them.
+            let begin = (piece * PIECE / WIDTH as u64).saturating_sub((HEADER / WIDTH) as u64);
+            let end = ((piece * PIECE + bytes.len() as u64) / WIDTH as u64).saturating_sub((HEADER / WIDTH) as u64);
+            let skipped = if piece == 0 { (HEADER / WIDTH) as u64 } else { 0 };
+            let from = next;
+            while spans.get(next).is_some_and(|&(start, _)| start < end) {
+                next += 1;
+            }
+            let near = spans[from..next].iter().map(|&(start, length)| {
+                let (first, after) = (start.max(begin), (start + length).min(end));
+                (first - begin + skipped, after.saturating_sub(first))
+            });
+            rest = self.gather(task, bytes, near, rest)?;
+            // The last one may go on in the next piece.
+            if next > from && spans[next - 1].0 + spans[next - 1].1 > end {
+                next -= 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Put spans of ids into the first bytes of `out`; the others.
+    fn gather<'b>(
+        &self,
+        task: usize,
+        ids: &[u8],
+        spans: impl Iterator<Item = (u64, u64)> + Clone,
+        out: &'b mut [u8],
+    ) -> Result<&'b mut [u8], Failure> {
+        let held: u64 = spans.clone().map(|(_, length)| length).sum();
+        let (mine, others) = out.split_at_mut_checked(held as usize * self.file.width).ok_or(Failure::Row(task))?;
+        // Spans and room are of our own making.
+        let largest = gather(ids, spans, self.file.width, mine).map_err(|_| Failure::Row(task))?;
+        if u64::from(largest) >= self.file.limit {
+            return Err(Failure::Large(task, largest));
+        }
+        Ok(others)
+    }
+
+    /// Join the digested pieces of each task.
+    fn digest(&self, mut pieces: Vec<(usize, u64, Node)>, mut open: Option<Open>, written: &mut Written) {
+        // By part, as a task comes once.
+        let order: HashMap<usize, usize> = self.tasks.iter().enumerate().map(|(at, part)| (part.task, at)).collect();
+        pieces.sort_unstable_by_key(|(task, piece, _)| (order.get(task).copied(), *piece));
+        let mut rest = &pieces[..];
+        for part in &self.tasks {
+            let mut nodes = open.take().map(|open| open.nodes).unwrap_or_default();
+            let count = rest.iter().take_while(|(task, ..)| *task == part.task).count();
+            let Some((mine, others)) = rest.split_at_checked(count) else { return };
+            rest = others;
+            let Some(from) = part.digested else { continue };
+            // Nothing is left out, unless its spans are few and far between.
+            if !(from..).zip(mine).all(|(number, &(_, piece, _))| number == piece) {
+                continue;
+            }
+            nodes.extend(mine.iter().map(|&(.., node)| node));
+            if !part.whole {
+                written.open = Some(Open { task: part.task, nodes, end: part.end });
+            } else if nodes.len() as u64 == bytes_of(self.file.sources[part.task].1).div_ceil(PIECE) {
+                written.digests[part.task] = join(&nodes);
+            }
+        }
     }
 }
 
+/// Bytes of a file up to the token of this number.
+fn bytes_of(tokens: u64) -> u64 {
+    HEADER as u64 + tokens * WIDTH as u64
+}
+
+fn read_piece<'a>(file: &File, piece: u64, size: u64, buffer: &'a mut [u8]) -> io::Result<&'a [u8]> {
+    let bytes = &mut buffer[..(size - piece * PIECE).min(PIECE) as usize];
+    file.read_exact_at(bytes, piece * PIECE)?;
+    Ok(bytes)
+}
+
+fn digested<'a>(file: &File, piece: u64, size: u64, buffer: &'a mut [u8]) -> io::Result<(&'a [u8], Node)> {
+    let bytes = read_piece(file, piece, size, buffer)?;
+    Ok((bytes, leaf(bytes, piece * PIECE, size <= PIECE)))
+}
+
 /// Add the part of a span that is wanted, in spans of at most `ONCE`; its length. `tokens` are its places among all, and
-/// `first` is its start in its file.
+/// `first` is its start in its file. What follows the last span is added to that: a response to its instruction, say.
 fn clip(tokens: Range<u64>, wanted: &Range<u64>, first: u64, spans: &mut Vec<(u64, u64)>) -> u64 {
     let (start, end) = (tokens.start.max(wanted.start), tokens.end.min(wanted.end));
     let mut at = start;
     while at < end {
-        let length = (end - at).min(ONCE);
-        spans.push((first + (at - tokens.start), length));
+        let mut length = (end - at).min(ONCE);
+        let begin = first + (at - tokens.start);
+        match spans.last_mut() {
+            Some(last) if last.0 + last.1 == begin && last.1 < ONCE => {
+                length = length.min(ONCE - last.1);
+                last.1 += length;
+            }
+            _ => spans.push((begin, length)),
+        }
         at += length;
     }
     end.saturating_sub(start)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from pairmill.engine.manifest import Ledger, Manifest
-from pairmill.formats.results import TrainFacts, TrainResult
 from pairmill.formats.settings_file import differences
+from pairmill.formats.training_results import TrainFacts, TrainResult
 from pairmill.stages.train.report.page import report_of
 from pairmill.stages.train.report.summary import metrics_of, summarise
 from pairmill.stages.train.watch.records import METRICS, Lines, read

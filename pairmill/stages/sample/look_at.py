@@ -1,0 +1,53 @@
+"""What is to be looked at of a sample, in sentences; without its report, whose import takes as long as a small sample.
+
+So what most samples do not need is imported in functions.
+"""
+
+from __future__ import annotations
+
+from pairmill.engine import vanished
+from pairmill.engine.manifest import Manifest
+from pairmill.formats.eligible_rows import SPLIT
+from pairmill.formats.results import SampleResult
+from pairmill.stages.sample import analytics
+from pairmill.stages.sample.analytics import Stats
+from pairmill.stages.sample.preview.beside import MOST_ERRORS, expected_beside_drawn
+
+
+def look_at(manifest: Manifest) -> list[str]:
+    """Return what the report says first, and the alarms."""
+    return [*unusual(manifest), *vanished.sentences(manifest)]
+
+
+def unusual(manifest: Manifest) -> list[str]:
+    """Return what was cut or split, and what was drawn otherwise than expected."""
+    ledger, measures, result = manifest.ledger, manifest.ledger.measures, SampleResult.from_manifest(manifest)
+    lines = []
+    if truncated := ledger.notes.get("truncated", 0):
+        from pairmill.report.model import Percent
+
+        whole = analytics.total(Stats(**values) for values in result.stats.values())
+        cut = measures.get("truncated_tokens", 0)
+        lines.append(
+            f"{truncated:,} sampled rows ({Percent.of(truncated, whole.unique_rows)}) are longer than the context and "
+            f"were cut: {cut:,} tokens, {Percent.of(cut, whole.unique_toks + cut)} of the sampled rows', are not seen."
+        )
+    if split := ledger.notes.get("split", 0):
+        pieces, split_tokens, repeated = (measures.get(name, 0) for name in SPLIT)
+        lines.append(
+            f"{split:,} rows are longer than the context and were split into {pieces:,} pieces: "
+            f"{split_tokens:,} response tokens, and {repeated:,} of instructions repeated."
+        )
+    lines += [
+        f"{group.name}: {group.drawn_tokens:,.0f} tokens an epoch, and {group.tokens:,.0f} expected."
+        for group in expected_beside_drawn(manifest)
+        if abs(group.errors) > MOST_ERRORS
+    ]
+    if result.mixture:
+        from pairmill.mixture.realised import Realised
+        from pairmill.mixture.shown import summary
+
+        realised = Realised.load(result.mixture)
+        if realised.outside or realised.over_cap:
+            lines.append(f"Mixture: {summary(realised)}")
+    return lines
