@@ -15,7 +15,10 @@ from pathlib import Path
 
 TOP = Path(__file__).resolve().parent.parent
 BASE = "pairmill"
-PACKAGES = (BASE, *(f"{BASE}.{name}" for name in ("sources", "leaks", "evaluation", "stages", "line", "kubeflow")))
+PACKAGES = (
+    BASE,
+    *(f"{BASE}.{name}" for name in ("sources", "leaks", "evaluation", "stages", "begin", "line", "kubeflow")),
+)
 """From the lowest to the highest: each may import itself and those before it."""
 NATIVE = "pairmill._native"
 

@@ -34,6 +34,7 @@ def _stage(name: str, summary: str, extra: str = "stages") -> Program:
 
 PURPOSES: Final = {
     "The whole line, on this machine": {
+        "init": Program("pairmill.begin.command", "Look at data and write the YAML file by which it becomes rows."),
         "run": Program("pairmill.line.run", "Run the pipeline from raw data to sampled epochs, or to a trained net."),
         "compare": Program("pairmill.line.compare", "Train nets on several plans and say which is better.", "train"),
         "search": Program("pairmill.line.search", "Train proxies and find the mixture that loses least.", "train"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from pairmill.errors import InputError
@@ -67,16 +68,28 @@ def hint_of(head: bytes, source: Expected) -> str:
     return _hint(Outline(head), source)
 
 
-def _hint(outline: Outline, source: Expected) -> str:
+def way_to_records(outline: Outline, fields: Sequence[str] = ()) -> str:
+    """Return what ``records:`` has to say of a file that is one object with records in it; empty if it has none.
+
+    Args:
+        outline: of the beginning of the file.
+        fields: that a record should have.
+    """
     lists = {way: count for way, (count, first) in outline.lists.items() if isinstance(first, dict)}
     if lists:
-        fit = {way for way in lists if set(source.fields) <= set(outline.lists[way][1])}
+        fit = {way for way in lists if set(fields) <= set(outline.lists[way][1])}
         longest = max(lists, key=lambda way: (way in fit, lists[way]))
-        return _records(source, Path("", longest).up_to(len(longest)))
+        return Path("", longest).up_to(len(longest))
     objects = {way: count for way, (count, inside) in outline.objects.items() if count == inside > 1}
     if objects:
         largest = max(objects, key=lambda way: objects[way])
-        return _records(source, ".".join([*filter(None, [Path("", largest).up_to(len(largest))]), "*"]))
+        return ".".join([*filter(None, [Path("", largest).up_to(len(largest))]), "*"])
+    return ""
+
+
+def _hint(outline: Outline, source: Expected) -> str:
+    if way := way_to_records(outline, source.fields):
+        return f"write in {source.described_in}: records: {way if way[0] not in '*[' else repr(way)}"
     if _is_columns(outline, source):
         return (
             "each field holds a list, one value a record; write one record a line: python -c 'import json,sys; "
@@ -96,7 +109,3 @@ def _is_columns(outline: Outline, source: Expected) -> bool:
         return False
     record = {name: [outline.lists[(name,)][1]] for name in source.fields}
     return not source.takes(record)
-
-
-def _records(source: Expected, way: str) -> str:
-    return f"write in {source.described_in}: records: {way if way[0] not in '*[' else repr(way)}"

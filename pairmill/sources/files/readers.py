@@ -291,9 +291,9 @@ def json_file(piece: FileSlice, source: Readable) -> Iterator[Record]:
 def _described_json(piece: FileSlice, source: Readable) -> Iterator[Record]:
     records, encoding = source.dialect.records, source.dialect.encoding_in(piece.path)
     mended = Counter[str]() if source.dialect.is_lenient else None
-    start = b"" if records else _beginning(piece, encoding, _BUFFER).lstrip(b" \t\r\n\0")
+    start = b"" if records else beginning(piece, encoding, _BUFFER).lstrip(b" \t\r\n\0")
     if not records and not start.startswith(b"[") and not json_shapes.is_lines(start):
-        head = _beginning(piece, encoding, json_shapes.HEAD)
+        head = beginning(piece, encoding, json_shapes.HEAD)
         json_shapes.refuse_one_object(head, piece.uri, source, lenient=source.dialect.is_lenient)
     with _stream(piece, encoding) as (file, part):
         if records is not None:
@@ -304,7 +304,7 @@ def _described_json(piece: FileSlice, source: Readable) -> Iterator[Record]:
                 )
                 yield from _elements(result, mended)
             except jsonstream.NotThere as error:
-                hint = json_shapes.hint_of(_beginning(piece, encoding, json_shapes.HEAD), source)
+                hint = json_shapes.hint_of(beginning(piece, encoding, json_shapes.HEAD), source)
                 raise InputError(
                     error.what, where=piece.uri, got=error.got, expected=error.expected, hint=hint
                 ) from error
@@ -317,7 +317,7 @@ def _described_json(piece: FileSlice, source: Readable) -> Iterator[Record]:
             yield from _json_values(*_watched(file, part), part)
 
 
-def _beginning(piece: FileSlice, encoding: str, size: int) -> bytes:
+def beginning(piece: FileSlice, encoding: str, size: int) -> bytes:
     """Return the first bytes of a file, decompressed and in UTF-8."""
     with _stream(piece.head(), encoding) as (file, _):
         data: bytes = file.read(size)

@@ -357,7 +357,7 @@ class Mapped(Source):
                 Expression(text).holds(record)
             except (Failed, UsageError):
                 return Finding(str(error))
-            return Finding(str(error), _line("where", text))
+            return Finding(str(error), yaml_line("where", text))
         return Finding(shown(record))
 
     def _explain_text(self, record: Any, key: str, text: Template, value: Value) -> Finding:
@@ -365,23 +365,23 @@ class Mapped(Source):
         some."""
         path = next((item for item in paths_of(value) if item.find(record) in (None, MISSING)), paths_of(value)[0])
         depth, result = path.reach(record)
-        optional = [_line(key, line) for line in [text.without(value)] if line]
+        optional = [yaml_line(key, line) for line in [text.without(value)] if line]
         if depth < len(path.steps):
             near = nearest(path, depth, names_at(result, path.steps[depth]))
             if near is None:
                 return Finding(kind_of(result), _either(*optional, self._only_with(path)))
-            return Finding(kind_of(result), _line(key, text.instead(value, near.text)))
+            return Finding(kind_of(result), yaml_line(key, text.instead(value, near.text)))
         if result is None:
             return Finding("null", _either(*optional, self._only_with(path)))
         if isinstance(value, Filtered):
             return self._explain_filtered(record, key, text, value)
         if isinstance(result, list | dict):
-            return Finding(kind_of(result), _either(*(_line(key, line) for line in _taking(text, path, result))))
+            return Finding(kind_of(result), _either(*(yaml_line(key, line) for line in _taking(text, path, result))))
         said = kind_of(result) if isinstance(result, bool) else shown(result)
         if printed(result) is None or text.braces:
             return Finding(said)
         is_number = isinstance(result, int | float) and not isinstance(result, bool)
-        return Finding(f"the number {result}" if is_number else said, _line(key, f"{{{path.text}}}"))
+        return Finding(f"the number {result}" if is_number else said, yaml_line(key, f"{{{path.text}}}"))
 
     def _explain_filtered(self, record: Any, key: str, text: Template, value: Filtered) -> Finding:
         """Return what a filter does not take, and the line that does."""
@@ -403,7 +403,7 @@ class Mapped(Source):
         else:
             line = value.path.text + ("" if printed(result) is not None else "|json")
             found_there = kind_of(result) if isinstance(result, bool | dict) else shown(result)
-        return Finding(found_there, _line(key, text.instead(value, line)) if line else "")
+        return Finding(found_there, yaml_line(key, text.instead(value, line)) if line else "")
 
     def _only_with(self, path: Path) -> str:
         """Return the line that leaves out records without a value at the path."""
@@ -412,7 +412,7 @@ class Mapped(Source):
         except UsageError:
             asked = ()
         has = f"has({path.text})" if asked and asked[0].steps == path.steps else f"has(path({path.text!r}))"
-        return _line("where", f"{has} and ({' '.join(self._where.text.split())})" if self._where else has)
+        return yaml_line("where", f"{has} and ({' '.join(self._where.text.split())})" if self._where else has)
 
 
 def _with_condition(row: Row, condition: str) -> Row:
@@ -465,7 +465,7 @@ def _place_of(step: Step, messages: list[Any]) -> int:
     return step % len(messages)
 
 
-def _line(key: str, value: str) -> str:
+def yaml_line(key: str, value: str) -> str:
     """Return a line of a YAML file, with quotes if the value would be read as something else without them."""
     try:
         plain = yaml.safe_load(value) == value
