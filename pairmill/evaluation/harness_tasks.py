@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 from typing import Final
 
 from pairmill import storage
 from pairmill.engine.manifest import content_key, digest_files
 from pairmill.errors import UsageError
 from pairmill.evaluation.settings import Harness
+from pairmill.extras import require
 
 PREFIX: Final = "lm_eval/"
 VERSION: Final = 1
@@ -22,11 +22,7 @@ def is_task(name: str) -> bool:
 
 def check() -> None:
     """Raise UsageError if the harness is not installed."""
-    if importlib.util.find_spec("lm_eval") is None:
-        hint = "pip install '.[harness]' in a checkout of pairmill"
-        raise UsageError(
-            "lm-evaluation-harness is not installed", where="evaluate", expected="the extra harness", hint=hint
-        )
+    require("harness", "lm_eval", where="evaluate")
 
 
 def locate(settings: Harness) -> tuple[str, str, str]:

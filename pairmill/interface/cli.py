@@ -21,9 +21,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
+import pairmill
 from pairmill import log
 from pairmill.engine.options import default_of, program_name
 from pairmill.errors import PairmillError, UsageError, did_you_mean, from_os_error
+from pairmill.extras import how_to_install
 from pairmill.interface import interrupt, launcher
 
 if TYPE_CHECKING:
@@ -118,7 +120,7 @@ def main(
         sys.stdout.write(outcome.stdout)
         sys.stdout.flush()
 
-    return program(program_of_stage, config_class, arguments, work)
+    return program(program_of_stage, config_class, arguments, work, commands or ())
 
 
 def refuse_unknown(arguments: Sequence[str], commands: Iterable[str]) -> None:
@@ -134,7 +136,7 @@ def refuse_unknown(arguments: Sequence[str], commands: Iterable[str]) -> None:
         )
 
 
-def refuse(name: str, what: str, got: str, known: Sequence[str] = (), hint: str = "") -> int:
+def refuse(name: str, what: str, got: str, known: Sequence[str] = (), extra: str = "") -> int:
     """End ``pairmill <name>`` with a usage error, for want of a program; return the exit code.
 
     Args:
@@ -142,16 +144,14 @@ def refuse(name: str, what: str, got: str, known: Sequence[str] = (), hint: str 
         what: is wrong.
         got: what was found.
         known: commands, if there is no such one.
-        hint: what to do; empty = the closest of the known ones.
+        extra: that brings what the program needs; empty = that is not what is wrong.
     """
 
     def work() -> None:
-        hint_ = hint or did_you_mean(name, known, "see pairmill --help")
+        hint = how_to_install(extra) if extra else did_you_mean(name, known, "see pairmill --help")
         where, expected = ("arguments", ", ".join(known)) if known else (name, "")
-        raise UsageError(what, where=where, got=got, expected=expected, hint=hint_)
+        raise UsageError(what, where=where, got=got, expected=expected, hint=hint)
 
-    if known and name == "--version":
-        return program("", NoOptions, [name], work)
     return program("" if known else name, NoOptions, [], work)
 
 
@@ -163,20 +163,31 @@ def _command(name: str, command: Command, arguments: Sequence[str]) -> int:
     return program(name, command.config_class, arguments, work)
 
 
-def program(name: str, config_class: type[Any], arguments: Sequence[str], work: Callable[[], None]) -> int:
+def program(
+    name: str,
+    config_class: type[Any],
+    arguments: Sequence[str],
+    work: Callable[[], None],
+    commands: Iterable[str] = (),
+) -> int:
     """Do ``work``, or print the help of ``pairmill <name>`` if the arguments ask for it; return the exit code.
 
-    Every error ends here, as one message.
+    The help lists the program's further ``commands``. Every error ends here, as one message.
     """
+    if any(argument in {"--help", "-h", "help"} for argument in arguments):
+        further = ", ".join(commands)
+        sys.stdout.write(help_text(name, config_class))
+        sys.stdout.write(f"\ncommands, each with a --help of its own: {further}\n" if further else "")
+        return 0
     try:
-        code = _program(name, config_class, arguments, work)
+        code = _program(name, arguments, work)
     except KeyboardInterrupt:  # while the program was ending
         code = INTERRUPTED
     interrupt.ended(code)
     return code
 
 
-def _program(name: str, config_class: type[Any], arguments: Sequence[str], work: Callable[[], None]) -> int:
+def _program(name: str, arguments: Sequence[str], work: Callable[[], None]) -> int:
     log.setup()
     last = name.rpartition(" ")[2]
     # What a manifest of many files makes lives to the end: looking for garbage in it takes a quarter of its reading.
@@ -186,13 +197,7 @@ def _program(name: str, config_class: type[Any], arguments: Sequence[str], work:
     # By default a collection follows 700 new objects: while a manifest of 100,000 files is read, a quarter of the time.
     gc.set_threshold(_COLLECTED, 20, 20)
     if "--version" in arguments:
-        # Imported here because it takes as long as a tenth of a start, and nothing else needs it.
-        import importlib.metadata
-
-        sys.stdout.write(f"pairmill {importlib.metadata.version('pairmill')}\n")
-        return 0
-    if any(argument in {"--help", "-h", "help"} for argument in arguments):
-        sys.stdout.write(help_text(name, config_class))
+        sys.stdout.write(f"pairmill {pairmill.__version__}\n")
         return 0
     try:
         interrupt.hear()
@@ -210,6 +215,8 @@ def _program(name: str, config_class: type[Any], arguments: Sequence[str], work:
     except KeyboardInterrupt:
         return _fail(f"{last}: interrupted; run the same command to resume", INTERRUPTED)
     except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and not (error.name or "pairmill").startswith("pairmill"):
+            raise  # pairmill.interface.command names the extra that has it
         log.logger().exception("%s failed", last)
         return _fail(f"{last}: unexpected {type(error).__name__}: {error}; this is a defect of pairmill", 5)
     return 0
@@ -341,7 +348,7 @@ def help_text(name: str, config_class: type[Any]) -> str:
     A class method ``details`` of the options' class may add to it.
     """
     hints = get_type_hints(config_class)
-    lines = [f"usage: pairmill {name} key=value …", ""]
+    lines = [f"usage: pairmill {name}{' key=value …' if hints else ''}", ""]
     summary = (config_class.__doc__ or "").strip().splitlines()
     lines += [summary[0], ""] if summary else []
     for item in dataclasses.fields(config_class):

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import pairmill
+
 
 @dataclass(frozen=True)
 class Program:
@@ -49,6 +51,11 @@ PURPOSES: Final = {
             "pairmill.verify", "Compare finished folders with their manifests, byte for byte.", "sampler"
         ),
     },
+    "This command": {
+        "completion": Program(
+            "pairmill.interface.completion", "Print the script that completes commands in bash or zsh.", ""
+        ),
+    },
     "Stages": {
         "fetch": _stage("fetch", "Bring raw data to the project, at locked revisions, with digests and licences."),
         "clean": _stage("clean", "Turn raw instruction data sets into rows {condition, instruction, response}."),
@@ -81,7 +88,7 @@ PURPOSES: Final = {
 }
 """By purpose and name."""
 
-_TASKS: Final = {
+TASKS: Final = {
     "chain": Program("pairmill.interface.chain", "Run several stages one after another in one pod."),
     "compare": _stage(
         "compare", "Compare plans of sample: what differs between them, and which one trains the better net."
@@ -94,18 +101,21 @@ _TASKS: Final = {
 """What tasks of a pipeline run by ``pairmill stage <name>``, besides the stages above."""
 
 PROGRAMS: Final = {name: program for group in PURPOSES.values() for name, program in group.items()}
-STAGES: Final = {**PURPOSES["Stages"], **{name: _TASKS[name] for name in ("compare", "search")}}
+STAGES: Final = {**PURPOSES["Stages"], **{name: TASKS[name] for name in ("compare", "search")}}
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the program that the first argument names on the others; return the exit code."""
     name, rest = (arguments[0], arguments[1:]) if arguments else ("", arguments)
+    if name == "--version":
+        sys.stdout.write(f"pairmill {pairmill.__version__}\n")
+        return 0
     if name in {"--help", "-h", "help"}:
         sys.stdout.write(help_text())
         return 0
     programs = PROGRAMS
     if name == "stage" or (name in {"compare", "search"} and rest[:1] == ["settings"]):
-        programs = {**STAGES, **_TASKS}
+        programs = {**STAGES, **TASKS}
         if name == "stage":
             name, rest = (rest[0], rest[1:]) if rest else ("", rest)
     program = programs.get(name) or _stage_of_folder(name)
@@ -113,13 +123,11 @@ def run(arguments: Sequence[str]) -> int:
         what = "unknown command" if name else "no command"
         return _refuse(name, what=what, got=repr(name), known=sorted(programs))
     try:
-        module = importlib.import_module(program.module)
-    except ModuleNotFoundError as error:
+        code: int = importlib.import_module(program.module).main(rest)
+    except ModuleNotFoundError as error:  # also of what a program imports where it needs it
         if error.name is None or error.name.partition(".")[0] == "pairmill":
             raise
-        hint = f"install the extra {program.extra}: pip install '.[{program.extra}]' in a checkout of pairmill"
-        return _refuse(name, what="cannot run here", got=f"no {error.name} in this environment", hint=hint)
-    code: int = module.main(rest)
+        return _refuse(name, what="cannot run here", got=f"no {error.name} in this environment", extra=program.extra)
     return code
 
 

@@ -17,6 +17,7 @@ from pairmill import storage
 from pairmill.address import is_address
 from pairmill.engine.options import list_item, option
 from pairmill.errors import UsageError
+from pairmill.extras import require
 from pairmill.fields import Checked
 from pairmill.interface import cli
 from pairmill.line import proof
@@ -30,7 +31,6 @@ from pairmill.line.runs import (
     MadeRun,
     Task,
     arrays,
-    refuse_without_torch,
     remove,
     train_and_evaluate,
 )
@@ -204,7 +204,7 @@ def main(given: Sequence[str]) -> int:
     def work() -> None:
         values = cli.build(ComparisonHere, cli.split(given))
         if values.runs:
-            refuse_without_torch("seeds", "; runs=0 tells what differs without it")
+            require("train", "torch", where="seeds", instead="; runs=0 tells what differs without it")
         placed(values)
         if values.out:
             proof.refuse_existing(values.out)

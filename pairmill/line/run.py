@@ -13,9 +13,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pairmill.extras import require
 from pairmill.interface import cli
 from pairmill.line import parameters
-from pairmill.line.runs import Ended, Here, refuse_without_torch
+from pairmill.line.runs import Ended, Here
 from pairmill.line.table import GIVEN, HELD_OUT, LINE, Task, result_without
 from pairmill.lineage import command as line
 from pairmill.stages.fetch.config import KINDS
@@ -75,9 +76,11 @@ def main(given: Sequence[str]) -> int:
         options = cli.split(given)
         train = bool(options.get("train_config"))
         if train:
-            refuse_without_torch(
-                "train_config",
-                ", or leave train_config= out and train where torch is: pairmill train sampled=<output_path>",
+            require(
+                "train",
+                "torch",
+                where="train_config",
+                instead=", or leave train_config= out and train where torch is: pairmill train sampled=<output_path>",
             )
         values = dataclasses.asdict(cli.build(parameters.parameters_class(train), options))
         values |= parameters.placed(values)

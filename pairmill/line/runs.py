@@ -24,7 +24,6 @@ This module needs no kfp.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import shutil
 import tempfile
@@ -38,7 +37,7 @@ from typing import Any, Final, Protocol, TextIO, TypeVar
 
 from pairmill.cpu import available_cores
 from pairmill.engine.manifest import fingerprint_from
-from pairmill.errors import PairmillError, UsageError
+from pairmill.errors import PairmillError
 from pairmill.formats.settings_file import DEFAULT
 from pairmill.interface import chain, launcher
 from pairmill.line.stages import EVERY
@@ -237,13 +236,6 @@ class Here:
         # Tasks side by side that each take every core wait for one another.
         threads = str(max(1, available_cores() // self.processes))
         return {"OMP_NUM_THREADS": threads, **os.environ}
-
-
-def refuse_without_torch(where: str, instead: str = "") -> None:
-    """Raise UsageError if this environment has no torch; ``instead`` says what can be done without."""
-    if importlib.util.find_spec("torch") is None:
-        hint = f"pip install '.[train]' in a checkout of pairmill{instead}"
-        raise UsageError("cannot train here", where=where, got="no torch in this environment", hint=hint)
 
 
 @contextlib.contextmanager

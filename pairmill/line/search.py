@@ -17,6 +17,7 @@ from typing import Any, Final
 from pairmill import storage
 from pairmill.engine.options import list_item, option
 from pairmill.errors import UsageError
+from pairmill.extras import require
 from pairmill.fields import Checked
 from pairmill.interface import cli
 from pairmill.line.parameters import parameter
@@ -30,7 +31,6 @@ from pairmill.line.runs import (
     MadeRun,
     Task,
     arrays,
-    refuse_without_torch,
     remove,
     train_and_evaluate,
 )
@@ -262,7 +262,7 @@ def main(arguments: Sequence[str]) -> int:
 
     def work() -> None:
         config = cli.build(LocalConfig, cli.split(arguments))
-        refuse_without_torch("train_config")
+        require("train", "torch", where="train_config")
         result = run(config)
         reused = sum(ended.reused for ended in result.ended)
         lines = [

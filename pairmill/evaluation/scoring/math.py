@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import importlib.util
 import json
 import os
 import select
@@ -22,8 +21,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from pairmill.errors import InternalError, UsageError
+from pairmill.errors import InternalError
 from pairmill.evaluation.scoring.boxed import boxed
+from pairmill.extras import require
 
 CPU_SECONDS: Final = 5.0
 """Of one pair."""
@@ -53,13 +53,7 @@ def answer_in(text: str) -> tuple[str, bool]:
 
 def check() -> None:
     """Raise UsageError if math-verify is not installed."""
-    if importlib.util.find_spec("math_verify") is None:
-        raise UsageError(
-            "math-verify is not installed",
-            where="evaluate",
-            expected="the extra evaluate",
-            hint="pip install '.[evaluate]' in a checkout of pairmill",
-        )
+    require("evaluate", "math_verify", where="evaluate")
 
 
 class Judge:

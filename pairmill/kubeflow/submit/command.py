@@ -297,4 +297,4 @@ def main(arguments: Sequence[str]) -> int:
         command(cli.build(config_class, cli.split(rest)))
 
     program = "submit" if name == "submit" else f"submit {name}"
-    return cli.program(program, config_class, rest, work)
+    return cli.program(program, config_class, rest, work, _COMMANDS if name == "submit" else ())

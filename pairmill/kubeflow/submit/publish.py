@@ -7,7 +7,6 @@ share it, and a lost answer does no harm.
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import json
 import random
 import re
@@ -18,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pairmill
 from pairmill.errors import InputError, UsageError
 from pairmill.kubeflow import compile as compiler
 from pairmill.kubeflow.submit.server import Exists, Server, Unanswered
@@ -35,7 +35,7 @@ def version_name() -> str:
     """
     sha = _git("rev-parse", "--short=12", "HEAD")
     dirty = "-dirty" if _git("status", "--porcelain", "--untracked-files=no") else ""
-    return f"{importlib.metadata.version('pairmill')}-{sha}{dirty}"
+    return f"{pairmill.__version__}-{sha}{dirty}"
 
 
 def _git(*arguments: str) -> str:

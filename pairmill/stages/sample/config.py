@@ -93,11 +93,6 @@ class SampleConfig(NodeConfig, any_of=("tokenized_path", "plan", "again")):
                 hint="leave one of them out; pairmill mix export writes rules that data_io's sampler reads",
             )
 
-    @classmethod
-    def details(cls) -> str:
-        """Return what ``--help`` says beside the options."""
-        return "commands, each with a --help of its own: preview, inspect, inventory, verify, wait, serve, prepare"
-
 
 def held_out_path(path: str) -> str:
     """Return where held-out rows are written: beside the rows for training."""

@@ -109,11 +109,6 @@ class TokenizeConfig(ReplaceableConfig, any_of=("rows", "tokens", "tokenized")):
                 "the reference has a token for each tag", where="conditions", got=NONE, expected="tag=token, …"
             )
 
-    @classmethod
-    def details(cls) -> str:
-        """Return what ``--help`` says beside the options."""
-        return "commands, each with a --help of its own: union, diff"
-
     @property
     def chat_template(self) -> str:
         """What renders pairs: a name of :data:`FAMILIES`, ``rows`` or a path; empty = nothing does."""

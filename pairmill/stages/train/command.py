@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from pairmill.engine.options import option
 from pairmill.errors import StageFailure
+from pairmill.extras import require
 from pairmill.interface import cli, stagecli
 from pairmill.interface.cli import Command, Outcome
-from pairmill.nets import needs
 from pairmill.nets.settings import NetName, SizeName
 from pairmill.stages.train import launch
 from pairmill.stages.train.check import CheckConfig, check
@@ -41,7 +41,7 @@ COMMANDS = {
 
 def run(config: TrainConfig) -> Outcome:
     """Run the stage as rank 0."""
-    needs.require("train", "torch", "safetensors")
+    require("train", "torch", "safetensors", where="train")
     group = launch.Group(config)
     failed = True
     try:

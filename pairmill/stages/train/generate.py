@@ -11,10 +11,10 @@ from typing import Any, Literal
 from pairmill import nets, storage
 from pairmill.engine.options import option
 from pairmill.errors import InputError, UsageError
+from pairmill.extras import require
 from pairmill.fields import Checked
 from pairmill.log import event, progress
 from pairmill.nets import generate as generation
-from pairmill.nets import needs
 from pairmill.nets.generate.prompts import Prompts
 from pairmill.nets.run import Run, Weights
 from pairmill.stages.train.config import Device
@@ -67,7 +67,7 @@ def generate(config: GenerateConfig) -> str:
         UsageError: an unknown tag; a prompt that is as long as the context; more context than the net has positions.
         InputError: not a finished run, or not a file of prompts.
     """
-    needs.require("generate", "torch", "safetensors")
+    require("train", "torch", "safetensors", where="generate")
     run = Run.open(config.run, tokenizer=config.tokenizer)
     prompts = _prompts(run, config)
     read = list(_read_prompts(config, prompts))

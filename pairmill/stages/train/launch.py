@@ -15,7 +15,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from pairmill.engine.options import list_item
-from pairmill.nets import needs
+from pairmill.extras import require
 from pairmill.stages.train import run
 from pairmill.stages.train.config import TrainConfig
 
@@ -37,7 +37,7 @@ def count(config: TrainConfig) -> int:
         return int(os.environ["WORLD_SIZE"])
     if config.processes:
         return config.processes
-    needs.require("train", "torch", "safetensors")
+    require("train", "torch", "safetensors", where="train")
     return max(1, run.parallel.count_devices()) if config.device != "cpu" else 1
 
 

@@ -17,6 +17,7 @@ from tokenizers import Tokenizer
 
 from pairmill import _native
 from pairmill.errors import InputError, UsageError, did_you_mean
+from pairmill.extras import require
 from pairmill.fields import Checked, setting
 from pairmill.formats import rows
 from pairmill.formats.settings_file import Part
@@ -25,7 +26,7 @@ from pairmill.stages.curate.operation import Mode, Reasons, Rule, ScoredOperatio
 from pairmill.stages.curate.scores import logit
 from pairmill.stages.curate.scores.fasttext import EXTRA, KIND, MODULE, load_fasttext, one_line
 from pairmill.stages.curate.scores.fields import PREFIX, Field, columns_of, texts_of
-from pairmill.stages.curate.scores.models import Model, require_extra
+from pairmill.stages.curate.scores.models import Model
 
 _VERSION: Final = 1
 _USUAL_INPUTS: Final[Mapping[str, str]] = {"input_ids": "ids", "attention_mask": "mask", "token_type_ids": "types"}
@@ -105,9 +106,9 @@ class ClassifierSettings(Checked):
         if self.kind == "logit":
             return [LogitScorer(self, Model.from_place(self.model, option))]
         if self.kind == "fasttext":
-            require_extra(MODULE, EXTRA, f"classifiers.{self.name}")
+            require(EXTRA, MODULE, where=f"classifiers.{self.name}")
             return [FastTextScorer(self, Model.from_place(self.model, option))]
-        require_extra("onnxruntime", "onnx", f"classifiers.{self.name}")
+        require("onnx", "onnxruntime", where=f"classifiers.{self.name}")
         model = Model.from_place(self.model, option)
         tokenizer = Model.from_place(self.tokenizer, f"classifiers.{self.name}.tokenizer") if self.tokenizer else model
         if not self.tokenizer and model.files[0].path == "":

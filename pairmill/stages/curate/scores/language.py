@@ -11,12 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 from pairmill import _native
+from pairmill.extras import require
 from pairmill.fields import Checked, setting
 from pairmill.formats import rows
 from pairmill.rowstage.scorer import Scored, Scorer
 from pairmill.stages.curate.operation import Mode, Reasons, Rule, ScoredOperation
 from pairmill.stages.curate.scores.fasttext import EXTRA, KIND, MODULE, load_fasttext, one_line
-from pairmill.stages.curate.scores.models import Model, require_extra
+from pairmill.stages.curate.scores.models import Model
 
 UNDETERMINED: Final = "und"
 _CHARACTERS: Final = 2000
@@ -44,7 +45,7 @@ class LanguageSettings(Checked):
 
     def scorers(self, root: str) -> list[Scorer]:
         """Return the scorer, with the model digested, whatever the mode: an override may have another one."""
-        require_extra(MODULE, EXTRA, "language")
+        require(EXTRA, MODULE, where="language")
         return [LanguageScorer(Model.from_place(self.model, "language.model"))]
 
     def rules(self) -> list[Rule]:

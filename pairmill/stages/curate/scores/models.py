@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import os
 import shutil
 import tempfile
@@ -16,7 +15,7 @@ from typing import Final, TypeVar
 from pairmill import log, storage
 from pairmill.digest import split
 from pairmill.engine.content import Content, require_unchanged, whole
-from pairmill.errors import InputError, UsageError, from_os_error
+from pairmill.errors import InputError, from_os_error
 from pairmill.storage.partials import own, scratch
 
 T = TypeVar("T")
@@ -206,19 +205,3 @@ def describe(path: Path) -> str:
         if head.startswith(beginning):
             return f"{name}, {size:,} bytes"
     return f"{size:,} bytes that begin with {head[:16]!r}"
-
-
-def require_extra(module: str, extra: str, where: str) -> None:
-    """Raise UsageError unless a module of an extra of the wheel is installed.
-
-    Args:
-        module: its import name.
-        extra: of the wheel.
-        where: the setting that needs it.
-    """
-    if importlib.util.find_spec(module) is None:
-        raise UsageError(
-            f"the Python module {module} is not installed",
-            where=where,
-            hint=f"pip install '.[{extra}]' in a checkout of pairmill",
-        )

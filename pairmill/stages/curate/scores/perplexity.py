@@ -12,12 +12,13 @@ from typing import Any, ClassVar, Final, Literal
 
 import pyarrow as pa
 
+from pairmill.extras import require
 from pairmill.fields import Checked, setting
 from pairmill.formats import rows
 from pairmill.rowstage.scorer import Scored, Scorer
 from pairmill.stages.curate.operation import Mode, Reasons, Rule, ScoredOperation
 from pairmill.stages.curate.scores.fields import PREFIX, Field, texts_of
-from pairmill.stages.curate.scores.models import Model, require_extra
+from pairmill.stages.curate.scores.models import Model
 
 _EXTRA: Final = "perplexity"
 _PIECES: Final = "sentencepiece:"
@@ -52,10 +53,10 @@ class PerplexitySettings(Checked):
 
     def scorers(self, root: str) -> list[Scorer]:
         """Return the scorer, with its models digested, whatever the mode: an override may have another one."""
-        require_extra("kenlm", _EXTRA, "perplexity")
+        require(_EXTRA, "kenlm", where="perplexity")
         pieces = None
         if self.tokenizer != "none":
-            require_extra("sentencepiece", _EXTRA, "perplexity.tokenizer")
+            require(_EXTRA, "sentencepiece", where="perplexity.tokenizer")
             pieces = Model.from_place(self.tokenizer.removeprefix(_PIECES).strip(), "perplexity.tokenizer")
         model = Model.from_place(self.model, "perplexity.model")
         return [PerplexityScorer(model, pieces, self.normalise == "ccnet", tuple(self.fields))]

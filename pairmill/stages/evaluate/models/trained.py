@@ -13,10 +13,11 @@ from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import content_key
 from pairmill.errors import UsageError
 from pairmill.evaluation.settings import Generation, Net
+from pairmill.extras import require
 from pairmill.formats import drawn_rows
 from pairmill.formats.drawn_rows import DrawnRows
 from pairmill.log import event
-from pairmill.nets import generate, needs
+from pairmill.nets import generate
 from pairmill.nets.generate.prompts import Prompts
 from pairmill.nets.run import Run
 from pairmill.nets.trained import EMA, WEIGHTS
@@ -89,7 +90,7 @@ class TrainedModel(Model):
         drawn_rows.refuse_training_rows(held, training, f"held_out={held_out}")
 
     def answers(self, asked: Sequence[Prompt], generation: Generation) -> list[list[Text]]:
-        needs.require("evaluate", "torch", "safetensors")
+        require("train", "torch", "safetensors", where="evaluate")
         run, prompts, net = loaded(self)
         ids = [_ids(prompts, item, self.net) for item in asked for _ in range(generation.samples)]
         limits = generate.engine.Limits(
@@ -110,7 +111,7 @@ class TrainedModel(Model):
         return [[made[index * many + sample] for sample in range(many)] for index in range(len(asked))]
 
     def likelihoods(self, asked: Sequence[Prompt], endings: Sequence[str]) -> list[Likelihood]:
-        needs.require("evaluate", "torch", "safetensors")
+        require("train", "torch", "safetensors", where="evaluate")
         run, prompts, net = loaded(self)
         causal = run.trained.net.causal
         result = []

@@ -15,9 +15,9 @@ from typing import Any, Literal
 from pairmill import nets, storage
 from pairmill.engine.options import option
 from pairmill.errors import UsageError
+from pairmill.extras import require
 from pairmill.fields import Checked
 from pairmill.log import event
-from pairmill.nets import needs
 from pairmill.nets.generate.prompts import Prompts
 from pairmill.nets.run import Run, Weights
 from pairmill.nets.trained import TOKENIZER
@@ -58,7 +58,7 @@ def export(config: ExportConfig) -> str:
         InputError: not a finished run, or transformers makes other ids of the folder's tokenizer.
         StorageError: the folder cannot be written; nothing of it is left.
     """
-    needs.require("export", "torch", "safetensors")
+    require("train", "torch", "safetensors", where="export")
     output = _output(config.output)
     run = Run.open(config.run, tokenizer=config.tokenizer)
     model = run.trained.net

@@ -8,9 +8,10 @@ import pytest
 
 from pairmill import storage
 from pairmill.errors import Changed, InputError, UsageError
+from pairmill.extras import require
 from pairmill.stages.curate.scores.classifiers import ClassifierSettings
 from pairmill.stages.curate.scores.language import LanguageSettings
-from pairmill.stages.curate.scores.models import Model, describe, require_extra
+from pairmill.stages.curate.scores.models import Model, describe
 from pairmill.stages.curate.scores.perplexity import PerplexitySettings
 from tests.support.models import batch_of, use_kenlm, write_fasttext, write_onnx, write_tokenizer
 
@@ -161,8 +162,8 @@ def test_a_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_
             settings.scorers("")
         assert caught.value.exit_code == 2
     assert ClassifierSettings(name="a", kind="logit", model=str(path)).scorers("")
-    with pytest.raises(UsageError, match="kenlm is not installed"):
-        require_extra("kenlm", "perplexity", "perplexity")
+    with pytest.raises(UsageError, match="needs kenlm, not installed here"):
+        require("perplexity", "kenlm", where="perplexity")
 
 
 def test_a_damaged_onnx_output_or_input_is_refused(tmp_path: Path) -> None:
