@@ -71,6 +71,8 @@ class Parameters(Checked):
     context_size: int = parameter(SearchConfig, "context_size")
     min_resp_length: int = parameter(SearchConfig, "min_resp_length")
     seed: int = parameter(SearchConfig, "seed")
+    policy: str = parameter(SearchConfig, "policy")
+    policy_on: str = parameter(SearchConfig, "policy_on")
     evaluate_config: str = parameter(EvaluateConfig, "evaluate_config")
     evaluate_set: str = option(
         "net.weights=ema", help="settings in place of that file's; all proxies by the same weights, the average or not"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from pairmill.engine.options import RunConfig, option, tasks_option
+from pairmill.engine.options import PolicyRule, RunConfig, option, policy_on_option, policy_option, tasks_option
 from pairmill.formats import settings_file
 from pairmill.mixture.plan import MOST_EPOCHS
 from pairmill.mixture.settings import MixSettings
@@ -38,6 +38,8 @@ class MixtureConfig(RunConfig):
     context_size: int = option(4097, help="longest row in tokens, one more than the trainer's context", at_least=1)
     min_resp_length: int = option(2, help="shortest response in tokens, its end token included", at_least=0)
     seed: int = option(0, help="seed of the sampler's draws", at_least=0)
+    policy: str = policy_option()
+    policy_on: PolicyRule = policy_on_option()
 
     @cached_property
     def mix_settings(self) -> MixSettings:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from pairmill.engine import policing
 from pairmill.engine.content import Content
 from pairmill.engine.inputs import InputFile
 from pairmill.engine.manifest import Ledger
@@ -58,11 +59,13 @@ class CountedTask:
         task: as it was found.
         rule: of the task; only ``long_context`` is read.
         beside: files of attributes by operation, if its rows are put into buckets; else None.
+        denied: whether a policy leaves it out: it is counted, because the sampler counts it too, and none is planned.
     """
 
     task: Dataset
     rule: Rule
     beside: Mapping[str, InputFile] | None = None
+    denied: bool = False
 
     @property
     def is_plain(self) -> bool:
@@ -72,14 +75,10 @@ class CountedTask:
     def identify(self) -> list[Any]:
         """Return what its counts follow from."""
         arrays = sorted((name, item.digest or self.task.sampled) for name, item in self.task.contents.items())
-        if self.beside is None:
-            return [self.task.name, self.rule.long_context, arrays]
-        return [
-            self.task.name,
-            self.rule.long_context,
-            arrays,
-            sorted((name, item.digest) for name, item in self.beside.items()),
-        ]
+        result = [self.task.name, self.rule.long_context, arrays]
+        if self.beside is not None:
+            result.append(sorted((name, item.digest) for name, item in self.beside.items()))
+        return [*result, policing.KEY] if self.denied else result
 
 
 @dataclass
@@ -169,7 +168,7 @@ def count_plain(
         if truncated:
             ledger.note("truncated", truncated)
             ledger.measures["truncated_tokens"] = tokens
-        result[item.task.name] = [cell_of(item.task.name, None, *cell)], ledger
+        result[item.task.name] = [cell_of(item.task.name, None, *cell)], _without_denied(item, ledger)
     return result
 
 
@@ -206,7 +205,15 @@ def count(one: CountedTask, context: Counting, codes: Codes | None = None) -> tu
         sums[None if codes is None else int(codes[0]) if len(codes) else 0] = [0, 0, 0]
     codes_there = sorted(sums, key=lambda code: -1 if code is None else code)
     cells = [cell_of(one.task.name, code, *sums[code]) for code in codes_there]
-    return cells, ledger
+    return cells, _without_denied(one, ledger)
+
+
+def _without_denied(item: CountedTask, ledger: Ledger) -> Ledger:
+    """Return the ledger; of a task that a policy leaves out no row is kept."""
+    if item.denied and ledger.rows_kept:
+        ledger.drop(policing.KEY, ledger.rows_kept)
+        ledger.rows_kept = ledger.rows_out = 0
+    return ledger
 
 
 def cell_of(task: str, bucket: int | None, rows: int, response_tokens: int, squares: int) -> PlannedTask:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from pairmill.engine import policing
 from pairmill.engine.inputs import InputFile
 from pairmill.engine.manifest import InputRef, Ledger
 from pairmill.engine.stage import ShardRecord
@@ -88,14 +89,17 @@ def open_inputs(config: MixtureConfig, settings: MixSettings) -> CountingPlan:
     rules = Rules.load(config.prefix_config_path, "pairmill", "prefix_config_path")
     folder = open_tokenized(config.tokenized_path, "tokenized_path", verify=config.verify, tasks=config.tasks)
     where = f"tokenized_path={folder.uri}"
-    grouping = group(settings, [task.name for task in folder.tasks])
+    denied = policing.leave_out_tasks(folder.tasks, where)
+    grouping = group(settings, [task.name for task in folder.tasks], denied)
     bucketed = {*grouping.bucketed}
     # Files of rows are called what the tasks were called when they were tokenized.
     own = {task.name: task.own for task in folder.tasks if task.name in bucketed}
     beside, rows = _attributes(config, {*own.values()})
     matched = {task.name: rules.match(task.name)[0] for task in folder.tasks}
     tasks = [
-        CountedTask(task, matched[task.name], beside[own[task.name]] if task.name in own else None)
+        CountedTask(
+            task, matched[task.name], beside[own[task.name]] if task.name in own else None, task.name in denied
+        )
         for task in folder.tasks
     ]
     split = any(rule.long_context == "split" for rule in matched.values())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -28,12 +28,14 @@ class Counted:
         left: the tasks that no source has, if the settings leave them out; None if there are none.
         buckets: names by code, of all that the settings make.
         dropped: rows that may not be sampled, by reason.
+        denied: names of sources of which a policy leaves out all.
     """
 
     sources: tuple[CountedSource, ...]
     left: CountedSource | None
     buckets: tuple[str, ...]
     dropped: Mapping[str, int]
+    denied: tuple[str, ...] = ()
 
 
 def sources_of(grouping: Grouping, cells: Iterable[PlannedTask], dropped: Mapping[str, int]) -> Counted:
@@ -50,7 +52,7 @@ def sources_of(grouping: Grouping, cells: Iterable[PlannedTask], dropped: Mappin
         tasks = sorted(by_bucket[code], key=lambda one: one.task)
         made.append(CountedSource(grouping.buckets[code], tuple(tasks)))
     left = CountedSource(LEFT, tuple(whole[task] for task in grouping.left)) if grouping.left else None
-    return Counted(tuple(made), left, tuple(grouping.buckets), dropped)
+    return Counted(tuple(made), left, tuple(grouping.buckets), dropped, grouping.denied)
 
 
 def mixture_of(settings: MixSettings, options: MixtureConfig, counted: Counted, inputs: Inputs, where: str) -> Mixture:
@@ -67,7 +69,7 @@ def mixture_of(settings: MixSettings, options: MixtureConfig, counted: Counted, 
         UsageError: the settings do not fit the data.
         InputError: no row may be sampled.
     """
-    names = {item.name: True for item in counted.sources} | dict.fromkeys(counted.buckets, True)
+    names = dict.fromkeys((*(item.name for item in counted.sources), *counted.buckets, *counted.denied), True)
     refuse_unknown("mix_config weights", settings.weights, names)
     refuse_unknown("mix_config caps", settings.caps, names)
     for item in settings.phases:
@@ -81,9 +83,9 @@ def mixture_of(settings: MixSettings, options: MixtureConfig, counted: Counted, 
             expected="at least one",
             hint="raise context_size, lower min_resp_length, or tokenize again",
         )
-    # Weights and caps of buckets that no row is in say nothing.
+    # Weights and caps of buckets that no row is in say nothing, and those of sources that a policy leaves out.
     there = {item.name for item in counted.sources}
-    wanted = [_with_weights(phase, there) for phase in settings.wanted(options.epochs)]
+    wanted = [_with_sources(phase, there, counted.denied) for phase in settings.wanted(options.epochs)]
     try:
         made = make(
             counted.sources,
@@ -130,9 +132,10 @@ def _left_out(left: CountedSource | None, sources: Sequence[PlannedSource]) -> l
     ]
 
 
-def _with_weights(phase: WantedPhase, there: set[str]) -> WantedPhase:
+def _with_sources(phase: WantedPhase, there: set[str], denied: Collection[str]) -> WantedPhase:
     weights = {name: weight for name, weight in phase.recipe.weights.items() if name in there}
-    return replace(phase, recipe=replace(phase.recipe, weights=weights))
+    only = phase.recipe.only.difference(denied) or phase.recipe.only
+    return replace(phase, recipe=replace(phase.recipe, weights=weights, only=only))
 
 
 def _in_settings(error: UsageError) -> UsageError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from pairmill.engine.source_names import source_of
@@ -20,20 +20,34 @@ class Grouping:
         bucketed: the tasks whose rows are put into buckets, sorted.
         buckets: the names of buckets by code; empty without.
         left: the tasks of which nothing is drawn, sorted.
+        denied: sources of which a policy leaves out all tasks.
     """
 
     sources: dict[str, list[str]]
     bucketed: list[str]
     buckets: list[str]
     left: list[str]
+    denied: tuple[str, ...] = ()
+
+    def without(self, denied: Set[str]) -> Grouping:
+        """Return it with nothing drawn of some tasks."""
+        sources = {name: [task for task in tasks if task not in denied] for name, tasks in self.sources.items()}
+        return Grouping(
+            {name: tasks for name, tasks in sources.items() if tasks or not self.sources[name]},
+            [task for task in self.bucketed if task not in denied],
+            self.buckets,
+            sorted(denied.union(self.left)),
+            tuple(name for name, tasks in sources.items() if self.sources[name] and not tasks),
+        )
 
 
-def group(settings: MixSettings, tasks: Sequence[str]) -> Grouping:
+def group(settings: MixSettings, tasks: Sequence[str], denied: Set[str] = frozenset()) -> Grouping:
     """Give each task its source.
 
     Args:
         settings: of the stage.
         tasks: names, sorted.
+        denied: those of them that a policy leaves out; they need no source.
 
     Raises:
         UsageError: two sources have one task, a source or the buckets have none, or a task has no source.
@@ -78,12 +92,13 @@ def group(settings: MixSettings, tasks: Sequence[str]) -> Grouping:
             expected=f"[{{name, prefixes}}, …], or others: sources, which makes these: {shown}",
         )
     if not rest or settings.others == "leave":
-        return Grouping(result, bucketed, buckets, rest)
-    if not plain and settings.others == "error":
+        return Grouping(result, bucketed, buckets, rest).without(denied)
+    lacking = [task for task in rest if task not in denied]
+    if not plain and settings.others == "error" and lacking:
         raise UsageError(
-            f"{len(rest):,} tasks have no source" if len(rest) > 1 else "a task has no source",
+            f"{len(lacking):,} tasks have no source" if len(lacking) > 1 else "a task has no source",
             where="mix_config sources",
-            got=", ".join(map(repr, rest[:5])) + (" …" if len(rest) > 5 else ""),
+            got=", ".join(map(repr, lacking[:5])) + (" …" if len(lacking) > 5 else ""),
             expected="a source for each task",
             hint="add a source, or set others: sources, or others: leave, which does not sample them",
         )
@@ -95,7 +110,7 @@ def group(settings: MixSettings, tasks: Sequence[str]) -> Grouping:
                 got=", ".join(map(repr, own[name][:3])),
                 hint="rename the source, or add a prefix to it",
             )
-    return Grouping({**result, **dict(sorted(own.items()))}, bucketed, buckets, [])
+    return Grouping({**result, **dict(sorted(own.items()))}, bucketed, buckets, []).without(denied)
 
 
 def _refuse_empty(settings: MixSettings, tasks: Sequence[str]) -> None:

@@ -16,7 +16,7 @@ import pytest
 from pairmill.engine import runner
 from pairmill.errors import InputError, PairmillError, UsageError
 from pairmill.interface import stagecli
-from pairmill.mixture import counting
+from pairmill.mixture import counting, inputs
 from pairmill.mixture.plan import BUCKETS, NAME
 from pairmill.mixture.reading import load_mixture
 from pairmill.rules.book import Rules
@@ -119,7 +119,7 @@ def test_any_number_of_workers_and_any_sizes_of_shards(
     said = "method: exponent\nexponent: 0.7\nmax_epochs: 2\n"
     made = [contents(Path(result(tmp_path / f"{n}", bench.tokenized, said, workers=n).uri)) for n in (1, 3, 8)]
     assert made[0] == made[1] == made[2]
-    monkeypatch.setattr(core, "_TASKS_AT_ONCE", 1)
+    monkeypatch.setattr(inputs, "_TASKS_AT_ONCE", 1)
     single = contents(Path(result(tmp_path / "single", bench.tokenized, said, workers=3).uri))
     assert single[NAME] == made[0][NAME]
     assert single["report.html"].replace(b"\n", b"") != b""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 from pairmill.engine.manifest import InputRef, Ledger, Manifest
 from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
@@ -21,10 +21,6 @@ from pairmill.mixture.reading import load_mixture
 from pairmill.report.model import Report
 from pairmill.stages.mix.config import MixConfig
 from pairmill.stages.mix.report import report_of
-
-_TASKS_AT_ONCE: Final = 32
-"""Of a shard. Counting a task takes milliseconds, and a shard has a folder and a record."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class MixPlan(StagePlan[Counting]):

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pairmill.engine.manifest import Ledger
-from pairmill.engine.options import option, tasks_option
+from pairmill.engine.options import PolicyRule, option, policy_on_option, policy_option, tasks_option
 from pairmill.errors import UsageError
 from pairmill.formats import settings_file
 from pairmill.formats.task_summaries import summarize
@@ -21,6 +21,7 @@ from pairmill.mixture.plan import Mixture
 from pairmill.mixture.planned import mixture_of, sources_of, table_of
 from pairmill.mixture.reading import load_mixture
 from pairmill.mixture.settings import MixSettings
+from pairmill.policy.enforce import in_force
 from pairmill.redact import escaped
 from pairmill.report.model import format_cell
 from pairmill.rules import DEFAULT_FILE
@@ -54,6 +55,9 @@ class PreviewConfig:
     mix_config: str = option(settings_file.DEFAULT, help="the settings that the options above replace")
     prefix_config_path: str = option(DEFAULT_FILE, help="the sampler's rules, of which long_context is read")
     rows: list[str] = option([], help="the rows that were tokenized, for buckets")
+    policy: str = policy_option()
+    policy_on: PolicyRule = policy_on_option()
+    root: str = option("", help="project folder: by its manifests a policy knows contents under any name")
 
 
 def preview(config: PreviewConfig) -> str:
@@ -75,7 +79,8 @@ def preview(config: PreviewConfig) -> str:
         context_size=config.context_size,
         min_resp_length=config.min_resp_length,
     )
-    result = open_inputs(options, settings)
+    with in_force(config):
+        result = open_inputs(options, settings)
     earlier = load_mixture(config.compare, "compare") if config.compare else None
     counted, ledger = [], Ledger()
     plain = count_plain(result.tasks, lambda tasks, modes: summarize(tasks, modes, result.counting.options))

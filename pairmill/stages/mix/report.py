@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pairmill.engine import policing
 from pairmill.engine.manifest import Manifest
 from pairmill.formats.results import MixResult
 from pairmill.report.charts import Bars, Grouped, Stacked
@@ -38,6 +39,8 @@ def report_of(manifest: Manifest) -> Report:
         "Most passes": f"{max(row['epochs'] for row in whole):.3g}",
         "Fingerprint": manifest.fingerprint,
     }
+    if rows_denied := manifest.ledger.dropped.get(policing.KEY):
+        figures["Rows left out by the policy"] = rows_denied
     if result.unfilled:
         figures["Not filled"] = Percent.of(result.unfilled, result.budget)
     several = len(result.phases) > 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from pairmill.engine import policing
 from pairmill.engine.manifest import Manifest
 from pairmill.formats.training_results import SearchResult
 from pairmill.report.charts import Bars, Grouped
@@ -33,6 +34,8 @@ def report_of(manifest: Manifest) -> Report:
         "Budget of a proxy": round(result.proxy_budget),
         "Fingerprint": manifest.fingerprint,
     }
+    if rows_denied := manifest.ledger.dropped.get(policing.KEY):
+        figures["Rows left out by the policy"] = rows_denied
     if result.optimum is None:
         verdict = f"{len(result.runs)} mixtures of {len(result.sources)} sources to train proxies on."
         return Report("search", figures, [_sources(result), _runs(result)], verdict=verdict, look_at=_kept(result))
