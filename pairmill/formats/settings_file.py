@@ -42,12 +42,13 @@ class SettingsFile:
     Args:
         uri: of the file, for messages.
         data: its content.
+        list_key: the key of what a list at the top may be meant as; empty = none.
 
     Raises:
         UsageError: it is not YAML, or not a mapping.
     """
 
-    def __init__(self, uri: str, data: bytes) -> None:
+    def __init__(self, uri: str, data: bytes, list_key: str = "") -> None:
         import yaml
 
         self.uri = uri
@@ -61,14 +62,18 @@ class SettingsFile:
             raise UsageError("not valid YAML", where=f"{uri}{place}", got=reason) from error
         refuse_unusable(top, uri)
         self.top = Part(self, top, ()) if top is not None else None
+        if list_key and top is not None and top.id == "sequence":
+            what, expected = f"the {list_key} are not below their key", f"keys, of which {list_key}: has the list"
+            hint = f"write the line {list_key}: before the first item"
+            raise Part(self, top, ()).wrong(what, expected=expected, hint=hint)
         if self.top is not None:
             self.top.entries()
 
     @classmethod
-    def load(cls, place: str, option: str) -> SettingsFile:
+    def load(cls, place: str, option: str, list_key: str = "") -> SettingsFile:
         """Read a file; that of DEFAULT is empty. Raises UsageError if it does not exist or is too large."""
         if place in ("", DEFAULT):
-            return cls(option, b"")
+            return cls(option, b"", list_key)
         uri = storage.normalise(place, option)
         store = storage.store_for(uri)
         if not store.exists(uri):
@@ -76,7 +81,7 @@ class SettingsFile:
         size = store.size(uri)
         if size > _MAX_BYTES:
             raise UsageError("the file is too large", where=uri, got=f"{size} bytes", expected=f"at most {_MAX_BYTES}")
-        return cls(uri, store.read(uri))
+        return cls(uri, store.read(uri), list_key)
 
     def override(self, overrides: Sequence[str], option: str) -> None:
         """Put values over those of the file, the last one of a key over those before it.

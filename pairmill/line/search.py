@@ -236,7 +236,7 @@ _SHORTER: Final = "lower it, or raise the budget of the proxies: search_config p
 
 _PLACES: Final = (
     *("root", "tokenized", "held_out", "train_config", "mix_config", "search_config"),
-    *("earlier", "prefix_config_path", "evaluate_config"),
+    *("earlier", "prefix_config_path", "evaluate_config", "policy"),
 )
 
 

@@ -13,6 +13,7 @@ from pairmill.errors import InputError
 from pairmill.formats.results import SampleResult
 from pairmill.formats.source_facts import ORDER
 from pairmill.lineage.steps import Step, above, finished
+from pairmill.mixture.reading import load_mixture
 from pairmill.policy.enforce import Enforcer, raw_files
 from pairmill.policy.policy import Policy, Verdict
 from pairmill.report.model import Cell, Percent, Table
@@ -27,7 +28,8 @@ class Item:
     Args:
         stage: whose result it is in; ``raw`` for raw files.
         subject: for the policy.
-        rows, size, tokens: how many, in rows, bytes and tokens; of a sample the means of an epoch; 0 = not known.
+        rows, size, tokens: how many, in rows, bytes and tokens; of a sample and a mixture the means of an epoch, of a
+            mixture tokens of responses; 0 = not known.
     """
 
     stage: str
@@ -55,29 +57,43 @@ def items_of_root(root: str) -> list[Item]:
                 hint="name its folder with tokenized_path= or plan=",
             )
         if steps:
-            return items + [item for step in above(root, steps[0]) for item in _items_of(root, step)]
+            line = above(root, steps[0])
+            line += [step for step in finished(root, "mix") if _tokenized(step) in {_tokenized(each) for each in line}]
+            return items + [item for step in line for item in _items_of(root, step)]
     if not items:
         raise InputError("nothing is finished", where=root, expected="results of fetch, clean, tokenize or sample")
     return items
 
 
 def items_of_folder(uri: str) -> list[Item]:
-    """Return the tasks of a finished folder of clean, curate, select, tokenize or sample.
+    """Return the tasks of a finished folder of clean, curate, select, tokenize, mix or sample.
 
     Raises:
         InputError: it is not one.
     """
     manifest = manifests.read(uri)
-    if manifest is None or manifest.stage not in ORDER:
-        raise InputError("not a finished folder", where=uri, expected=f"one of {', '.join(ORDER)}")
+    if manifest is None or manifest.stage not in (*ORDER, "mix"):
+        raise InputError("not a finished folder", where=uri, expected=f"one of {', '.join(ORDER)} or mix")
     return [*_items_of(storage.parent_of(storage.parent_of(uri)), Step(manifest.stage, manifest))]
+
+
+def _tokenized(step: Step) -> str:
+    """Return the fingerprint of the tokenized folder that a step is, or was made of; empty before there is one."""
+    refs = (ref.fingerprint for ref in step.manifest.inputs if ref.role == "tokenized")
+    return step.manifest.fingerprint if step.stage == "tokenize" else next(refs, "")
 
 
 def _items_of(root: str, step: Step) -> Iterator[Item]:
     manifest, place = step.manifest, storage.join(root, step.stage, step.manifest.fingerprint)
+    if step.stage == "mix":
+        mixture, place = load_mixture(place), storage.join(root, "tokenize", _tokenized(step))
+        for key, wanted in mixture.wants().items():
+            rows, task = sum(wanted) / mixture.epochs, mixture.tasks[key]
+            subject = Subject.from_task(task.task, (), place)
+            yield Item(step.stage, subject, rows, 0, rows * task.response_tokens / max(1, task.rows))
+        return
     if step.stage == "sample":
-        tokenized = next((ref.fingerprint for ref in manifest.inputs if ref.role == "tokenized"), "")
-        place, epochs = storage.join(root, "tokenize", tokenized), manifest.ledger.measures["epochs"]
+        place, epochs = storage.join(root, "tokenize", _tokenized(step)), manifest.ledger.measures["epochs"]
         result = SampleResult.from_manifest(manifest)
         for name, stats in result.stats.items():
             tokens = (stats["cov_itoks"] + stats["cov_rtoks"]) / epochs
@@ -117,7 +133,8 @@ def _sums(items: Sequence[Item], verdicts: Sequence[Verdict]) -> Table:
         at = next(number for number in (3, 1, 2, 0) if whole[stage][number])
         rows.append([stage, decision, reason, *map(_count, counts), Percent.of(counts[at], whole[stage][at])])
     note = (
-        "Of a sample rows and tokens are those of an epoch, as a mean. The share is of tokens, else of rows or bytes."
+        "Of a sample and a mixture rows and tokens are those of an epoch, as a mean; of a mixture tokens are of "
+        "responses. The share is of tokens, else of rows or bytes."
     )
     header = ("Stage", "Decision", "Reason", "Files or tasks", "Rows", "Bytes", "Tokens", "Share")
     return Table("Decisions", header, rows, note)

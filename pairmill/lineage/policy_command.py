@@ -25,7 +25,7 @@ class PolicyConfig(Checked, one_of=("root", "tokenized_path", "plan")):
     policy: str = option(help="policy.yaml")
     root: str = option("", help="project folder: raw files and the line that ends last below it")
     tokenized_path: str = option("", help="a tokenized folder, or another folder of rows that pairmill finished")
-    plan: str = option("", help="folder of a plan")
+    plan: str = option("", help="folder of a plan, or of a mixture")
     compare: str = option("", help="another policy.yaml: what it would change")
 
 

@@ -97,9 +97,7 @@ def open_inputs(config: MixtureConfig, settings: MixSettings) -> CountingPlan:
     beside, rows = _attributes(config, {*own.values()})
     matched = {task.name: rules.match(task.name)[0] for task in folder.tasks}
     tasks = [
-        CountedTask(
-            task, matched[task.name], beside[own[task.name]] if task.name in own else None, task.name in denied
-        )
+        CountedTask(task, matched[task.name], beside[own[task.name]] if task.name in own else None, task.name in denied)
         for task in folder.tasks
     ]
     split = any(rule.long_context == "split" for rule in matched.values())

@@ -16,11 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.lib import format as npy
-from numpy.typing import NDArray
 
 from pairmill import storage
-from pairmill._native import Philox
-from pairmill.digest import BLAKE3, digest_bytes
+from pairmill.digest import digest_bytes
 from pairmill.engine import manifest as manifests
 from pairmill.engine.content import UNKNOWN, Content, pinned, whole
 from pairmill.engine.inputs import InputFile
@@ -30,6 +28,7 @@ from pairmill.formats import attributes
 from pairmill.formats.eligible_rows import RowOptions, rows_of
 from pairmill.formats.row_files import ORIGIN, attributes_of
 from pairmill.formats.tokens import Dataset
+from pairmill.mixture.units import Eligible, ExpectedDraw, Units
 from pairmill.rules.book import Rules
 from pairmill.rules.clause import Clause
 from pairmill.rules.rule import Numbers, Part, Rule
@@ -42,27 +41,6 @@ Beside = Mapping[str, InputFile]
 _WORDS = ("select_rows", "keep_together", "lengths")
 _ORDINAL = f"{ORIGIN}.ordinal"
 _ROWS = "give rows= the rows that were tokenized"
-
-
-@dataclass(frozen=True)
-class Eligible:
-    """The rows of a task that a rule may draw: numbers in its arrays, and tokens of prompts and responses, int64."""
-
-    numbers: Numbers
-    inst_len: Counts
-    resp_len: Counts
-
-    def take(self, which: NDArray[Any]) -> Eligible:
-        return Eligible(self.numbers[which], self.inst_len[which], self.resp_len[which])
-
-    def sums(self) -> tuple[float, ...]:
-        """Return rows, tokens of prompts, of responses, and the sums of squared lengths of rows and of responses."""
-        resp = self.resp_len
-        whole = self.inst_len + resp
-        return (
-            len(self.numbers),
-            *map(float, (self.inst_len.sum(), resp.sum(), (whole * whole).sum(), (resp * resp).sum())),
-        )
 
 
 @dataclass(frozen=True)
@@ -125,7 +103,7 @@ class RowChoice:
         """
         eligible = self.read()
         if self.clause.keep_together:
-            return _together(eligible.numbers, self._units()[eligible.numbers], rows, stream)
+            return self._units_of(eligible, rows).parts(rows, stream)
         classes = self.classes(eligible)
         if len(classes) == 1:
             return [Part("", eligible.numbers, rows)]
@@ -155,15 +133,18 @@ class RowChoice:
         ]
         return count, *(value * count / total for value in sums)
 
-    def expected(self, rows: tuple[int, ...]) -> tuple[float, float, float]:
-        """Return tokens and response tokens of an epoch on average, and the standard error of the tokens, of a task
-        that is drawn by length."""
+    def expected(self, rows: tuple[int, ...]) -> ExpectedDraw:
+        """Return what an epoch has on average of a task that is drawn by length or by units, if each epoch is to have
+        these numbers of rows."""
+        if self.clause.keep_together:
+            return self._units_of(self.read(), rows).expected(rows)
         classes = self.classes(self.read())
         have, inst, resp, squares, resp_squares = np.array([item.sums() for item in classes]).T.astype(np.int64)
         pool = Pool(have, inst, resp, squares, resp_squares, np.arange(len(classes)))
         drawn = self.split(have.tolist(), rows).sum(1).astype(np.float64)
         count = len(rows)
-        return (
+        return ExpectedDraw(
+            sum(rows) / count,
             float((drawn * pool.mean()).sum()) / count,
             float((drawn * pool.mean("response")).sum()) / count,
             float(np.sqrt(draw_variances(pool, drawn).sum())) / count,
@@ -186,15 +167,15 @@ class RowChoice:
             result[:, epochs] = spread(whole_rows(real, np.arange(len(lengths))), len(epochs))
         return result
 
-    def _units(self) -> NDArray[np.int64]:
-        """Return for each row of the task's arrays a number that rows with the same attribute share, int64 [rows]."""
+    def _units_of(self, eligible: Eligible, rows: Sequence[int]) -> Units:
+        """Return the units, of rows with the same attribute, that epochs of these numbers of rows have room for."""
         where = f"{self.clause.where} keep_together"
         values = column_of(self.task, self.beside or {}, self.clause.keep_together, where)
         codes = values.dictionary_encode()
         # A row without a value stays by itself.
         alone = pa.array(np.arange(len(codes)) + len(codes.dictionary))
-        result: NDArray[np.int64] = pc.coalesce(codes.indices.cast(pa.int64()), alone).to_numpy()
-        return result
+        units = pc.coalesce(codes.indices.cast(pa.int64()), alone).to_numpy()
+        return Units.from_rows(eligible, units[eligible.numbers], rows)
 
 
 @dataclass(frozen=True)
@@ -206,47 +187,6 @@ class ChosenRows:
 
     def parts(self, stream: str) -> list[Part]:
         return self.choice.parts(self.rows, stream)
-
-
-def _together(numbers: Numbers, units: Counts, rows: Sequence[int], stream: str) -> list[Part]:
-    """Draw units of rows: all rows of one, or none. An epoch ends before the unit that it has no room for.
-
-    A unit that no epoch has room for is never drawn. The unit that an epoch ends before is the first of the next.
-
-    Args:
-        numbers: of rows.
-        units: of each row, int64.
-        rows: the most that each epoch has.
-        stream: seed and name of the random numbers.
-    """
-    _, unit, sizes = np.unique(units, return_inverse=True, return_counts=True)
-    small = sizes[unit] <= min((count for count in rows if count), default=0)
-    numbers = numbers[small]
-    _, unit, sizes = np.unique(unit[small], return_inverse=True, return_counts=True)
-    whole = len(numbers)
-    if not whole:
-        return []
-    # What an epoch has of all rows needs no draw.
-    parts = [Part("all", numbers, tuple(count // whole * whole for count in rows))]
-    words = bytes.fromhex(digest_bytes(f"{stream}\0units".encode()).removeprefix(BLAKE3))[:16]
-    random = Philox(int.from_bytes(words[:8], "little"), int.from_bytes(words[8:], "little"))
-    order, ends, at = np.empty(0, np.uint32), np.zeros(1, np.int64), 0
-    for epoch, count in enumerate(rows):
-        left, pass_ = count % whole, 0
-        while left:
-            if at == len(order):
-                order = np.arange(len(sizes), dtype=np.uint32)
-                random.shuffle(order)
-                ends, at = np.concatenate([[0], np.cumsum(sizes[order])]), 0
-            stop = int(np.searchsorted(ends, ends[at] + left, side="right")) - 1
-            if stop == at:
-                break
-            taken = np.zeros(len(sizes), np.bool_)
-            taken[order[at:stop]] = True
-            mine = numbers[taken[unit]]
-            parts.append(Part(f"{epoch} {pass_}", mine, tuple(len(mine) * (e == epoch) for e in range(len(rows)))))
-            left, at, pass_ = left - len(mine), stop, pass_ + 1
-    return parts
 
 
 def column_of(task: Dataset, beside: Beside, name: str, where: str) -> Any:

@@ -83,24 +83,28 @@ class EffectiveRules:
         """What they come to. Raises UsageError as :func:`solve_rules`, InputError if tasks cannot be read."""
         names = [task.name for task in self.tasks]
         solved = solve_rules(self.rules, names, self.pool, self.epochs, self.base)
-        made, groups = [*solved.rules], [*solved.groups]
+        made, groups, largest = [*solved.rules], [*solved.groups], dict[int, int]()
         for place, choice in self.choices.items():
             rows = made[place].rows or (round(float(solved.rows[place])),) * self.epochs
             made[place] = replace(made[place], rows=rows, members=choice.draw(rows))
-            if choice.clause.lengths:
-                tokens, response_tokens, error = choice.expected(rows)
-                at = int(solved.group_of[place])
+            if choice.clause.lengths or choice.clause.keep_together:
+                drawn, at = choice.expected(rows), int(solved.group_of[place])
+                largest[at] = max(largest.get(at, 0), drawn.largest)
+                columns = (solved.rows, solved.tokens, solved.response_tokens, solved.errors)
+                before = [float(column[place]) for column in columns]
+                for column, value in zip(columns, vars(drawn).values(), strict=False):
+                    column[place] = value
                 groups[at] = replace(
                     groups[at],
-                    tokens=groups[at].tokens + tokens - float(solved.tokens[place]),
-                    response_tokens=groups[at].response_tokens + response_tokens - float(solved.response_tokens[place]),
-                    error=math.sqrt(max(0.0, groups[at].error ** 2 + error**2 - float(solved.errors[place]) ** 2)),
+                    rows=groups[at].rows + drawn.rows - before[0],
+                    tokens=groups[at].tokens + drawn.tokens - before[1],
+                    response_tokens=groups[at].response_tokens + drawn.response_tokens - before[2],
+                    error=math.sqrt(max(0.0, groups[at].error ** 2 + drawn.error**2 - before[3] ** 2)),
                 )
-                solved.tokens[place], solved.response_tokens[place], solved.errors[place] = (
-                    tokens,
-                    response_tokens,
-                    error,
-                )
+        for at, rows_most in largest.items():
+            if rows_most:
+                text = f"keep_together: units of up to {rows_most:,} rows"
+                groups[at] = replace(groups[at], wanted=", ".join(filter(None, (groups[at].wanted, text))))
         return replace(solved, rules=tuple(made), groups=tuple(groups))
 
     @cached_property

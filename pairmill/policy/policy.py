@@ -93,7 +93,7 @@ class Policy:
         Raises:
             UsageError: it is not there or not valid; a clause lacks its why or date, or an earlier one hides it.
         """
-        file = SettingsFile.load(place, option)
+        file = SettingsFile.load(place, option, "clauses")
         if file.top is None:
             raise UsageError("the policy is empty", where=file.uri, expected="clauses: […], licences: {…}, default: …")
         top: _Top = file.top.onto(_Top, leave={"clauses"})

@@ -22,6 +22,7 @@ from pairmill.formats.row_files import ORIGIN, RowFile
 from pairmill.formats.rows import Batch
 from pairmill.formats.slices import FileSlice, grouped
 from pairmill.rowstage.columns import column_slices
+from pairmill.rules.match import Matcher, Selector
 
 _BLOCK_BYTES: Final = 64 << 20
 _BLOCK_SLICES: Final = 256
@@ -183,7 +184,7 @@ class Rows:
         verify: bool,
         longest: int,
         expansion: int,
-        priority: Sequence[str] = (),
+        priority: Sequence[Selector] = (),
         option: str = "rows",
         fields: Sequence[str] = rows.FIELDS,
     ) -> Rows:
@@ -194,7 +195,7 @@ class Rows:
             verify: digest the files of finished folders now.
             longest: bytes of the longest row.
             expansion: the most bytes of rows for each byte of a file.
-            priority: beginnings of task names, best first.
+            priority: tasks, best first.
             option: that names the files, for messages.
             fields: the columns that are read; other rows than those of ``rows`` may lack some.
 
@@ -207,7 +208,8 @@ class Rows:
         tasks: list[Task] = []
         seen: dict[str, str] = {}
         number = 0
-        for file in sorted(result.files, key=lambda file: rank_of(file.task, priority)):
+        matcher = Matcher(priority)
+        for file in sorted(result.files, key=lambda file: rank_of(file.task, matcher)):
             path = row_files.path_below(file, tops)
             other = seen.setdefault(path, file.uri)
             if other != file.uri:
@@ -225,9 +227,9 @@ class Rows:
         return cls(tasks, result)
 
 
-def rank_of(task: str, priority: Sequence[str] = ()) -> tuple[bool, int, str]:
-    """Rank a task: held-out ones first, then by the first matching beginning, then by code point."""
-    held_out = task.startswith(HELD_OUT)
-    name = task.removeprefix(HELD_OUT)
-    first = next((at for at, prefix in enumerate(priority) if name.startswith(prefix)), len(priority))
-    return not held_out, 0 if held_out else first, task
+def rank_of(task: str, priority: Matcher) -> tuple[bool, bool, int, str]:
+    """Rank a task: held-out ones first, then by the first of ``priority`` that matches, then by code point."""
+    if task.startswith(HELD_OUT):
+        return False, False, 0, task
+    first = priority.first(task)
+    return True, first < 0, first, task

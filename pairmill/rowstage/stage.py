@@ -22,6 +22,7 @@ from pairmill.rowstage.join import JoinParts
 from pairmill.rowstage.rows import Rows
 from pairmill.rowstage.verdicts import Findings, Verdict
 from pairmill.rowstage.write import WriteRows, Written, parts_of
+from pairmill.rules.match import Selector
 
 T = TypeVar("T")
 ShardRounds: TypeAlias = "Generator[Sequence[Shard[Any]], list[ShardRecord], T]"
@@ -97,7 +98,7 @@ class RowStage(Stage[C, P], Generic[C, P]):
         made: Any = RowPlan(inputs=refs, rows_expected=count, build_context=lambda: None, rows=rows)
         return made  # type: ignore[no-any-return]
 
-    def discover(self, config: C, priority: Sequence[str] = ()) -> Rows:
+    def discover(self, config: C, priority: Sequence[Selector] = ()) -> Rows:
         """Find the row files that ``rows=`` names; see :meth:`Rows.discover`."""
         return Rows.discover(
             config.rows,

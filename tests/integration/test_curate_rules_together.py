@@ -105,12 +105,15 @@ def test_near_reports_what_it_would_drop_of_copies_that_are_kept(tmp_path: Path)
 
 def test_a_prefix_that_no_task_has_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     given = write(tmp_path / "in", {"data/web.jsonl": [_A]})
-    said = "overrides: [{prefix: web, exact: off}, {prefix: data__web, near: off}]\nsource_priority: [gold]\n"
+    said = "overrides: [{prefix: web, exact: off}, {prefix: data__web, near: off}]\n"
+    said += "source_priority: [gold, {match: [silver*, tin*], not: '*web*'}, {match: '*web*'}]\n"
     curate(tmp_path, given, said)
-    found = [record.getMessage() for record in caplog.records if "no task begins" in record.getMessage()]
+    found = [record.getMessage() for record in caplog.records if "no task " in record.getMessage()]
     assert found == [
         "curate: overrides: no task begins with 'web'; the first of them is 'data__web.jsonl'",
         "curate: source_priority: no task begins with 'gold'; the first of them is 'data__web.jsonl'",
+        "curate: source_priority: no task is meant by 'match silver*, tin* not *web*'; the first of them is "
+        "'data__web.jsonl'",
     ]
 
 

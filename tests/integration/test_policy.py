@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pairmill.mixture.reading import load_mixture
 from tests.support import tools
 from tests.support.tools import Done
 
@@ -106,6 +107,65 @@ def test_a_later_clause_takes_a_task_out_of_the_plan_of_a_tokenized_folder(proje
     assert recorded["shards"][beta]["dropped"] == {"policy": 40}
     assert recorded["vanished"] == []
     assert recorded["data"]["policy"]["left_out"] == [beta]
+
+
+def mixture_of(folder: Path) -> dict[str, int]:
+    """Rows that a mixture draws of each task, over all epochs."""
+    return {key[0]: sum(rows) for key, rows in load_mixture(str(folder)).wants().items()}
+
+
+def test_what_is_denied_is_counted_and_none_of_it_is_in_a_mixture(project: Project) -> None:
+    tokenized = tools.folder(project.tokenize(tools.folder(project.clean())))
+    settings = tools.write_text(
+        project.top / "mix.yaml",
+        "method: weights\nweights: {alpha: 1, beta: 1, gamma: 3}\nothers: error\n"
+        "sources: [{name: alpha, prefixes: [alpha]}, {name: beta, match: beta*}, {name: gamma, prefixes: [gamma]}]\n",
+    )
+    given = {"tokenized_path": tokenized, "mix_config": settings, "epochs": 2}
+    whole = tools.folder(project.stage("mix", **given))
+    evaluated = "\n- {match: beta*, decision: eval_only, reason: eval, why: a benchmark, date: 2026-08-01}"
+    for clauses in (DENY_BETA, evaluated):
+        policy = project.policy(clauses)
+        assert project.stage("mix", **given, policy=policy).code == 3
+        mixed = tools.folder(project.stage("mix", **given, policy=policy, policy_on="leave_out"))
+        rows = mixture_of(mixed)
+        (beta,) = (name for name in rows if name.startswith("beta"))
+        assert mixture_of(whole)[beta] > 0
+        assert rows[beta] == 0
+        assert all(count for name, count in rows.items() if name != beta)
+        recorded = manifest(mixed)
+        assert recorded["shards"][beta]["dropped"] == {"policy": 40}
+        assert recorded["ledger"]["dropped"] == {"policy": 40}
+        assert recorded["data"]["policy"]["left_out"] == [beta]
+        sample = {"prefix_config_path": "", "policy": policy, "policy_on": "leave_out", "epochs": 2}
+        refused = project.sample(tokenized, mixture=whole, **sample)
+        assert refused.code == 3
+        assert "the mixture draws" in refused.message
+        assert "run mix with this policy" in refused.message
+        plan = project.plan(tokenized, mixture=mixed, **sample)
+        assert manifest(plan)["data"]["stats"][beta]["cov_rows"] == 0
+        assert manifest(plan)["shards"][beta]["dropped"] == {"policy": 40}
+    assert "Rows left out by the policy" in (mixed / "report.md").read_text()
+    command = tools.command("policy", policy=policy, plan=whole)
+    checked = tools.run([*command[:4], "check", *command[4:]])
+    assert checked.code == 0, checked.err
+    denied = next(line.split() for line in checked.out.splitlines() if line.split()[:2] == ["mix", "eval_only"])
+    assert (denied[2], denied[3]) == ("eval", "1")
+    assert int(denied[4]) == round(mixture_of(whole)[beta] / 2)
+
+
+def test_a_search_and_a_preview_have_no_share_of_what_is_denied(project: Project) -> None:
+    tokenized = tools.folder(project.tokenize(tools.folder(project.clean())))
+    given = {"tokenized_path": tokenized, "policy": project.policy(DENY_BETA), "policy_on": "leave_out"}
+    shown = tools.run([*tools.command("mix", **given)[:4], "preview", *tools.command("mix", **given)[4:]])
+    assert shown.code == 0, shown.err
+    shares = {line.split()[0]: line.split()[1] for line in shown.out.splitlines()[2:] if line.strip()}
+    assert (shares["(left"], {*shares} >= {"alpha", "gamma"}) == ("out)", True)
+    found = tools.folder(project.stage("search", **given, runs=6, set="proxy_budget=100"))
+    assert manifest(found)["data"]["axes"] == ["alpha", "gamma"]
+    for path in found.glob("run-*.json"):
+        assert not any(count for name, count in mixture_of(path).items() if name.startswith("beta"))
+    assert manifest(found)["ledger"]["dropped"] == {"policy": 40}
 
 
 def test_a_stale_converted_file_is_known_by_its_bytes(project: Project) -> None:

@@ -184,7 +184,7 @@ def test_rows_of_a_chat_are_drawn_all_or_none(tmp_path: Path) -> None:
     rules = [{"prefix": "chats", "max_rows": 100, "keep_together": "source.chat"}]
     with pytest.raises(UsageError, match="needs the rows with their attributes"):
         sampled(made, tmp_path / "refused", rules)
-    sampled(made, tmp_path / "out", rules, rows=[str(folder)])
+    result = sampled(made, tmp_path / "out", rules, rows=[str(folder)])
     sizes = {chat: int((chats == chat).sum()) for chat in chats}
     seen: list[int] = []
     for epoch in range(EPOCHS):
@@ -193,6 +193,12 @@ def test_rows_of_a_chat_are_drawn_all_or_none(tmp_path: Path) -> None:
         assert all((chats[rows] == chat).sum() == sizes[chat] for chat in {*chats[rows]})
         seen += rows
     assert len(seen) == len({*seen})
+    count, tokens, error = result.expected["chats.jsonl"]
+    assert 100 - max(sizes.values()) < count < 100
+    assert abs(tokens_of(result, "chats.jsonl") - tokens) < 4 * error
+    (group,) = result.groups
+    assert (group["rows"], group["tokens"]) == (pytest.approx(count, abs=0.01), pytest.approx(tokens, abs=0.01))
+    assert group["wanted"] == f"max_rows: 100, keep_together: units of up to {max(sizes.values())} rows"
 
 
 @pytest.fixture(scope="module")

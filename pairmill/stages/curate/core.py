@@ -30,7 +30,7 @@ from pairmill.log import event
 from pairmill.report.model import Report
 from pairmill.rowstage import Findings, RowPlan, Rows, RowStage, ShardRounds, Task, Verdict
 from pairmill.rowstage.scorer import ATTRIBUTES, HISTOGRAMS, Score, Scorer
-from pairmill.rules.match import Matcher, Selector
+from pairmill.rules.match import Matcher
 from pairmill.stages.curate import exact, operations, stored_index, totals
 from pairmill.stages.curate.config import CurateConfig
 from pairmill.stages.curate.decide import TALLY, Decide, Decided
@@ -125,7 +125,7 @@ class Curate(RowStage[CurateConfig, CuratePlan]):
 
     def plan(self, config: CurateConfig) -> CuratePlan:
         settings = config.settings
-        rows = self.discover(config, settings.source_priority)
+        rows = self.discover(config, settings.preferred)
         _warn_unused(settings, [task.name.removeprefix(HELD_OUT) for task in rows.tasks])
         scorers = _scorers(settings, config.root)
         _refuse_unknown_attributes(settings, scorers, rows)
@@ -386,7 +386,7 @@ def _scorers(settings: Settings, root: str) -> list[Scorer]:
 def _warn_unused(settings: Settings, tasks: Sequence[str]) -> None:
     """Warn of names that no task has: they may be misspelt."""
     named = [("overrides", item.who) for item in settings.overrides]
-    named += [("source_priority", Selector(prefixes=(prefix,))) for prefix in settings.source_priority]
+    named += [("source_priority", who) for who in settings.preferred]
     matcher = Matcher([who for _, who in named])
     used = {number for task in tasks for number in matcher.numbers(task)}
     for number, (key, who) in enumerate(named):

@@ -17,6 +17,7 @@ from pairmill.fields import setting
 from pairmill.formats.settings_file import FileSettings, Part, SettingsFile, render, to_json
 from pairmill.leaks.settings import Decontaminate
 from pairmill.rules.match import KEYS, Matcher, Selector
+from pairmill.rules.settings import TaskNames
 from pairmill.stages.curate import operations
 from pairmill.stages.curate.exact_settings import ExactSettings
 from pairmill.stages.curate.filters import FilterSettings
@@ -42,6 +43,11 @@ class Override:
     changes: Mapping[str, Any]
 
 
+@dataclass(frozen=True, kw_only=True)
+class PreferredTasks(TaskNames, one_of=("prefixes", "match", "re")):
+    """Tasks of which a row stays rather than its duplicates."""
+
+
 class _ReadByRounds:
     """The operations whose settings the stage's rounds read by name; all others are known by the registry alone."""
 
@@ -58,7 +64,11 @@ class Settings(FileSettings, _ReadByRounds):
 
     OPTION: ClassVar = "curate_config"
 
-    source_priority: list[str] = setting([], help="beginnings of task names, best first; of duplicates the best stays")
+    source_priority: list[str | PreferredTasks] = setting(
+        [],
+        help="tasks, best first: the beginning of a name, or {match: a glob or several, not: …}; of duplicates the "
+        "best stays",
+    )
     prefer: Prefer = setting("rank", help="which duplicate stays: rank, or longest_response and then rank")
     same_condition_only: bool = setting(False, help="rows with different conditions are never duplicates")
     report_all: bool = setting(False, help="drop nothing, and let every operation look at every row")
@@ -100,6 +110,12 @@ class Settings(FileSettings, _ReadByRounds):
     def own(self, operation: Operation[Any]) -> Any:
         """Return an operation's part."""
         return getattr(self, operation.name)
+
+    @cached_property
+    def preferred(self) -> list[Selector]:
+        """The tasks of ``source_priority``, best first."""
+        named = (TaskNames(prefixes=[item]) if isinstance(item, str) else item for item in self.source_priority)
+        return [item.selector or Selector() for item in named]
 
     def for_task(self, task: str) -> Settings:
         """Return the settings of a task: the first override that matches it is applied."""

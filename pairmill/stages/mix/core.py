@@ -22,6 +22,7 @@ from pairmill.report.model import Report
 from pairmill.stages.mix.config import MixConfig
 from pairmill.stages.mix.report import report_of
 
+
 @dataclass(frozen=True, kw_only=True)
 class MixPlan(StagePlan[Counting]):
     """Args: to_count: what is counted; made: the plan, once its tasks are counted."""

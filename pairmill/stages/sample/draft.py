@@ -82,13 +82,8 @@ class Draft:
         opened = cls._again if config.again else cls._open
         config, folder, rules, mixed = opened(config)
         denied = policing.leave_out_tasks(folder.tasks, f"tokenized_path={folder.uri}")
-        if denied and mixed is not None:
-            raise InputError(
-                "the policy leaves out tasks that the mixture draws",
-                where=f"mixture={config.mixture}",
-                got=", ".join(sorted(denied)[:5]),
-                hint="plan the mixture of a folder without them (tasks= with exclude:), or change the policy",
-            )
+        if mixed is not None:
+            mixed.refuse_denied(denied)
         split = any(rules.match(task.name)[0].long_context == "split" for task in folder.tasks)
         tokenizer = read_tokenizer(folder.tokenizer_file()) if split else b""
         policy = policing.record()
@@ -252,7 +247,10 @@ class Draft:
         )
 
     def _rule_of(self, task: Dataset) -> Rule:
-        return Rule(max_per_file=0) if task.name in self.denied else self.effective.of_task[task.name]
+        if task.name not in self.denied:
+            return self.effective.of_task[task.name]
+        # The mixture counts the rows that its rule lets in, and draws none.
+        return Rule(max_per_file=0) if self.mixed is None else self.rules.match(task.name)[0]
 
     def _to_draw(self, task: Dataset, key: str) -> DatasetToDraw:
         rule = self._rule_of(task)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
@@ -161,6 +161,17 @@ class OpenMixture:
                 got=long_rows,
                 expected=self.plan.inputs.long_rows,
                 hint="give each task the long_context that mix read, or run mix again with these rules",
+            )
+
+    def refuse_denied(self, denied: Collection[str]) -> None:
+        """Raise InputError if rows are planned of a task that a policy leaves out."""
+        drawn = [task for task in denied if any(any(self._wants[key]) for key in self.of_task.get(task, ()))]
+        if drawn:
+            raise InputError(
+                "the policy leaves out tasks that the mixture draws",
+                where=f"mixture={self.folder}",
+                got=_some(drawn),
+                hint="run mix with this policy= and policy_on=leave_out, and give its result",
             )
 
     def wants_of(self, task: str, key: str) -> Wants:

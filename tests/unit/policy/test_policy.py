@@ -119,7 +119,11 @@ def test_contents_are_known_under_any_name(tmp_path: Path) -> None:
     ("text", "where", "what"),
     [
         ("", "", "the policy is empty"),
-        ("- {match: a}", "line 1", "not a mapping"),
+        (
+            "- {match: a}",
+            "line 1",
+            "got a list; expected keys, of which clauses: has the list; write the line clauses:",
+        ),
         ("defaults: deny", "line 1", "did you mean 'default'?"),
         ("default: denied", "line 1, default", "unknown value"),
         (f"clauses:\n- {{decision: deny, {TOLD}}}", "line 2", "nothing says which tasks"),
