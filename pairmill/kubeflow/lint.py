@@ -26,7 +26,7 @@ Check = Callable[["Task"], Iterable[str]]
 
 # Argo puts a pod's template into one variable of 131,072 bytes. It can hold a value three times, escaped twice.
 MAX_TEXT = 4096
-# The workflow object may have 1 MiB, and an iteration of one small task takes 40 kB of it: pairmill.kubeflow.weight.
+# The workflow object may have 1 MiB, and an iteration of one small task takes 40 kB of it: docs/decisions/0049.
 MAX_ITERATIONS = 20
 
 _EXPANDED = re.compile(r"\{\{|\$\(|\$\$")

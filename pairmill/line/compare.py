@@ -39,7 +39,7 @@ from pairmill.stages.evaluate.config import EvaluateConfig
 from pairmill.stages.train.config import TrainConfig
 
 MAX_RUNS: Final = 16
-"""With more the workflow object of a run would pass :data:`pairmill.kubeflow.weight.MAX_BYTES`."""
+"""With more the workflow object of a run would pass 1 MiB (docs/decisions/0049-weight-of-a-run.md)."""
 
 
 @dataclass(kw_only=True)

@@ -43,7 +43,7 @@ from pairmill.stages.train.data.inputs import open_inputs
 from pairmill.stages.train.data.steps import total_steps
 
 MAX_RUNS: Final = 12
-"""With more the workflow object of a run would pass :data:`pairmill.kubeflow.weight.MAX_BYTES`."""
+"""With more the workflow object of a run would pass 1 MiB (docs/decisions/0049-weight-of-a-run.md)."""
 _ALL: Final = 1_000_000
 """Older samples that stay: those beside a proxy's are other proxies', which are training on them."""
 

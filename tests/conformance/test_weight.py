@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pairmill.kubeflow import weight
-from pairmill.kubeflow.weight import Run
+from tests.support import workflow_weight as weight
+from tests.support.workflow_weight import Run
 
 
 def recorded(shared: Path) -> dict[str, Any]:

@@ -137,7 +137,7 @@ def test_what_is_denied_is_counted_and_none_of_it_is_in_a_mixture(project: Proje
         assert recorded["shards"][beta]["dropped"] == {"policy": 40}
         assert recorded["ledger"]["dropped"] == {"policy": 40}
         assert recorded["data"]["policy"]["left_out"] == [beta]
-        sample = {"prefix_config_path": "", "policy": policy, "policy_on": "leave_out", "epochs": 2}
+        sample = {"policy": policy, "policy_on": "leave_out", "epochs": 2}
         refused = project.sample(tokenized, mixture=whole, **sample)
         assert refused.code == 3
         assert "the mixture draws" in refused.message
@@ -161,8 +161,9 @@ def test_a_search_and_a_preview_have_no_share_of_what_is_denied(project: Project
     assert shown.code == 0, shown.err
     shares = {line.split()[0]: line.split()[1] for line in shown.out.splitlines()[2:] if line.strip()}
     assert (shares["(left"], {*shares} >= {"alpha", "gamma"}) == ("out)", True)
-    found = tools.folder(project.stage("search", **given, runs=6, set="proxy_budget=100"))
-    assert manifest(found)["data"]["axes"] == ["alpha", "gamma"]
+    stage = tools.command("stage", root=project.root, workers=1, **given, runs=6, set="proxy_budget=100")
+    found = tools.folder(tools.run([*stage[:4], "search", *stage[4:]]))
+    assert [axis["name"] for axis in manifest(found)["data"]["axes"]] == ["alpha", "gamma"]
     for path in found.glob("run-*.json"):
         assert not any(count for name, count in mixture_of(path).items() if name.startswith("beta"))
     assert manifest(found)["ledger"]["dropped"] == {"policy": 40}

@@ -227,12 +227,12 @@ class _Workflow:
             "iteration-index": "-1",
             "kubernetes-config": dump(settings),
         }
-        cached = {"default": "false", "path": "/tmp/outputs/cached-decision"}  # noqa: S108
+        cached = {"default": "false", "path": "/tmp/outputs/cached-decision"}
         outputs = [
             {
                 "name": "pod-spec-patch",
                 "value": patch,
-                "valueFrom": {"default": "", "path": "/tmp/outputs/pod-spec-patch"},  # noqa: S108
+                "valueFrom": {"default": "", "path": "/tmp/outputs/pod-spec-patch"},
             },
             {"default": "false", "name": "cached-decision", "value": "false", "valueFrom": cached},
             _CONDITION,
@@ -254,7 +254,7 @@ class _Workflow:
     ) -> Spec:
         place = f"{self.root}/{name}/{_UUID}"
         outputs = component.get("outputDefinitions", {})
-        parameters = {key: {"outputFile": f"/tmp/kfp/outputs/{key}"} for key in outputs.get("parameters", {})}  # noqa: S108
+        parameters = {key: {"outputFile": f"/tmp/kfp/outputs/{key}"} for key in outputs.get("parameters", {})}
         kinds = {key: item["artifactType"] for key, item in outputs.get("artifacts", {}).items()}
         kinds["executor-logs"] = {"schemaTitle": "system.Artifact"}
         artifacts = {
@@ -400,15 +400,15 @@ class _Workflow:
 _CONDITION = {
     "name": "condition",
     "value": "true",
-    "valueFrom": {"default": "true", "path": "/tmp/outputs/condition"},  # noqa: S108
+    "valueFrom": {"default": "true", "path": "/tmp/outputs/condition"},
 }
 _DRIVEN_DAG = {
     "parameters": [
-        {"name": "execution-id", "value": "16", "valueFrom": {"path": "/tmp/outputs/execution-id"}},  # noqa: S108
+        {"name": "execution-id", "value": "16", "valueFrom": {"path": "/tmp/outputs/execution-id"}},
         {
             "name": "iteration-count",
             "value": "0",
-            "valueFrom": {"default": "0", "path": "/tmp/outputs/iteration-count"},  # noqa: S108
+            "valueFrom": {"default": "0", "path": "/tmp/outputs/iteration-count"},
         },
         _CONDITION,
     ]
