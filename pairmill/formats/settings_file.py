@@ -62,7 +62,7 @@ class SettingsFile:
             raise UsageError("not valid YAML", where=f"{uri}{place}", got=reason) from error
         refuse_unusable(top, uri)
         self.top = Part(self, top, ()) if top is not None else None
-        if list_key and top is not None and top.id == "sequence":
+        if list_key and isinstance(top, yaml.SequenceNode):
             what, expected = f"the {list_key} are not below their key", f"keys, of which {list_key}: has the list"
             hint = f"write the line {list_key}: before the first item"
             raise Part(self, top, ()).wrong(what, expected=expected, hint=hint)

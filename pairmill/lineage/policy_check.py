@@ -88,9 +88,9 @@ def _items_of(root: str, step: Step) -> Iterator[Item]:
     if step.stage == "mix":
         mixture, place = load_mixture(place), storage.join(root, "tokenize", _tokenized(step))
         for key, wanted in mixture.wants().items():
-            rows, task = sum(wanted) / mixture.epochs, mixture.tasks[key]
-            subject = Subject.from_task(task.task, (), place)
-            yield Item(step.stage, subject, rows, 0, rows * task.response_tokens / max(1, task.rows))
+            rows, planned = sum(wanted) / mixture.epochs, mixture.tasks[key]
+            subject = Subject.from_task(planned.task, (), place)
+            yield Item(step.stage, subject, rows, 0, rows * planned.response_tokens / max(1, planned.rows))
         return
     if step.stage == "sample":
         place, epochs = storage.join(root, "tokenize", _tokenized(step)), manifest.ledger.measures["epochs"]

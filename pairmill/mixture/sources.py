@@ -36,7 +36,7 @@ class Grouping:
             {name: tasks for name, tasks in sources.items() if tasks or not self.sources[name]},
             [task for task in self.bucketed if task not in denied],
             self.buckets,
-            sorted(denied.union(self.left)),
+            sorted({*denied, *self.left}),
             tuple(name for name, tasks in sources.items() if self.sources[name] and not tasks),
         )
 
