@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 from rich.live import Live as Live
@@ -30,6 +31,13 @@ class HumanHandler(logging.Handler):
         style = {"WARNING": "yellow", "ERROR": "bold red"}.get(record.levelname, "")
         label = f"{record.levelname.lower()}: " if style else ""
         console().print(Text(label, style), Text(escaped(self.format(record))), sep="", soft_wrap=True)
+
+
+def write_styled(lines: Iterable[Sequence[tuple[str, str]]]) -> None:
+    """Print lines of (text, style) on stdout as they are made, in colour unless ``NO_COLOR`` is set."""
+    out = Console(highlight=False)
+    for each in lines:
+        out.print(Text.assemble(*each), soft_wrap=True)
 
 
 def bars() -> Progress:

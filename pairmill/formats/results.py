@@ -6,7 +6,7 @@ Fields without a default make a result of a stage; the manifest of an older vers
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -267,6 +267,13 @@ class SampleResult(TokenizerResult):
         """Return the source of the mixture that each task is of."""
         sources = self.mixture.get("sources", {})
         return {task: source for source, tasks in sources.items() for task in tasks}
+
+    def sizes(self) -> Iterator[tuple[str, int]]:
+        """Yield each task, and how many tokens of the arrays are its own, in their order."""
+        for task in self.sources:
+            # All tokens of a task, or those of the rows that are sampled, each once.
+            own = task["length"] if self.layout == "data_io" else self.stats[task["name"]]["unique_toks"]
+            yield task["name"], int(own)
 
 
 def tokenizer_digest(manifest: Manifest) -> str:

@@ -250,6 +250,14 @@ def split(arguments: Sequence[str]) -> dict[str, str]:
     return values
 
 
+def name_first(arguments: Sequence[str], option: str) -> list[str]:
+    """Return arguments in which the first one, written without its key, is the value of ``option``."""
+    first = arguments[0] if arguments else "="
+    if "=" in first.partition("/")[0] or first.startswith("-"):
+        return list(arguments)
+    return [f"{option}={first}", *arguments[1:]]
+
+
 def build(config_class: type[C], values: Mapping[str, Any]) -> C:
     """Make an options object from texts (or JSON values, from Kubeflow), checked by type.
 

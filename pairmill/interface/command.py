@@ -46,7 +46,9 @@ PURPOSES: Final = {
             "Print what a policy allows and denies of what is there: policy check.",
             "sampler",
         ),
-        "show": Program("pairmill.show", "Print tokenized rows as a model sees them, or compare them with a server."),
+        "show": Program(
+            "pairmill.show.command", "Print rows, tokens, samples or batches as a model sees them; diff= two."
+        ),
         "verify": Program(
             "pairmill.verify", "Compare finished folders with their manifests, byte for byte.", "sampler"
         ),

@@ -114,10 +114,4 @@ def _said(manifest: Manifest) -> list[tuple[str, int]]:
     if result is None:
         return []
     of_task = result.source_of_task
-    results = []
-    for task in result.sources:
-        name = task["name"]
-        # All tokens of a task, or those of the rows that are sampled, each once.
-        size = task["length"] if result.layout == "data_io" else result.stats[name]["unique_toks"]
-        results.append((of_task.get(name) or source_of(name), int(size)))
-    return results
+    return [(of_task.get(name) or source_of(name), size) for name, size in result.sizes()]

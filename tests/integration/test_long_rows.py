@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pairmill import show
 from pairmill.engine import manifest as manifests
 from pairmill.engine import runner
 from pairmill.errors import InputError, UsageError
+from pairmill.show import command
+from pairmill.show.config import ShowConfig
+from pairmill.show.lines import plain
 from pairmill.stages.clean.config import CleanConfig
 from pairmill.stages.clean.core import Clean
 from pairmill.stages.tokenize.config import TokenizeConfig
@@ -150,6 +152,11 @@ def test_keys_that_cannot_be_meant_are_refused(tmp_path: Path, yaml: str, match:
         make(tmp_path, yaml, [chat(random.Random(1), 1)])
 
 
+def show(config: ShowConfig) -> str:
+    """Return what is shown, without its colours."""
+    return plain(command.show(config))
+
+
 class Server(BaseHTTPRequestHandler):
     """Answers ``/tokenize`` as vLLM documents it: by jinja2 and tokenizers, and none of our code."""
 
@@ -197,35 +204,35 @@ def test_prompts_are_compared_with_a_servers(tmp_path: Path, by_text: bool, monk
     with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}/v1"
-        said = show.run(show.ShowConfig(tokenized=str(folder), check_server=url, n=5))
+        said = show(ShowConfig(tokenized=str(folder), check_server=url, n=5))
         assert said == f"5 prompts have the server's ids, of {'text' if by_text else 'messages'}\n"
         monkeypatch.setattr(Server, "wrong", True)
         with pytest.raises(InputError, match="the server makes other ids of a prompt, from token"):
-            show.run(show.ShowConfig(tokenized=str(folder), check_server=url, n=5))
+            show(ShowConfig(tokenized=str(folder), check_server=url, n=5))
         server.shutdown()
 
 
 def test_a_row_is_shown_with_visible_control_tokens_beside_its_messages(tmp_path: Path) -> None:
     messages = [{"role": "user", "content": "what <|im_end|>\x1b[2J"}, {"role": "assistant", "content": "seven"}]
     folder = make(tmp_path, CHATS, [{"messages": messages}, {"messages": messages[:1] + messages[1:]}])
-    said = show.run(show.ShowConfig(tokenized=str(folder), row=[f"{TASK}:1"]))
+    said = show(ShowConfig(tokenized=str(folder), row=[f"{TASK}:1"]))
     assert "⟦<|im_start|>⟧user\nwhat <|im_end|>" in said
     assert "⟦<|im_end|>⟧\n⟦<|im_start|>⟧assistant" in said
     assert "\ntarget\nseven⟦<|im_end|>⟧" in said
     assert "messages\n  user: what <|im_end|>" in said
     assert "\x1b" not in said
-    assert show.run(show.ShowConfig(root=str(tmp_path / "root"), row=["mine:1"])) == said
-    with pytest.raises(UsageError, match="tokenized=<folder>, or root=<project>"):
-        show.run(show.ShowConfig(row=["mine:1"]))
+    assert show(ShowConfig(root=str(tmp_path / "root"), row=["mine:1"])) == said
+    with pytest.raises(UsageError, match="pairmill show <folder>, or root=<project>"):
+        show(ShowConfig(row=["mine:1"]))
     with pytest.raises(InputError, match="no finished tokenized folder"):
-        show.run(show.ShowConfig(root=str(tmp_path), row=["mine:1"]))
+        show(ShowConfig(root=str(tmp_path), row=["mine:1"]))
     for row, match in (
         ("mime.jsonl:0", "did you mean 'mine.jsonl'"),
         (f"{TASK}:9", "no such row"),
         ("9", "<task>:<n>"),
     ):
         with pytest.raises((InputError, UsageError), match=match):
-            show.run(show.ShowConfig(tokenized=str(folder), row=[row]))
+            show(ShowConfig(tokenized=str(folder), row=[row]))
 
 
 def test_a_template_whose_whole_never_begins_with_the_prompt_gives_no_row_and_says_so(tmp_path: Path) -> None:
