@@ -12,13 +12,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from pairmill.engine import vanished
+from pairmill.engine.listing import folder_of
 from pairmill.engine.manifest import InputRef, Manifest, is_fingerprint
 from pairmill.engine.options import default_of, list_item, program_name
 from pairmill.engine.stage import Stage
 from pairmill.report.model import Cell, Link, Percent, Report, Table
 
-_STAGES: Final = {"tokenized": "tokenize", "sampled": "sample", "index": "curate"}
-"""The stage that finished the folders of some roles. Of others the input says it."""
 LINE: Final = "line"
 """Folder below the root of the pages over the line."""
 INDEX: Final = "index.html"
@@ -50,12 +49,6 @@ def links_of(manifest: Manifest) -> Iterator[Link]:
         if folder := folder_of(InputRef(ref[1], ref[2], ref[0])):
             yield Link(folder, f"../../{folder}/report.html")
     yield Link("the line", f"../../{LINE}/{INDEX}")
-
-
-def folder_of(ref: InputRef) -> str:
-    """Return the finished folder of an input below the root; empty if it is not a folder of a known stage."""
-    stage = ref.stage or _STAGES.get(ref.role, "")
-    return f"{stage}/{ref.fingerprint}" if stage and is_fingerprint(ref.fingerprint) else ""
 
 
 def _text(value: Any) -> str:

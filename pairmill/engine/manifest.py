@@ -29,8 +29,7 @@ FORMAT = 2
 _UNSEALED = 1
 """The format that had no digest of its own."""
 _SEAL = b',\n "sha256": "%b"\n}\n'
-_INPUTS = re.compile(rb'"fingerprint": "[0-9a-f]{16}",\n ?"format": [0-9]+,\n ?"inputs": (\[[^\]]*\])')
-"""The inputs of a manifest. Its keys are sorted, and each begins a line."""
+_FINGERPRINT = re.compile("[0-9a-f]{16}")
 _SEAL_BYTES = len(_SEAL % bytes(64))
 # Files that are digested between two updates of progress, and the bytes from which progress is shown.
 _VERIFIED = 32
@@ -296,7 +295,7 @@ class Manifest:
 
 def is_fingerprint(text: str) -> bool:
     """Return whether this is the fingerprint of a result: 16 hexadecimal digits."""
-    return re.fullmatch(r"[0-9a-f]{16}", text) is not None
+    return _FINGERPRINT.fullmatch(text) is not None
 
 
 def exists(folder: str) -> bool:
@@ -321,23 +320,6 @@ def read(folder: str, *, refuse_begun: bool = True) -> Manifest | None:
     if refuse_begun:
         refuse_unfinished(folder)
     return None
-
-
-def read_head(folder: str) -> tuple[str, list[InputRef]]:
-    """Return the stage and the inputs of a finished folder, without its files: of 16,000 tasks these take a second.
-
-    Raises:
-        InputError: the folder has no manifest of pairmill.
-    """
-    uri = storage.join(folder, MANIFEST)
-    data = storage.store_for(folder).read(uri)
-    match = _INPUTS.search(data)
-    try:
-        inputs: list[dict[str, str]] = json.loads(match[1]) if match is not None else []
-        stage = json.loads(data[data.rindex(b'"stage": ') + len(b'"stage": ') :].partition(b",\n")[0])
-        return stage, [InputRef(**item) for item in inputs]
-    except (ValueError, TypeError) as error:
-        raise InputError("not a pairmill manifest", where=uri, got=repr(error)) from error
 
 
 def version_of(folder: str) -> int | None:

@@ -15,11 +15,12 @@ from typing import Any, Generic, TypeVar
 from pairmill import log, storage
 from pairmill.engine import links, policing, vanished
 from pairmill.engine import manifest as manifests
+from pairmill.engine.listing import RECORD as RECORD
+from pairmill.engine.listing import SHARDS
 from pairmill.engine.made_by import command_of, links_of, with_alarms
 from pairmill.engine.manifest import Ledger, Manifest
 from pairmill.engine.options import RunConfig, RunOptions, WorkerSlice
 from pairmill.engine.rounds import rounds_of
-from pairmill.engine.shards import RECORD as RECORD
 from pairmill.engine.shards import Todo, commit_finish, discard, forget
 from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan, fingerprint_of
 from pairmill.engine.workers import WorkerPool
@@ -133,7 +134,7 @@ class _Job(Generic[C, P]):
         self.stage = stage
         self.config = config = replace(config, root=storage.normalise(config.root, "root"))
         self.base = storage.join(config.root, stage.folder or stage.name)
-        self.cache = storage.join(self.base, "shards")
+        self.cache = storage.join(self.base, SHARDS)
         with links.obeyed(config.links):
             self.plan = stage.plan(config)
         self.rounds: list[list[ShardRecord]] = []

@@ -19,12 +19,12 @@ from pairmill import log, storage
 from pairmill.cpu import available_cores
 from pairmill.engine import manifest as manifests
 from pairmill.engine.content import broken
+from pairmill.engine.listing import RECORD as RECORD
 from pairmill.engine.manifest import File, Ledger, Manifest
 from pairmill.engine.stage import Shard, ShardRecord, X
 from pairmill.engine.writer import ATTEMPT, AttemptWriter, FinishWriter
 from pairmill.errors import InputError, InternalError, PairmillError, from_os_error
 
-RECORD = "_RECORD.json"
 _ATTEMPT = re.compile(f"[0-9a-f]{{{ATTEMPT}}}")
 # Records looked for at once in an object store.
 _AT_ONCE = 32

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from pairmill import storage
 from pairmill.engine import manifest as manifests
+from pairmill.engine.listing import read_head
 from pairmill.engine.manifest import MANIFEST
 from pairmill.engine.source_names import source_of
 from pairmill.errors import InputError
@@ -70,8 +71,8 @@ def _sources_of(home: str) -> dict[str, Told]:
     while left:
         folder = left.pop()
         try:
-            stage, inputs = manifests.read_head(folder)
-            manifest = manifests.read(folder) if stage in ("clean", _RAW) else None
+            head = read_head(folder)
+            stage, manifest = head.stage, manifests.read(folder) if head.stage in ("clean", _RAW) else None
         except InputError:  # the program that reads the folder says what is wrong with it
             continue
         if manifest is not None and stage == _RAW:
@@ -79,7 +80,7 @@ def _sources_of(home: str) -> dict[str, Told]:
         if manifest is not None:
             for name, item in CleanResult.from_manifest(manifest).sources.items():
                 result[name] = {**item["about"], "rows_in": item["ledger"]["rows_in"]}
-        for ref in inputs if stage in ORDER[1:] else ():
+        for ref in head.inputs if stage in ORDER[1:] else ():
             if ref.fingerprint not in seen and manifests.is_fingerprint(ref.fingerprint):
                 seen.add(ref.fingerprint)
                 places = (storage.join(root, name, ref.fingerprint) for name in ORDER[: ORDER.index(stage)])

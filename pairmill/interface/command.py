@@ -40,6 +40,9 @@ PURPOSES: Final = {
         "run": Program("pairmill.line.run", "Run the pipeline from raw data to sampled epochs, or to a trained net."),
         "compare": Program("pairmill.line.compare", "Train nets on several plans and say which is better.", "train"),
         "search": Program("pairmill.line.search", "Train proxies and find the mixture that loses least.", "train"),
+        "status": Program(
+            "pairmill.line.status", "Print what is finished below a root, what of what, and what comes next.", "sampler"
+        ),
         "line": Program("pairmill.lineage.command", "Write the page over all stages of a sample."),
         "policy": Program(
             "pairmill.lineage.policy_command",

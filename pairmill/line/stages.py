@@ -13,9 +13,31 @@ from typing import Any
 from pairmill.engine.options import ReplaceableConfig
 from pairmill.interface.launcher import Component
 from pairmill.line.table import LINE, Task
+from pairmill.stages.clean.config import CleanConfig
 from pairmill.stages.compare.config import CompareConfig
+from pairmill.stages.curate.config import CurateConfig
 from pairmill.stages.evaluate.config import EvaluateConfig
+from pairmill.stages.fetch.config import FetchConfig
+from pairmill.stages.mix.config import MixConfig
+from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.search.config import SearchConfig
+from pairmill.stages.select.config import SelectConfig
+from pairmill.stages.tokenize.config import TokenizeConfig
+from pairmill.stages.train.config import TrainConfig
+from pairmill.stages.train_tokenizer.config import TrainTokenizerConfig
+
+_CONFIGS: Mapping[str, type[Any]] = {
+    "fetch": FetchConfig,
+    "clean": CleanConfig,
+    "curate": CurateConfig,
+    "select": SelectConfig,
+    "train_tokenizer": TrainTokenizerConfig,
+    "tokenize": TokenizeConfig,
+    "mix": MixConfig,
+    "sample": SampleConfig,
+    "train": TrainConfig,
+}
+"""The options of each stage of the table."""
 
 _FETCHED = {
     "given_rows": (
@@ -39,10 +61,11 @@ _OWN: Mapping[str, Mapping[str, Any]] = {
 
 def _component(task: Task) -> Component:
     """Return what Kubeflow is told of the stage of a task."""
+    config = _CONFIGS[task.stage]
     # The lineage of what a stage is given is that of raw, where it reads that: both are from fetch.
-    passes_on = issubclass(task.config, ReplaceableConfig) and "fetch" not in task.reads.values()
+    passes_on = issubclass(config, ReplaceableConfig) and "fetch" not in task.reads.values()
     own = _OWN.get(task.stage, {})
-    return Component(task.stage, task.config, reads=tuple(task.reads), passes_on=passes_on, **own)
+    return Component(task.stage, config, reads=tuple(task.reads), passes_on=passes_on, **own)
 
 
 _OF_LINE = [_component(task) for task in LINE if task.name == task.stage]

@@ -11,35 +11,22 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from pairmill import storage
 from pairmill.engine import manifest as manifests
+from pairmill.engine.listing import FOLDERS, WITHOUT_REPORT, list_results
 from pairmill.engine.made_by import INDEX, LINE
 from pairmill.engine.manifest import Manifest
 from pairmill.engine.options import option
 from pairmill.errors import InputError
 from pairmill.interface import cli
 from pairmill.lineage import page, steps
-from pairmill.lineage.flow import flow_of, text_of
+from pairmill.lineage.flow import flow_of
 from pairmill.report.model import Link, Report, Table
 
 FOLDER = LINE
 """Below the root: a page for each sample."""
-INDEXED = (
-    "fetch",
-    "clean",
-    "curate",
-    "select",
-    "tokenizer",
-    "tokenize",
-    "mix",
-    "sample",
-    "train",
-    "evaluate",
-    "compare",
-    "search",
-)
-"""Folders of finished results below the root."""
 
 
 @dataclass(kw_only=True)
@@ -84,9 +71,10 @@ def _write(uri: str, made: Report) -> None:
 def _index(root: str) -> Report:
     """Return the page that the reports of all stages lead to: what is finished below a root, and when it was."""
     lines = [
-        (Link(stage, f"../{stage}/{name}/report.html"), name, _finished(root, stage, name))
-        for stage in INDEXED
-        for name in _finished_folders(storage.join(root, stage))
+        (Link(folder, f"../{folder}/{item.fingerprint}/report.html"), item.fingerprint, _time(item.finished))
+        for folder in FOLDERS
+        for item in list_results(root, [folder])
+        if item.finished is not None and folder not in WITHOUT_REPORT
     ]
     top = storage.join(root, FOLDER)
     samples = [
@@ -104,15 +92,12 @@ def _index(root: str) -> Report:
     )
 
 
-def _finished_folders(top: str) -> list[str]:
-    store = storage.store_for(top)
-    names = filter(manifests.is_fingerprint, store.folders(top))
-    return [name for name in names if store.exists(storage.join(top, name, manifests.MANIFEST))]
-
-
 def _finished(root: str, stage: str, fingerprint: str) -> str:
     uri = storage.join(root, stage, fingerprint, manifests.MANIFEST)
-    when = storage.store_for(uri).modified(uri)
+    return _time(storage.store_for(uri).modified(uri))
+
+
+def _time(when: datetime | None) -> str:
     return when.strftime("%Y-%m-%d %H:%M UTC") if when is not None else "–"
 
 
@@ -135,6 +120,6 @@ def main(arguments: Sequence[str]) -> int:
         config = cli.build(LineConfig, cli.split(arguments))
         uri = run(config)
         root = storage.normalise(config.root, "root")
-        sys.stdout.write(f"{text_of(flow_of(steps.find(root, _sample(root, config.sample).manifest)))}\n{uri}\n")
+        sys.stdout.write(f"{flow_of(steps.find(root, _sample(root, config.sample).manifest)).text()}\n{uri}\n")
 
     return cli.program("line", LineConfig, arguments, work)

@@ -26,14 +26,6 @@ def flow_of(steps: Sequence[Step]) -> Table:
     return Table("Rows and tokens of each source", header, cells, note)
 
 
-def text_of(table: Table) -> str:
-    """Return a table as lines of text, its columns aligned."""
-    lines = [[*table.header], *([format_cell(cell) for cell in row] for row in table.rows)]
-    widths = [max(len(line[at]) for line in lines) for at in range(len(table.header))]
-    made = ("  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in lines)
-    return "".join(f"{line.rstrip()}\n" for line in made)
-
-
 def _columns(steps: Sequence[Step]) -> tuple[list[Column], list[Column]]:
     """Return what each stage counts by source: rows, then tokens. Of several steps of a stage the counts add up."""
     rows: dict[str, dict[str, float]] = {}

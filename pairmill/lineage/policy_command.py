@@ -11,7 +11,6 @@ from pairmill.engine.options import option
 from pairmill.errors import UsageError
 from pairmill.fields import Checked
 from pairmill.interface import cli
-from pairmill.lineage.flow import text_of
 from pairmill.lineage.policy_check import items_of_folder, items_of_root, tables_of
 from pairmill.policy.policy import Policy
 
@@ -46,7 +45,7 @@ def check(config: PolicyConfig) -> str:
         uri = storage.normalise(getattr(config, name), name)
         root, items = storage.parent_of(storage.parent_of(uri)), items_of_folder(uri)
     tables = tables_of(items, policy, other, root)
-    return "\n".join(f"{table.title}\n{text_of(table) if table.rows else '  nothing'}" for table in tables) + "\n"
+    return "\n".join(f"{table.title}\n{table.text() if table.rows else '  nothing'}" for table in tables) + "\n"
 
 
 def main(arguments: Sequence[str]) -> int:

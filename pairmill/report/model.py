@@ -27,7 +27,8 @@ _MAX_NAMES = 5
 _MAX_TEXT = 500
 _MAX_LINES = 16
 MAX_CELL = 300
-_FIGURE = re.compile("none|never|\u2013|[-+<]?[0-9][0-9.,]*(e[-+]?[0-9]+)?(\u2011[0-9,]+)?[%\u00d7]?")
+_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+_FIGURE = re.compile("none|never|\u2013|[-+<]?[0-9][0-9.,]*(e[-+]?[0-9]+)?(\u2011[0-9,]+)?([%\u00d7]| [kMGTP]?B)?")
 """A number with its sign and unit, a range of numbers, or the words that are beside such in a column."""
 
 
@@ -50,12 +51,20 @@ class Percent(float):
         return f"{float(self):.1%}" if 0 < self < 1 else f"{float(self):.0%}"
 
 
+class Bytes(int):
+    """A number of bytes, written in the unit that suits it: ``1.2 MB``."""
+
+    def __str__(self) -> str:
+        power = min((len(f"{int(self)}") - 1) // 3, len(_UNITS) - 1)
+        return f"{self / 1000**power:,.3g} {_UNITS[power]}" if power else f"{int(self)} B"
+
+
 Cell = str | int | float
 
 
 def format_cell(cell: Cell) -> str:
     """Numbers are grouped by thousands."""
-    if isinstance(cell, bool | str | Percent):
+    if isinstance(cell, bool | str | Percent | Bytes):
         return str(cell)
     if isinstance(cell, int):
         return f"{cell:,}"
@@ -157,6 +166,24 @@ class Table(Block):
         if len(self.rows) > _MAX_ROWS:
             lines.append(f"\n({len(self.rows) - _MAX_ROWS:,} more rows are not shown)")
         return lines
+
+    def text(self) -> str:
+        """Return the table as lines for a terminal, its columns aligned: the first left, those with numbers right."""
+        lines = [[*self.header], *([format_cell(cell) for cell in row] for row in self.rows)]
+        columns = list(zip(*lines, strict=True))
+        numeric = [
+            at > 0 and any(_is_figure(cell) and cell != "\u2013" for cell in column[1:])
+            for at, column in enumerate(columns)
+        ]
+        widths = [max(map(len, column)) for column in columns]
+        texts = [
+            "  ".join(
+                cell.rjust(width) if right else cell.ljust(width)
+                for cell, width, right in zip(line, widths, numeric, strict=True)
+            )
+            for line in lines
+        ]
+        return "".join(f"{text.rstrip()}\n" for text in texts)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -20,17 +20,23 @@ from pairmill.retry import raced
 T = TypeVar("T")
 R = TypeVar("R")
 
+# Requests for times of objects that are under way at once.
+_ASKED = 32
 # How often an object that keeps changing is read for its digest.
 _TRIED = 5
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One object: its path relative to the listed prefix, its size in bytes, and its stamp."""
+    """One object: its path relative to the listed prefix, its size in bytes, its stamp, and when it was written.
+
+    The time is in seconds since 1970, by the clock of the store; 0 = the store does not say.
+    """
 
     path: str
     size: int
     stamp: str = field(default="", compare=False)
+    written: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -107,9 +113,18 @@ class Store(ABC):
         """Return the stamps of objects."""
         return [self.stamp(uri) for uri in uris]
 
+    @abstractmethod
     def modified(self, uri: str) -> datetime | None:
-        """Return when an object was written, for people; None if the store does not say."""
-        return None
+        """Return when an object was written; None if there is none, or the store does not say."""
+
+    def dated(self, prefix: str, name: str) -> Mapping[str, datetime | None]:
+        """Return the folders directly below ``prefix``, sorted, and when the object ``name`` in each was written.
+
+        None in place of a time: there is no such object in it.
+        """
+        names = self.folders(prefix)
+        uris = [f"{prefix}/{folder}/{name}" for folder in names]
+        return dict(zip(names, each(lambda uri, _: self.modified(uri), uris, _ASKED), strict=True))
 
     @abstractmethod
     def pinned(self, uri: str, stamp: str) -> AbstractContextManager[BinaryIO]:

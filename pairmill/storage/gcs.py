@@ -87,7 +87,7 @@ class GcsStore(RemoteStore):
     def _stat(self, place: Place) -> Stat:
         blob = self._blob(place)
         blob.reload(retry=None, timeout=timeouts())
-        return Stat(blob.size, str(blob.generation))
+        return Stat(blob.size, str(blob.generation), blob.updated)
 
     def _get(self, place: Place, start: int, end: int, body: Body) -> None:
 
@@ -114,12 +114,14 @@ class GcsStore(RemoteStore):
             prefix=place.key or None,
             page_token=token or None,
             page_size=most,
-            fields="items(name,size,generation),nextPageToken",
+            fields="items(name,size,generation,updated),nextPageToken",
             retry=None,
             timeout=timeouts(),
         )
         page = next(result.pages, ())
-        return [(blob.name, Stat(blob.size, str(blob.generation))) for blob in page], result.next_page_token or ""
+        return [
+            (blob.name, Stat(blob.size, str(blob.generation), blob.updated)) for blob in page
+        ], result.next_page_token or ""
 
     def _folders(self, place: Place, token: str) -> tuple[list[str], str]:
         result = self._client.list_blobs(

@@ -7,8 +7,8 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
@@ -74,7 +74,7 @@ class LocalStore(Store):
                                 stack.append((Path(entry.path), above))
                         elif entry.is_file():
                             facts = entry.stat()
-                            result.append(Entry(path, facts.st_size, _stamp(facts)))
+                            result.append(Entry(path, facts.st_size, _stamp(facts), facts.st_mtime))
         return sorted(result, key=lambda entry: entry.path), sorted(links)
 
     def folders(self, prefix: str) -> Sequence[str]:
@@ -196,8 +196,21 @@ class LocalStore(Store):
             raise partials.removed(end)
 
     def modified(self, uri: str) -> datetime | None:
-        with translated(uri):
-            return datetime.fromtimestamp(local_path(uri).stat().st_mtime, UTC)
+        with translated(uri), suppress(FileNotFoundError, NotADirectoryError):
+            return datetime.fromtimestamp(os.stat(local_text(uri)).st_mtime, UTC)
+        return None
+
+    def dated(self, prefix: str, name: str) -> Mapping[str, datetime | None]:
+        # Of 10,000 folders, :meth:`folders` takes half a second: it looks into each for an object.
+        top = local_text(prefix)
+        result: dict[str, datetime | None] = {}
+        with translated(prefix), suppress(FileNotFoundError, NotADirectoryError), os.scandir(top) as entries:
+            for folder in sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False)):
+                try:
+                    result[folder] = datetime.fromtimestamp(os.stat(f"{top}/{folder}/{name}").st_mtime, UTC)
+                except FileNotFoundError:
+                    result[folder] = None
+        return result
 
     @contextmanager
     def attempt(self, folder: str) -> Iterator[str]:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, TypeVar, cast
@@ -89,10 +90,11 @@ class Place:
 
 @dataclass(frozen=True)
 class Stat:
-    """Size in bytes, and the backend's name of this content (an ETag, a generation)."""
+    """Size in bytes, the backend's name of this content (an ETag, a generation), and when it was written."""
 
     size: int
     version: str
+    written: datetime | None = field(default=None, compare=False)
 
     @property
     def stamp(self) -> str:
@@ -210,7 +212,7 @@ class RemoteStore(Store):
             page, token = self._ask(place, functools.partial(self._page, place, token, 1000))
             # Consoles of object stores create an empty object with a slash at its end to show a folder.
             result += [
-                Entry(key[len(place.key) :], stat.size, stat.stamp)
+                Entry(key[len(place.key) :], stat.size, stat.stamp, stat.written.timestamp() if stat.written else 0.0)
                 for key, stat in page
                 if stat.size or not key.endswith("/")
             ]
@@ -247,6 +249,11 @@ class RemoteStore(Store):
 
     def stamp(self, uri: str) -> str:
         return self._head(uri).stamp
+
+    def modified(self, uri: str) -> datetime | None:
+        with suppress(Absent):
+            return self._head(uri).written
+        return None
 
     @contextmanager
     def pinned(self, uri: str, stamp: str) -> Iterator[BinaryIO]:

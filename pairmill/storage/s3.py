@@ -129,7 +129,7 @@ class S3Store(RemoteStore):
 
     def _stat(self, place: Place) -> Stat:
         answer = self._client.head_object(Bucket=place.bucket, Key=place.key)
-        return Stat(answer["ContentLength"], answer["ETag"])
+        return Stat(answer["ContentLength"], answer["ETag"], answer.get("LastModified"))
 
     def _get(self, place: Place, start: int, end: int, body: Body) -> None:
 
@@ -151,7 +151,10 @@ class S3Store(RemoteStore):
     def _page(self, place: Place, token: str, most: int) -> tuple[list[tuple[str, Stat]], str]:
         further = {"ContinuationToken": token} if token else {}
         answer = self._client.list_objects_v2(Bucket=place.bucket, Prefix=place.key, MaxKeys=most, **further)
-        result = [(item["Key"], Stat(item["Size"], item.get("ETag", ""))) for item in answer.get("Contents", [])]
+        result = [
+            (item["Key"], Stat(item["Size"], item.get("ETag", ""), item.get("LastModified")))
+            for item in answer.get("Contents", [])
+        ]
         return result, answer.get("NextContinuationToken", "")
 
     def _folders(self, place: Place, token: str) -> tuple[list[str], str]:
