@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Self
 
 
@@ -32,6 +34,10 @@ class PairmillError(Exception):
             parts.append(hint)
         super().__init__((f"{where}: " if where else "") + "; ".join(parts))
 
+    def moved(self, where: str, hint: str = "") -> Self:
+        """Return the same error at another place, with another hint if there is one."""
+        return type(self)(self.what, where=where, got=self.got, expected=self.expected, hint=hint or self.hint)
+
     # Exceptions are pickled by the process pool, which by default calls the class with `args` only.
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), self.what, self.where, self.got, self.expected, self.hint)
@@ -45,10 +51,6 @@ class UsageError(PairmillError):
     """An option or a configuration file is wrong. Exit code 2."""
 
     exit_code = 2
-
-    def moved(self, where: str, hint: str = "") -> Self:
-        """Return the same error at another place, with another hint if there is one."""
-        return type(self)(self.what, where=where, got=self.got, expected=self.expected, hint=hint or self.hint)
 
 
 class InputError(PairmillError):
@@ -91,6 +93,40 @@ class StageFailure(PairmillError):
 
     def __reduce__(self) -> tuple[object, ...]:
         raise TypeError("a StageFailure is not pickled: only the process that runs the stage raises it")
+
+
+class Refusals(PairmillError):
+    """Several refusals at once, a line each. The exit code is the highest of theirs."""
+
+    def __init__(self, errors: Sequence[PairmillError]) -> None:
+        self.errors = errors
+        super().__init__(f"{len(errors)} things to mend:" + "".join(f"\n  {error}" for error in errors))
+        self.exit_code = max(error.exit_code for error in errors)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Refusals, (self.errors,)
+
+
+@dataclass
+class Attempts:
+    """Collects what is refused, so that a person mends all of it before the next try."""
+
+    errors: list[PairmillError] = field(default_factory=list)
+
+    @contextmanager
+    def each(self) -> Iterator[None]:
+        """Go on after an error of what is done within; what is told already is not told again."""
+        try:
+            yield
+        except PairmillError as error:
+            told = {(known.where, known.what) for known in self.errors}
+            every = error.errors if isinstance(error, Refusals) else [error]
+            self.errors += [item for item in every if (item.where, item.what) not in told]
+
+    def refuse(self) -> None:
+        """Raise what was collected: the only error itself, or several as Refusals; nothing if all went well."""
+        if self.errors:
+            raise self.errors[0] if len(self.errors) == 1 else Refusals(self.errors)
 
 
 SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})

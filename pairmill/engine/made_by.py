@@ -25,7 +25,7 @@ INDEX: Final = "index.html"
 
 
 def command_of(stage: Stage[Any, Any], manifest: Manifest) -> str:
-    """Return the command that makes a folder: inputs by their places below the root, and options not the defaults.
+    """Return the line of a shell that makes a folder: inputs by places below ``$root``, and options not the defaults.
 
     Options that change no byte of the result are left out, and settings files are where the user has them: the settings
     themselves are in the manifest.
@@ -34,13 +34,20 @@ def command_of(stage: Stage[Any, Any], manifest: Manifest) -> str:
     given: dict[str, list[str]] = {}
     for ref in manifest.inputs:
         if ref.role in fields and is_fingerprint(ref.fingerprint):
-            place = f"<root>/{folder_of(ref)}" if folder_of(ref) else f"<{ref.role} {ref.fingerprint}>"
+            # What is not below the root is left to be filled in.
+            place = f"$root/{folder_of(ref)}" if folder_of(ref) else f"<{ref.role} {ref.fingerprint}>"
             given.setdefault(ref.role, []).append(place)
-    options = [f"{name}={','.join(places)}" for name, places in given.items()]
-    for name, value in manifest.options.items():
-        if name in fields and name not in given and _text(value) != _text(default_of(fields[name])):
-            options.append(f"{name}={shlex.quote(_text(value))}")
-    return " ".join([f"pairmill {program_name(stage.name)}", *options, "root=<root>"])
+    options = [f'{name}="{",".join(places)}"' for name, places in given.items()]
+    for name, value in options_of(stage, manifest).items():
+        if name not in given and value != _text(default_of(fields[name])):
+            options.append(f"{name}={shlex.quote(value)}")
+    return " ".join([f"pairmill {program_name(stage.name)}", *options, 'root="$root"'])
+
+
+def options_of(stage: Stage[Any, Any], manifest: Manifest) -> dict[str, str]:
+    """Return the options that a folder follows from, by name, as the command line has them."""
+    fields = {item.name for item in dataclasses.fields(stage.config)}
+    return {name: _text(value) for name, value in manifest.options.items() if name in fields}
 
 
 def links_of(manifest: Manifest) -> Iterator[Link]:

@@ -17,7 +17,7 @@ from pairmill.engine import links, policing, vanished
 from pairmill.engine import manifest as manifests
 from pairmill.engine.listing import RECORD as RECORD
 from pairmill.engine.listing import SHARDS
-from pairmill.engine.made_by import command_of, links_of, with_alarms
+from pairmill.engine.made_by import command_of, links_of, options_of, with_alarms
 from pairmill.engine.manifest import Ledger, Manifest
 from pairmill.engine.options import RunConfig, RunOptions, WorkerSlice
 from pairmill.engine.rounds import rounds_of
@@ -325,6 +325,7 @@ def _finish(job: _Job[C, P]) -> Manifest:
         job.judge(manifest)
         report = with_alarms(stage.report(manifest), manifest)
         report.command, report.links = command_of(stage, manifest), list(links_of(manifest))
+        report.options = options_of(stage, manifest)
         out.write_report(report)
         linked = [file for _, file in out.links]
         manifest.files = sorted([*out.files, *linked], key=lambda file: file.path)

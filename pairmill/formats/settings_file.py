@@ -412,7 +412,7 @@ def _render(settings: Any, depth: int, lines: list[str]) -> None:
             if depth == 0:
                 lines.append("")
         else:
-            lines.append(_beside(f"{indent}{name}: {_flow(value)}".rstrip(), text, indent, lines))
+            lines.append(_beside(f"{indent}{name}: {flow(value)}".rstrip(), text, indent, lines))
 
 
 def _beside(text: str, comment: str, indent: str, lines: list[str]) -> str:
@@ -423,8 +423,8 @@ def _beside(text: str, comment: str, indent: str, lines: list[str]) -> str:
     return text
 
 
-def _flow(value: Any) -> str:
-    """Write a value on one line."""
+def flow(value: Any) -> str:
+    """Write a value on one line of YAML."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -440,10 +440,10 @@ def _flow(value: Any) -> str:
     if isinstance(value, int):
         return repr(value)
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_flow, value))}]"
+        return f"[{', '.join(map(flow, value))}]"
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = to_json(value)
-    return "{" + ", ".join(f"{key}: {_flow(item)}" for key, item in value.items()) + "}"
+    return "{" + ", ".join(f"{key}: {flow(item)}" for key, item in value.items()) + "}"
 
 
 class FileSettings(Checked):

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 import pairmill
 from pairmill import log
 from pairmill.engine.options import default_of, program_name
-from pairmill.errors import PairmillError, UsageError, did_you_mean, from_os_error
+from pairmill.errors import Attempts, PairmillError, UsageError, did_you_mean, from_os_error
 from pairmill.extras import how_to_install
 from pairmill.interface import interrupt, launcher
 
@@ -262,20 +262,25 @@ def build(config_class: type[C], values: Mapping[str, Any]) -> C:
     """Make an options object from texts (or JSON values, from Kubeflow), checked by type.
 
     Raises:
-        UsageError: an option is unknown, missing or of the wrong type.
+        UsageError: an option is unknown, missing or of the wrong type; of several that are, Refusals.
     """
     hints = get_type_hints(config_class)
     known = {item.name: item for item in dataclasses.fields(config_class)}  # type: ignore[arg-type]
     given: dict[str, Any] = {}
+    attempts = Attempts()
     for key, value in values.items():
-        if key not in known:
-            expected = f"one of {', '.join(known)}" if known else "none: it has no options"
-            raise UsageError("unknown option", where=key, expected=expected, hint=did_you_mean(key, known))
-        given[key] = _converted(key, hints[key], _plain(key, hints[key], value))
+        with attempts.each():
+            if key not in known:
+                expected = f"one of {', '.join(known)}" if known else "none: it has no options"
+                raise UsageError("unknown option", where=key, expected=expected, hint=did_you_mean(key, known))
+            given[key] = _converted(key, hints[key], _plain(key, hints[key], value))
     required = [name for name, item in known.items() if default_of(item) is dataclasses.MISSING]
-    missing = [name for name in required if name not in given]
-    if missing:
-        raise UsageError("required option missing", where=", ".join(missing), expected="key=value", hint="see --help")
+    missing = [name for name in required if name not in values]
+    with attempts.each():
+        if missing and not attempts.errors:  # of a typo the name that was meant is missing too
+            hint = f"write {missing[0]}=…; see --help"
+            raise UsageError("required option missing", where=", ".join(missing), expected="key=value", hint=hint)
+    attempts.refuse()
     return config_class(**given)
 
 

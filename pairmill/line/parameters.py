@@ -13,9 +13,10 @@ from typing import Any
 from pairmill import storage
 from pairmill.address import is_address
 from pairmill.engine.options import RunConfig, default_of, list_item, option
-from pairmill.errors import UsageError
+from pairmill.errors import Attempts, UsageError
 from pairmill.interface import cli
 from pairmill.line.stages import LAST, STAGES
+from pairmill.line.table import LINE
 from pairmill.stages.clean.config import CleanConfig
 from pairmill.stages.curate.config import CurateConfig
 from pairmill.stages.fetch.config import KINDS, FetchConfig
@@ -137,6 +138,11 @@ def taken(stage: str, *, training: bool = False) -> list[str]:
     return options_of(stage) if stage in LAST else []
 
 
+LISTS = frozenset(
+    item.name for task in LINE for item in dataclasses.fields(task.config) if item.type in (list[str], "list[str]")
+)
+"""Options that take several values, joined by commas."""
+
 PLACES = (
     *("root", "raw", "output_path", "prefix_config_path", "policy"),
     *("curate_config", "index", "select_config", "mix_config", "compare", "train_config"),
@@ -173,29 +179,43 @@ def idle(values: Mapping[str, Any], *, here: bool) -> tuple[str, ...]:
     Raises:
         UsageError: a stage would refuse its options, or here its settings.
     """
-    configs = {name: config for name, config in stage_configs(values).items() if isinstance(config, RunConfig)}
-    return tuple(name for name, config in configs.items() if config.given or (here and config.is_off))
+    return idle_of(stage_configs(values), here=here)
+
+
+def idle_of(configs: Mapping[str, Any], *, here: bool) -> tuple[str, ...]:
+    """Return the stages of :func:`idle`, by the options of every stage."""
+    result, attempts = [], Attempts()
+    for name, config in configs.items():
+        with attempts.each():
+            if isinstance(config, RunConfig) and (config.given or (here and config.is_off)):
+                result.append(name)
+    attempts.refuse()
+    return tuple(result)
 
 
 def stage_configs(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of every stage of a run with these parameters, checked as the stage itself checks them.
 
     Raises:
-        UsageError: a stage would refuse one of them, or no storage serves a place.
+        UsageError: a stage would refuse one of them, or no storage serves a place; of several, Refusals.
     """
+    attempts = Attempts()
     for name in PLACES:
         if given.get(name) or name == "root":
-            try:
-                storage.normalise(given[name], name)
-            except UsageError as error:
-                raise UsageError(error.what, where=name, got=given[name], expected=error.expected) from error
+            with attempts.each():
+                try:
+                    storage.normalise(given[name], name)
+                except UsageError as error:
+                    raise UsageError(error.what, where=name, got=given[name], expected=error.expected) from error
     made = {}
     last = {"train": LAST["train"]} if "train_config" in given else {}
     for name, stage in {**STAGES, **last}.items():
         # Results of other stages do not exist yet: any place below the root will do.
         results = dict.fromkeys(set(stage.reads) - _NOT_ALWAYS, f"{given['root']}/{name}")
         options = {item: given[item] for item in options_of(name, training="train_config" in given)}
-        made[name] = cli.build(stage.config, {**options, **results})
+        with attempts.each():
+            made[name] = cli.build(stage.config, {**options, **results})
+    attempts.refuse()
     if not given["tokenizer"] and not given["tokenized"]:
         _refuse_untrained(given["template"], made["tokenize"], made["train_tokenizer"])
     return made

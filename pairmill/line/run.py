@@ -1,5 +1,6 @@
-"""Runs the line on this machine, without a cluster: ``pairmill run raw=… root=… [option=value …]``.
+"""Runs the line on this machine, without a cluster: ``pairmill run [run.yaml] raw=… root=… [option=value …]``.
 
+Everything that can be refused is refused before the first stage (:mod:`pairmill.line.checks`).
 Each task of ``table.LINE`` is a process, started as Kubeflow's launcher starts it; none needs kfp. With
 ``train_config=`` the line ends in a training, if torch is there.
 """
@@ -7,22 +8,28 @@ Each task of ``table.LINE`` is a process, started as Kubeflow's launcher starts 
 from __future__ import annotations
 
 import dataclasses
+import os
+import shlex
 import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pairmill import storage
+from pairmill.engine.options import list_item
+from pairmill.errors import Attempts, PairmillError
 from pairmill.extras import require
-from pairmill.interface import cli
-from pairmill.line import parameters
+from pairmill.interface import cli, run_file
+from pairmill.line import checks, parameters
 from pairmill.line.runs import Ended, Here
 from pairmill.line.table import GIVEN, HELD_OUT, LINE, Task, result_without
 from pairmill.lineage import command as line
+from pairmill.rules import DEFAULT_FILE
+from pairmill.sources.registry import is_file
 from pairmill.stages.fetch.config import KINDS
 from pairmill.stages.sample.config import held_out_path
 from pairmill.stages.sample.node.config import FINGERPRINT
-from pairmill.stages.sample.node.folder import Node
 
 
 @dataclass(frozen=True)
@@ -73,8 +80,25 @@ def main(given: Sequence[str]) -> int:
 
     def work() -> None:
         start = time.monotonic()
-        options = cli.split(given)
-        train = bool(options.get("train_config"))
+        options = run_file.read(given, parameters.LISTS)
+        try:
+            values, without = checked(options.values)
+        except PairmillError as error:
+            raise options.locate(error) from error
+        runs = run(values, without, Here(1, output=sys.stderr))
+        _show(runs, values, time.monotonic() - start)
+
+    return cli.program("run", parameters.TrainingParameters, given, work)
+
+
+def checked(options: Mapping[str, str]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the parameters of a run, places made absolute, and the stages that have nothing to do.
+
+    Raises:
+        PairmillError, Refusals: what any stage would refuse.
+    """
+    attempts, train = Attempts(), bool(options.get("train_config"))
+    with attempts.each():
         if train:
             require(
                 "train",
@@ -82,21 +106,40 @@ def main(given: Sequence[str]) -> int:
                 where="train_config",
                 instead=", or leave train_config= out and train where torch is: pairmill train sampled=<output_path>",
             )
-        values = dataclasses.asdict(cli.build(parameters.parameters_class(train), options))
-        values |= parameters.placed(values)
-        without = parameters.idle(values, here=True)
-        _refuse_other_files(values["output_path"], held_out=bool(values["holdout"]))
-        runs = run(values, without, Here(1, output=sys.stderr))
-        _show(runs, values, time.monotonic() - start)
+    kind = parameters.parameters_class(train)
+    with attempts.each():
+        cli.build(kind, options)
+    wrong = {error.where for error in attempts.errors}
+    if "root" in wrong or "root" not in options:
+        attempts.refuse()
+    # Of the others it is known too whether they are right.
+    values = dataclasses.asdict(cli.build(kind, {name: text for name, text in options.items() if name not in wrong}))
+    with attempts.each():
+        parameters.stage_configs(values)
+    attempts.refuse()
+    values |= parameters.placed(values)
+    configs = parameters.stage_configs(values)
+    without = parameters.idle_of(configs, here=True)
+    checks.check(values, configs, without)
+    return values, without
 
-    return cli.program("run", parameters.TrainingParameters, given, work)
+
+def _write_run_file(values: Mapping[str, Any], page: str, fingerprint: str) -> str:
+    """Write the options that made a sample beside the page of its line; return the URI."""
+    kind = parameters.parameters_class("train_config" in values)
+    given = {item.name: values[item.name] for item in dataclasses.fields(kind) if values[item.name] != item.default}
+    items = (os.path.abspath(item) if is_file(item) else item for item in cli.split_list(values["sources"]))
+    given["sources"] = ",".join(map(list_item, items))
+    given |= {name: cli.split_list(given[name]) for name in parameters.LISTS & given.keys() if given[name]}
+    if values["prefix_config_path"] == DEFAULT_FILE and os.path.exists(DEFAULT_FILE):
+        given["prefix_config_path"] = os.path.abspath(DEFAULT_FILE)
+    uri = f"{page.removesuffix('.html')}.yaml"
+    text = run_file.write({name: value for name, value in given.items() if value != ""}, _HEAD.format(fingerprint))
+    storage.store_for(uri).write(uri, text.encode())
+    return uri
 
 
-def _refuse_other_files(output_path: str, *, held_out: bool) -> None:
-    """Raise UsageError if ``sample``, the last stage, would refuse what is at its output_path."""
-    if output_path:
-        for path in (output_path, held_out_path(output_path))[: 1 + held_out]:
-            Node(path, "0" * 16).refuse_other_files()
+_HEAD = "The options that made the sample {}. Makes it again: pairmill run <this file>"
 
 
 def _show(runs: Sequence[TaskRun], values: Mapping[str, Any], seconds: float) -> None:
@@ -116,6 +159,7 @@ def _show(runs: Sequence[TaskRun], values: Mapping[str, Any], seconds: float) ->
     sampled = by_name["sample"]
     page = line.run(line.LineConfig(root=values["root"], sample=sampled.fingerprint))
     lines += [f"  report: {sampled.ended.folder}/report.html", f"  the line: {page}"]
+    lines.append(f"  again: pairmill run {shlex.quote(_write_run_file(values, page, sampled.fingerprint))}")
     if "train" in by_name:
         folder = by_name["train"].ended.folder
         lines += [f"  trained: {folder}", f"  report of the training: {folder}/report.html"]

@@ -257,6 +257,7 @@ class Report:
         verdict: one sentence: what came in, what became of it.
         look_at: what is unusual, each a sentence; empty = nothing.
         command: that makes it; empty = not known. For the page only.
+        options: what it was made with, by name. For the page only.
         links: the pages that it follows from. For the page only.
         vanished: what lost most of its rows (:mod:`pairmill.engine.vanished`), above the sections; None = nothing did.
     """
@@ -267,6 +268,7 @@ class Report:
     verdict: str = ""
     look_at: Sequence[str] = ()
     command: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
     links: Sequence[Link] = ()
     vanished: Table | None = None
 
@@ -286,7 +288,7 @@ class Report:
                     for name, value in figures.items()
                 ),
             ),
-            tag("p", "Made by ", tag("code", self.command)) if self.command else "",
+            self._made_by() if self.command else "",
             tag("p", "Follows from: ", *self._links()) if self.links else "",
         )
         page = (
@@ -295,6 +297,12 @@ class Report:
         )
         parts, rest = self._that_fit(lambda block: block.html(2), _MAX_PAGE - len(page.encode()))
         return page + "".join(parts) + (tag("p", rest) if rest else "") + "</main></body></html>\n"
+
+    def _made_by(self) -> Html:
+        command = tag("p", "Made by ", tag("code", self.command))
+        rows = [(name, value or "(empty)") for name, value in self.options.items()]
+        table = Table("That its bytes follow from", ("Option", "Value"), rows)
+        return join(command, Section("Options", [table], f"{len(rows)}").html(2) if rows else "")
 
     def _links(self) -> Iterator[str]:
         for at, link in enumerate(self.links):

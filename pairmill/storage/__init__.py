@@ -101,8 +101,9 @@ def clear(uri: str) -> None:
         shutil.rmtree(local_path(uri), ignore_errors=True)
 
 
-def require(uri: str, what: str) -> None:
-    """Raise InputError unless ``uri`` is an object or a non-empty prefix."""
+def require(uri: str, what: str, option: str = "") -> None:
+    """Raise InputError unless ``uri``, which an option may have named, is an object or a non-empty prefix."""
     store = store_for(uri)
     if not store.exists(uri) and not store.list(uri):
-        raise InputError("is missing or empty", where=uri, expected=what, hint="check the path")
+        where = f"{option}={uri}" if option else uri
+        raise InputError("is missing or empty", where=where, expected=what, hint="check the path")

@@ -201,9 +201,11 @@ def test_the_line_needs_no_kfp(tmp_path: Path) -> None:
         "sys.modules.update(dict.fromkeys(('kfp', 'kubernetes')))\n"
         "runpy.run_module('pairmill', run_name='__main__', alter_sys=True)"
     )
-    done = python("-c", code, "run", f"raw={tmp_path}/none", f"root={tmp_path}/root")
+    (tmp_path / "raw" / "gsm8k_train").mkdir(parents=True)
+    (tmp_path / "raw" / "gsm8k_train" / "train.jsonl").write_text("{\n" * 30)
+    done = python("-c", code, "run", f"raw={tmp_path}/raw", f"root={tmp_path}/root")
     assert (done.returncode, done.stdout) == (3, "")
-    assert "task fetch failed; got exit code 3" in done.stderr
+    assert "task clean failed; got exit code 3" in done.stderr
 
 
 # --- the real pipeline ----------------------------------------------------------------------------------------------
@@ -286,8 +288,9 @@ def test_rules_are_absolute_where_they_are_given_and_the_default_stays_one(
 
     monkeypatch.setattr(local, "run", run)
     monkeypatch.chdir(tmp_path)
+    project(tmp_path)
     for given in ([], ["prefix_config_path=rules.yaml"]):
-        assert local.main(["raw=x", "root=y", *given]) == 2
+        assert local.main(["raw=raw", "root=root", *given]) == 2
     assert seen == ["prefix_config.yaml", str(tmp_path / "rules.yaml")]
 
 

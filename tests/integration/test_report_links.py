@@ -52,7 +52,7 @@ def test_the_command_of_a_report_makes_its_folder(root: Path) -> None:
     (report,) = (root / "curate").glob("*/report.html")
     said = re.search(r"<code>(.*?)</code>", report.read_text())
     assert said is not None
-    command = unescape(said[1]).replace("<root>", str(root))
+    command = unescape(said[1]).replace("$root", str(root))
     assert "pairmill curate rows=" in command
     done = tools.ended(tools.stage("curate", **dict(one.split("=", 1) for one in shlex.split(command)[2:])))
     assert Path(done.out.strip()) == report.parent

@@ -193,7 +193,7 @@ def folders(raw: str) -> set[str]:
         others = [path for path in storage.local_path(raw).glob("*") if path.name not in result and path.is_dir()]
         result |= {path.name for path in others if path.is_symlink() or any(map(Path.is_symlink, path.rglob("*")))}
     if not result:
-        storage.require(raw, "raw files, one folder per source")
+        storage.require(raw, "raw files, one folder per source", "raw")
     return result
 
 

@@ -13,17 +13,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
 from pairmill.engine.inputs import HELD_OUT, InputFile
 from pairmill.engine.manifest import InputRef, Manifest, content_key
 from pairmill.engine.stage import Rounds, Shard, ShardFile, ShardRecord
 from pairmill.engine.writer import Writer
-from pairmill.errors import InputError
+from pairmill.errors import Attempts, InputError
 from pairmill.formats.attributes import unknown
 from pairmill.formats.parquet_reader import open_parquet
 from pairmill.formats.results import CurateResult
+from pairmill.leaks import benchmarks
 from pairmill.leaks import index as leaks
 from pairmill.leaks.index import LeakPlan
 from pairmill.log import event
@@ -130,9 +131,9 @@ class Curate(RowStage[CurateConfig, CuratePlan]):
         scorers = _scorers(settings, config.root)
         _refuse_unknown_attributes(settings, scorers, rows)
         _refuse_rewritten_chats(settings, rows)
-        benchmarks = _leaks(settings, config)
+        leaking = _leaks(settings, config)
         index = stored_index.read(config.index, _keying(settings)) if config.index else None
-        refs = [*rows.found.refs, *benchmarks.refs]
+        refs = [*rows.found.refs, *leaking.refs]
         if index is not None:
             refs.append(InputRef("index", index.fingerprint))
         write_index = config.write_index or settings.write_index
@@ -144,13 +145,13 @@ class Curate(RowStage[CurateConfig, CuratePlan]):
             says={
                 "settings": settings.to_manifest(),
                 "scorers": [[scorer.name, scorer.identity()] for scorer in scorers],
-                "leaks": benchmarks.key,
+                "leaks": leaking.key,
                 "write_index": write_index,
             },
             rows=rows,
             settings=settings,
             scorers=scorers,
-            leaks=benchmarks,
+            leaks=leaking,
             index=index,
             write_index=write_index,
         )
@@ -363,6 +364,24 @@ class _Scores:
         """Take the records of those shards."""
         for (name, number), record in zip(self._wanted, records, strict=True):
             self.records.setdefault(name, {})[number] = record
+
+
+def check(config: CurateConfig) -> None:
+    """Refuse benchmarks, models and earlier indexes that do not exist, before there are rows.
+
+    Withheld splits of our own sources are looked for when these are fetched.
+    """
+    settings, attempts = config.settings, Attempts()
+    with attempts.each():
+        _scorers(settings, config.root)
+    for item in settings.variants[:1]:
+        for benchmark in item.decontaminate.benchmarks if item.decontaminate.mode != "off" else ():
+            with attempts.each():
+                benchmarks.found(replace(item.decontaminate, benchmarks=[benchmark], withheld=[]), root=config.root)
+    with attempts.each():
+        if config.index:
+            stored_index.read(config.index, _keying(settings))
+    attempts.refuse()
 
 
 def _leaks(settings: Settings, config: CurateConfig) -> LeakPlan:

@@ -21,7 +21,7 @@ from pairmill.engine.options import Profile, list_item
 from pairmill.engine.policing import Subject
 from pairmill.engine.stage import Outputs, Rounds, Shard, ShardRecord, Stage, StagePlan, fingerprint_of
 from pairmill.engine.writer import Writer
-from pairmill.errors import InputError, UsageError
+from pairmill.errors import Attempts, InputError, UsageError
 from pairmill.formats.results import FetchResult
 from pairmill.log import event
 from pairmill.net import drive, http, hub
@@ -127,16 +127,9 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
 
     def plan(self, config: FetchConfig) -> FetchPlan:
         config.look_at_settings()
-        given = storage.normalise(config.raw, "raw") if config.raw else ""
-        lock_of(config)  # a place that no storage serves is refused, needed or not
-        there = raw.folders(given) if given else set()
-        sources = chosen(config.sources, there if given else None, f"raw={given}", given) if config.sources else []
-        if given:
-            raw.note_unread(given, there, sources)
-        sources = _allowed(sources, config)
+        given, there, sources = _look(config)
         asked = config.addresses()
         distant = [GivenData(name, each, config.template) for name, items in asked.items() for _, each in items if each]
-        _refuse_manual(sources, there, "all" in config.sources)
         have = [source for source in sources if source.name in there or isinstance(source.origin, Given)]
         missing = [source for source in sources if source not in have]
         movable = {"all", *(source.name for source in missing), *(each.option for each in distant)}
@@ -209,42 +202,22 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
         return not gone
 
     def _plan_given(self, source: Source, given: str, config: FetchConfig) -> tuple[PlannedSource, list[FetchFiles]]:
-        origin = source.origin
-        if given:
-            folder = raw.folder_of(source, given)
-        else:
-            assert isinstance(origin, Given)
-            folder = raw.given(source, origin)
+        folder = _folder(source, given)
         limit = least(config.limit, source.limit)
         if limit and not (folder.extract and folder.extract.limit <= limit) and not _lone_archive(source, folder):
             return self._plan_extract(source, folder, limit, config)
-        card = folder.card()
-        paths = folder.listed()
-        # Other options of the source than the default ones may read more of what it declares.
-        wanted = set(matching(getattr(origin, "files", ()) or getattr(origin, "unpack", ()), paths))
-        profiles: tuple[Profile, ...] = ("pairmill", "data_io")
-        for profile in profiles:
-            for unit in source.units(paths, card, profile, source.options()):
-                wanted |= {*unit.files, *unit.withheld}
+        wanted = _files_of(source, folder)
         if wanted:
             wanted = (wanted | {CARD}) & folder.sizes.keys()
             folder.digest(sorted(wanted))
             folder.sizes = {path: folder.sizes[path] for path in sorted(wanted)}
             return PlannedSource(source, "", given=folder), []
-        archives = [path for path in paths if path.endswith(archive.NAMES)]
         patterns, strip = members(source)
-        if len(archives) != 1 or not patterns:
-            raise InputError(
-                f"no file of {source.name}",
-                where=folder.uri,
-                got=", ".join(paths[:5]),
-                expected=", ".join(patterns or getattr(source.origin, "files", ()))
-                or "the files that its source names",
-            )
-        uri = storage.join(folder.uri, *archives[0].split("/"))
+        path = _archive(source, folder)
+        uri = storage.join(folder.uri, *path.split("/"))
         # The lock and reports name an archive by what others can check.
-        folder.digest(archives, like=SHA256)
-        sha256 = folder.digests[archives[0]]
+        folder.digest([path], like=SHA256)
+        sha256 = folder.digests[path]
         shard = Archive(
             source.name,
             sha256,
@@ -254,8 +227,8 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
             sha256=sha256,
             limit=limit,
             reads=source if limit else None,
-            name=f"{source.name} {archives[0]}",
-            size=folder.sizes[archives[0]],
+            name=f"{source.name} {path}",
+            size=folder.sizes[path],
         )
         identity = fingerprint_from(sha256, patterns, *([limit] if limit else []))
         return PlannedSource(source, identity, revision=sha256, limit=limit), [shard]
@@ -362,6 +335,84 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
 
     def report(self, manifest: Manifest) -> Report:
         return report_of(manifest)
+
+
+def check(config: FetchConfig) -> dict[str, tuple[Source, RawFolder | None]]:
+    """Refuse what a run would refuse, as far as that is known without a digest and without a network.
+
+    Returns:
+        By name the sources that are asked for, with their raw files if these are there.
+
+    Raises:
+        Refusals: for each source without files, and each finished data that is not what its option takes.
+    """
+    attempts = Attempts()
+    result: dict[str, tuple[Source, RawFolder | None]] = {}
+    with attempts.each():
+        given, there, sources = _look(config)
+        for source in sources:
+            result[source.name] = source, None
+            if source.name in there or isinstance(source.origin, Given):
+                with attempts.each():
+                    folder = _folder(source, given if source.name in there else "")
+                    result[source.name] = source, folder
+                    if not _files_of(source, folder):
+                        _archive(source, folder)
+    for name, items in config.addresses().items():
+        for item, address in items:
+            if address is None:
+                with attempts.each():
+                    places(name, storage.normalise(item, name), config.template)
+    attempts.refuse()
+    return result
+
+
+def _look(config: FetchConfig) -> tuple[str, set[str], list[Source]]:
+    """Return the URI of ``raw``, the folders in it, and the sources that are asked for."""
+    given = storage.normalise(config.raw, "raw") if config.raw else ""
+    lock_of(config)  # a place that no storage serves is refused, needed or not
+    there = raw.folders(given) if given else set()
+    sources = chosen(config.sources, there if given else None, f"raw={given}", given) if config.sources else []
+    if given:
+        raw.note_unread(given, there, sources)
+    sources = _allowed(sources, config)
+    _refuse_manual(sources, there, "all" in config.sources)
+    return given, there, sources
+
+
+def _folder(source: Source, given: str) -> RawFolder:
+    if given:
+        return raw.folder_of(source, given)
+    assert isinstance(source.origin, Given)
+    return raw.given(source, source.origin)
+
+
+def _files_of(source: Source, folder: RawFolder) -> set[str]:
+    """Return the paths of the files that a source may read."""
+    origin, card, paths = source.origin, folder.card(), folder.listed()
+    # Other options of the source than the default ones may read more of what it declares.
+    wanted = set(matching(getattr(origin, "files", ()) or getattr(origin, "unpack", ()), paths))
+    profiles: tuple[Profile, ...] = ("pairmill", "data_io")
+    for profile in profiles:
+        for unit in source.units(paths, card, profile, source.options()):
+            wanted |= {*unit.files, *unit.withheld}
+    return wanted
+
+
+def _archive(source: Source, folder: RawFolder) -> str:
+    """Return the path of the archive that a source's files are in. Raises InputError if there is no single one."""
+    paths = folder.listed()
+    archives = [path for path in paths if path.endswith(archive.NAMES)]
+    patterns, _ = members(source)
+    if len(archives) != 1 or not patterns:
+        raise InputError(
+            f"no file of {source.name}",
+            where=folder.uri,
+            got=", ".join(paths[:5]),
+            expected=", ".join(patterns or getattr(source.origin, "files", ())) or "the files that its source names",
+            hint=f"put them there, or leave {source.name} out of sources=",
+        )
+    return archives[0]
 
 
 def _places(plan: FetchPlan) -> dict[str, str]:

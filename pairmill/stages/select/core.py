@@ -44,7 +44,7 @@ from pairmill.stages.select.rankings import Budget, Ranking, rankings_of, rule_o
 from pairmill.stages.select.report.page import report_of
 from pairmill.stages.select.score import ScoreRows
 from pairmill.stages.select.settings import Quota, Settings
-from pairmill.stages.select.sidecar import SIDECAR, with_sidecars
+from pairmill.stages.select.sidecar import SIDECAR, sidecar_files, with_sidecars
 from pairmill.stages.select.summary import ReadSamples, SelectFindings, metrics_of, summarise
 
 
@@ -101,17 +101,7 @@ class Select(RowStage[SelectConfig, SelectPlan]):
             refs.append(InputRef.from_content("sidecar", sorted(files)))
         query = AttributeQuery.from_settings(settings)
         query.refuse_unknown(attributed)
-        targets = [
-            Rows.discover(
-                [target.rows],
-                verify=config.verify,
-                longest=config.max_record_bytes,
-                expansion=config.max_expansion,
-                option=f"dsir.targets {target.name}",
-                fields=settings.dsir.fields,
-            )
-            for target in (settings.dsir.targets if settings.selector.targets else ())
-        ]
+        targets = targets_of(config)
         return SelectPlan(
             inputs=[*refs, *(ref for target in targets for ref in target.found.refs)],
             rows_expected=rows.found.rows,
@@ -214,3 +204,26 @@ class Select(RowStage[SelectConfig, SelectPlan]):
 
     def report(self, manifest: Manifest) -> Report:
         return report_of(manifest)
+
+
+def targets_of(config: SelectConfig) -> list[Rows]:
+    """Find the rows of all targets. Raises InputError if those of one do not exist."""
+    settings = config.settings
+    return [
+        Rows.discover(
+            [target.rows],
+            verify=config.verify,
+            longest=config.max_record_bytes,
+            expansion=config.max_expansion,
+            option=f"dsir.targets {target.name}",
+            fields=settings.dsir.fields,
+        )
+        for target in (settings.dsir.targets if settings.selector.targets else ())
+    ]
+
+
+def check(config: SelectConfig) -> None:
+    """Refuse targets and a sidecar that do not exist, before there are rows."""
+    targets_of(config)
+    if config.settings.sidecar is not None:
+        sidecar_files(config.settings.sidecar)

@@ -28,13 +28,18 @@ _ENDING: Final = ".parquet"
 KEYS: Final = ("task", "ordinal")
 
 
+def sidecar_files(uri: str) -> Sequence[InputFile]:
+    """Find the files of a sidecar. Raises InputError if nothing is there."""
+    return inputs.discover([uri], ("parquet",), SIDECAR, verify=False).files
+
+
 def with_sidecars(uri: str, rows: Rows) -> Rows:
     """Return the rows, each training task with its file of a sidecar.
 
     Raises:
         InputError: nothing is there, or a task has no file.
     """
-    given = inputs.discover([uri], ("parquet",), SIDECAR, verify=False).files
+    given = sidecar_files(uri)
     files = {file.task.removesuffix(_ENDING): file for file in given}
     single = given[0] if len(given) == 1 and _has_tasks(given[0]) else None
     tasks = list(rows.tasks)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -18,10 +18,11 @@ from pairmill.chats.template import CONFIG, ChatTemplate, TemplateFailed
 from pairmill.engine.inputs import HELD_OUT, InputFile, Inputs
 from pairmill.engine.manifest import canonical
 from pairmill.engine.stage import ShardRecord
-from pairmill.errors import InputError, UsageError
+from pairmill.errors import Attempts, InputError, UsageError
 from pairmill.formats import row_files
 from pairmill.formats.chat_digests import differing_line
 from pairmill.formats.templates import DEFAULT, ROWS, TEMPLATES
+from pairmill.formats.tokenizer_file import locate, read
 from pairmill.stages.tokenize.config import NONE, TokenizeConfig
 from pairmill.stages.tokenize.encode import EncodeRows
 from pairmill.stages.tokenize.rendered import EncodeChats
@@ -112,11 +113,7 @@ class ChatPlan:
                 expected="one template, with one set of variables",
                 hint="write one template: in the YAML files of the sources, or tokenize them apart",
             )
-        text = tokenizer.decode(errors="replace")
-        named = [token for name, token in template.tokens if name in template.text]
-        # Of a family whose own tokens the tokenizer lacks, another error names the one that fits.
-        if asked not in families.FAMILIES or TEMPLATES[asked].tokens <= known_tokens(text):
-            require_tokens(template.literals, named, text, uri, config.plain_marks)
+        _require_tokens(template, asked, tokenizer.decode(errors="replace"), uri, config.plain_marks)
         beside = row_files.beside_each(files)
         chats = {file.task: beside.get(file.uri, {}).get("source") for file in files}
         for file in files:
@@ -201,6 +198,43 @@ class ChatPlan:
             return config
         end = (after or some[-1:])[0]
         return replace(config, boq=some[0], eoq=(before or [end])[-1], eoa=end, conditions=[NONE])
+
+
+def check(
+    config: TokenizeConfig, tokenizer: str, trained: Sequence[str], renderings: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """Refuse templates that do not exist, or whose control tokens the tokenizer lacks, before there are rows.
+
+    Args:
+        config: the options.
+        tokenizer: where a given one is; empty = it will be trained.
+        trained: the special tokens of one that will be trained.
+        renderings: by source, what renders its chats.
+    """
+    asked = config.chat_template
+    chosen = {} if asked in ("", ROWS) else {"template": _load(asked)}
+    if tokenizer:
+        uri = locate(tokenizer)
+        text = read(uri).decode(errors="replace")
+        for name, item in renderings.items():
+            chosen[name] = ChatTemplate.from_data(item, f"the template of {name}")
+    else:
+        uri = "tokenizer= (the one that this run trains)"
+        tokens = [{"id": number, "content": token, "special": True} for number, token in enumerate(trained)]
+        text = json.dumps({"added_tokens": tokens})
+    attempts = Attempts()
+    for template in chosen.values():
+        with attempts.each():
+            _require_tokens(template, asked, text, uri, config.plain_marks)
+    attempts.refuse()
+
+
+def _require_tokens(template: ChatTemplate, asked: str, tokenizer: str, uri: str, plain: Sequence[str]) -> None:
+    """Raise InputError if a tokenizer lacks a control token that a template writes; ``asked`` is the option's."""
+    named = [token for name, token in template.tokens if name in template.text]
+    # Of a family whose own tokens the tokenizer lacks, another error names the one that fits.
+    if asked not in families.FAMILIES or TEMPLATES[asked].tokens <= known_tokens(tokenizer):
+        require_tokens(template.literals, named, tokenizer, uri, plain)
 
 
 def _load(given: str) -> ChatTemplate:
