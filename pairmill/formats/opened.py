@@ -20,6 +20,7 @@ from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.engine.inputs import HELD_OUT, task_name, use_of
 from pairmill.engine.links import list_folder
+from pairmill.engine.listing import read_head
 from pairmill.engine.manifest import InputRef, Manifest
 from pairmill.errors import InputError, UsageError, did_you_mean
 from pairmill.formats.results import SampleResult
@@ -343,13 +344,13 @@ def open_result(given: str | Path, option: str = "path") -> OpenResult:
         uri = storage.normalise(str(folder_of(uri, option)), option)
     store = storage.store_for(uri)
     if manifests.exists(uri):
-        stage, inputs = manifests.read_head(uri)
-        kind = KINDS.get(stage)
+        head = read_head(uri)
+        kind = KINDS.get(head.stage)
         if kind == "plan" and store.exists(storage.join(uri, METADATA)):
             kind = "sampled"
         if kind is not None:
-            return OpenResult(uri, kind, stage, tuple(inputs))
-        raise InputError("a result of a stage that is not known here", where=uri, got=stage, expected=", ".join(KINDS))
+            return OpenResult(uri, kind, head.stage, tuple(head.inputs))
+        raise InputError("a result of a stage that is not known here", where=uri, got=head.stage, expected=", ".join(KINDS))
     manifests.refuse_unfinished(uri)
     if uri.endswith(ROWS) and store.exists(uri):
         return OpenResult(uri, "rows")
