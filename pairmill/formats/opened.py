@@ -350,7 +350,9 @@ def open_result(given: str | Path, option: str = "path") -> OpenResult:
             kind = "sampled"
         if kind is not None:
             return OpenResult(uri, kind, head.stage, tuple(head.inputs))
-        raise InputError("a result of a stage that is not known here", where=uri, got=head.stage, expected=", ".join(KINDS))
+        raise InputError(
+            "a result of a stage that is not known here", where=uri, got=head.stage, expected=", ".join(KINDS)
+        )
     manifests.refuse_unfinished(uri)
     if uri.endswith(ROWS) and store.exists(uri):
         return OpenResult(uri, "rows")
