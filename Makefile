@@ -91,7 +91,7 @@ check: check-rust check-generated check-python ## format, lint, types, stubs, ge
 
 .PHONY: check-generated
 check-generated: generate ## that what is generated is what the repository holds
-	git diff --exit-code -- pipelines/compiled components sources docs README.md
+	git diff --exit-code -- pipelines/compiled components pairmill docs README.md
 
 .PHONY: check-python
 check-python: develop ## format, lint, types and stubs
@@ -137,4 +137,4 @@ golden: develop ## record anew what the example data must give; commit it only f
 pipeline: develop ## compile the pipeline; OPTIONS='image=<name>@sha256:… output=<file>'
 	$(BIN)/python -m pairmill compile $(OPTIONS)
 
-include make/tests.mk make/bench.mk make/images.mk make/locks.mk
+include make/tests.mk make/bench.mk make/images.mk make/release.mk make/locks.mk

@@ -16,6 +16,8 @@ lock: $(VENV)/.installed ## pin the dependencies of pyproject.toml with hashes, 
 	  --extra train -o requirements/torch.txt pyproject.toml requirements/torch.in
 	$(LOCK) --universal --constraints requirements/dev.txt --constraints requirements/torch.txt --extra harness \
 	  -o requirements/harness.txt pyproject.toml
+	$(LOCK) --universal -o requirements/release.txt requirements/release.in
+	$(LOCK) --universal --constraints requirements/dev.txt -o requirements/site.txt requirements/site.in
 	$(LOCK) --universal -o requirements/kenlm.txt requirements/kenlm.in
 	$(LOCK) --universal -o requirements/kenlm-build.txt requirements/kenlm-build.in
 	$(IMAGE_LOCK) --extra sampler -o requirements/sampler.txt pyproject.toml
