@@ -16,7 +16,6 @@ from pairmill.engine.options import RunConfig, default_of, list_item, option
 from pairmill.errors import Attempts, UsageError
 from pairmill.interface import cli
 from pairmill.line.stages import LAST, STAGES
-from pairmill.line.table import LINE
 from pairmill.stages.clean.config import CleanConfig
 from pairmill.stages.curate.config import CurateConfig
 from pairmill.stages.fetch.config import KINDS, FetchConfig
@@ -139,7 +138,10 @@ def taken(stage: str, *, training: bool = False) -> list[str]:
 
 
 LISTS = frozenset(
-    item.name for task in LINE for item in dataclasses.fields(task.config) if item.type in (list[str], "list[str]")
+    item.name
+    for stage in (*STAGES.values(), LAST["train"])
+    for item in dataclasses.fields(stage.config)
+    if item.type in (list[str], "list[str]")
 )
 """Options that take several values, joined by commas."""
 
