@@ -1,4 +1,4 @@
-"""What bytes the tokens of a tokenizer.json have: how many, and which begin in the middle of a character of UTF-8.
+"""What bytes the tokens of a tokenizer.json have: how many, which begin within a character; ids as text.
 
 A token of byte-level BPE has any bytes, so a text that is cut between two tokens may be cut within a character. It is
 not if the bytes of the token after the cut do not begin with one that continues a character.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 from typing import Any
 
 from pairmill.errors import InputError
@@ -104,3 +106,56 @@ def _byte_level(settings: dict[str, Any]) -> bool:
         return bool(section) and (section.get("type") == "ByteLevel" or any(map(inside, steps)))
 
     return inside(settings.get("pre_tokenizer")) or inside(settings.get("decoder"))
+
+
+class TokenTexts:
+    """Ids as text, without the tokenizers library: by the bytes of byte-level tokens, by symbols of others.
+
+    Args:
+        data: a tokenizer.json.
+        where: of it, for messages.
+
+    Raises:
+        InputError: it is not a tokenizer.
+    """
+
+    def __init__(self, data: bytes, where: str) -> None:
+        try:
+            settings = json.loads(data)
+            vocab = settings["model"]["vocab"]
+            pairs = (
+                vocab.items() if isinstance(vocab, dict) else ((item[0], number) for number, item in enumerate(vocab))
+            )
+            self._symbols: dict[int, str] = {number: token for token, number in pairs}
+            self._byte_level = _byte_level(settings)
+            added = settings.get("added_tokens") or ()
+            self.control: dict[int, str] = {token["id"]: token["content"] for token in added if token.get("special")}
+            self._added: dict[int, bytes] = {
+                token["id"]: token["content"].encode() for token in added if not token.get("special")
+            }
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
+            raise InputError(
+                "not a valid tokenizer", where=where, got=repr(error), expected="a tokenizer.json"
+            ) from error
+
+    def bytes_of(self, number: int) -> bytes:
+        """Return what a token writes that is not a control token; a replacement character if there is no such id."""
+        if number in self._added or number not in self._symbols:
+            return self._added.get(number, b"\xef\xbf\xbd")
+        symbol = self._symbols[number]
+        if self._byte_level:
+            return bytes(_BYTES[each] for each in symbol) if _BYTES.keys() >= set(symbol) else symbol.encode()
+        byte = _fallback(symbol)
+        return symbol.replace("\u2581", " ").encode() if byte is None else bytes([byte])
+
+    def parts(self, ids: Iterable[int]) -> Iterator[tuple[str, bool]]:
+        """Yield texts, and whether each is a control token."""
+        for is_control, run in groupby(ids, self.control.__contains__):
+            if is_control:
+                yield from ((self.control[number], True) for number in run)
+            else:
+                yield b"".join(map(self.bytes_of, run)).decode(errors="replace"), False
+
+    def text(self, ids: Iterable[int]) -> str:
+        """Return ids as one text, control tokens in double brackets: a text that only spells one has none."""
+        return "".join(f"⟦{text}⟧" if is_control else text for text, is_control in self.parts(ids))

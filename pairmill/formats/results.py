@@ -146,6 +146,7 @@ class TokenizeResult(HeldOutRows):
         row_files: by task the digest of the row file that it was made of.
         lengths: by source :meth:`pairmill.formats.token_lengths.TokenLengths.describe` of its rows, ``after`` long ones
             were made to fit, and ``before`` where some were.
+        rows: a few, as text (:mod:`pairmill.formats.report_rows`).
     """
 
     vocab_size: int
@@ -153,6 +154,7 @@ class TokenizeResult(HeldOutRows):
     chat_template: Mapping[str, Any] = left_out({})
     row_files: Mapping[str, str] = left_out({})
     lengths: Mapping[str, Any] = left_out({})
+    rows: Rows = left_out(())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,6 +237,7 @@ class SampleResult(TokenizerResult):
         identified_by: what tokens of folders without a manifest were told by; empty = all their bytes, or a manifest.
         policy: what the policy in force decided (:mod:`pairmill.engine.policing`).
         facts: origin, revision, licence, language and published rows by source, as far as manifests of its line say it.
+        rows: the first of the first epoch, as text (:mod:`pairmill.formats.report_rows`).
     """
 
     layout: Any
@@ -261,6 +264,7 @@ class SampleResult(TokenizerResult):
     identified_by: str = left_out("")
     policy: ByName = left_out({})
     facts: Mapping[str, ByName] = left_out({})
+    rows: Rows = left_out(())
 
     @property
     def source_of_task(self) -> dict[str, str]:

@@ -31,7 +31,8 @@ from pairmill.errors import Changed, InputError
 
 INFO = "tokenizer_info.json"
 INDEX = ("inst_start", "inst_len", "resp_start", "resp_len")
-ARRAYS = ("tokens", *INDEX)
+TOKENS = "tokens"
+ARRAYS = (TOKENS, *INDEX)
 DTYPES: dict[str, type[np.generic]] = {"tokens": np.uint32, **dict.fromkeys(INDEX, np.uint64)}
 BYTES = "resp_bytes"
 """Bytes of UTF-8 of each response, as it was before the tokenizer; folders of others, and with data_io, lack it."""

@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from pairmill import storage
+from pairmill.encoder import Encoder
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.drawn_rows import DrawnRows
 from pairmill.formats.opened import OpenResult, open_result
@@ -88,9 +89,10 @@ def _both(first: DrawnRows, second: DrawnRows, name: str, other: str) -> list[in
 def _tokenizers(given: str, config: ShowConfig) -> Iterator[Line]:
     places = [given, config.diff] if config.diff else [given]
     decoders = [Decoder(locate(place)) for place in places]
+    encoders = [Encoder.from_json(decoder.text, where=place) for decoder, place in zip(decoders, places, strict=True)]
     totals, same, count, size = [0] * len(places), 0, 0, 0
     for text in _texts(config):
-        ids = [decoder.encode(text) for decoder in decoders]
+        ids = [encoder.encode([text]).ids.tolist() for encoder in encoders]
         equal = len(ids) > 1 and ids[0] == ids[1]
         count, same, size = count + 1, same + equal, size + len(text.encode())
         totals = [total + len(each) for total, each in zip(totals, ids, strict=True)]

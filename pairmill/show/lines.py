@@ -8,13 +8,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
 from typing import Final, NamedTuple
 
-from tokenizers import Tokenizer
-
 from pairmill import log, storage
-from pairmill.errors import InputError
+from pairmill.formats.characters import TokenTexts
 from pairmill.redact import escaped_json
 from pairmill.report.markdown import VISIBLE
 
@@ -70,37 +67,29 @@ class Decoder:
     """
 
     def __init__(self, uri: str) -> None:
-        self.text = storage.store_for(uri).read(uri).decode()
-        try:
-            self._tokenizer = Tokenizer.from_str(self.text)
-            # As pairmill encodes rows: a text that spells a control token is a text.
-            self._tokenizer.encode_special_tokens = True
-        except Exception as error:  # the library raises no class of its own
-            raise InputError("not a tokenizer.json", where=uri, got=str(error)[:200]) from error
-        added = self._tokenizer.get_added_tokens_decoder().items()
-        self._control = {number: token.content for number, token in added if token.special}
+        self._data = storage.store_for(uri).read(uri)
+        self._uri = uri
+        self._texts = TokenTexts(self._data, uri)
 
-    def parts(self, ids: Sequence[int], style: str = PROMPT) -> Iterator[Part]:
+    @property
+    def text(self) -> str:
+        """The tokenizer.json."""
+        return self._data.decode()
+
+    def parts(self, ids: Iterable[int], style: str = PROMPT) -> Iterator[Part]:
         """Yield ids as text, control tokens in double brackets: a text that only spells one has none."""
-        for is_control, run in groupby(ids, self._control.__contains__):
-            if is_control:
-                yield from (Part(f"⟦{visible(self._control[number])}⟧", CONTROL) for number in run)
-            else:
-                yield Part(visible(self._tokenizer.decode(list(run), skip_special_tokens=False)), style)
+        for text, is_control in self._texts.parts(ids):
+            yield Part(f"⟦{visible(text)}⟧", CONTROL) if is_control else Part(visible(text), style)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return ids as one text, with control tokens in double brackets."""
         return "".join(part.text for part in self.parts(ids))
 
-    def encode(self, text: str) -> list[int]:
-        """Return the ids of a text, without any that the tokenizer would add."""
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
-        return ids
-
     def token(self, number: int) -> str:
-        """Return one id as text; of a part of a character the symbol that the vocabulary has."""
-        text = self.decode([number])
-        return text if "\ufffd" not in text else visible(self._tokenizer.id_to_token(number) or "?")
+        """Return one id as text; bytes that are no character by themselves are escaped."""
+        if number in self._texts.control:
+            return f"⟦{visible(self._texts.control[number])}⟧"
+        return visible(self._texts.bytes_of(number).decode(errors="backslashreplace"))
 
     def table(self, prompt: Sequence[int], response: Sequence[int]) -> Iterator[Line]:
         """Yield a line for each id: place, id, ``▮`` where it is learned, and its text."""
@@ -110,5 +99,5 @@ class Decoder:
             text = self.token(number).replace("\n", "␊").replace("\t", "␉")
             yield [
                 Part(f"  {place:>6} {number:>8} ", SOFT),
-                Part(f"{mark} {text}", CONTROL if number in self._control else TARGET if learned else PROMPT),
+                Part(f"{mark} {text}", CONTROL if number in self._texts.control else TARGET if learned else PROMPT),
             ]

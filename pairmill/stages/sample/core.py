@@ -22,6 +22,7 @@ from pairmill.stages.sample import analytics
 from pairmill.stages.sample.alarms import alarms_of, check_rules
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.draft import Draft
+from pairmill.stages.sample.first_rows import first_rows
 from pairmill.stages.sample.inventory.lines import Inventory
 from pairmill.stages.sample.inventory.pages import as_csv, table_of
 from pairmill.stages.sample.node.carry_out import carry_out, threads
@@ -76,7 +77,9 @@ class Sample(Stage[SampleConfig, StagePlan["Draft"]]):
                 self.name, version, plan.fingerprint, options={}, inputs=[], ledger=ledger, files=[], data=data
             )
             out.write(analytics.TASKS, as_csv(table_of(Inventory.from_manifest(whole), "task")).encode())
-        return {**data, vanished.KEY: alarms_of(result, self.parts(plan, rounds))}
+        rows = first_rows(plan.context.folder, result, rounds[0][0])
+        shown = {"rows": rows} if rows else {}
+        return {**data, **shown, vanished.KEY: alarms_of(result, self.parts(plan, rounds))}
 
     def report(self, manifest: Manifest) -> Report:
         text, ours = SampleResult.from_manifest(manifest).analytics, manifest.options["profile"] == "pairmill"

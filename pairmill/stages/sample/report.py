@@ -11,6 +11,7 @@ from pairmill import log, storage
 from pairmill.engine.made_by import with_alarms
 from pairmill.engine.manifest import Manifest
 from pairmill.errors import PairmillError
+from pairmill.formats import report_rows
 from pairmill.formats.eligible_rows import SPLIT
 from pairmill.formats.results import SampleResult
 from pairmill.formats.sample_plan import HELD_OUT
@@ -19,7 +20,7 @@ from pairmill.lineage.steps import find
 from pairmill.mixture.realised import Realised
 from pairmill.mixture.shown import blocks, summary
 from pairmill.report.charts import Bars, Histogram, Stacked
-from pairmill.report.model import Block, Cell, Percent, Report, Section, Table, describe_rows
+from pairmill.report.model import Block, Cell, Percent, Report, Samples, Section, Table, describe_rows
 from pairmill.report.powers import bins
 from pairmill.rules.rule import Rule
 from pairmill.stages.sample import analytics
@@ -134,6 +135,7 @@ def report_of(manifest: Manifest) -> Report:
             ),
             Histogram("Rows over all epochs by length", bins(result.lengths), "tokens of a row", "rows"),
             Histogram("Truncated rows by what was cut", bins(result.cuts), "tokens cut off", "rows"),
+            Samples("The first rows of epoch 0", result.rows, tag=report_rows.NAME),
             *_inventory(manifest),
             *([expected_table(groups)] if groups else []),
             _table("Categories", "Category", categories),

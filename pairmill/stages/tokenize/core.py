@@ -22,10 +22,12 @@ from pairmill.engine.manifest import InputRef, Manifest
 from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
-from pairmill.formats import chat_digests, row_files, tokens, window_files
+from pairmill.formats import chat_digests, report_rows, row_files, tokens, window_files
+from pairmill.formats.report_rows import ReportRows
 from pairmill.formats.results import TokenizeResult
 from pairmill.formats.slices import Slicing
 from pairmill.formats.tokenizer_file import NAME, locate, read
+from pairmill.formats.tokens import Dataset
 from pairmill.log import event
 from pairmill.report.model import Report
 from pairmill.stages.tokenize import token_inputs
@@ -198,6 +200,7 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
             chat_template=plan.chats.described,
             row_files=plan.row_files,
             lengths=describe_lengths(encoded, task_of),
+            rows=_rows(plan.context.text, config, [*(each for each in encoded if each.name not in in_pieces), *merged]),
         )
         return {**result.to_data(), vanished.KEY: find_lost(encoded, task_of)}
 
@@ -208,6 +211,15 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
 
     def report(self, manifest: Manifest) -> Report:
         return report_of(manifest)
+
+
+def _rows(tokenizer: str, config: TokenizeConfig, records: Sequence[ShardRecord]) -> list[dict[str, str]]:
+    """Return the first row of the tasks with the most tokens, as text."""
+    tasks = [record for record in records if not record.name.startswith(HELD_OUT)]
+    tasks.sort(key=lambda record: (-record.file(f"{tokens.TOKENS}.npy").size, record.name))
+    shown = ReportRows(tokenizer.encode(), config.tokenizer)
+    some = tasks[: report_rows.MOST]
+    return [row for record in some for row in shown.first(Dataset(record.name, record.folder), record.name)]
 
 
 def _held_out(plan: TokenizePlan, encoded: Sequence[ShardRecord]) -> dict[str, int]:

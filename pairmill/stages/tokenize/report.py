@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pairmill.chats.long_rows import ANSWER_CUT, ANSWER_SPLIT, PROMPT_CUT, WINDOWED
 from pairmill.engine.manifest import Ledger, Manifest
+from pairmill.formats import report_rows
 from pairmill.formats.results import TokenizeResult
 from pairmill.report.charts import Bars
-from pairmill.report.model import Report, Table, describe_names, describe_rows
+from pairmill.report.model import Report, Samples, Table, describe_names, describe_rows
 from pairmill.stages.tokenize.config import NONE
 from pairmill.stages.tokenize.lengths import tables_of
 from pairmill.stages.tokenize.rendered import APART
@@ -70,6 +71,7 @@ def report_of(manifest: Manifest) -> Report:
             Bars("Tokens by task", [(task[0], task[2]) for task in tasks], "tokens"),
             Table("Tasks", ("Task", "Rows", "Tokens", "Response tokens", "Bytes per token"), tasks),
             *tables_of(result.lengths),
+            Samples("Rows as a model sees them", result.rows, tag=report_rows.NAME),
         ],
         verdict=f"Rows: {describe_rows(ledger)}; {sums['tokens']:,} tokens{density}.",
         look_at=look_at,

@@ -40,3 +40,34 @@ def test_other_tokenizers_are_not_exact() -> None:
 def test_another_file_is_refused() -> None:
     with pytest.raises(InputError, match="not a valid tokenizer"):
         characters.lengths(b"{}", "here")
+
+
+def test_ids_as_text_are_what_was_encoded(tokenizer: Path) -> None:
+    texts, library = characters.TokenTexts(tokenizer.read_bytes(), "here"), Tokenizer.from_file(str(tokenizer))
+    control = library.token_to_id("<|im_start|>")
+    for text in [*TEXTS, "x <|im_start|> y"]:
+        library.encode_special_tokens = True
+        ids = library.encode(text, add_special_tokens=False).ids
+        assert control not in ids
+        assert texts.text(ids) == unicodedata.normalize("NFC", text)
+        assert texts.text([control, *ids, control]) == f"⟦<|im_start|>⟧{texts.text(ids)}⟦<|im_start|>⟧"
+    emoji = library.encode("😀", add_special_tokens=False).ids
+    assert b"".join(map(texts.bytes_of, emoji)) == "😀".encode()
+    assert texts.text([10**6]) == "\ufffd"
+
+
+def test_ids_of_tokens_with_byte_fallback_are_what_the_library_decodes() -> None:
+    vocab = {"<unk>": 0, "<0xC3>": 1, "<0xA9>": 2, "\u2581caf": 3, "\u2581x": 4}
+    steps = [
+        {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "},
+        {"type": "ByteFallback"},
+        {"type": "Fuse"},
+    ]
+    settings = {
+        "model": {"type": "BPE", "vocab": vocab, "merges": [], "byte_fallback": True},
+        "decoder": {"type": "Sequence", "decoders": steps},
+        "added_tokens": [],
+    }
+    data = json.dumps(settings)
+    ids = [3, 1, 2, 4]
+    assert characters.TokenTexts(data.encode(), "here").text(ids) == Tokenizer.from_str(data).decode(ids) == " café x"
