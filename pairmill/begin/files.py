@@ -13,7 +13,7 @@ from pairmill.address import Address
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.slices import FileSlice
 from pairmill.net import hub
-from pairmill.sources.files.card import CARD, CARD_BYTES, READABLE, configs_of, facts_of, hub_split, suffix_of
+from pairmill.sources.files.card import CARD, CARD_BYTES, CONVERT, READABLE, configs_of, facts_of, hub_split, suffix_of
 from pairmill.sources.files.patterns import matching
 from pairmill.sources.source import Source
 from pairmill.stages.fetch.extract import Place, extract
@@ -26,12 +26,6 @@ _NAMED = 20
 _BESIDE = frozenset({CARD, "dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json"})
 DOCUMENTS = frozenset({".txt", ".md", ".rst", ".tex", ".py", ".js", ".ts", ".java", ".c", ".cpp", ".h", ".rs", ".go"})
 """Files of which each is a document."""
-EXTRACT = {
-    ".html": "pip install trafilatura && trafilatura --input-dir <folder> --output-dir texts --output-format json",
-    ".warc": "datatrove: LocalPipelineExecutor([WarcReader('<folder>'), Trafilatura(), JsonlWriter('texts')]).run()",
-}
-"""What makes texts of pages (docs/begin.md)."""
-EXTRACT |= {".htm": EXTRACT[".html"], ".xhtml": EXTRACT[".html"]}
 
 
 @dataclass(frozen=True)
@@ -164,7 +158,9 @@ def _chosen(sizes: Mapping[str, int], where: str, wanted: str) -> tuple[list[str
     kind = readable[0]
     chosen = [path for path in seen if suffix_of(path) == kind]
     remarks = [f"{', '.join(readable[1:])} files are left out: format={kind[1:]} was taken"] if readable[1:] else []
-    aside = {path for split in ("validation", "test") for path in hub_split(chosen, "", split)}
+    # The Hub's rule knows fewer extensions.
+    named = {f"{path}.txt": path for path in chosen}
+    aside = {named[path] for split in ("validation", "test") for path in hub_split([*named], "", split)}
     if aside and len(aside) < len(chosen):
         remarks.append(f"files of other splits are left out: {_shown(sorted(aside))}")
         chosen = [path for path in chosen if path not in aside]
@@ -175,13 +171,13 @@ def _documents(seen: Sequence[str], by_kind: Counter[str], where: str) -> tuple[
     kind = next((kind for kind, _ in by_kind.most_common() if kind in DOCUMENTS), "")
     if kind:
         return [path for path in seen if suffix_of(path) == kind], "", []
-    pages = next((how for kind, how in EXTRACT.items() if kind in by_kind), "")
+    convert = next((CONVERT[kind] for kind, _ in by_kind.most_common() if kind in CONVERT), "")
     raise InputError(
-        "no texts can be read from pages" if pages else "no file that can be read",
+        "no file that can be read",
         where=where,
         got=_shown(seen) or "an empty folder",
         expected=f"{', '.join(READABLE)}, or text files",
-        hint=f"{pages}; then pairmill init texts" if pages else "name the folder of the data itself",
+        hint=convert or "name the folder of the data itself",
     )
 
 

@@ -7,7 +7,7 @@ import csv
 import io
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,11 @@ from pairmill.begin.files import SAMPLED_RECORDS, RawFiles
 from pairmill.errors import InputError
 from pairmill.formats.jsonstream import Outline
 from pairmill.formats.parquet_reader import open_parquet
-from pairmill.formats.slices import FileSlice
-from pairmill.sources.files import json_shapes
+from pairmill.formats.slices import DATABASES, WORKBOOKS, FileSlice
+from pairmill.sources.files import databases, json_shapes
 from pairmill.sources.files.card import COMPRESSED
 from pairmill.sources.files.dialect import LENIENT, TABLES, UTF8, Dialect, Records
-from pairmill.sources.files.readers import beginning, whole_file
+from pairmill.sources.files.readers import beginning, excel, whole_file
 from pairmill.sources.origin import Given
 from pairmill.sources.parsed import Drop, Malformed, Parsed
 from pairmill.sources.source import Context, Source
@@ -129,6 +129,15 @@ def _read(result: Sample, source: AnyRecord, piece: FileSlice) -> bool:
 
 def _dialect(result: Sample, kind: str) -> Dialect:
     """Return how the files are written, and note the lines that say it."""
+    if kind in DATABASES:
+        result.lines["query"] = query = _query(result)
+        return Dialect(query=query)
+    if kind in WORKBOOKS:
+        sheets = excel(result.pieces[0].uri).sheets_of(result.pieces[0])
+        if len(sheets) > 1:
+            result.lines["sheet"] = sheets[0]
+            result.remarks.append(f"sheet: {sheets[0]} was taken; there are also {', '.join(sheets[1:])}")
+        return Dialect(sheet=sheets[0])
     if kind and kind not in _TEXTS:
         return Dialect()
     heads = {piece.path: beginning(piece, UTF8, _HEAD) for piece in result.pieces}
@@ -151,6 +160,26 @@ def _dialect(result: Sample, kind: str) -> Dialect:
             result.lines["records"] = way
             made = replace(made, records=Records.parse(way))
     return made
+
+
+def _query(result: Sample) -> str:
+    """Return the query for all rows of the largest table of a database."""
+    piece = result.pieces[0]
+    tables: dict[str, tuple[int, str]] = {}
+    for name in databases.tables_of(piece):
+        quoted = '"' + name.replace('"', '""') + '"'
+        for order, size in (("rowid", "max(rowid)"), ("1", "count(*)")):  # a view has no rowid
+            rows = databases.rows_of(piece, f"SELECT {size} FROM {quoted}")  # noqa: S608
+            with suppress(InputError):
+                next(rows)
+                tables[name] = next(rows)[1][0] or 0, f"SELECT * FROM {quoted} ORDER BY {order}"  # noqa: S608
+                break
+    if not tables:
+        raise InputError("no table", where=piece.uri, expected="a table or a view")
+    taken = max(tables, key=lambda name: tables[name][0])
+    if others := [name for name in tables if name != taken]:
+        result.remarks.append(f"query: table {taken} was taken; there are also {', '.join(others)}")
+    return tables[taken][1]
 
 
 def _encoding(head: bytes) -> str:

@@ -84,7 +84,7 @@ def parquet_batches(
             # Shards run in parallel already; threads would take a third more memory and save no time.
             for batch in file.iter_batches(batch_size=count, row_groups=[group], columns=columns, use_threads=False):
                 if batch.nbytes > longest and not aside:
-                    _refuse_long(uri, start, batch, longest)
+                    refuse_long(uri, start, batch, longest)
                 if expanded is not None:
                     expanded.add(batch.nbytes)
                 yield batch
@@ -115,7 +115,8 @@ def expansion_of(uri: str, file: Any, groups: Iterable[int], times: int) -> limi
     return limits.Expansion(uri, stored, times)
 
 
-def _refuse_long(uri: str, start: int, batch: pa.RecordBatch, longest: int) -> None:
+def refuse_long(uri: str, start: int, batch: pa.RecordBatch, longest: int) -> None:
+    """Raise InputError for the longest record of a batch, if it is too long."""
     sizes = limits.record_bytes(batch)
     row = int(sizes.argmax())
     if sizes[row] > longest:

@@ -1,7 +1,7 @@
 """Large files in slices, so that one huge file keeps every core busy.
 
-A Parquet file is cut between row groups, a file of lines between lines. What is compressed as a whole, or is one JSON
-array, is read from its beginning: one slice.
+A Parquet file is cut between row groups, an Arrow file between batches, a file of lines between lines. What is
+compressed as a whole, or is one JSON array, is read from its beginning: one slice.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import BinaryIO, TypeVar
 from pairmill import storage
 from pairmill.digest import Digest
 from pairmill.engine.content import UNKNOWN, Content, pinned, whole
+from pairmill.formats import arrow_ipc
 from pairmill.formats.limits import EXPANSION, RECORD_BYTES
 from pairmill.formats.parquet_reader import open_parquet
 
@@ -27,16 +28,20 @@ _EMPTY_LINE = re.compile(
 )
 _LONGEST_EMPTY_LINE = 64
 LINES = (".jsonl", ".csv", ".tsv", ".txt")
+DATABASES = (".sqlite", ".sqlite3", ".db")
+WORKBOOKS = (".xlsx",)
+RANDOM_ACCESS = (".parquet", *DATABASES, *WORKBOOKS)
+"""Files that are read in parts, so that their digest cannot be compared on the way."""
 
 
 @dataclass(frozen=True)
 class FileSlice:
-    """Consecutive records of a file: row groups of Parquet, bytes of a file of lines, or all of it.
+    """Consecutive records of a file: row groups of Parquet, bytes of an Arrow file or a file of lines, or all of it.
 
     Args:
         path: below the source's raw folder; of a row file its task.
         uri: of the file.
-        start: first row group of Parquet, first byte of a file of lines.
+        start: first row group of Parquet, first byte of an Arrow file or a file of lines.
         stop: one past the last; None = to the end.
         first: number of the first row or line, from 0.
         size: bytes.
@@ -67,7 +72,7 @@ class FileSlice:
     @property
     def random_access(self) -> dict[str, Content]:
         """The file, if it is read in parts, so that its digest cannot be compared on the way."""
-        return {self.uri: self.content} if PurePosixPath(self.path).suffix == ".parquet" else {}
+        return {self.uri: self.content} if PurePosixPath(self.path).suffix in RANDOM_ACCESS else {}
 
     def opened(self) -> AbstractContextManager[BinaryIO]:
         """Return the file, to be read from the slice's first byte to its last. Not for Parquet.
@@ -115,6 +120,8 @@ class Slicing:
             suffix = PurePosixPath(file.path).suffix
             if suffix == ".parquet":
                 return self._row_groups(file)
+            if suffix in arrow_ipc.SUFFIXES:
+                return self._batches(file)
             if suffix in LINES and lines_per_record:
                 return self._lines(file, lines_per_record)
         return [file]
@@ -133,6 +140,44 @@ class Slicing:
                     result.append(replace(file, start=start, stop=group + 1, first=first, size=size))
                     start, first, count, size = group + 1, first + count, 0, 0
         return result if result and sum(item.size for item in result) >= self.cut_from else [file]
+
+    def _batches(self, file: FileSlice) -> list[FileSlice]:
+        """Cut between batches after every ``size`` bytes, digesting the slices and, as for lines, the file.
+
+        A file with a dictionary among its batches is one slice.
+        """
+        result: list[FileSlice] = []
+        stamped = file.content
+        if not stamped.stamp:
+            stamped = replace(stamped, stamp=storage.store_for(file.uri).stamp(file.uri))
+        total, part = Digest(like=file.content.digest), Digest()
+        first = rows = 0
+        with pinned(file.uri, stamped) as opened:
+            head = arrow_ipc.head_of(file.uri, opened, file.longest)
+            opened.seek(0)
+            start = place = head.stop
+            before = opened.read(head.stop)
+            total.update(before)
+            for message in arrow_ipc.messages(file.uri, opened, file.longest):
+                if message.is_dictionary:
+                    return [file]
+                if place - start >= self.size:
+                    cut = replace(file, start=start, stop=place, first=first, size=place - start, content=stamped)
+                    result.append(replace(cut, digest=part.text()))
+                    start, first, part = place, rows, Digest()
+                part.update(message.data)
+                total.update(message.data)
+                place, rows = place + len(message.data), rows + message.rows
+            if file.content.promised:
+                opened.seek(place)
+                while block := opened.read(_BLOCK):
+                    total.update(block)
+        if file.content.promised:
+            file.content.require(file.uri, total.text())
+        if not result:
+            return [file]
+        cut = replace(file, start=start, stop=place, first=first, size=place - start, content=stamped)
+        return [*result, replace(cut, digest=part.text())]
 
     def _lines(self, file: FileSlice, step: int) -> list[FileSlice]:
         """Cut between records after every ``size`` bytes; the file is read once, for the numbers of its lines.

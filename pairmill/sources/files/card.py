@@ -10,6 +10,8 @@ from typing import Any
 import yaml
 
 from pairmill.errors import InputError
+from pairmill.formats import arrow_ipc
+from pairmill.formats.slices import DATABASES, WORKBOOKS
 from pairmill.sources.files.patterns import matching
 
 CARD = "README.md"
@@ -24,8 +26,23 @@ _TAGS = frozenset({"", "str", "seq", "map", "int", "float", "bool", "null", "tim
 _MEND = "correct the card, or name the files with files: in a YAML source (docs/sources.md)"
 
 DATA = (".parquet", ".jsonl", ".json", ".csv", ".tsv", ".txt")
-READABLE = DATA[:-1]
-"""Files that make records without further code."""
+TEXTS = DATA[1:-1]
+BINARY = (DATA[0], *arrow_ipc.SUFFIXES, *DATABASES, *WORKBOOKS)
+READABLE = (*DATA[:-1], *BINARY[1:])
+"""Files that make records without further code. Those that are not among ``DATA`` are read where ``files:`` names them.
+"""
+_HTML = "pip install trafilatura && trafilatura --input-dir <folder> --output-dir texts"
+_WARC = "datatrove: LocalPipelineExecutor([WarcReader('<folder>'), Trafilatura(), JsonlWriter('texts')]).run()"
+CONVERT = {
+    **dict.fromkeys((".html", ".htm", ".xhtml"), f"use trafilatura before: {_HTML}"),
+    ".warc": f"use {_WARC}",
+    ".lance": "write Parquet before: pip install pylance && python -c \"import lance, pyarrow.parquet as p; "
+    "p.write_table(lance.dataset('<folder>').to_table(), 'data.parquet')\"",
+    ".pdf": "extract the texts before, as with pdftotext <file>",
+    **dict.fromkeys((".xls", ".ods"), "save it as .xlsx, or as CSV"),
+    **dict.fromkeys((".zip", ".tar", ".tgz"), "unpack it before"),
+}
+"""What makes readable files of others (docs/begin.md)."""
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 
 # Words by which the Hub knows the split of a file or folder without a card.

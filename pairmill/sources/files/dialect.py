@@ -63,6 +63,8 @@ class Dialect:
         header: names of the columns of tables that have none in their first line.
         records: where the records of a ``.json`` file are; None = the file is an array, or lines.
         is_lenient: whether JSON is mended: objects over several lines, raw control characters, NULs between objects.
+        query: what gives the rows of a database.
+        sheet: of a workbook; empty = its only one.
     """
 
     encoding: str = UTF8
@@ -72,6 +74,8 @@ class Dialect:
     header: tuple[str, ...] = field(default=())
     records: Records | None = None
     is_lenient: bool = False
+    query: str = ""
+    sheet: str = ""
 
     def encoding_in(self, path: str) -> str:
         """Return the codec of a file, by its path below the raw folder."""
@@ -95,7 +99,8 @@ class Dialect:
         written = self.records.written if self.records else ""
         by_file = [list(map(list, self.encodings))] if self.encodings else []
         lenient = [LENIENT] if self.is_lenient else []
-        return [self.encoding, self.delimiter, self.quote, list(self.header), written, *by_file, *lenient]
+        further = [{"query": self.query, "sheet": self.sheet}] if self.query or self.sheet else []
+        return [self.encoding, self.delimiter, self.quote, list(self.header), written, *by_file, *lenient, *further]
 
     def between(self, suffix: str) -> str:
         """Return the delimiter of a table with this extension."""

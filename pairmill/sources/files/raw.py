@@ -22,6 +22,7 @@ from pairmill.engine.manifest import MANIFEST, STARTED, File
 from pairmill.engine.vanished import UNMATCHED_SOURCE
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.results import FetchResult, RawResult
+from pairmill.formats.slices import RANDOM_ACCESS
 from pairmill.sources.files.card import CARD, CARD_BYTES
 from pairmill.sources.files.extracts import Extract, extract_path, published_path
 from pairmill.sources.files.patterns import matching
@@ -109,10 +110,10 @@ class RawFolder:
                 self.content(path).require(uri, item.digest)
             self.digests[path], self.sizes[path], self.stamps[path] = item.digest, item.size, item.stamp
             self.promised.discard(path)
-        if any(path.endswith(".parquet") for path in self.promised & wanted.keys()):
+        if any(path.endswith(RANDOM_ACCESS) for path in self.promised & wanted.keys()):
             result = {entry.path: entry.stamp for entry in store.list(self.uri)}
             self.stamps |= {
-                path: result.get(self.place(path), "") for path in self.promised if path.endswith(".parquet")
+                path: result.get(self.place(path), "") for path in self.promised if path.endswith(RANDOM_ACCESS)
             }
 
     def content(self, path: str) -> Content:

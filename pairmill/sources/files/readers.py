@@ -1,4 +1,4 @@
-"""Raw files to records, one at a time, in file order: Parquet, JSON, JSON Lines, CSV, pairs of lines, archives.
+"""Raw files to records, one at a time, in file order: tables, JSON, databases, workbooks, pairs of lines, archives.
 
 Every reader yields ``(place, record)``: the 0-based row or line, or the name of an archive's member. A record that
 cannot be read is yielded as Malformed, and reading goes on. A file that cannot be read further raises InputError.
@@ -8,27 +8,27 @@ from __future__ import annotations
 
 import codecs
 import csv
+import importlib
 import io
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import Any, BinaryIO, Protocol, cast
+from types import ModuleType
+from typing import Any, BinaryIO, Final, cast
 
-import pyarrow as pa
-
-from pairmill.errors import InputError, did_you_mean
-from pairmill.formats import compressed, jsonstream, limits, rows
-from pairmill.formats.parquet_reader import expansion_of, open_parquet, parquet_batches
-from pairmill.formats.slices import FileSlice
-from pairmill.sources.files import json_shapes
-from pairmill.sources.files.card import COMPRESSED, READABLE, suffix_of
+from pairmill.errors import InputError, UsageError
+from pairmill.formats import arrow_ipc, compressed, jsonstream, limits
+from pairmill.formats.slices import DATABASES, WORKBOOKS, FileSlice
+from pairmill.sources.files import databases, json_shapes
+from pairmill.sources.files.card import COMPRESSED, READABLE, TEXTS, suffix_of
+from pairmill.sources.files.column_readers import arrow, parquet
 from pairmill.sources.files.dialect import UTF8, Dialect
+from pairmill.sources.files.readable import Readable, check_columns
 from pairmill.sources.files.recode import Recoded
-from pairmill.sources.origin import HubRows, Origin
 from pairmill.sources.parsed import TOO_LONG, Malformed, Record
 
 # Python's own 8 KiB hold few lines.
@@ -39,121 +39,60 @@ _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _UNPACK = "pack it again with plain members"
 
 
-class Readable(json_shapes.Expected, Protocol):
-    """What readers ask of a source; its class says what each of them means."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def origin(self) -> Origin: ...
-    @property
-    def optional(self) -> tuple[str, ...]: ...
-    @property
-    def counted(self) -> tuple[str, ...]: ...
-    @property
-    def dialect(self) -> Dialect: ...
-
-
 def read(piece: FileSlice, source: Readable) -> Iterator[Record]:
     """Return the records of a piece by the extension of its file."""
-    match suffix_of(piece.path):
-        case ".parquet":
-            return parquet(piece, source)
-        case ".jsonl":
-            return _named(json_lines(piece, source), source.dialect.encoding_in(piece.path))
-        case ".json":
-            return _named(json_file(piece, source), source.dialect.encoding_in(piece.path))
-        case ".csv" | ".tsv":
-            return _named(csv_dicts(piece, source), source.dialect.encoding_in(piece.path))
-    raise InputError("no reader for this kind of file", where=piece.uri, expected=", ".join(READABLE))
+    kind = suffix_of(piece.path)
+    if kind not in READERS:
+        raise InputError("no reader for this kind of file", where=piece.uri, expected=", ".join(READABLE))
+    records = READERS[kind](piece, source)
+    return _named(records, source.dialect.encoding_in(piece.path)) if kind in TEXTS else records
 
 
-def parquet(piece: FileSlice, source: Readable) -> Iterator[Record]:
-    """Yield rows as dicts of the source's fields.
-
-    Raises:
-        InputError: the file is damaged or not Parquet, or lacks a column that the source reads.
-    """
-    with open_parquet(piece.uri, piece.content) as file:
-        columns = _columns(piece.uri, file.schema_arrow, source)
-        groups = range(piece.start, file.metadata.num_row_groups if piece.stop is None else piece.stop)
-        number = piece.first
-        expanded = expansion_of(piece.uri, file, groups, piece.expansion)
-        for batch in parquet_batches(
-            piece.uri, file, columns, groups, longest=piece.longest, expanded=expanded, aside=piece.aside
-        ):
-            for part in _parts(batch):
-                for record in _without_long(part, piece.longest) if piece.aside else _records(part):
-                    yield number, record
-                    number += 1
+def database(piece: FileSlice, source: Readable) -> Iterator[Record]:
+    """Yield the rows that a query gives of a SQLite file. Raises InputError as :func:`databases.rows_of`."""
+    if not source.dialect.query:
+        hint = f"write in {source.described_in}: query: SELECT * FROM <table> ORDER BY rowid"  # noqa: S608
+        raise InputError("nothing says which rows of the database", where=piece.uri, expected="query:", hint=hint)
+    rows_ = databases.rows_of(piece, source.dialect.query)
+    names = next(rows_)
+    check_columns(piece.uri, names, source)
+    yield from _dicts(rows_, names, piece)
 
 
-def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield a batch in parts that are not too large as Python's objects."""
-    if batch.nbytes <= limits.BATCH_BYTES:
-        yield batch
-        return
-    for start, length in limits.stretches(limits.record_bytes(batch), limits.BATCH_BYTES):
-        yield batch.slice(start, length)
+def workbook(piece: FileSlice, source: Readable) -> Iterator[Record]:
+    """Yield the rows of a sheet of an Excel file by the names in its first row. Raises InputError as
+    ``workbooks.rows_of``, and UsageError without its library."""
+    rows_ = excel(piece.uri).rows_of(piece, source.dialect.sheet, source.described_in)
+    names = list(source.dialect.header)
+    if not names:
+        names = ["" if name is None else str(name) for name in next(rows_, (0, ()))[1]]
+        while names and not names[-1]:
+            names.pop()
+    check_columns(piece.uri, names, source)
+    yield from _dicts(rows_, names, piece)
 
 
-def _without_long(batch: pa.RecordBatch, longest: int) -> Iterator[Any]:
-    """Yield the records of a batch, TOO_LONG in the place of longer ones."""
-
-    if batch.nbytes <= longest:
-        yield from _records(batch)
-        return
-    long = limits.record_bytes(batch) > longest
-    others = _records(batch.filter(pa.array(~long)))
-    for is_long in long.tolist():
-        yield TOO_LONG if is_long else next(others)
-
-
-def _columns(uri: str, schema: pa.Schema, source: Readable) -> list[str] | None:
-    if isinstance(source.origin, HubRows):
-        # They may have been fetched for another declaration, which did not read all of these columns.
-        rows.refuse_mixed(schema, {*source.fields, *source.optional}, uri)
-    _check_columns(uri, schema.names, source)
-    read = {*source.fields, *source.optional, *(name for name in source.counted if schema.names.count(name) == 1)}
-    wanted = [name for name in schema.names if name in read] if source.fields or source.optional else []
-    return wanted or None  # a batch without columns has no records
-
-
-def _check_columns(uri: str, names: Sequence[str], source: Readable) -> None:
-    """Raise InputError if a column that is read is missing or exists twice."""
-    for name in source.fields:
-        if name not in names:
-            raise InputError(
-                f"column {name!r} is missing",
-                where=uri,
-                got=", ".join(names),
-                expected=", ".join(source.fields),
-                hint=did_you_mean(name, names, f"check that this is the data set of {source.name}"),
-            )
-    for name in (*source.fields, *source.optional) or names:
-        if name and names.count(name) > 1:
-            raise InputError(
-                f"column {name!r} exists {names.count(name)} times",
-                where=uri,
-                got=", ".join(names),
-                expected="once",
-                hint="rename the columns in the file",
-            )
-
-
-def _records(batch: pa.RecordBatch) -> Iterator[Any]:
-    names = batch.schema.names
+def excel(where: str) -> ModuleType:
+    """Return what reads Excel files. Raises UsageError without its library."""
     try:
-        columns = [column.to_pylist() for column in batch.columns]
-    except UnicodeDecodeError:
-        for row in range(len(batch)):
-            try:
-                yield batch.slice(row, 1).to_pylist()[0]
-            except UnicodeDecodeError:
-                yield Malformed("invalid_utf8")
-        return
-    for values in zip(*columns, strict=True):
-        yield dict(zip(names, values, strict=True))
+        return importlib.import_module("pairmill.sources.files.workbooks")
+    except ModuleNotFoundError as error:
+        hint = "pip install 'pairmill[excel]', or save the sheet as CSV"
+        raise UsageError("cannot read Excel here", where=where, got=f"no {error.name}", hint=hint) from error
+
+
+def _dicts(rows_: Iterator[tuple[int, Any]], names: Sequence[str], piece: FileSlice) -> Iterator[Record]:
+    """Yield rows by the names of their columns."""
+    for number, values in rows_:
+        text = "".join(value for value in values if isinstance(value, str))
+        if 4 * len(text) > piece.longest and limits.is_longer(text, piece.longest):
+            if not piece.aside:
+                raise limits.too_long(f"{piece.uri} row {number + 1}", piece.longest)
+            yield number, TOO_LONG
+        else:
+            # An empty cell at the end of a row may not be there, and a note beside the table has no column.
+            record = dict(zip(names, (*values, *[None] * (len(names) - len(values))), strict=False))
+            yield number, Malformed("invalid_utf8") if _undecoded(text) else record
 
 
 def _named(records: Iterator[Record], encoding: str) -> Iterator[Record]:
@@ -393,7 +332,7 @@ def csv_dicts(piece: FileSlice, source: Readable) -> Iterator[Record]:
     dialect = source.dialect
     header = list(dialect.header)
     if header:
-        _check_columns(piece.uri, header, source)
+        check_columns(piece.uri, header, source)
     elif piece.first:
         with closing(_csv(piece.head(), source)) as beginning:
             header = next(beginning)[1]
@@ -408,7 +347,7 @@ def csv_dicts(piece: FileSlice, source: Readable) -> Iterator[Record]:
                 raise InputError(f"the header is not {name}", where=piece.uri, hint=said)
             header = fields
             _refuse_other_delimiter(piece, header, source)
-            _check_columns(piece.uri, header, source)
+            check_columns(piece.uri, header, source)
         elif isinstance(fields, Malformed):
             yield number, fields
         elif not fields:
@@ -647,3 +586,16 @@ def _text(
 
 def _undecoded(text: str) -> bool:
     return not text.isascii() and any("\udc80" <= character <= "\udcff" for character in text)
+
+
+READERS: Final[Mapping[str, Callable[[FileSlice, Readable], Iterator[Record]]]] = {
+    ".parquet": parquet,
+    ".jsonl": json_lines,
+    ".json": json_file,
+    ".csv": csv_dicts,
+    ".tsv": csv_dicts,
+    **dict.fromkeys(arrow_ipc.SUFFIXES, arrow),
+    **dict.fromkeys(DATABASES, database),
+    **dict.fromkeys(WORKBOOKS, workbook),
+}
+"""By the extension of a file, without that of its compression: all of ``READABLE``."""

@@ -17,7 +17,10 @@ import yaml
 from pairmill import storage
 from pairmill.engine.expect import Expectation
 from pairmill.errors import UsageError, did_you_mean
-from pairmill.sources.files.card import COMPRESSED, READABLE, suffix_of
+from pairmill.formats.slices import DATABASES, WORKBOOKS
+from pairmill.sources.files.card import COMPRESSED, CONVERT, READABLE, suffix_of
+from pairmill.sources.files.card import TEXTS as _LINES
+from pairmill.sources.files.databases import checked_query
 from pairmill.sources.files.dialect import LENIENT, TABLES, UTF8, Dialect, Records, delimiter_of, encoding_of, quote_of
 from pairmill.sources.names import safe_name
 from pairmill.sources.origin import Given, Hub, HubRows, Origin, Web, is_within
@@ -36,15 +39,22 @@ KEYS = (
     *("config", "split", "revision", "via", "licence", "citation", "language", "attributes", "limit", "expect"),
     *("text", "each", "turns", *CHAT_KEYS, "answer", "use", "pairs"),
     *("long_prompt", "long_answer", "window", "cut_ok"),
-    *("delimiter", "quote", "header", "encoding", "records", "json", "tags"),
+    *("delimiter", "quote", "header", "encoding", "records", "json", "query", "sheet", "tags"),
 )
 """All keys. Beside the required ones a file has ``hub``, ``files`` or both."""
 
-_READ_FOR = {"delimiter": TABLES, "quote": TABLES, "header": TABLES, "records": (".json",), "json": (".jsonl", ".json")}
+_READ_FOR = {
+    "delimiter": TABLES,
+    "quote": TABLES,
+    "header": (*TABLES, *WORKBOOKS),
+    "sheet": WORKBOOKS,
+    "query": DATABASES,
+    "records": (".json",),
+    "json": (".jsonl", ".json"),
+}
 _MAX_BYTES = 64 << 10
 _MAX_BESIDE_BYTES = 16 << 20
 _MAX_NAME_CHARACTERS = 100
-_LINES = READABLE[1:]
 _EVERY_DATA_FILE = (
     "**/*.parquet",
     *(f"**/*{ending}{packed}" for ending in _LINES for packed in ("", *COMPRESSED)),
@@ -96,7 +106,7 @@ class Description:
                 expected="instruction: and response:, or text:, or turns:",
                 hint=f"write {line!r} without {' and '.join(f'{key}:' for key in there[1:])}",
             )
-        for key in ("delimiter", "quote", "header", "records", "json") if self.whole_files else ():
+        for key in _READ_FOR if self.whole_files else ():
             if key in self._entries:
                 raise self.wrong(key, "each: file reads no records of a file", expected=f"each: record, or no {key}:")
         for key in CHAT_KEYS:
@@ -290,8 +300,12 @@ class Description:
             if key in self and kinds and not kinds & set(suffixes):
                 got, expected = ", ".join(sorted(kinds)), " or ".join(suffixes)
                 raise self.wrong(key, f"only allowed where files: names {expected}", got=got, expected=expected)
-        if "encoding" in self and kinds == {".parquet"}:
-            raise self.wrong("encoding", "Parquet files have no encoding", expected="no encoding:")
+        if "encoding" in self and kinds and not self.whole_files and not kinds & set(_LINES):
+            what = "Parquet files have no encoding" if kinds == {".parquet"} else "such files have no encoding"
+            raise self.wrong("encoding", what, got=", ".join(sorted(kinds)), expected="no encoding:")
+        if kinds & set(DATABASES) and "query" not in self and not self.whole_files:
+            hint = "write 'query: SELECT * FROM <table> ORDER BY rowid'; pairmill init writes it"
+            raise self.wrong("files", "nothing says which rows of the database", expected="query:", hint=hint)
         by_file = self.is_mapping("encoding")
         made = Dialect(
             encoding=self.parsed("encoding", encoding_of) if "encoding" in self and not by_file else UTF8,
@@ -301,6 +315,8 @@ class Description:
             header=self.texts("header"),
             records=self.parsed("records", Records.parse) if "records" in self else None,
             is_lenient=self.choice("json", LENIENT) == LENIENT,
+            query=self.parsed("query", checked_query) if "query" in self else "",
+            sheet=self.text("sheet"),
         )
         if "quote" in self and made.quote in {made.between(suffix) for suffix in kinds & set(TABLES) or TABLES}:
             raise self.wrong(
@@ -350,6 +366,7 @@ class Description:
         if suffix_of(name) not in (_LINES if packed else READABLE):
             expected = f"{', '.join(READABLE)} at the end; {', '.join(_LINES)} also with {', '.join(COMPRESSED)}"
             hint = "write 'each: file' if each file is a document" if "text" in self else ""
+            hint = CONVERT.get(suffix_of(name), hint)
             raise self.wrong(
                 "files", "no reader for this kind of file", got=repr(pattern), expected=expected, hint=hint
             )

@@ -18,8 +18,8 @@ from pairmill.engine.writer import Writer
 from pairmill.formats import attributes, limits
 from pairmill.formats.jsonstream import Mended
 from pairmill.formats.rows import RenderedRow, Row, WideRow
-from pairmill.formats.slices import FileSlice
-from pairmill.sources.files.card import suffix_of
+from pairmill.formats.slices import RANDOM_ACCESS, FileSlice
+from pairmill.sources.files.card import BINARY, suffix_of
 from pairmill.sources.files.dialect import UTF8
 from pairmill.sources.files.recode import is_utf8
 from pairmill.sources.language.attributes import convert, size_of
@@ -137,7 +137,7 @@ class CleanPieces(Shard[Sources], reads=("profile",)):
         return {
             piece.uri: piece.content
             for piece in pieces
-            if suffix_of(piece.path) == ".parquet" or isinstance(piece, Beginning)
+            if suffix_of(piece.path) in RANDOM_ACCESS or isinstance(piece, Beginning)
         }
 
     def run(self, context: Sources, out: Writer) -> ShardResult:
@@ -256,7 +256,7 @@ class _Cleaner:
         add, measure, ledger = sink.add, self.tally.add, self.ledger
         plain = not source.attributes and not self.hashed
         look, sought = self.watch.look, self.watch.open
-        encoding = UTF8 if suffix_of(piece.path) == ".parquet" else source.dialect.encoding_in(piece.path)
+        encoding = UTF8 if suffix_of(piece.path) in BINARY else source.dialect.encoding_in(piece.path)
         for place, record in source.joined(records_of(piece, source, profile), self.context):
             ledger.rows_in += 1
             if type(record) is Mended:

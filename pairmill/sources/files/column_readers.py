@@ -1,0 +1,118 @@
+"""Files of columns to records, batch by batch: Parquet, and Arrow IPC files and streams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from pairmill.formats import arrow_ipc, limits, rows
+from pairmill.formats.parquet_reader import expansion_of, open_parquet, parquet_batches, refuse_long
+from pairmill.formats.slices import FileSlice
+from pairmill.sources.files.readable import Readable, check_columns
+from pairmill.sources.origin import HubRows
+from pairmill.sources.parsed import TOO_LONG, Malformed, Record
+
+
+def parquet(piece: FileSlice, source: Readable) -> Iterator[Record]:
+    """Yield rows as dicts of the source's fields.
+
+    Raises:
+        InputError: the file is damaged or not Parquet, or lacks a column that the source reads.
+    """
+    with open_parquet(piece.uri, piece.content) as file:
+        columns = _columns(piece.uri, file.schema_arrow, source)
+        groups = range(piece.start, file.metadata.num_row_groups if piece.stop is None else piece.stop)
+        number = piece.first
+        expanded = expansion_of(piece.uri, file, groups, piece.expansion)
+        for batch in parquet_batches(
+            piece.uri, file, columns, groups, longest=piece.longest, expanded=expanded, aside=piece.aside
+        ):
+            for record in _of_batch(batch, piece):
+                yield number, record
+                number += 1
+
+
+def arrow(piece: FileSlice, source: Readable) -> Iterator[Record]:
+    """Yield rows of an Arrow IPC file or stream as dicts of the source's fields.
+
+    Raises:
+        InputError: the file is damaged, not Arrow, or lacks a column; or a batch or a record is too large.
+    """
+    with piece.head().opened() as file:
+        head = arrow_ipc.head_of(piece.uri, file, piece.longest)
+    columns = _columns(piece.uri, arrow_ipc.schema_of(piece.uri, head), source)
+    number = piece.first
+    with piece.opened() as file:
+        if piece.start:
+            file.seek(piece.start)
+        else:
+            file.read(head.stop)
+        messages = arrow_ipc.messages(piece.uri, file, piece.longest, number)
+        for batch in arrow_ipc.batches(piece.uri, head, _up_to(messages, piece)):
+            chosen = batch.select(columns) if columns else batch
+            if chosen.nbytes > piece.longest and not piece.aside:
+                refuse_long(piece.uri, number, chosen, piece.longest)
+            for record in _of_batch(chosen, piece):
+                yield number, record
+                number += 1
+
+
+def _up_to(messages: Iterator[arrow_ipc.Message], piece: FileSlice) -> Iterator[arrow_ipc.Message]:
+    """Yield the messages that are within a piece."""
+    left = None if piece.stop is None else piece.stop - piece.start
+    while (left is None or left > 0) and (message := next(messages, None)) is not None:
+        yield message
+        left = None if left is None else left - len(message.data)
+
+
+def _of_batch(batch: pa.RecordBatch, piece: FileSlice) -> Iterator[Any]:
+    for part in _parts(batch):
+        yield from _without_long(part, piece.longest) if piece.aside else _records(part)
+
+
+def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield a batch in parts that are not too large as Python's objects."""
+    if batch.nbytes <= limits.BATCH_BYTES:
+        yield batch
+        return
+    for start, length in limits.stretches(limits.record_bytes(batch), limits.BATCH_BYTES):
+        yield batch.slice(start, length)
+
+
+def _without_long(batch: pa.RecordBatch, longest: int) -> Iterator[Any]:
+    """Yield the records of a batch, TOO_LONG in the place of longer ones."""
+
+    if batch.nbytes <= longest:
+        yield from _records(batch)
+        return
+    long = limits.record_bytes(batch) > longest
+    others = _records(batch.filter(pa.array(~long)))
+    for is_long in long.tolist():
+        yield TOO_LONG if is_long else next(others)
+
+
+def _columns(uri: str, schema: pa.Schema, source: Readable) -> list[str] | None:
+    if isinstance(source.origin, HubRows):
+        # They may have been fetched for another declaration, which did not read all of these columns.
+        rows.refuse_mixed(schema, {*source.fields, *source.optional}, uri)
+    check_columns(uri, schema.names, source)
+    read = {*source.fields, *source.optional, *(name for name in source.counted if schema.names.count(name) == 1)}
+    wanted = [name for name in schema.names if name in read] if source.fields or source.optional else []
+    return wanted or None  # a batch without columns has no records
+
+
+def _records(batch: pa.RecordBatch) -> Iterator[Any]:
+    names = batch.schema.names
+    try:
+        columns = [column.to_pylist() for column in batch.columns]
+    except UnicodeDecodeError:
+        for row in range(len(batch)):
+            try:
+                yield batch.slice(row, 1).to_pylist()[0]
+            except UnicodeDecodeError:
+                yield Malformed("invalid_utf8")
+        return
+    for values in zip(*columns, strict=True):
+        yield dict(zip(names, values, strict=True))
