@@ -6,7 +6,7 @@ IMAGE_LOCK := $(LOCK) --python-platform linux --constraints requirements/dev.txt
 .PHONY: lock
 lock: $(VENV)/.installed ## pin the dependencies of pyproject.toml with hashes, for all platforms, and those of the images
 	$(call pip,$(BIN)) -r requirements/uv.txt
-	$(LOCK) --universal --extra stages --extra curate --extra evaluate --extra pipelines --extra dev -o requirements/dev.txt pyproject.toml
+	$(LOCK) --universal --extra stages --extra curate --extra evaluate --extra excel --extra pipelines --extra dev -o requirements/dev.txt pyproject.toml
 	$(LOCK) --universal -o requirements/uv.txt requirements/uv.in
 	$(LOCK) --universal -o requirements/bench.txt requirements/bench.in
 	$(LOCK) --universal --excludes requirements/bench-curate-without.in -o requirements/bench-curate.txt requirements/bench-curate.in

@@ -36,7 +36,7 @@ _WARC = "datatrove: LocalPipelineExecutor([WarcReader('<folder>'), Trafilatura()
 CONVERT = {
     **dict.fromkeys((".html", ".htm", ".xhtml"), f"use trafilatura before: {_HTML}"),
     ".warc": f"use {_WARC}",
-    ".lance": "write Parquet before: pip install pylance && python -c \"import lance, pyarrow.parquet as p; "
+    ".lance": 'write Parquet before: pip install pylance && python -c "import lance, pyarrow.parquet as p; '
     "p.write_table(lance.dataset('<folder>').to_table(), 'data.parquet')\"",
     ".pdf": "extract the texts before, as with pdftotext <file>",
     **dict.fromkeys((".xls", ".ods"), "save it as .xlsx, or as CSV"),

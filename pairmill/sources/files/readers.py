@@ -20,7 +20,8 @@ from pathlib import PurePosixPath
 from types import ModuleType
 from typing import Any, BinaryIO, Final, cast
 
-from pairmill.errors import InputError, UsageError
+from pairmill.errors import InputError
+from pairmill.extras import require
 from pairmill.formats import arrow_ipc, compressed, jsonstream, limits
 from pairmill.formats.slices import DATABASES, WORKBOOKS, FileSlice
 from pairmill.sources.files import databases, json_shapes
@@ -74,11 +75,8 @@ def workbook(piece: FileSlice, source: Readable) -> Iterator[Record]:
 
 def excel(where: str) -> ModuleType:
     """Return what reads Excel files. Raises UsageError without its library."""
-    try:
-        return importlib.import_module("pairmill.sources.files.workbooks")
-    except ModuleNotFoundError as error:
-        hint = "pip install 'pairmill[excel]', or save the sheet as CSV"
-        raise UsageError("cannot read Excel here", where=where, got=f"no {error.name}", hint=hint) from error
+    require("excel", "openpyxl", where=where, instead="; or save the sheet as CSV")
+    return importlib.import_module("pairmill.sources.files.workbooks")
 
 
 def _dicts(rows_: Iterator[tuple[int, Any]], names: Sequence[str], piece: FileSlice) -> Iterator[Record]:
