@@ -79,6 +79,8 @@ def finish(app: Sphinx, error: Exception | None) -> None:
 
 def setup(app: Sphinx) -> None:
     """Connect the functions above with the build."""
+    # Without this a new page would not be in the tree of a page that is not read again.
+    app.connect("env-get-outdated", lambda *_: [root_doc])
     app.connect("source-read", add_navigation)
     app.connect("source-read", lead_folders)
     app.connect("build-finished", finish)
