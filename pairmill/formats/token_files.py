@@ -47,9 +47,9 @@ _MASKS = ("loss_mask", "completion_mask", "assistant_masks")
 _BATCH_BYTES = 4 << 20
 _BATCH_SAMPLES = 1024
 
-_HEADER = struct.Struct("<9sQBQQ")
-_MAGIC = b"MMIDIDX\0\0"
-_TYPES = {1: "<u1", 2: "<i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
+HEADER = struct.Struct("<9sQBQQ")
+MAGIC = b"MMIDIDX\0\0"
+TYPES = {1: "<u1", 2: "<i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
 # Documents whose part of the index is read at once.
 _INDEXED = 4096
 
@@ -274,23 +274,23 @@ class Index:
             InputError: not such a file, of a version or a type that is not known, or of another size than it says.
         """
         with pinned(uri, content) as file:
-            head = file.read(_HEADER.size)
-        if not head.startswith(_MAGIC) or len(head) < _HEADER.size:
+            head = file.read(HEADER.size)
+        if not head.startswith(MAGIC) or len(head) < HEADER.size:
             raise InputError(
                 "not an index of Megatron-LM",
                 where=uri,
                 got=f"{head[:9]!r}",
-                expected=repr(_MAGIC),
+                expected=repr(MAGIC),
                 hint="write it again with tools/preprocess_data.py of Megatron-LM, as an mmap data set",
             )
-        _, version, code, sequences, entries = _HEADER.unpack(head)
+        _, version, code, sequences, entries = HEADER.unpack(head)
         if version != 1:
             raise InputError("an index of another version", where=uri, got=str(version), expected="1")
-        if code not in _TYPES:
-            known = ", ".join(f"{number} ({np.dtype(name).name})" for number, name in _TYPES.items())
+        if code not in TYPES:
+            known = ", ".join(f"{number} ({np.dtype(name).name})" for number, name in TYPES.items())
             raise InputError("the type of the ids is not of integers", where=uri, got=f"code {code}", expected=known)
         size = storage.store_for(uri).size(uri)
-        expected = _HEADER.size + 12 * sequences + 8 * entries
+        expected = HEADER.size + 12 * sequences + 8 * entries
         if size != expected or not entries:
             raise InputError(
                 "the index has another size than its header says",
@@ -299,7 +299,7 @@ class Index:
                 expected=f"{expected:,} for {sequences:,} sequences and {entries:,} entries of documents",
                 hint="copy it again; it may be truncated. Data of several modalities are not read",
             )
-        return cls(uri, np.dtype(_TYPES[code]), sequences, entries - 1, content)
+        return cls(uri, np.dtype(TYPES[code]), sequences, entries - 1, content)
 
     def read(self, uri: str, part: FileSlice | None = None, *, longest: int = RECORD_BYTES) -> Iterator[Samples]:
         """Yield documents in order; a document is the ids of its sequences, one after another.
@@ -370,7 +370,7 @@ class Index:
 
     def _values(self, file: BinaryIO, place: int, count: int, kind: str) -> NDArray[Any]:
         """``count`` numbers of the index, from this byte after its header on."""
-        file.seek(_HEADER.size + place)
+        file.seek(HEADER.size + place)
         width = np.dtype(kind).itemsize
         data = _exactly(file, count * width, self.uri)
         return np.frombuffer(data, kind)

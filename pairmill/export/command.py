@@ -1,0 +1,142 @@
+"""``pairmill export <result> to=<format> output=<folder>``."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Final, Literal
+
+from pairmill import storage
+from pairmill.engine import manifest as manifests
+from pairmill.engine.inputs import PAIRS, PROMPTS
+from pairmill.engine.manifest import Manifest
+from pairmill.engine.options import option
+from pairmill.errors import InputError, UsageError
+from pairmill.export.parts import Exported
+from pairmill.export.read_rows import from_rows, from_use, uses_in
+from pairmill.export.read_tokens import PART_TOKENS, from_plan, from_sampled, from_tokenized
+from pairmill.export.write import Format, write
+from pairmill.fields import Checked
+from pairmill.formats.sample_plan import FOLDER
+from pairmill.formats.tokens import INFO
+from pairmill.interface import cli
+
+_TABLES: Final = "pairmill.export.tables"
+_BINARY: Final = "pairmill.export.binary"
+_TEXT: Final = ("rows", PROMPTS, PAIRS)
+FORMATS: Final[Mapping[str, Format]] = {
+    "datasets": Format(_TABLES, "parquet", ("tokens", "rows")),
+    "arrow": Format(_TABLES, "arrow", ("tokens", "rows")),
+    "megatron": Format(_BINARY, "megatron", ("tokens",)),
+    "flat": Format(_BINARY, "flat", ("tokens",)),
+    "mds": Format("pairmill.export.shards", "mds", ("tokens",), "mosaicml-streaming"),
+    "trl": Format(_TABLES, "parquet", _TEXT),
+    "verl": Format(_TABLES, "parquet", (PROMPTS,)),
+    "transformers": Format("pairmill.stages.train.export.command", "", ("train",), "'pairmill[train]'"),
+}
+"""By the value of ``to``."""
+_IN_PARTS: Final = ("datasets", "arrow", "mds")
+"""Formats whose readers keep the order of several files."""
+_TRAIN: Final = "train"
+_SAMPLE: Final = "sample"
+
+
+@dataclass(kw_only=True)
+class ExportConfig(Checked):
+    """Write a finished result in the form that other trainers read (docs/export.md)."""
+
+    result: str = option(help="what to export: the folder of rows, tokens, a plan, sampled arrays, or a trained run")
+    to: Literal["datasets", "arrow", "megatron", "flat", "mds", "trl", "verl", "transformers"] = option(
+        help="datasets (Parquet for load_dataset), arrow (for load_from_disk), megatron (.bin and .idx), flat (ids and "
+        "metadata.yaml of tatm), mds (Mosaic), trl and verl (columns of prompts and pairs), transformers (a net)"
+    )
+    output: str = option(help="folder or URI to make; a killed export goes on there", filled=True)
+    columns: Literal["messages", "pair"] = option(
+        "messages", help="with to=datasets or arrow, of rows: a chat, or the texts prompt and completion"
+    )
+    part_tokens: int = option(
+        0,
+        help="tokens of a file, about; 0 = 67,108,864, and with to=megatron or flat a file a task or epoch",
+        at_least=0,
+    )
+
+
+def run(config: ExportConfig) -> str:
+    """Export; returns the folder and a line end.
+
+    Raises:
+        UsageError: the format is not for such a result, or the output has something else in it.
+        InputError: there is no such result, or it is unfinished or damaged.
+    """
+    is_one = "," not in config.result or storage.scheme(config.result) != "file"
+    uri = storage.normalise(config.result, "result") if is_one else config.result
+    manifest = manifests.read(uri) if is_one else None
+    if config.to == "transformers" or (manifest is not None and manifest.stage == _TRAIN):
+        return _export_net(config, manifest)
+    exported = _open(config, uri, manifest)
+    form = FORMATS[config.to]
+    if exported.kind not in form.kinds:
+        fitting = ", ".join(f"to={name}" for name, it in FORMATS.items() if exported.kind in it.kinds)
+        raise UsageError(
+            "not a form of such a result", where="to", got=f"{config.to} of {exported.kind}", expected=fitting
+        )
+    folder = storage.normalise(config.output, "output")
+    write(exported, form, config.to, folder)
+    return f"{folder}\n"
+
+
+def _open(config: ExportConfig, uri: str, manifest: Manifest | None) -> Exported:
+    kind = _kind_of(uri, manifest)
+    part_tokens = config.part_tokens or (PART_TOKENS if config.to in _IN_PARTS else sys.maxsize)
+    if kind == "plan" and manifest is not None:
+        return from_plan(uri, manifest, part_tokens)
+    if kind == _SAMPLE:
+        return from_sampled(storage.local_path(uri).as_posix(), part_tokens)
+    if kind == "tokenized":
+        return from_tokenized(config.result, "result", part_tokens)
+    uses = uses_in(uri, manifest)
+    if config.to == "verl" or (config.to == "trl" and uses):
+        use = PROMPTS if config.to == "verl" else uses[-1]
+        if use not in uses:
+            hint = "describe the source with use: prompts (docs/sources.md)"
+            raise InputError("has no prompts with a ground truth", where=uri, expected=f"a folder {use}/", hint=hint)
+        return from_use(uri, use, config.to)
+    return from_rows(uri, "result", "turns" if config.to == "trl" else config.columns)
+
+
+def _kind_of(uri: str, manifest: Manifest | None) -> str:
+    if manifest is not None and manifest.stage == _SAMPLE:
+        return "plan" if any(file.path.startswith(FOLDER) for file in manifest.files) else _SAMPLE
+    if "," in uri:
+        return "tokenized"
+    store = storage.store_for(uri)
+    if store.exists(storage.join(uri, INFO)):
+        return "tokenized"
+    names = ("metadata.json", "PLAN")
+    return _SAMPLE if any(store.exists(storage.join(uri, name)) for name in names) else "rows"
+
+
+def _export_net(config: ExportConfig, manifest: Manifest | None) -> str:
+    if config.to != "transformers":
+        hint = "write to=transformers, or pairmill train export, which has more options"
+        raise UsageError("not a form of a trained run", where="to", got=config.to, hint=hint)
+    # It needs torch, which no other format does.
+    module = import_module(FORMATS["transformers"].module)
+    result: str = module.export(module.ExportConfig(run=config.result, output=config.output))
+    return result
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Export what the command line names, as ``result=…`` or first of all; returns the exit code."""
+    words = [*arguments]
+    if words and not re.match(r"[a-z_]+=|-|help$", words[0]):
+        words[0] = f"result={words[0]}"
+
+    def work() -> None:
+        sys.stdout.write(run(cli.build(ExportConfig, cli.split(words))))
+        sys.stdout.flush()
+
+    return cli.program("export", ExportConfig, words, work)
