@@ -14,7 +14,7 @@ import numpy as np
 from pairmill import storage
 from pairmill.engine.writer import Writer
 from pairmill.errors import UsageError
-from pairmill.export.parts import Counts, Exported, Part
+from pairmill.export.parts import Counts, Exported, Part, task_of
 from pairmill.formats.token_files import HEADER, MAGIC, TYPES
 
 _MEGATRON_UINT16: Final = 65_500
@@ -31,8 +31,9 @@ def write_megatron(exported: Exported, part: Part, out: Writer, counts: Counts) 
     code = next(code for code, kind in TYPES.items() if np.dtype(kind) == dtype)
     path = f"{part.split}/{part.name}"
     with ExitStack() as stack:
-        ids = stack.enter_context(stack.enter_context(out.create(f"{path}.bin")).open("wb"))
-        index = stack.enter_context(out.create(f"{path}.idx"))
+        created = (out.create(name, task=task_of(name, part)) for name in (f"{path}.bin", f"{path}.idx"))
+        local, index = (stack.enter_context(file) for file in created)
+        ids = stack.enter_context(local.open("wb"))
         # The three arrays of the index grow side by side: with a hundred million rows they are too large to hold.
         head = HEADER.pack(MAGIC, 1, code, part.rows, part.rows + 1)
         index.write_bytes(head)

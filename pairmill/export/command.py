@@ -10,9 +10,7 @@ from importlib import import_module
 from typing import Final, Literal
 
 from pairmill import storage
-from pairmill.engine import manifest as manifests
 from pairmill.engine.inputs import PAIRS, PROMPTS
-from pairmill.engine.manifest import Manifest
 from pairmill.engine.options import option
 from pairmill.errors import InputError, UsageError
 from pairmill.export.parts import Exported
@@ -20,8 +18,8 @@ from pairmill.export.read_rows import from_rows, from_use, uses_in
 from pairmill.export.read_tokens import PART_TOKENS, from_plan, from_sampled, from_tokenized
 from pairmill.export.write import Format, write
 from pairmill.fields import Checked
-from pairmill.formats.sample_plan import FOLDER
-from pairmill.formats.tokens import INFO
+from pairmill.formats.opened import OpenResult, open_result
+from pairmill.formats.tokenized_path import places
 from pairmill.interface import cli
 
 _TABLES: Final = "pairmill.export.tables"
@@ -40,8 +38,6 @@ FORMATS: Final[Mapping[str, Format]] = {
 """By the value of ``to``."""
 _IN_PARTS: Final = ("datasets", "arrow", "mds")
 """Formats whose readers keep the order of several files."""
-_TRAIN: Final = "train"
-_SAMPLE: Final = "sample"
 
 
 @dataclass(kw_only=True)
@@ -71,55 +67,48 @@ def run(config: ExportConfig) -> str:
         UsageError: the format is not for such a result, or the output has something else in it.
         InputError: there is no such result, or it is unfinished or damaged.
     """
-    is_one = "," not in config.result or storage.scheme(config.result) != "file"
-    uri = storage.normalise(config.result, "result") if is_one else config.result
-    manifest = manifests.read(uri) if is_one else None
-    if config.to == "transformers" or (manifest is not None and manifest.stage == _TRAIN):
-        return _export_net(config, manifest)
-    exported = _open(config, uri, manifest)
+    several = "," in config.result and len(places(config.result, "result")) > 1
+    opened = None if several else open_result(config.result, "result")
+    if config.to == "transformers" or (opened is not None and opened.kind == "net"):
+        return _export_net(config)
+    exported = _open(config, opened)
     form = FORMATS[config.to]
     if exported.kind not in form.kinds:
         fitting = ", ".join(f"to={name}" for name, it in FORMATS.items() if exported.kind in it.kinds)
-        raise UsageError(
-            "not a form of such a result", where="to", got=f"{config.to} of {exported.kind}", expected=fitting
-        )
+        got = f"{config.to} of {exported.kind}"
+        raise UsageError("not a form of such a result", where="to", got=got, expected=fitting)
     folder = storage.normalise(config.output, "output")
     write(exported, form, config.to, folder)
     return f"{folder}\n"
 
 
-def _open(config: ExportConfig, uri: str, manifest: Manifest | None) -> Exported:
-    kind = _kind_of(uri, manifest)
+def _open(config: ExportConfig, opened: OpenResult | None) -> Exported:
     part_tokens = config.part_tokens or (PART_TOKENS if config.to in _IN_PARTS else sys.maxsize)
-    if kind == "plan" and manifest is not None:
-        return from_plan(uri, manifest, part_tokens)
-    if kind == _SAMPLE:
-        return from_sampled(storage.local_path(uri).as_posix(), part_tokens)
-    if kind == "tokenized":
+    if opened is None or opened.kind == "tokenized":
         return from_tokenized(config.result, "result", part_tokens)
-    uses = uses_in(uri, manifest)
+    uri, manifest = opened.uri, opened.manifest
+    if opened.kind == "plan" and manifest is not None:
+        return from_plan(uri, manifest, part_tokens)
+    if opened.kind == "sampled":
+        return from_sampled(storage.local_path(uri).as_posix(), part_tokens)
+    if opened.kind != "rows":
+        raise UsageError(
+            "not a result to train on",
+            where="result",
+            got=opened.kind,
+            expected="rows, tokens, a plan, arrays or a net",
+        )
+    uses = uses_in(opened)
     if config.to == "verl" or (config.to == "trl" and uses):
-        use = PROMPTS if config.to == "verl" else uses[-1]
+        use = PROMPTS if config.to == "verl" else [*uses][-1]
         if use not in uses:
             hint = "describe the source with use: prompts (docs/sources.md)"
             raise InputError("has no prompts with a ground truth", where=uri, expected=f"a folder {use}/", hint=hint)
-        return from_use(uri, use, config.to)
+        return from_use(uses[use], use, config.to)
     return from_rows(uri, "result", "turns" if config.to == "trl" else config.columns)
 
 
-def _kind_of(uri: str, manifest: Manifest | None) -> str:
-    if manifest is not None and manifest.stage == _SAMPLE:
-        return "plan" if any(file.path.startswith(FOLDER) for file in manifest.files) else _SAMPLE
-    if "," in uri:
-        return "tokenized"
-    store = storage.store_for(uri)
-    if store.exists(storage.join(uri, INFO)):
-        return "tokenized"
-    names = ("metadata.json", "PLAN")
-    return _SAMPLE if any(store.exists(storage.join(uri, name)) for name in names) else "rows"
-
-
-def _export_net(config: ExportConfig, manifest: Manifest | None) -> str:
+def _export_net(config: ExportConfig) -> str:
     if config.to != "transformers":
         hint = "write to=transformers, or pairmill train export, which has more options"
         raise UsageError("not a form of a trained run", where="to", got=config.to, hint=hint)

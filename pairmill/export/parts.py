@@ -13,6 +13,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmill.engine.inputs import task_name
+
 Ints = NDArray[np.int64]
 
 IGNORED: Final = -100
@@ -42,6 +44,11 @@ class TokenBatch:
         places = np.arange(len(self.ids)) - np.repeat(self.offsets[:-1], np.diff(self.offsets))
         result: NDArray[np.bool_] = places >= np.repeat(self.prompts, np.diff(self.offsets))
         return result
+
+
+def task_of(path: str, part: Part) -> str:
+    """Return the task of a file for stages that read an export again; empty = none reads it to train."""
+    return "" if part.split == HELD_OUT else task_name(path)
 
 
 @dataclass

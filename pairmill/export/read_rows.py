@@ -14,12 +14,12 @@ from pairmill.chats.render import Chat, chat_from_pair
 from pairmill.engine import inputs
 from pairmill.engine.inputs import HELD_OUT as HELD_OUT_TASKS
 from pairmill.engine.inputs import PAIRS, PROMPTS, InputFile
-from pairmill.engine.manifest import Manifest
 from pairmill.engine.source_names import source_of
 from pairmill.errors import InputError
 from pairmill.export.parts import HELD_OUT, TRAIN, Counts, Exported, Part
 from pairmill.export.read_tokens import stems
 from pairmill.formats import row_files, rows
+from pairmill.formats.opened import OpenResult
 from pairmill.formats.parquet_reader import open_parquet, parquet_batches
 from pairmill.formats.uses import COLUMNS
 
@@ -127,15 +127,22 @@ class _RowsOf:
 # Prompts and pairs
 
 
-def uses_in(uri: str, manifest: Manifest | None) -> list[str]:
-    """Return which of prompts and pairs a finished folder has beside its rows."""
-    paths = [file.path for file in manifest.files] if manifest is not None else []
-    return [use for use in (PROMPTS, PAIRS) if any(inputs.use_of(path) == use for path in paths)]
+def uses_in(opened: OpenResult) -> dict[str, str]:
+    """Return where a result has prompts, and where pairs: beside its rows, or in place of them."""
+    manifest = opened.manifest
+    below = {inputs.use_of(file.path) for file in manifest.files} if manifest is not None else set()
+    result = {use: storage.join(opened.uri, use) for use in (PROMPTS, PAIRS) if use in below}
+    first = next((uri for uri in opened.files.values() if uri.endswith(".parquet")), "")
+    if first and not result:
+        with open_parquet(first) as file:
+            names = file.schema_arrow.names
+        result = {use: opened.uri for use, columns in COLUMNS.items() if names == [*columns]}
+    return result
 
 
-def from_use(uri: str, use: str, trainer: str) -> Exported:
+def from_use(place: str, use: str, trainer: str) -> Exported:
     """Open prompts with a ground truth, or pairs of a better and a worse answer, as ``verl`` or ``trl`` read them."""
-    given = inputs.discover([storage.join(uri, use)], ("parquet",), "rows")
+    given = inputs.discover([place], ("parquet",), "rows")
     names = stems([file.task for file in given.files])
     parts = [
         Part(

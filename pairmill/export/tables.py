@@ -14,7 +14,7 @@ from datasets import DatasetInfo, Features
 from pairmill.engine.manifest import canonical
 from pairmill.engine.writer import Writer
 from pairmill.errors import UsageError
-from pairmill.export.parts import IGNORED, Counts, Exported, Part, TokenBatch
+from pairmill.export.parts import IGNORED, Counts, Exported, Part, TokenBatch, task_of
 
 TOKENS: Final = pa.schema(
     [("input_ids", pa.list_(pa.int32())), ("attention_mask", pa.list_(pa.int8())), ("labels", pa.list_(pa.int32()))]
@@ -28,7 +28,7 @@ def write_parquet(exported: Exported, part: Part, out: Writer, counts: Counts) -
     """Write a part as Parquet, or as JSON Lines where messages have tools."""
     path = _path(exported, part)
     with ExitStack() as stack:
-        local = stack.enter_context(out.create(path))
+        local = stack.enter_context(out.create(path, task=task_of(path, part)))
         if exported.chats:
             file = stack.enter_context(local.open("wb"))
             for shaped in part.read(counts):

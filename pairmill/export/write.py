@@ -46,9 +46,9 @@ def load(form: Format, to: str) -> tuple[Callable[..., None], Callable[..., dict
     """Return what writes a part, and what writes the files about all of them."""
     try:
         module = importlib.import_module(form.module)
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         hint = f"pip install {form.library}" if form.library else "pip install 'pairmill[stages]'"
-        raise UsageError("its library is not installed", where="to", got=f"{to}: no {error.name}", hint=hint) from error
+        raise UsageError("its library cannot be imported", where="to", got=f"{to}: {error}", hint=hint) from error
     return getattr(module, f"write_{form.name}"), getattr(module, f"describe_{form.name}")
 
 
