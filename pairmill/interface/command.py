@@ -52,7 +52,6 @@ PURPOSES: Final = {
         "show": Program(
             "pairmill.show.command", "Print rows, tokens, samples or batches as a model sees them; diff= two."
         ),
-        "show": Program("pairmill.show", "Print tokenized rows as a model sees them, or compare them with a server."),
         "export": Program("pairmill.export.command", "Write a result in the form that other trainers read."),
         "verify": Program(
             "pairmill.verify", "Compare finished folders with their manifests, byte for byte.", "sampler"
