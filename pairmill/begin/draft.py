@@ -187,7 +187,8 @@ def _pairs(result: Draft, columns: Sequence[Column]) -> list[Column]:
     if not questions or not answers:
         return []
     question, answer = questions[0], answers[0]
-    named = {column.name: column for column in columns if column.filled and column.kind == TEXT}
+    # Those beside the question may be empty in the records that were looked at.
+    named = {column.name: column for column in columns if column.kind in (TEXT, "")}
     before = [named[name] for name in _BEFORE if name in named and named[name] not in (question, answer)]
     after = [named[name] for name in _AFTER if name in named and named[name] not in (question, answer)]
     choices = _named(columns, _CHOICES, TEXTS) or [
@@ -254,11 +255,8 @@ def _unnamed(result: Draft, columns: Sequence[Column]) -> list[Column]:
 
 
 def _is_label(column: Column) -> bool:
-    """Return whether a text is an id, a date or a class and not something that is said."""
-    return (
-        column.mean() < 40
-        and not any(" " in value.strip() for value in column.values)
-        and bool(
-            re.fullmatch(r"(.*_)?(id|uuid|date|time|url|lang|language|category|type|split|source|index)", column.name)
-        )
-    )
+    """Return whether a text is a number, an id, a date or a class and not something that is said."""
+    if all(re.fullmatch(r"[\d.,:+ -]*", value) for value in column.values):
+        return bool(column.values)
+    named = re.fullmatch(r"(.*_)?(id|uuid|date|time|url|lang|language|category|type|split|source|index)", column.name)
+    return bool(named) and not any(" " in value.strip() for value in column.values)

@@ -103,8 +103,10 @@ def look(files: RawFiles, described_in: str, scratch: Path) -> Sample:
                 continue
             problem = error
             result.remarks.append(str(error))
-    if problem is not None and not result.records:
-        raise problem
+    if not result.records:
+        faults = ", ".join(f"{count:,} {reason}" for reason, count in result.faults.most_common())
+        where, hint = result.pieces[0].uri, "see docs/sources.md for how files are written"
+        raise problem or InputError("no record can be read", where=where, got=faults or "empty files", hint=hint)
     _count(result, files, all_read=ended == len(files.sizes))
     return result
 
