@@ -18,6 +18,7 @@ from pairmill.policy.enforce import in_force
 from pairmill.rules import DEFAULT_FILE
 from pairmill.rules.book import ReferenceRules, Rules
 from pairmill.sources.files.raw import RawFolder
+from pairmill.sources.origin import Given
 from pairmill.sources.source import Source
 from pairmill.stages.clean.sink import task_of
 from pairmill.stages.curate import core as curate
@@ -51,7 +52,8 @@ def check(values: Mapping[str, Any], configs: Mapping[str, Any], without: Collec
         wanted = fetch.check(configs["fetch"])
     folders = [folder for _, folder in wanted.values() if folder is not None]
     size = sum(sum(folder.sizes.values()) for folder in folders)
-    inside = list(dict.fromkeys([values["raw"], *(folder.uri for folder in folders)]))
+    below = (folder.uri for source, folder in wanted.values() if folder is not None and _reads_below(source))
+    inside = list(dict.fromkeys([values["raw"], *below]))
     with attempts.each():
         _check_root(values["root"], inside, size // LEAST)
     for path in dict.fromkeys(_output_paths(values)):
@@ -76,6 +78,11 @@ def check(values: Mapping[str, Any], configs: Mapping[str, Any], without: Collec
         if "train" in configs:
             configs["train"].settings  # noqa: B018 - reads the file
     attempts.refuse()
+
+
+def _reads_below(source: Source) -> bool:
+    """Return whether a source reads whatever is below its folder; one file, or one folder, leaves room beside it."""
+    return not isinstance(source.origin, Given) or any("**" in pattern for pattern in source.origin.files)
 
 
 def _output_paths(values: Mapping[str, Any]) -> list[str]:
