@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from pairmill.formats import rows
 from pairmill.formats.parquet_reader import open_parquet, parquet_batches
@@ -15,6 +17,8 @@ _BYTES = 1 << 20
 
 def read_batches(uri: str, start: int = 0) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield the rows of a Parquet or JSON Lines file in order, in batches of about 1 MB of text.
+
+    Their columns are condition, instruction and response, then all others by name; texts are of the type string.
 
     Args:
         uri: of the file.
@@ -29,7 +33,7 @@ def read_batches(uri: str, start: int = 0) -> Iterator[tuple[int, pa.RecordBatch
     first = 0
     if not uri.endswith(".parquet"):
         for batch in rows.read(uri):
-            columns = [getattr(batch, name) for name in rows.FIELDS]
+            columns = [_as_string(getattr(batch, name)) for name in rows.FIELDS]
             yield batch.start, pa.RecordBatch.from_arrays(columns, names=list(rows.FIELDS))
         return
     with open_parquet(uri) as file:
@@ -41,5 +45,33 @@ def read_batches(uri: str, start: int = 0) -> Iterator[tuple[int, pa.RecordBatch
             first, group = first + size, group + 1
         groups = range(group, file.metadata.num_row_groups)
         for record in parquet_batches(uri, file, None, groups, most=_ROWS, size=_BYTES):
-            yield first, record
+            names = sorted(record.schema.names, key=lambda name: (name not in rows.FIELDS, name))
+            columns = [_as_string(record.column(name)) for name in names]
+            yield first, pa.RecordBatch.from_arrays(columns, names=names)
             first += len(record)
+
+
+def _as_string(column: pa.Array) -> pa.Array:
+    """Return a column of large_string as one of string, so that batches of all files go into one table."""
+    if not pa.types.is_large_string(column.type):
+        return column
+    if column.null_count:
+        return column.cast(pa.string())
+    offsets = rows.text_offsets(column).astype(np.int32)
+    return pa.StringArray.from_buffers(len(column), pa.py_buffer(offsets), column.buffers()[2])
+
+
+def first_lengths(uri: str, most: int) -> Iterator[tuple[str, NDArray[np.int64]]]:
+    """Yield bytes of instructions and of responses of the first rows of a file, int64 [rows], batch by batch."""
+    count = 0
+    for batch in rows.read(uri):
+        for name in ("instruction", "response"):
+            yield name, rows.text_lengths(getattr(batch, name))
+        count += len(batch)
+        if count >= most:
+            return
+
+
+def count_rows(uri: str) -> int:
+    """Return the rows of a file."""
+    return rows.count(uri)

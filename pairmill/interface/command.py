@@ -53,6 +53,9 @@ PURPOSES: Final = {
             "pairmill.show.command", "Print rows, tokens, samples or batches as a model sees them; diff= two."
         ),
         "export": Program("pairmill.export.command", "Write a result in the form that other trainers read."),
+        "stats": Program(
+            "pairmill.stats", "Print rows, tokens, lengths and sources of anything that is finished.", "sampler"
+        ),
         "verify": Program(
             "pairmill.verify", "Compare finished folders with their manifests, byte for byte.", "sampler"
         ),
