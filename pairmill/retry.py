@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import email.utils
 import os
 import random
 import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 from threading import Event
 from typing import TypeVar
 
@@ -103,10 +103,9 @@ def asked_pause(headers: Mapping[str, str]) -> float:
     value = headers.get("retry-after", "")
     if value.isdecimal():
         return float(value)
-    date = email.utils.parsedate_tz(value) if value else None
-    if date:
-        with suppress(ValueError, OverflowError):  # a year that no clock has
-            return max(0.0, email.utils.mktime_tz(date) - time.time())
+    with suppress(ValueError):  # the one form of a date that servers may send (RFC 9110, 5.6.7); "" is none
+        date = datetime.strptime(value, "%a, %d %b %Y %H:%M:%S GMT").replace(tzinfo=UTC)
+        return max(0.0, date.timestamp() - time.time())
     # The Hub's header: "api";r=0;t=55 means that no request is left for 55 s.
     spent = re.search(r"\br=0\s*;\s*t=(\d+)", headers.get("ratelimit", ""))
     return float(spent.group(1)) if spent else 0.0

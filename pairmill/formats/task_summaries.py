@@ -1,8 +1,8 @@
 """Sums over the rows of tasks that may be sampled, from their index arrays alone, and kept by content.
 
 What a rule would take is known from these in milliseconds, where the arrays of a large folder take seconds to read. The
-sums of a task follow from its content, whatever its name and place, so they are kept for the user in
-``$PAIRMILL_CACHE`` (by default ``~/.cache/pairmill``; empty = nowhere). A file that cannot be used is read anew.
+sums of a task follow from its content, whatever its name and place, so they are kept for the user
+(:mod:`pairmill.formats.kept`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Final, Self
 
 import numpy as np
@@ -21,9 +20,8 @@ from numpy.typing import NDArray
 from pairmill import log, storage
 from pairmill._native import sample_summaries, sample_summary
 from pairmill.cpu import available_cores
-from pairmill.digest import digest_bytes
 from pairmill.engine.manifest import fingerprint_from
-from pairmill.errors import PairmillError
+from pairmill.formats import kept
 from pairmill.formats.eligible_rows import RowOptions
 from pairmill.formats.tokens import INDEX, Dataset
 
@@ -40,7 +38,6 @@ _MODES: Final = {"truncate": 0, "drop": 1, "split": 2}
 _AT_ONCE: Final = 512
 _MOST_KEPT: Final = 200_000
 """Tasks in a file, of 0.1 kB each; with more, only those of the last folder stay."""
-_DIGEST: Final = len(digest_bytes(b""))
 
 
 @dataclass(frozen=True)
@@ -108,16 +105,16 @@ def summarize(
         np.uint64,
     )
     place = _place_of(options) if cache else None
-    kept = _load(place)
-    at = np.minimum(np.searchsorted(kept[0], keys), len(kept[0]) - 1)
-    known = kept[0][at] == keys if len(kept[0]) else np.zeros(len(keys), np.bool_)
+    old = _load(place)
+    at = np.minimum(np.searchsorted(old[0], keys), len(old[0]) - 1)
+    known = old[0][at] == keys if len(old[0]) else np.zeros(len(keys), np.bool_)
     numbers = np.zeros((len(keys), _WIDTH), np.int64)
-    numbers[known] = kept[1][at[known]]
+    numbers[known] = old[1][at[known]]
     missing = np.flatnonzero(~known).tolist()
     if missing:
         read = _read([tasks[number] for number in missing], [long_contexts[number] for number in missing], options)
         numbers[missing] = np.concatenate(list(read))
-        _save(place, kept, (keys, numbers))
+        _save(place, old, (keys, numbers))
     return TaskSummaries.from_numbers(numbers)
 
 
@@ -172,25 +169,14 @@ _Kept = tuple[NDArray[np.uint64], Ints]
 
 def _place_of(options: RowOptions) -> str | None:
     """Return where summaries with these options are kept; None = nowhere."""
-    chosen = os.environ.get("PAIRMILL_CACHE")
-    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    folder = str(Path(home, "pairmill").expanduser()) if chosen is None else chosen
     values = options.context_size, options.min_resp_length, options.profile
-    name = f"lengths-{VERSION}-{fingerprint_from(*values)}"
-    return storage.normalise(f"{folder}/{name}", "PAIRMILL_CACHE") if folder else None
+    return kept.place_of(f"lengths-{VERSION}-{fingerprint_from(*values)}")
 
 
 def _load(place: str | None) -> _Kept:
-    empty = np.empty(0, np.uint64), np.empty((0, _WIDTH), np.int64)
-    try:
-        if place is None or not storage.store_for(place).exists(place):
-            return empty
-        data = storage.store_for(place).read(place)
-    except PairmillError:
-        return empty
-    body = memoryview(data)[_DIGEST:]
-    if bytes(data[:_DIGEST]) != digest_bytes(body).encode() or len(body) % (8 * (1 + _WIDTH)):
-        return empty
+    body = kept.load(place)
+    if len(body) % (8 * (1 + _WIDTH)):
+        body = body[:0]
     keys, numbers = np.split(np.frombuffer(body, np.int64), [len(body) // (8 * (1 + _WIDTH))])
     return keys.view(np.uint64), numbers.reshape(-1, _WIDTH)
 
@@ -203,9 +189,4 @@ def _save(place: str | None, old: _Kept, new: _Kept) -> None:
         old = old[0][:0], old[1][:0]
     keys, first = np.unique(np.concatenate([old[0], new[0]]), return_index=True)
     numbers = np.concatenate([old[1], new[1]])[first]
-    body = keys.tobytes() + numbers.tobytes()
-    try:
-        with storage.store_for(place).create(place, durable=False) as path:
-            path.write_bytes(digest_bytes(body).encode() + body)
-    except (PairmillError, OSError) as error:
-        log.event(f"lengths are not kept: {error}")
+    kept.save(place, keys.tobytes() + numbers.tobytes())

@@ -6,7 +6,6 @@ Source: git-scm.com/docs/http-protocol, git-scm.com/docs/protocol-common (pkt-li
 
 from __future__ import annotations
 
-import email.utils
 import functools
 import io
 import os
@@ -357,8 +356,8 @@ def version_of(response: httpx.Response) -> str:
 
 
 def _strong(version: str) -> bool:
-    # A weak ETag does not promise equal bytes.
-    return version.startswith('"') or email.utils.parsedate(version) is not None
+    # A weak ETag does not promise equal bytes; a date does.
+    return version.startswith('"') or version.endswith(" GMT")
 
 
 def checked(response: httpx.Response, url: str, refuse: Refuse | None = None, hint: str = _MOVED) -> httpx.Response:

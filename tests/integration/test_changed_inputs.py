@@ -29,6 +29,7 @@ from pairmill.stages.fetch.config import FetchConfig
 from pairmill.stages.fetch.core import Fetch
 from pairmill.stages.sample import run as sample
 from pairmill.stages.sample.config import SampleConfig
+from pairmill.stages.sample.node import carry_out, digested
 from pairmill.stages.tokenize import core as tokenize_core
 from pairmill.stages.tokenize.config import TokenizeConfig
 from pairmill.stages.tokenize.core import Tokenize
@@ -409,10 +410,24 @@ def test_a_flipped_byte_of_a_large_parquet_file_fails_its_pieces_alone(
     }
 
 
+@pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("name", ["tokens", "resp_len"])
-def test_a_flipped_byte_of_tokens_gets_into_no_plan(line: Callable[..., Result], tmp_path: Path, name: str) -> None:
+def test_a_flipped_byte_of_tokens_gets_into_no_plan(
+    line: Callable[..., Result], tmp_path: Path, name: str, again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     line("clean")
     tokenized = Path(line("tokenize").uri)
+    options = {"tokenized_path": str(tokenized), "prefix_config_path": str(tools.rules(tmp_path / "rules.yaml"))}
+    if again:  # what was digested once is not digested again, while nothing changes it
+        monkeypatch.setenv("PAIRMILL_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setattr(digested, "_YOUNG", 0)
+        known: list[int] = []
+        monkeypatch.setattr(
+            carry_out, "unchanged", lambda marks: [made := digested.unchanged(marks), known.append(len(made))][0]
+        )
+        for seed in (1, 2):
+            sample.run(SampleConfig(output_path=str(tmp_path / f"out{seed}"), seed=seed, epochs=1, **options))
+        assert known == [0, len(list(tokenized.glob("*/tokens.npy")))]
     victim = next(iter(sorted(tokenized.glob(f"*/{name}.npy"))))
     before = victim.stat()
     data = bytearray(victim.read_bytes())
@@ -425,7 +440,6 @@ def test_a_flipped_byte_of_tokens_gets_into_no_plan(line: Callable[..., Result],
         del values
     writable(victim).write_bytes(data)
     os.utime(victim, ns=(before.st_atime_ns, before.st_mtime_ns))
-    options = {"tokenized_path": str(tokenized), "prefix_config_path": str(tools.rules(tmp_path / "rules.yaml"))}
     config = SampleConfig(root=str(tmp_path / "root"), output_path="", epochs=2, **options)
     with pytest.raises(InputError, match="is not what its manifest says") as caught:
         sample.run(config)

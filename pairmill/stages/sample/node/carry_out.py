@@ -29,6 +29,7 @@ from pairmill.formats.token_listing import lasting, named
 from pairmill.formats.tokenized_path import find_planned
 from pairmill.stages.sample.node import owned
 from pairmill.stages.sample.node.config import NodeConfig, OutputFormat
+from pairmill.stages.sample.node.digested import keep, marks_of, unchanged
 from pairmill.stages.sample.node.facts import FACTS
 from pairmill.stages.sample.node.folder import NAME, Node
 from pairmill.stages.sample.node.layout import (
@@ -246,18 +247,22 @@ def _of_unchanged_tokens(
     if not local:
         return make(None)
     store = storage.store_for(next(iter(local)))
-    stamps = store.stamps([*local])
-    digests: dict[str, str] = {}
+    stamps, marks = store.stamps([*local]), marks_of(local)
+    known = unchanged(marks)
+    digests = {uri: local[uri].digest for uri in known}
     try:
         made = make(digests)
     except InputError:
         # What is damaged may not even be read: then that is the reason.
         _require_promised(local, {}, workers)
         raise
+    now = marks_of({uri: local[uri] for uri in known})
+    digests = {uri: digest for uri, digest in digests.items() if now.get(uri) == marks.get(uri) or uri not in known}
     _require_promised(local, digests, workers)
-    for (uri, content), before, now in zip(local.items(), stamps, store.stamps([*local]), strict=True):
-        if now != (content.stamp or before):
+    for (uri, content), before, after in zip(local.items(), stamps, store.stamps([*local]), strict=True):
+        if after != (content.stamp or before):
             content.require(uri, store.digest(uri, content.digest))
+    keep(mark for uri, mark in marks.items() if uri not in known)
     return made
 
 

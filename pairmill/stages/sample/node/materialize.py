@@ -87,7 +87,8 @@ def materialize(
         about: bytes of ``metadata.json``.
         limit: ids must be below it; None = any id.
         workers: threads.
-        digests: gets those of the promised files of tokens that were read from end to end, by URI; None = none.
+        digests: of promised files of tokens, by URI: those that are known, and then those that were read from end to
+            end; None = no file is digested.
 
     Raises:
         InputError: a data set's tokens are missing, differ from the plan, or hold an id outside the vocabulary.
@@ -290,10 +291,13 @@ class _Readers:
         """Return the files of the tokens; empty for what is not a file of this machine."""
         return [storage.local_text(uri) if storage.scheme(uri) == "file" else "" for uri in self.uris]
 
-    def sources(self, paths: Sequence[str], *, digest: bool) -> list[tuple[str, int, bool]]:
-        """Return what native code copies from; ``digest`` what a manifest promises."""
+    def sources(self, paths: Sequence[str], known: dict[str, str] | None) -> list[tuple[str, int, bool]]:
+        """Return what native code copies from, and whether to digest it: what a manifest promises and is not known."""
         contents = [dataset.contents.get("tokens", UNKNOWN) for dataset in self._datasets]
-        wanted = [digest and content.promised and is_blake3(content.digest) for content in contents]
+        wanted = [
+            known is not None and uri not in known and content.promised and is_blake3(content.digest)
+            for uri, content in zip(self.uris, contents, strict=True)
+        ]
         return list(zip(paths, (item.length for item in self._plan.datasets), wanted, strict=True))
 
     def max_gap(self) -> int:
@@ -413,7 +417,7 @@ class _Copying:
         with _File(folder, copied.name) as out, log.progress("sample", copied.datasets) as progress:
             head = tokens.header(dtype, copied.length)
             self._out = TokenFile(
-                self._readers.sources(self._paths, digest=digests is not None),
+                self._readers.sources(self._paths, digests),
                 head=head,
                 handle=out.handle,
                 tokens=copied.length,
