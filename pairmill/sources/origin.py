@@ -70,6 +70,19 @@ class Web:
 
 
 @dataclass(frozen=True)
+class Database:
+    """Rows that a query gives of a database on a server, written to Parquet.
+
+    Args:
+        address: as its driver takes it, without a password.
+        query: SQL that says the order of its rows.
+    """
+
+    address: str
+    query: str
+
+
+@dataclass(frozen=True)
 class Manual:
     """A file that a person has to download from a web page.
 
@@ -100,7 +113,7 @@ class Given:
     within: tuple[str, ...] = field(default=(), compare=False)
 
 
-Origin = Hub | HubRows | Git | Web | Manual | Given
+Origin = Hub | HubRows | Git | Web | Database | Manual | Given
 
 
 def is_within(real: str, folders: Iterable[str]) -> bool:

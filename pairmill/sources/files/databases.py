@@ -10,14 +10,19 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from pairmill import storage
 from pairmill.engine.content import pinned
 from pairmill.errors import InputError, UsageError
 from pairmill.formats import limits
-from pairmill.formats.slices import FileSlice
+from pairmill.formats.slices import DATABASES, FileSlice
 
+DRIVERS = {
+    **dict.fromkeys(("postgresql", "postgres"), "adbc_driver_postgresql"),
+    **dict.fromkeys(("grpc", "grpc+tls"), "adbc_driver_flightsql"),
+}
+"""Scheme of a database's address, and the package whose ``dbapi`` reads it (arrow.apache.org/adbc)."""
 _ROWS = 1000
 _ALLOWED = frozenset((sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE))
 
@@ -34,6 +39,19 @@ def checked_query(text: str) -> str:
         raise UsageError("not a query that reads rows", got=repr(text[:80]), expected=expected)
     if not re.search(r"(?i)\border\s+by\b(?!.*\))", text, re.DOTALL):
         raise UsageError("the query does not say the order of the rows", expected=expected, hint="add ORDER BY rowid")
+    return text
+
+
+def checked_address(text: str) -> str:
+    """Return the address of a database. Raises UsageError, without a place, unless a driver reads it, and for a
+    password in it: descriptions and manifests are read by others."""
+    parts = urlsplit(text)
+    if parts.scheme not in DRIVERS:
+        expected = ", ".join(f"{scheme}://…" for scheme in DRIVERS)
+        hint = f"of a SQLite file write files: and query: ({', '.join(DATABASES)})"
+        raise UsageError("not an address of a database", got=repr(text), expected=expected, hint=hint)
+    if parts.password or "password" in parts.query:
+        raise UsageError("the address has a password", expected="none: set PGPASSWORD, or write ~/.pgpass")
     return text
 
 

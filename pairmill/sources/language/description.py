@@ -20,10 +20,10 @@ from pairmill.errors import UsageError, did_you_mean
 from pairmill.formats.slices import DATABASES, WORKBOOKS
 from pairmill.sources.files.card import COMPRESSED, CONVERT, READABLE, suffix_of
 from pairmill.sources.files.card import TEXTS as _LINES
-from pairmill.sources.files.databases import checked_query
+from pairmill.sources.files.databases import checked_address, checked_query
 from pairmill.sources.files.dialect import LENIENT, TABLES, UTF8, Dialect, Records, delimiter_of, encoding_of, quote_of
 from pairmill.sources.names import safe_name
-from pairmill.sources.origin import Given, Hub, HubRows, Origin, Web, is_within
+from pairmill.sources.origin import Database, Given, Hub, HubRows, Origin, Web, is_within
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ KEYS = (
     *("config", "split", "revision", "via", "licence", "citation", "language", "attributes", "limit", "expect"),
     *("text", "each", "turns", *CHAT_KEYS, "answer", "use", "pairs"),
     *("long_prompt", "long_answer", "window", "cut_ok"),
-    *("delimiter", "quote", "header", "encoding", "records", "json", "query", "sheet", "tags"),
+    *("delimiter", "quote", "header", "encoding", "records", "json", "query", "sheet", "database", "tags"),
 )
 """All keys. Beside the required ones a file has ``hub``, ``files`` or both."""
 
@@ -257,6 +257,8 @@ class Description:
         via = self.choice("via", "datasets")
         patterns = self.texts("files")
         repo, url = self.text("hub"), self.text("url")
+        if "database" in self:
+            return self._database(), ()
         if url and not repo and not re.match("https?://[^/]", url):
             raise self.wrong("url", "not an address", got=repr(url), expected="https://…")
         if url and repo:
@@ -275,7 +277,7 @@ class Description:
             return Web(url, patterns), patterns
         if not repo:
             if not patterns:
-                expected = "hub: owner/name, files: patterns, or url: an address"
+                expected = "hub: owner/name, files: patterns, url: or database: an address"
                 raise UsageError("the description does not say where the data is", where=self.uri, expected=expected)
             folder, below = self._folder(patterns)
             local = storage.scheme(folder) == "file" and self._raw is not None
@@ -288,6 +290,15 @@ class Description:
             return HubRows(repo, splits, config or "default", revision), ()
         self._refuse_outside(patterns, "data set")
         return Hub(repo, patterns or _EVERY_DATA_FILE, revision), patterns
+
+    def _database(self) -> Database:
+        for key in ("hub", "url", "files", "each"):
+            if key in self:
+                raise self.wrong(key, "database: already says where the data is", expected=f"database: or {key}:")
+        if "query" not in self:
+            hint = "write 'query: SELECT question, answer FROM pairs ORDER BY id'"
+            raise self.wrong("database", "nothing says which rows", expected="query:", hint=hint)
+        return Database(self.parsed("database", checked_address), self.parsed("query", checked_query))
 
     def dialect(self, patterns: Sequence[str]) -> Dialect:
         """Return how the text files are written; ``patterns``: of the files, if they are named.

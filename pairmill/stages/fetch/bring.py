@@ -26,9 +26,9 @@ from pairmill.log import event
 from pairmill.net import drive, http, hub
 from pairmill.sources.files.card import CARD, CARD_BYTES
 from pairmill.sources.files.extracts import described, extract_path, published_path
-from pairmill.sources.origin import HubRows
+from pairmill.sources.origin import Database, HubRows
 from pairmill.sources.source import Source
-from pairmill.stages.fetch import archive, hub_rows, scratch
+from pairmill.stages.fetch import archive, database_rows, hub_rows, scratch
 from pairmill.stages.fetch.config import FetchConfig
 from pairmill.stages.fetch.extract import Place, extract
 from pairmill.stages.fetch.given import FILES, GivenData
@@ -134,6 +134,37 @@ class FirstRows(FetchFiles):
         names = [published_path(file.path, self.limit) for file in out.files]
         listed = sorted({*names, *(f"{split}-00000.parquet" for split in self.origin.splits)})
         return {"records": self.limit - left, "listed": listed}
+
+
+@dataclass(frozen=True)
+class QueryRows(FetchFiles):
+    """Rows of a database, as its driver gives them now.
+
+    ``revision`` is when they were asked for, and ``sha256`` what came then: what comes another time has to be the same.
+    """
+
+    origin: Database
+    revision: str
+    limit: int
+    sha256: str = field(default="", metadata=unkeyed("what comes is compared with it"))
+
+    def bring(self, config: FetchConfig, out: Writer) -> dict[str, Any]:
+        name = database_rows.FILE
+        with out.create(extract_path(name, self.limit) if self.limit else name, task=self.source) as path:
+            records = database_rows.write(self.origin, path, self.limit)
+            with path.open("rb") as file:
+                sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        if self.limit:
+            return {"records": records, "listed": [name]}
+        if self.sha256 not in ("", sha256):
+            raise InputError(
+                "the database gives other rows than it gave when they were locked",
+                where=self.origin.address,
+                got=sha256,
+                expected=self.sha256,
+                hint=f"update={self.source} takes those of now",
+            )
+        return {"sha256": sha256}
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from pairmill.sources.files.card import CARD
 from pairmill.sources.files.extracts import least
 from pairmill.sources.files.patterns import matching
 from pairmill.sources.files.raw import FETCH, RawFolder
-from pairmill.sources.origin import Git, Given, Hub, HubRows, Manual, Web
+from pairmill.sources.origin import Database, Git, Given, Hub, HubRows, Manual, Web
 from pairmill.sources.registry import chosen
 from pairmill.sources.source import UNSTATED, Source
 from pairmill.stages.fetch import archive, lock, scratch
@@ -457,6 +457,8 @@ def _resolved(source: Source, old: Pin | None) -> Pin:
         pin = Pin(name, hub.commit_of(data_set(origin.repo, source.name), origin.revision))
     elif isinstance(origin, Git):
         pin = Pin(name, http.commit_of(origin.repository, origin.revision))
+    elif isinstance(origin, Database):
+        pin = Pin(name, f"asked for at {datetime.now(UTC).isoformat()}")
     else:
         assert isinstance(origin, Web)
         address = drive.address_of(origin.url)

@@ -166,8 +166,7 @@ def _parquet(place: Place, file: BinaryIO, limit: int, target: Path, _: Source) 
                 per_row = max(1, meta.total_byte_size // max(1, meta.num_rows))
                 size = max(1, min(left, _BATCH_ROWS, BATCH_BYTES // per_row))
                 batches = parquet.iter_batches(size, row_groups=[group], use_threads=False)
-                tables = _tables(batches, left)
-                for table in tables:
+                for table in tables(batches, left):
                     writer.write_table(table)
                     written += len(table)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -179,7 +178,7 @@ def _parquet(place: Place, file: BinaryIO, limit: int, target: Path, _: Source) 
     return written
 
 
-def _tables(batches: Iterator[Any], most: int) -> Iterator[Any]:
+def tables(batches: Iterator[Any], most: int) -> Iterator[Any]:
     """Yield the first ``most`` rows of some batches, in tables large enough to be row groups."""
 
     held: list[Any] = []

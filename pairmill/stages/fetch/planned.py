@@ -12,7 +12,7 @@ from pairmill.engine.stage import ShardRecord
 from pairmill.errors import InputError
 from pairmill.sources.files.extracts import described
 from pairmill.sources.files.raw import RawFolder
-from pairmill.sources.origin import Git, Given, Hub, HubRows, Manual, Web
+from pairmill.sources.origin import Database, Git, Given, Hub, HubRows, Manual, Web
 from pairmill.sources.source import Source
 from pairmill.stages.fetch.bring import Brought
 from pairmill.stages.fetch.given import GivenData
@@ -135,6 +135,8 @@ def describe(source: Source) -> str:
         return f"git:{origin.repository}@{origin.revision}"
     if isinstance(origin, Web):
         return origin.url
+    if isinstance(origin, Database):
+        return f"database:{origin.address} {origin.query}"
     return origin.page if isinstance(origin, Manual) else "given"
 
 

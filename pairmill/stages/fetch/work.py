@@ -13,7 +13,7 @@ from pairmill.net import hub
 from pairmill.sources.files.card import CARD, CARD_BYTES
 from pairmill.sources.files.extracts import described
 from pairmill.sources.files.patterns import matching
-from pairmill.sources.origin import Git, Hub, HubRows, Web
+from pairmill.sources.origin import Database, Git, Hub, HubRows, Web
 from pairmill.sources.source import Source
 from pairmill.stages.fetch.bring import (
     Archive,
@@ -21,6 +21,7 @@ from pairmill.stages.fetch.bring import (
     FirstRows,
     HubFile,
     HubSplit,
+    QueryRows,
     data_set,
     first_records,
     web_name,
@@ -63,6 +64,9 @@ def shards_of(source: Source, pin: Pin, limit: int, without: frozenset[str] = fr
         return _of_rows(source, origin, pin, limit)
     if isinstance(origin, Hub):
         return _of_hub(source, origin, pin, limit, without)
+    if isinstance(origin, Database):
+        name = f"{source.name} {origin.address}"
+        return [QueryRows(source.name, origin, pin.revision, limit, sha256=pin.sha256, name=name, size=1)]
     assert isinstance(origin, Git | Web)
     return [_of_archive(source, origin, pin, limit)]
 
