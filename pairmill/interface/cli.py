@@ -12,6 +12,7 @@ from __future__ import annotations
 import atexit
 import dataclasses
 import gc
+import importlib
 import logging
 import os
 import re
@@ -75,10 +76,13 @@ class NoOptions:
 
 @dataclass(frozen=True)
 class Command:
-    """A further command of a stage's program: its options, and a function from them to stdout."""
+    """A further command of a stage's program: its options, and a function from them to stdout.
+
+    A function that is named, as ``module:function``, is imported when the command is used.
+    """
 
     config_class: type[Any]
-    run: Callable[[Any], str]
+    run: Callable[[Any], str] | str
 
 
 def main(
@@ -157,7 +161,11 @@ def refuse(name: str, what: str, got: str, known: Sequence[str] = (), extra: str
 
 def _command(name: str, command: Command, arguments: Sequence[str]) -> int:
     def work() -> None:
-        sys.stdout.write(command.run(build(command.config_class, split(arguments))))
+        run = command.run
+        if isinstance(run, str):
+            module, _, function = run.partition(":")
+            run = getattr(importlib.import_module(module), function)
+        sys.stdout.write(run(build(command.config_class, split(arguments))))
         sys.stdout.flush()
 
     return program(name, command.config_class, arguments, work)

@@ -1,13 +1,8 @@
 """``pairmill clean``."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from functools import partial
 
 from pairmill.interface import stagecli
 from pairmill.stages.clean.core import Clean
 
-
-def main(arguments: Sequence[str]) -> int:
-    """Run the stage; return the exit code."""
-    return stagecli.main(Clean(), arguments)
+main = partial(stagecli.main, Clean())

@@ -1,13 +1,8 @@
 """``pairmill stage compare``."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from functools import partial
 
 from pairmill.interface import stagecli
 from pairmill.stages.compare.core import Compare
 
-
-def main(arguments: Sequence[str]) -> int:
-    """Run the stage; return the exit code."""
-    return stagecli.main(Compare(), arguments)
+main = partial(stagecli.main, Compare())

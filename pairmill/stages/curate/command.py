@@ -1,8 +1,6 @@
 """``pairmill curate``, and its commands ``explain``, ``show``, ``settings`` and ``train_classifier``."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from functools import partial
 
 from pairmill.interface import stagecli
 from pairmill.interface.cli import Command
@@ -20,7 +18,4 @@ COMMANDS = {
     "train_classifier": Command(TrainConfig, train),
 }
 
-
-def main(arguments: Sequence[str]) -> int:
-    """Run the stage or one of its commands; return the exit code."""
-    return stagecli.main(Curate(), arguments, COMMANDS)
+main = partial(stagecli.main, Curate(), commands=COMMANDS)

@@ -1,13 +1,8 @@
 """``pairmill fetch``."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from functools import partial
 
 from pairmill.interface import stagecli
 from pairmill.stages.fetch.core import Fetch
 
-
-def main(arguments: Sequence[str]) -> int:
-    """Run the stage; return the exit code."""
-    return stagecli.main(Fetch(), arguments)
+main = partial(stagecli.main, Fetch())

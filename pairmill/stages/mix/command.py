@@ -1,8 +1,6 @@
 """``pairmill mix``, and its commands ``preview``, ``export`` and ``settings``."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from functools import partial
 
 from pairmill.interface import stagecli
 from pairmill.interface.cli import Command
@@ -18,7 +16,4 @@ COMMANDS = {
     "settings": settings_command(MixSettings),
 }
 
-
-def main(arguments: Sequence[str]) -> int:
-    """Run the stage or one of its commands; return the exit code."""
-    return stagecli.main(Mix(), arguments, COMMANDS)
+main = partial(stagecli.main, Mix(), commands=COMMANDS)

@@ -37,28 +37,10 @@ if TYPE_CHECKING:
     from pairmill.report.model import Report
 
 
-def _inspect(config: InspectConfig) -> str:
-    from pairmill.stages.sample.inspect.command import inspect
-
-    return inspect(config)
-
-
-def _preview(config: PreviewConfig) -> str:
-    from pairmill.stages.sample.preview.command import preview
-
-    return preview(config)
-
-
-def _inventory(config: InventoryConfig) -> str:
-    from pairmill.stages.sample.inventory.command import inventory
-
-    return inventory(config)
-
-
 COMMANDS = {
-    "preview": Command(PreviewConfig, _preview),
-    "inspect": Command(InspectConfig, _inspect),
-    "inventory": Command(InventoryConfig, _inventory),
+    "preview": Command(PreviewConfig, "pairmill.stages.sample.preview.command:preview"),
+    "inspect": Command(InspectConfig, "pairmill.stages.sample.inspect.command:inspect"),
+    "inventory": Command(InventoryConfig, "pairmill.stages.sample.inventory.command:inventory"),
     "verify": Command(VerifyConfig, verify),
     "wait": Command(WaitConfig, wait),
     "serve": Command(ServeConfig, serve),
