@@ -18,9 +18,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pairmill.chats.account import TemplateFailed
 from pairmill.chats.control import ControlTokens, aliased, recognising
 from pairmill.chats.render import APART, PREFIX_MISMATCH, Chat, PrefixMismatch, render
-from pairmill.chats.template import ChatTemplate, TemplateFailed
+from pairmill.chats.template import ChatTemplate
 from pairmill.encoder import Encoded, Encoder
 
 IDS_MISMATCH: Final = "prefix_mismatch_ids"

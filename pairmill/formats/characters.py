@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from typing import Any
 
@@ -33,23 +33,13 @@ def continuing(data: bytes, where: str) -> bytes:
     Raises:
         InputError: it is not a tokenizer.
     """
-    try:
-        settings = json.loads(data)
-        model = settings["model"]
-        vocab = model["vocab"]
-        pairs = vocab.items() if isinstance(vocab, dict) else ((item[0], number) for number, item in enumerate(vocab))
-        bytes_of = _symbol if _byte_level(settings) else _fallback if model.get("byte_fallback") else None
-        result = {number: bool(bytes_of and _continues(bytes_of(token))) for token, number in pairs}
-        # As text: an added token goes before one of the vocabulary that has its id.
-        result |= {token["id"]: False for token in settings.get("added_tokens") or ()}
-        made = bytearray(max(result, default=-1) + 1)
-        for number, inside in result.items():
-            made[number] = inside
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
-        raise InputError(
-            "not a valid tokenizer", where=where, got=repr(error), expected="a tokenizer.json", hint="tokenize again"
-        ) from error
-    return bytes(made)
+
+    def plain(settings: dict[str, Any]) -> Callable[[str], int]:
+        bytes_of = _symbol if _byte_level(settings) else _fallback if settings["model"].get("byte_fallback") else None
+        return lambda token: bytes_of is not None and _continues(bytes_of(token))
+
+    # As text: an added token goes before one of the vocabulary that has its id.
+    return bytes(_by_id(data, where, plain, lambda _: 0)[0])
 
 
 def lengths(data: bytes, where: str) -> tuple[list[int], bool]:
@@ -65,22 +55,43 @@ def lengths(data: bytes, where: str) -> tuple[list[int], bool]:
     Raises:
         InputError: it is not a tokenizer.
     """
+    made, settings = _by_id(
+        data,
+        where,
+        lambda settings: len if _byte_level(settings) else _written,
+        lambda token: 0 if token.get("special") else len(token["content"].encode()),
+    )
+    return made, _byte_level(settings)
+
+
+def _by_id(
+    data: bytes,
+    where: str,
+    plain: Callable[[dict[str, Any]], Callable[[str], int]],
+    added: Callable[[dict[str, Any]], int],
+) -> tuple[list[int], dict[str, Any]]:
+    """Return a number for each id, and the tokenizer.
+
+    Args:
+        data, where: as of :func:`lengths`.
+        plain: of the tokenizer, what the number of a token of its vocabulary is.
+        added: what that of an added token is.
+    """
     try:
         settings = json.loads(data)
         vocab = settings["model"]["vocab"]
         pairs = vocab.items() if isinstance(vocab, dict) else ((item[0], number) for number, item in enumerate(vocab))
-        exact = _byte_level(settings)
-        result = {number: len(token) if exact else _written(token) for token, number in pairs}
-        for token in settings.get("added_tokens") or ():
-            result[token["id"]] = 0 if token.get("special") else len(token["content"].encode())
+        number_of = plain(settings)
+        result = {number: number_of(token) for token, number in pairs}
+        result |= {token["id"]: added(token) for token in settings.get("added_tokens") or ()}
         made = [0] * (max(result, default=-1) + 1)
-        for number, size in result.items():
-            made[number] = size
+        for number, value in result.items():
+            made[number] = value
     except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
         raise InputError(
             "not a valid tokenizer", where=where, got=repr(error), expected="a tokenizer.json", hint="tokenize again"
         ) from error
-    return made, exact
+    return made, settings
 
 
 def _written(token: str) -> int:

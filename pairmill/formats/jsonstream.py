@@ -488,19 +488,24 @@ class Outline:
             text.value(0)
 
 
+def _goes_on(text: _Text, end: str, first: bool) -> bool:
+    """Tell whether a value comes before ``end``; the comma before another than the first one is passed."""
+    after = text.peek()
+    if after == end:
+        return False
+    if not first:
+        if after != ",":
+            text.is_cut = not after
+            raise text.error(f"{after!r} instead of ',' or {end!r}", text.number)
+        text.take()
+    return True
+
+
 def _elements(text: _Text) -> Iterator[Any]:
     """Yield the elements of the array that the position is at the beginning of, counted in ``text.number``."""
     text.take()
     first = True
-    while text.peek() != "]" or not first:
-        if not first:
-            after = text.peek()
-            if after == "]":
-                break
-            if after != ",":
-                text.is_cut = not after
-                raise text.error(f"{after!r} instead of ',' or ']'", text.number)
-            text.take()
+    while _goes_on(text, "]", first):
         if not text.peek():
             text.is_cut = True
             raise text.error("the array does not end", text.number)
@@ -514,15 +519,7 @@ def _members(text: _Text) -> Iterator[str]:
     """Yield the keys of the object that the position is at the beginning of; after each the caller takes its value."""
     text.take()
     first = True
-    while text.peek() != "}" or not first:
-        if not first:
-            after = text.peek()
-            if after == "}":
-                break
-            if after != ",":
-                text.is_cut = not after
-                raise text.error(f"{after!r} instead of ',' or '}}'", text.number)
-            text.take()
+    while _goes_on(text, "}", first):
         if text.peek() != '"':
             text.is_cut = not text.peek()
             raise text.error(f"{text.peek()!r} instead of a key", text.number)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from pairmill.engine.options import PolicyRule, RunConfig, option, policy_on_option, policy_option, tasks_option
+from pairmill.fields import Checked
 from pairmill.formats import settings_file
 from pairmill.mixture.plan import MOST_EPOCHS
 from pairmill.mixture.settings import MixSettings
@@ -13,7 +14,7 @@ from pairmill.rules import DEFAULT_FILE
 
 
 @dataclass(kw_only=True)
-class MixtureConfig(RunConfig):
+class MixtureOptions(Checked):
     """What a mixture is planned of, and what the sampler that executes it is given."""
 
     tokenized_path: str = option(
@@ -40,6 +41,11 @@ class MixtureConfig(RunConfig):
     seed: int = option(0, help="seed of the sampler's draws", at_least=0)
     policy: str = policy_option()
     policy_on: PolicyRule = policy_on_option()
+
+
+@dataclass(kw_only=True)
+class MixtureConfig(MixtureOptions, RunConfig):
+    """Options of a stage that plans mixtures."""
 
     @cached_property
     def mix_settings(self) -> MixSettings:

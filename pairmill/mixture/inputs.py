@@ -18,7 +18,7 @@ from pairmill.formats.tokenized import Folder
 from pairmill.formats.tokenized_path import open_tokenized
 from pairmill.loader.tokenizer import Tokenizer
 from pairmill.mixture.buckets import Codes, codes_of
-from pairmill.mixture.config import MixtureConfig
+from pairmill.mixture.config import MixtureOptions
 from pairmill.mixture.counting import CountedTask, Counting, CountOptions, Counts, CountTasks, cell_of
 from pairmill.mixture.plan import Inputs, long_rows_key
 from pairmill.mixture.planned import Counted, sources_of
@@ -78,7 +78,7 @@ class CountingPlan:
             )
 
 
-def open_inputs(config: MixtureConfig, settings: MixSettings) -> CountingPlan:
+def open_inputs(config: MixtureOptions, settings: MixSettings, *, verify: bool = False) -> CountingPlan:
     """Open the inputs, and give each task its source.
 
     Raises:
@@ -87,14 +87,14 @@ def open_inputs(config: MixtureConfig, settings: MixSettings) -> CountingPlan:
     """
     settings.wanted(config.epochs)
     rules = Rules.load(config.prefix_config_path, "pairmill", "prefix_config_path")
-    folder = open_tokenized(config.tokenized_path, "tokenized_path", verify=config.verify, tasks=config.tasks)
+    folder = open_tokenized(config.tokenized_path, "tokenized_path", verify=verify, tasks=config.tasks)
     where = f"tokenized_path={folder.uri}"
     denied = policing.leave_out_tasks(folder.tasks, where)
     grouping = group(settings, [task.name for task in folder.tasks], denied)
     bucketed = {*grouping.bucketed}
     # Files of rows are called what the tasks were called when they were tokenized.
     own = {task.name: task.own for task in folder.tasks if task.name in bucketed}
-    beside, rows = _attributes(config, {*own.values()})
+    beside, rows = _attributes(config.rows, {*own.values()}, verify=verify)
     matched = {task.name: rules.match(task.name)[0] for task in folder.tasks}
     tasks = [
         CountedTask(task, matched[task.name], beside[own[task.name]] if task.name in own else None, task.name in denied)
@@ -118,18 +118,20 @@ def open_inputs(config: MixtureConfig, settings: MixSettings) -> CountingPlan:
     )
 
 
-def _attributes(config: MixtureConfig, bucketed: set[str]) -> tuple[dict[str, Mapping[str, InputFile]], str]:
+def _attributes(
+    rows: Sequence[str], bucketed: set[str], *, verify: bool
+) -> tuple[dict[str, Mapping[str, InputFile]], str]:
     """Find the attributes of the tasks that are put into buckets, by operation, and digest where they are from."""
     if not bucketed:
         return {}, ""
-    if not config.rows:
+    if not rows:
         raise UsageError(
             "buckets need the rows with their attributes",
             where="rows",
             expected="rows=<the rows that were tokenized>",
             hint="the folder that curate or select printed",
         )
-    return attributes_of(config.rows, bucketed, verify=config.verify)
+    return attributes_of(rows, bucketed, verify=verify)
 
 
 def _continuing(folder: Folder) -> bytes:

@@ -8,7 +8,7 @@ from typing import Final
 
 from pairmill.errors import InputError, UsageError
 from pairmill.mixture import capacity, shares
-from pairmill.mixture.config import MixtureConfig
+from pairmill.mixture.config import MixtureOptions
 from pairmill.mixture.making import CountedSource, WantedPhase, make
 from pairmill.mixture.methods import refuse_unknown
 from pairmill.mixture.plan import Inputs, Mixture, PlannedSource, PlannedTask
@@ -55,7 +55,7 @@ def sources_of(grouping: Grouping, cells: Iterable[PlannedTask], dropped: Mappin
     return Counted(tuple(made), left, tuple(grouping.buckets), dropped, grouping.denied)
 
 
-def mixture_of(settings: MixSettings, options: MixtureConfig, counted: Counted, inputs: Inputs, where: str) -> Mixture:
+def mixture_of(settings: MixSettings, options: MixtureOptions, counted: Counted, inputs: Inputs, where: str) -> Mixture:
     """Make the plan, and check that the sampler can execute it.
 
     Args:

@@ -6,10 +6,12 @@ The last calls of H and the last calls of L are differentiated.
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 
 from pairmill.nets.block import View, differentiated, first_state, level
-from pairmill.nets.settings import ModelSettings
+from pairmill.nets.settings import ModelSettings, Recorded
 from pairmill.nets.shape import recorded, stacks
 
 
@@ -24,13 +26,17 @@ class HRM(nn.Module):
         self.register_buffer("zL_init", first_state(shapes["L"].width))
 
     def forward(self, x: Tensor, view: View, steps: int | None = None) -> Tensor:
-        h_cycles, l_cycles = self.settings.H_cycles, self.settings.L_cycles
-        last_high, last_low = recorded(self.settings, steps)
-        z_h, z_l = x, self.zL_init.to(x.dtype).expand_as(x)
-        for high in range(h_cycles):
-            for low in range(high * l_cycles, (high + 1) * l_cycles):
-                with differentiated(low >= h_cycles * l_cycles - last_low):
-                    z_l = self.L_level.core(z_l + z_h, view)
-            with differentiated(high >= h_cycles - last_high):
-                z_h = self.H_level.core(z_h + z_l, view)
-        return z_h
+        return take_turns(self, self.H_level, x, view, recorded(self.settings, steps))
+
+
+def take_turns(net: Any, upper: Any, x: Tensor, view: View, last: Recorded) -> Tensor:
+    """Return zH after all turns of a net's stack L and of ``upper``, of which the last calls are differentiated."""
+    h_cycles, l_cycles = net.settings.H_cycles, net.settings.L_cycles
+    z_h, z_l = x, net.zL_init.to(x.dtype).expand_as(x)
+    for high in range(h_cycles):
+        for low in range(high * l_cycles, (high + 1) * l_cycles):
+            with differentiated(low >= h_cycles * l_cycles - last.low):
+                z_l = net.L_level.core(z_l + z_h, view)
+        with differentiated(high >= h_cycles - last.high):
+            z_h = upper.core(z_h + z_l, view)
+    return z_h

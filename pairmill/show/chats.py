@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from pairmill import storage
+from pairmill.chats.account import TemplateFailed
 from pairmill.chats.encode import ChatEncoder
 from pairmill.chats.render import WHOLE, Chat, PrefixMismatch, render
 from pairmill.chats.server import TokenizingServer
-from pairmill.chats.template import ChatTemplate, TemplateFailed
+from pairmill.chats.template import ChatTemplate
 from pairmill.engine import manifest as manifests
 from pairmill.engine.inputs import HELD_OUT
 from pairmill.errors import InputError

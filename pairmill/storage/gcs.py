@@ -109,32 +109,27 @@ class GcsStore(RemoteStore):
             return
 
     def _page(self, place: Place, token: str, most: int) -> tuple[list[tuple[str, Stat]], str]:
-        result = self._client.list_blobs(
-            place.bucket,
-            prefix=place.key or None,
-            page_token=token or None,
-            page_size=most,
-            fields="items(name,size,generation,updated),nextPageToken",
-            retry=None,
-            timeout=timeouts(),
-        )
+        fields = "items(name,size,generation,updated),nextPageToken"
+        result = self._listed(place, token, page_size=most, fields=fields)
         page = next(result.pages, ())
         return [
             (blob.name, Stat(blob.size, str(blob.generation), blob.updated)) for blob in page
         ], result.next_page_token or ""
 
     def _folders(self, place: Place, token: str) -> tuple[list[str], str]:
-        result = self._client.list_blobs(
-            place.bucket,
-            prefix=place.key or None,
-            delimiter="/",
-            page_token=token or None,
-            fields="prefixes,nextPageToken",
-            retry=None,
-            timeout=timeouts(),
-        )
+        result = self._listed(place, token, delimiter="/", fields="prefixes,nextPageToken")
         next(result.pages, None)
         return list(result.prefixes), result.next_page_token or ""
+
+    def _listed(self, place: Place, token: str, **options: Any) -> Any:
+        return self._client.list_blobs(
+            place.bucket,
+            prefix=place.key or None,
+            page_token=token or None,
+            retry=None,
+            timeout=timeouts(),
+            **options,
+        )
 
     def _put(self, place: Place, data: bytes, *, replace: bool) -> None:
         condition = {} if replace else {"if_generation_match": 0}

@@ -492,8 +492,8 @@ def test_a_tokenized_folder_that_changes(bench: Bench, tmp_path: Path, monkeypat
     """Between the plan of the run and its shards, as if somebody tokenized again into the same folder."""
     open_inputs = core.open_inputs
 
-    def then_change(*given: Any) -> Any:
-        found = open_inputs(*given)
+    def then_change(*given: Any, **options: Any) -> Any:
+        found = open_inputs(*given, **options)
         bench.put("books__x", [5] * 20)
         return found
 

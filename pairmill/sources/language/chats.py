@@ -14,12 +14,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pairmill.chats import render
+from pairmill.chats.account import TOKENS, TemplateFailed
 from pairmill.chats.message import ChatFault
 from pairmill.chats.reasoning import CONDITION, FIELDS, Reasoning
 from pairmill.chats.render import Chat
 from pairmill.chats.structure import CHECKS, OLD_MARKS, Structure
 from pairmill.chats.targets import BOTH, Answer, Targets
-from pairmill.chats.template import MAX_HISTORY, TOKENS, ChatTemplate, TemplateFailed
+from pairmill.chats.template import MAX_HISTORY, ChatTemplate
 from pairmill.chats.tools import Tool, parse_tools
 from pairmill.formats.rows import RenderedRow, Row
 from pairmill.sources.language.missing_paths import kind_of

@@ -48,7 +48,7 @@ class Mix(Stage[MixConfig, MixPlan]):
     config = MixConfig
 
     def plan(self, config: MixConfig) -> MixPlan:
-        to_count = open_inputs(config, config.mix_settings)
+        to_count = open_inputs(config, config.mix_settings, verify=config.verify)
         earlier = load_mixture(config.compare, "compare") if config.compare else None
         refs = to_count.refs()
         if earlier is not None:

@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pairmill.engine.manifest import Ledger
-from pairmill.engine.options import PolicyRule, option, policy_on_option, policy_option, tasks_option
+from pairmill.engine.options import option
 from pairmill.errors import UsageError
-from pairmill.formats import settings_file
 from pairmill.formats.task_summaries import summarize
+from pairmill.mixture.config import MixtureOptions
 from pairmill.mixture.counting import count, count_plain
 from pairmill.mixture.inputs import open_inputs
 from pairmill.mixture.methods import MethodOrNone
@@ -24,8 +24,6 @@ from pairmill.mixture.settings import MixSettings
 from pairmill.policy.enforce import in_force
 from pairmill.redact import escaped
 from pairmill.report.model import format_cell
-from pairmill.rules import DEFAULT_FILE
-from pairmill.stages.mix.config import MixConfig
 from pairmill.stages.mix.report import cells, describe_epochs, describe_method, header
 
 _AS_SET = "empty = as mix_config says"
@@ -36,11 +34,9 @@ _COLUMNS = 6
 
 
 @dataclass(kw_only=True)
-class PreviewConfig:
+class PreviewConfig(MixtureOptions):
     """Print the shares, tokens and passes that a mixture would have, and write nothing."""
 
-    tokenized_path: str = option(help="tokenized folder or URI; several as name=folder,name=folder")
-    tasks: str = tasks_option()
     method: MethodOrNone = option("", help=f"the method; {_AS_SET}, where off shows the shares as they come")
     budget: str = option("", help=f"response tokens, as in 2_000_000 or 2e9; {_AS_SET}")
     exponent: str = option("", help=f"of method exponent; {_AS_SET}")
@@ -49,14 +45,6 @@ class PreviewConfig:
     max_epochs: str = option("", help=f"passes over any source; {_AS_SET}")
     allow_unfilled: bool = option(False, help="plan less than the budget if the caps do not allow it")
     compare: str = option("", help="an earlier mixture to show beside this one; empty = none")
-    epochs: int = option(10, help="number of epochs, unless each phase says its own")
-    context_size: int = option(4097, help="longest row in tokens, one more than the trainer's context")
-    min_resp_length: int = option(2, help="shortest response in tokens, its end token included")
-    mix_config: str = option(settings_file.DEFAULT, help="the settings that the options above replace")
-    prefix_config_path: str = option(DEFAULT_FILE, help="the sampler's rules, of which long_context is read")
-    rows: list[str] = option([], help="the rows that were tokenized, for buckets")
-    policy: str = policy_option()
-    policy_on: PolicyRule = policy_on_option()
     root: str = option("", help="project folder: by its manifests a policy knows contents under any name")
 
 
@@ -68,19 +56,8 @@ def preview(config: PreviewConfig) -> str:
         InputError: an input is absent, or not what it should be.
     """
     settings = _settings(config)
-    options = MixConfig(
-        root=".",
-        tokenized_path=config.tokenized_path,
-        tasks=config.tasks,
-        rows=config.rows,
-        mix_config=config.mix_config,
-        prefix_config_path=config.prefix_config_path,
-        epochs=config.epochs,
-        context_size=config.context_size,
-        min_resp_length=config.min_resp_length,
-    )
     with in_force(config):
-        result = open_inputs(options, settings)
+        result = open_inputs(config, settings)
     earlier = load_mixture(config.compare, "compare") if config.compare else None
     counted, ledger = [], Ledger()
     plain = count_plain(result.tasks, lambda tasks, modes: summarize(tasks, modes, result.counting.options))
@@ -89,7 +66,7 @@ def preview(config: PreviewConfig) -> str:
         counted += made
         ledger.add(of_task)
     sources = sources_of(result.grouping, counted, ledger.dropped)
-    mixture = mixture_of(settings, options, sources, result.inputs, result.where)
+    mixture = mixture_of(settings, config, sources, result.inputs, result.where)
     rows = [asdict(row) for row in table_of(mixture, earlier)]
     return _printed(mixture, rows, settings, compared=earlier is not None)
 

@@ -115,7 +115,7 @@ class Search(Stage[SearchConfig, SearchPlan]):
         trainings = None if config.evaluated else config.trainings
         if trainings is not None:
             lengths.refuse_epochs(trainings, config.epochs)
-        to_count = open_inputs(config, mixing)
+        to_count = open_inputs(config, mixing, verify=config.verify)
         refs = to_count.refs()
         earlier = None
         if config.earlier:

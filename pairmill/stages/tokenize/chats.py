@@ -10,11 +10,12 @@ from typing import Any, Self
 
 from pairmill import storage
 from pairmill.chats import families
+from pairmill.chats.account import CONFIG, TemplateFailed
 from pairmill.chats.control import ControlTokens, known_tokens, require_tokens
 from pairmill.chats.encode import IDS_MISMATCH
 from pairmill.chats.long_rows import LONG_ANSWER, LONG_PROMPT
 from pairmill.chats.render import PrefixMismatch, chat_from_pair, render
-from pairmill.chats.template import CONFIG, ChatTemplate, TemplateFailed
+from pairmill.chats.template import ChatTemplate
 from pairmill.engine.inputs import HELD_OUT, InputFile, Inputs
 from pairmill.engine.manifest import canonical
 from pairmill.engine.stage import ShardRecord

@@ -14,10 +14,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pairmill import _native
+from pairmill.chats.account import TemplateFailed
 from pairmill.chats.encode import EncodedRow
 from pairmill.chats.long_rows import fit_row
 from pairmill.chats.render import PREFIX_MISMATCH, Chat, PrefixMismatch, chat_from_pair, render
-from pairmill.chats.template import ChatTemplate, TemplateFailed
+from pairmill.chats.template import ChatTemplate
 from pairmill.chats.window import CUT, SPLIT, LongRows
 from pairmill.engine.content import Content
 from pairmill.engine.inputs import InputFile

@@ -10,8 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from pairmill.chats import template as chat_template
-from pairmill.chats.template import MAX_HISTORY, MAX_TEMPLATE, ChatTemplate, TemplateFailed
+from pairmill.chats import sandbox
+from pairmill.chats.account import TemplateFailed
+from pairmill.chats.template import MAX_HISTORY, MAX_TEMPLATE, ChatTemplate
 from pairmill.engine import runner
 from pairmill.errors import InputError, StageFailure, UsageError
 from pairmill.formats.rows import Row
@@ -175,7 +176,7 @@ def test_a_hostile_template_is_refused_when_it_is_read(
     tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A tenth of the work shows the same, in a tenth of the time.
-    monkeypatch.setattr(chat_template, "MAX_WORK", chat_template.MAX_WORK // 10)
+    monkeypatch.setattr(sandbox, "MAX_WORK", sandbox.MAX_WORK // 10)
     text, said = HOSTILE[what]
     (tmp_path / "chat.jinja").write_text(text)
     started = time.monotonic()
