@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import groupby
 from typing import Any
 
@@ -33,13 +34,11 @@ def continuing(data: bytes, where: str) -> bytes:
     Raises:
         InputError: it is not a tokenizer.
     """
-
-    def plain(settings: dict[str, Any]) -> Callable[[str], int]:
+    with _opened(data, where) as (settings, tokens, added):
         bytes_of = _symbol if _byte_level(settings) else _fallback if settings["model"].get("byte_fallback") else None
-        return lambda token: bytes_of is not None and _continues(bytes_of(token))
-
-    # As text: an added token goes before one of the vocabulary that has its id.
-    return bytes(_by_id(data, where, plain, lambda _: 0)[0])
+        result = {number: bytes_of is not None and _continues(bytes_of(token)) for token, number in tokens}
+        # As text: an added token goes before one of the vocabulary that has its id.
+        return bytes(_by_id({**result, **{token["id"]: False for token in added}}))
 
 
 def lengths(data: bytes, where: str) -> tuple[list[int], bool]:
@@ -55,43 +54,35 @@ def lengths(data: bytes, where: str) -> tuple[list[int], bool]:
     Raises:
         InputError: it is not a tokenizer.
     """
-    made, settings = _by_id(
-        data,
-        where,
-        lambda settings: len if _byte_level(settings) else _written,
-        lambda token: 0 if token.get("special") else len(token["content"].encode()),
-    )
-    return made, _byte_level(settings)
+    with _opened(data, where) as (settings, tokens, added):
+        exact = _byte_level(settings)
+        result = {number: len(token) if exact else _written(token) for token, number in tokens}
+        result |= {token["id"]: 0 if token.get("special") else len(token["content"].encode()) for token in added}
+        return _by_id(result), exact
 
 
-def _by_id(
-    data: bytes,
-    where: str,
-    plain: Callable[[dict[str, Any]], Callable[[str], int]],
-    added: Callable[[dict[str, Any]], int],
-) -> tuple[list[int], dict[str, Any]]:
-    """Return a number for each id, and the tokenizer.
-
-    Args:
-        data, where: as of :func:`lengths`.
-        plain: of the tokenizer, what the number of a token of its vocabulary is.
-        added: what that of an added token is.
-    """
+@contextmanager
+def _opened(
+    data: bytes, where: str
+) -> Iterator[tuple[dict[str, Any], Iterable[tuple[str, int]], list[dict[str, Any]]]]:
+    """Yield a tokenizer, the tokens of its vocabulary with their ids, and its added tokens; refuse what is none."""
     try:
         settings = json.loads(data)
         vocab = settings["model"]["vocab"]
         pairs = vocab.items() if isinstance(vocab, dict) else ((item[0], number) for number, item in enumerate(vocab))
-        number_of = plain(settings)
-        result = {number: number_of(token) for token, number in pairs}
-        result |= {token["id"]: added(token) for token in settings.get("added_tokens") or ()}
-        made = [0] * (max(result, default=-1) + 1)
-        for number, value in result.items():
-            made[number] = value
+        yield settings, pairs, settings.get("added_tokens") or []
     except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
         raise InputError(
             "not a valid tokenizer", where=where, got=repr(error), expected="a tokenizer.json", hint="tokenize again"
         ) from error
-    return made, settings
+
+
+def _by_id(values: Mapping[int, int]) -> list[int]:
+    """Return a value for each id; 0 for those that have none."""
+    made = [0] * (max(values, default=-1) + 1)
+    for number, value in values.items():
+        made[number] = value
+    return made
 
 
 def _written(token: str) -> int:
@@ -131,23 +122,13 @@ class TokenTexts:
     """
 
     def __init__(self, data: bytes, where: str) -> None:
-        try:
-            settings = json.loads(data)
-            vocab = settings["model"]["vocab"]
-            pairs = (
-                vocab.items() if isinstance(vocab, dict) else ((item[0], number) for number, item in enumerate(vocab))
-            )
-            self._symbols: dict[int, str] = {number: token for token, number in pairs}
+        with _opened(data, where) as (settings, tokens, added):
+            self._symbols: dict[int, str] = {number: token for token, number in tokens}
             self._byte_level = _byte_level(settings)
-            added = settings.get("added_tokens") or ()
             self.control: dict[int, str] = {token["id"]: token["content"] for token in added if token.get("special")}
             self._added: dict[int, bytes] = {
                 token["id"]: token["content"].encode() for token in added if not token.get("special")
             }
-        except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
-            raise InputError(
-                "not a valid tokenizer", where=where, got=repr(error), expected="a tokenizer.json"
-            ) from error
 
     def bytes_of(self, number: int) -> bytes:
         """Return what a token writes that is not a control token; a replacement character if there is no such id."""
