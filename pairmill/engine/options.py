@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar, Unpack
 
@@ -24,6 +25,8 @@ def option(
     *,
     help: str,  # noqa: A002
     changes_bytes: bool = True,
+    takes: str = "",
+    unless: Sequence[str] = (),
     **checks: Unpack[Checks],
 ) -> Any:
     """Make a field of a stage's options.
@@ -33,9 +36,13 @@ def option(
         help: one line for ``--help``, the Kubeflow form and the README, with the unit.
         changes_bytes: whether the option is part of the fingerprint. Places (URIs) and the number of workers are
             not: inputs enter the fingerprint by content.
+        takes: the kind of result that this input is (:data:`pairmill.engine.candidates.MAKERS`); empty = it is none
+            that may be left out.
+        unless: options with which it is not needed.
         checks: what is taken.
     """
-    return checked_field(default, {"help": help, "changes_bytes": changes_bytes, "checks": checks})
+    metadata = {"help": help, "changes_bytes": changes_bytes, "takes": takes, "unless": unless, "checks": checks}
+    return checked_field(default, metadata)
 
 
 def program_name(stage: str) -> str:

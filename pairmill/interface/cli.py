@@ -20,10 +20,11 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args, get_type_hints
 
 import pairmill
 from pairmill import log
+from pairmill.engine.candidates import with_left_out
 from pairmill.engine.options import default_of, program_name
 from pairmill.errors import Attempts, PairmillError, UsageError, did_you_mean, from_os_error
 from pairmill.extras import how_to_install
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 C = TypeVar("C")
 
+_FOLLOWING: Final = "pairmill.line.following"
 INTERRUPTED = interrupt.INTERRUPTED
 TERMINATED = interrupt.TERMINATED
 _COLLECTED = 50_000
@@ -105,7 +107,7 @@ def main(
         known = {item.name for item in dataclasses.fields(config_class)}  # type: ignore[arg-type]
         if task is not None:
             launcher.adopt_secrets()
-        given = split(arguments) if task is None else task.given(known)
+        given = with_left_out(stage, config_class, split(arguments)) if task is None else task.given(known)
         outcome = run(build(config_class, given))
         if task is None and outcome.look_at is not None:
             lines = outcome.look_at()
@@ -121,6 +123,9 @@ def main(
         _summary(stage, outcome)
         for line in lines:
             log.event(f"{stage}: {line}", level=logging.WARNING, stage=stage)
+        if task is None and ("share" not in given or given.get("finish") == "true"):
+            # The line knows the stages, and they this module: it is looked up by name, as programs are.
+            importlib.import_module(_FOLLOWING).show(stage, outcome.parameters, outcome.metadata, given)
         sys.stdout.write(outcome.stdout)
         sys.stdout.flush()
 
@@ -375,6 +380,7 @@ def help_text(name: str, config_class: type[Any]) -> str:
     for item in dataclasses.fields(config_class):
         value = default_of(item)
         default = "required" if value is dataclasses.MISSING else f"default: {value if value != '' else 'empty'}"
+        default = "default: the only one below root that it can be" if item.metadata.get("takes") else default
         lines.append(f"  {item.name}  ({type_name(hints[item.name])}; {default})")
         lines.append(f"      {item.metadata.get('help', '')}")
     if list[str] in hints.values():

@@ -6,9 +6,12 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from pairmill.engine.listing import folder_of
+from pairmill import storage
+from pairmill.engine import manifest as manifests
+from pairmill.engine.listing import folder_of, read_head
 from pairmill.engine.manifest import InputRef
 from pairmill.line.table import FILTERS, LINE, Task
+from pairmill.log import event
 
 _KEPT: Final = ("profile", "policy", "policy_on")
 """Options that a line has throughout, up to the training."""
@@ -39,6 +42,27 @@ def next_command(
     names = () if task.only_with else (*_KEPT, *(("sources",) if task.stage == "clean" else ()))
     options |= {name: given[name] for name in names if given and given.get(name)}
     return " ".join(["pairmill", task.stage, *(f"{name}={shlex.quote(value)}" for name, value in options.items())])
+
+
+def show(
+    stage: str, parameters: Mapping[str, object], metadata: Mapping[str, object], given: Mapping[str, str]
+) -> None:
+    """Log the command that goes on with a stage that has ended; nothing without a root, or if nothing follows.
+
+    Args:
+        stage: its name.
+        parameters: its output parameters.
+        metadata: of its manifest artifact.
+        given: its options by name.
+    """
+    folder = str(metadata.get("data", ""))
+    if not given.get("root") or not folder or not manifests.exists(folder):
+        return
+    head = read_head(folder)
+    root, output = storage.normalise(given["root"], "root"), str(parameters["output"])
+    command = "" if head.is_held_out else next_command(root, stage, output, head.inputs, given)
+    if command:
+        event(f"next: {command}", stage=stage, next=command)
 
 
 def _reader_of(stage: str) -> Task | None:

@@ -18,7 +18,9 @@ class MixtureOptions(Checked):
     """What a mixture is planned of, and what the sampler that executes it is given."""
 
     tokenized_path: str = option(
-        help="tokenized folder or URI; several as name=folder,name=folder", changes_bytes=False
+        help="tokenized folder or URI; several as name=folder,name=folder",
+        changes_bytes=False,
+        takes="tokenized",
     )
     tasks: str = tasks_option()
     rows: list[str] = option(

@@ -36,7 +36,11 @@ class RowConfig(ReplaceableConfig):
     result = "rows"
 
     rows: list[str] = option(
-        [], help="folders or URIs of rows (.jsonl, .parquet), joined by commas", changes_bytes=False
+        [],
+        help="folders or URIs of rows (.jsonl, .parquet), joined by commas",
+        changes_bytes=False,
+        takes="rows",
+        unless=("tokenized",),
     )
 
 

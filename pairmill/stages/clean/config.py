@@ -27,6 +27,8 @@ class CleanConfig(ReplaceableConfig):
         help="what fetch printed, or a folder or URI that holds one folder of raw files per source; empty where every "
         "source is a YAML file with files:",
         changes_bytes=False,
+        takes="fetched",
+        unless=("sources", "rows", "tokenized"),
     )
     sources: list[str] = option(
         [],

@@ -19,6 +19,7 @@ class EvaluateConfig(RunConfig, any_of=("benchmarks", "held_out")):
     model: str = option(
         help="a finished run of train, a folder that its export wrote, or the URL of a server of OpenAI's protocol",
         changes_bytes=False,  # models and data are inputs, by content
+        takes="net",
     )
     tokenizer: str = option(
         "",

@@ -22,7 +22,11 @@ class TokenizeConfig(ReplaceableConfig, any_of=("rows", "tokens", "tokenized")):
     result = "tokenized"
 
     rows: list[str] = option(
-        [], help="folders or URIs of rows (.jsonl, .parquet), joined by commas", changes_bytes=False
+        [],
+        help="folders or URIs of rows (.jsonl, .parquet), joined by commas",
+        changes_bytes=False,
+        takes="rows",
+        unless=("tokens", "tokenized"),
     )
     tokens: list[str] = option(
         [],
@@ -33,6 +37,7 @@ class TokenizeConfig(ReplaceableConfig, any_of=("rows", "tokens", "tokenized")):
     tokenizer: str = option(
         help="a tokenizer.json, a folder or URI that holds one, or hf://owner/name@revision of the Hub",
         changes_bytes=False,
+        takes="tokenizer",
     )
     template: str = option(
         DEFAULT,

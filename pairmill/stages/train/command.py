@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pairmill.engine.candidates import with_left_out
 from pairmill.engine.options import option
 from pairmill.errors import StageFailure
 from pairmill.extras import require
@@ -67,6 +68,6 @@ def main(arguments: Sequence[str]) -> int:
             "train",
             TrainConfig,
             arguments,
-            lambda: follow(cli.build(TrainConfig, cli.split(arguments))),
+            lambda: follow(cli.build(TrainConfig, with_left_out("train", TrainConfig, cli.split(arguments)))),
         )
     return cli.main("train", TrainConfig, run, arguments, COMMANDS)

@@ -30,6 +30,8 @@ class TrainConfig(RunConfig):
         [],
         help="a sampled folder, a node's folder with PLAN, or a plan of sample; several as name=path, with data.phases",
         changes_bytes=False,  # data, settings and weights are inputs, by content
+        takes="plan",
+        unless=("windows", "hub"),
     )
     windows: list[str] = option(
         [], help="folders of flat token files, such as windows of tokenize; several as name=path", changes_bytes=False

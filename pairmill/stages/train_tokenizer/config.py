@@ -34,7 +34,9 @@ class TrainTokenizerConfig(ReplaceableConfig):
 
     result = "tokenizer"
 
-    rows: list[str] = option(help="folders or URIs of rows (.jsonl, .parquet), joined by commas", changes_bytes=False)
+    rows: list[str] = option(
+        help="folders or URIs of rows (.jsonl, .parquet), joined by commas", changes_bytes=False, takes="rows"
+    )
     tokenizer: str = option(
         "",
         help="tokenizer that exists (a tokenizer.json, or a folder or URI with one): passed on, and none is trained",

@@ -326,7 +326,9 @@ def test_help_shows_type_default_and_meaning_of_every_option(stage: str) -> None
         kind, default = found.group(1).split("; ", 1)
         assert kind == cli.type_name(hints[item.name])
         assert found.group(2) == item.metadata["help"]
-        if item.default is not dataclasses.MISSING:
+        if item.metadata.get("takes"):
+            assert default == "default: the only one below root that it can be"
+        elif item.default is not dataclasses.MISSING:
             assert default == f"default: {item.default}" if item.default != "" else default == "default: empty"
         elif item.default_factory is not dataclasses.MISSING:
             assert default == "default: " + (",".join(item.default_factory()) or "empty")

@@ -22,6 +22,8 @@ class NodeConfig(Checked, any_of=("output_path", "root")):
         help="tokenized folder or URI, several as name=folder,name=folder; empty with a plan = what the plan names "
         "below root, with one those of its folders that are elsewhere",
         changes_bytes=False,
+        takes="tokenized",
+        unless=("plan", "again"),
     )
     output_path: str = option(
         "/dev/shm/sampled",  # noqa: S108 - the trainer's own default place
