@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 import os
@@ -31,7 +32,12 @@ def logger() -> logging.Logger:
 def human() -> bool:
     """Return whether log lines are for a person, not for a collector."""
     choice = os.environ.get("PAIRMILL_LOG", "auto")
-    return choice == "human" or (choice != "json" and sys.stderr.isatty())
+    return choice == "human" or (choice != "json" and (in_notebook() or sys.stderr.isatty()))
+
+
+def in_notebook() -> bool:
+    """Return whether this process is the kernel of a notebook."""
+    return "ipykernel.kernelapp" in sys.modules
 
 
 def _record(*args: Any, **kwargs: Any) -> logging.LogRecord:
@@ -84,7 +90,7 @@ def setup() -> None:
     log.setLevel(logging.INFO)
     handler: logging.Handler
     if human():
-        handler = terminal().HumanHandler()
+        handler = notebook().CellHandler() if in_notebook() else terminal().HumanHandler()
     else:
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(_JsonFormatter())
@@ -96,6 +102,11 @@ def terminal() -> ModuleType:
     from pairmill import terminal
 
     return terminal
+
+
+def notebook() -> ModuleType:
+    """Return :mod:`pairmill.notebook`, which draws in the output of a cell."""
+    return importlib.import_module("pairmill.notebook")
 
 
 def event(message: str, *, level: int = logging.INFO, **fields: object) -> None:
@@ -170,6 +181,10 @@ def progress(title: str, total: int, unit: str = "shards", **fields: object) -> 
         fields: further keys of JSON lines.
     """
     lines = _Lines(title, total, unit, fields)
+    if human() and in_notebook():
+        with notebook().CellBar(title, total, lines) as bar:
+            yield bar
+        return
     if not (human() and sys.stderr.isatty()):
         yield lines
         return

@@ -55,7 +55,7 @@ class Source(NamedTuple):
     response_tokens: int | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Statistics:
     """What a result has, in figures.
 
@@ -99,6 +99,12 @@ class Statistics:
             "".join(f"{name:>12} {'█' * round(_BAR * count / most):{_BAR}} {count:,}\n" for name, count in bars)
         )
         return "\n".join(filter(None, parts))
+
+    def __repr__(self) -> str:
+        return self.text().rstrip()
+
+    def _repr_html_(self) -> str:
+        return self.report()._repr_html_()
 
     def json(self) -> str:
         """Return it for programs: one object."""

@@ -9,6 +9,7 @@ The format is described in docs/format.md.
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import logging
 import re
@@ -223,10 +224,10 @@ class Manifest:
     options: dict[str, Any]
     inputs: list[InputRef]
     ledger: Ledger
-    files: list[File]
-    shards: dict[str, Ledger] = field(default_factory=dict)
-    data: dict[str, Any] = field(default_factory=dict)
-    vanished: list[dict[str, Any]] = field(default_factory=list)
+    files: list[File] = field(repr=False)
+    shards: dict[str, Ledger] = field(default_factory=dict, repr=False)
+    data: dict[str, Any] = field(default_factory=dict, repr=False)
+    vanished: list[dict[str, Any]] = field(default_factory=list, repr=False)
     """The table of :mod:`pairmill.engine.vanished`."""
     format: int = FORMAT
     """Of one that an older pairmill wrote: 1, which has no digest of its own."""
@@ -238,6 +239,23 @@ class Manifest:
             if file.task:
                 result.setdefault(file.task, []).append(file)
         return result
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the figures, and the inputs."""
+        model = importlib.import_module("pairmill.report.model")  # which no node needs
+        counts = {"Rows in": self.ledger.rows_in, "Rows kept": self.ledger.rows_kept, "Rows out": self.ledger.rows_out}
+        figures = {**counts, "Files": len(self.files), "Version": self.version, "Fingerprint": self.fingerprint}
+        tables = [
+            model.Table("Options", ("Option", "Value"), [(name, str(value)) for name, value in self.options.items()]),
+            model.Table(
+                "Inputs",
+                ("Role", "Stage", "Fingerprint"),
+                [(item.role, item.stage, item.fingerprint) for item in self.inputs],
+            ),
+            model.Table("Dropped", ("Reason", "Rows"), list(self.ledger.dropped.items())),
+        ]
+        page: str = model.Report(self.stage, figures, tables)._repr_html_()
+        return page
 
     def dump(self) -> bytes:
         """Return the bytes of the file."""

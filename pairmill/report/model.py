@@ -20,6 +20,8 @@ from pairmill.report.markdown import VISIBLE, plain
 _MAX_PAGE = 900_000
 """Bytes; Kubeflow's interface shows at most 1 MB of an artifact."""
 _MAX_ROWS = 500
+_FRAME = 480
+"""Pixels of height in a notebook."""
 _NARROW = 2
 """Columns that fit on a page of 400 pixels."""
 _MAX_LOOK_AT = 40
@@ -303,6 +305,11 @@ class Report:
         rows = [(name, value or "(empty)") for name, value in self.options.items()]
         table = Table("That its bytes follow from", ("Option", "Value"), rows)
         return join(command, Section("Options", [table], f"{len(rows)}").html(2) if rows else "")
+
+    def _repr_html_(self) -> str:
+        """Return the page in a frame of its own, for a notebook, whose style it leaves alone."""
+        frame = tag("iframe", srcdoc=self.html(), sandbox=True, width="100%", height=_FRAME, style="border:0")
+        return str(frame)
 
     def _links(self) -> Iterator[str]:
         for at, link in enumerate(self.links):
