@@ -53,7 +53,8 @@ _pairmill() {
       case ${COMPREPLY[0]-} in *=) compopt -o nospace 2>/dev/null ;; esac ;;
   esac
 }
-complete -F _pairmill pairmill
+# Where none fits, it is a file that is given without a name: pairmill init <file>.
+complete -o default -F _pairmill pairmill
 """
 
 _ZSH: Final = r"""
@@ -68,6 +69,7 @@ _pairmill() {
   else
     compadd -S '' -- ${(M)choices:#*=}
     compadd -- ${choices:#*=}
+    (( compstate[nmatches] )) || _files
   fi
 }
 (( $+functions[compdef] )) || { autoload -Uz compinit && compinit }

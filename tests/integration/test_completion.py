@@ -33,6 +33,7 @@ def test_the_tab_key(shell: str, tmp_path: Path) -> None:
         f"pairmill train train_conf\t{tmp_path}/con\t": f"<train><train_config={tmp_path}/config.yaml>",
         "pairmill train_tokenizer vocab_si\t512": "<train_tokenizer><vocab_size=512>",
         "true; pairmill submit wat\t": "<submit><watch>",
+        "pairmill init config.\t": "<init><config.yaml>",
         "pairmill clean nonsense=x\t": "<clean><nonsense=x>",
     }
     # The program itself is not needed for it.
