@@ -11,6 +11,7 @@ import yaml
 
 from tests.support.helpers import REPOSITORY
 
+INSTALL = (REPOSITORY / "docs" / "install.md").read_text(encoding="utf-8")
 WORKFLOWS = sorted((REPOSITORY / ".github" / "workflows").glob("*.yml"))
 
 
@@ -45,12 +46,12 @@ def test_documents_install_what_a_workflow_publishes() -> None:
     listed = subprocess.run(["git", "ls-files", "*.md"], cwd=REPOSITORY, capture_output=True, text=True, check=True)
     pages = "".join((REPOSITORY / path).read_text(encoding="utf-8") for path in listed.stdout.splitlines())
     named = {
-        extra
-        for names in re.findall(r"pip install '?(?:\.|pairmill)\[([a-z,]+)\]", pages)
-        for extra in names.split(",")
+        extra for names in re.findall(r"pip install '(?:\.|pairmill)\[([a-z,]+)\]", pages) for extra in names.split(",")
     }
     assert len(named) >= 4
     assert named <= {*extras}
+    listed_extras = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", INSTALL, re.MULTILINE))))
+    assert listed_extras == {*extras} - {"curate", "dev"}  # what images take, what developers take
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
