@@ -102,6 +102,8 @@ class Exported:
         tokenizer: the bytes of ``tokenizer.json``; empty = there is none.
         schema: ``pyarrow.Schema`` of the tables; None of token rows.
         chats: whether tables have tools, whose arguments are no columns.
+        facts: what is known of each source.
+        counts: rows and tokens of each source, where parts are of several.
     """
 
     kind: str
@@ -112,6 +114,8 @@ class Exported:
     tokenizer: bytes = b""
     schema: Any = None
     chats: bool = False
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     @property
     def vocab_size(self) -> int:

@@ -21,6 +21,7 @@ from pairmill.export.read_tokens import stems
 from pairmill.formats import row_files, rows
 from pairmill.formats.opened import OpenResult
 from pairmill.formats.parquet_reader import open_parquet, parquet_batches
+from pairmill.formats.source_facts import Facts
 from pairmill.formats.uses import COLUMNS
 
 _TURNS: Final = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
@@ -82,7 +83,9 @@ def from_rows(uri: str, option: str, columns: str) -> Exported:
     ]
     is_chats = columns != "pair" and any(chats.values())
     ref = given.refs[0]
-    return Exported("rows", ref.fingerprint, ref.stage, parts, schema=_SCHEMAS[columns], chats=is_chats)
+    facts = Facts().of_tasks((file.uri, file.task) for file in given.files)
+    schema = _SCHEMAS[columns]
+    return Exported("rows", ref.fingerprint, ref.stage, parts, schema=schema, chats=is_chats, facts=facts)
 
 
 def _count(file: InputFile) -> int | None:
@@ -158,7 +161,8 @@ def from_use(place: str, use: str, trainer: str) -> Exported:
     ]
     ref = given.refs[0]
     schema = _use_schema(use, trainer)
-    return Exported(use, ref.fingerprint, ref.stage, parts, schema=schema, chats=use == PAIRS)
+    facts = Facts().of_tasks((file.uri, file.task) for file in given.files)
+    return Exported(use, ref.fingerprint, ref.stage, parts, schema=schema, chats=use == PAIRS, facts=facts)
 
 
 def _use_schema(use: str, trainer: str) -> pa.Schema:

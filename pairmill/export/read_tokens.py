@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmill import storage
+from pairmill.engine import manifest as manifests
 from pairmill.engine.content import broken
 from pairmill.engine.inputs import HELD_OUT as HELD_OUT_TASKS
 from pairmill.engine.manifest import Manifest
@@ -24,6 +25,7 @@ from pairmill.engine.source_names import source_of
 from pairmill.errors import InputError
 from pairmill.export.parts import HELD_OUT, TRAIN, Counts, Exported, Ints, Part, TokenBatch
 from pairmill.formats.results import SampleResult
+from pairmill.formats.source_facts import Facts
 from pairmill.formats.token_listing import read_listing
 from pairmill.formats.tokenized import Opening
 from pairmill.formats.tokenized_path import find_planned, open_place, open_tokenized, places
@@ -79,7 +81,9 @@ def from_tokenized(given: str, option: str, part_tokens: int) -> Exported:
     )
     names = stems([task.name for task in folder.tasks])
     parts = [part for task in folder.tasks for part in _parts_of(task, names[task.name], part_tokens)]
-    return Exported("tokens", folder.fingerprint, "tokenize", parts, folder.info, _tokenizer_in(folder.homes))
+    facts = Facts().of_tasks((task.uri, task.name) for task in folder.tasks)
+    tokenizer = _tokenizer_in(folder.homes)
+    return Exported("tokens", folder.fingerprint, "tokenize", parts, folder.info, tokenizer, facts=facts)
 
 
 def _parts_of(task: Dataset, name: str, part_tokens: int) -> Iterator[Part]:
@@ -255,7 +259,19 @@ def from_sampled(path: str, part_tokens: int) -> Exported:
             [partial(_EpochRows, tokens, index, where=str(epoch.folder)), epoch.rows],
         )
     info = json.loads((folder.path / "metadata.json").read_bytes()).get("tokenizer_info", {})
-    return Exported("tokens", fingerprint, "sample", parts, info, _tokenizer_in([str(folder.path)]))
+    manifest = manifests.read(str(folder.path))
+    drawn = _drawn(SampleResult.find(manifest)) if manifest is not None else {}
+    return Exported("tokens", fingerprint, "sample", parts, info, _tokenizer_in([str(folder.path)]), **drawn)
+
+
+def _drawn(result: SampleResult | None) -> dict[str, Any]:
+    """Return the facts of the sources of a sample, and how much was drawn of each."""
+    counts: dict[str, dict[str, int]] = {}
+    for task, stats in result.stats.items() if result is not None else ():
+        mine = counts.setdefault(source_of(task), {"rows": 0, "tokens": 0})
+        mine["rows"] += stats["cov_rows"]
+        mine["tokens"] += stats["cov_itoks"] + stats["cov_rtoks"]
+    return {"facts": result.facts if result is not None else {}, "counts": counts}
 
 
 def _epoch_parts(number: int, identity: Sequence[Any], tokens: int, part_tokens: int, made: Any) -> list[Part]:
@@ -302,4 +318,4 @@ def from_plan(uri: str, manifest: Manifest, part_tokens: int) -> Exported:
         parts += _epoch_parts(number, [manifest.fingerprint], total // epochs, part_tokens, [read, len(order)])
     info = json.loads(result.tokenizer_info)
     homes = [storage.parent_of(task.uri) for task in tasks[:1]]
-    return Exported("tokens", manifest.fingerprint, "sample", parts, info, _tokenizer_in(homes))
+    return Exported("tokens", manifest.fingerprint, "sample", parts, info, _tokenizer_in(homes), **_drawn(result))

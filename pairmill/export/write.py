@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from pairmill import storage
 from pairmill.engine import manifest as manifests
-from pairmill.engine.manifest import STARTED, File, InputRef, Ledger, Manifest, canonical, content_key, fingerprint_from
+from pairmill.engine.manifest import STARTED, File, InputRef, Ledger, Manifest, canonical, fingerprint_from
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, UsageError
 from pairmill.export.parts import Counts, Exported, Part
@@ -52,7 +52,7 @@ def load(form: Format, to: str) -> tuple[Callable[..., None], Callable[..., dict
     return getattr(module, f"write_{form.name}"), getattr(module, f"describe_{form.name}")
 
 
-def write(exported: Exported, form: Format, to: str, folder: str) -> Manifest:
+def write(exported: Exported, form: Format, to: str, folder: str) -> None:
     """Write all of a result below a folder, or go on where a killed run stopped.
 
     Raises:
@@ -60,12 +60,11 @@ def write(exported: Exported, form: Format, to: str, folder: str) -> Manifest:
         InputError: the result changed while it was read.
     """
     put, describe = load(form, to)
-    keys = [content_key(STAGE, VERSION, to, part.split, part.name, *part.identity) for part in exported.parts]
+    keys = [fingerprint_from(STAGE, VERSION, to, part.split, part.name, *part.identity) for part in exported.parts]
     fingerprint = fingerprint_from(STAGE, VERSION, to, exported.fingerprint, keys)
-    finished = _begin(folder, fingerprint)
-    if finished is not None:
+    if _is_finished(folder, fingerprint):
         event(f"export: {folder} is finished")
-        return finished
+        return
     work = _Work(exported, put, folder)
     records = each(work.run, [*zip(exported.parts, keys, strict=True)], _AT_ONCE)
     out = Writer(folder)
@@ -77,7 +76,7 @@ def write(exported: Exported, form: Format, to: str, folder: str) -> Manifest:
     files = [File.from_json(item) for record in records for item in record["files"]]
     ledger = _ledger(exported, records)
     ledger.reconcile(folder)
-    manifest = Manifest(
+    Manifest(
         stage=STAGE,
         version=VERSION,
         fingerprint=fingerprint,
@@ -85,14 +84,19 @@ def write(exported: Exported, form: Format, to: str, folder: str) -> Manifest:
         inputs=[InputRef(exported.kind, exported.fingerprint, exported.stage)],
         ledger=ledger,
         files=sorted([*files, *out.files], key=lambda file: file.path),
-        data={"to": to, "splits": _by_split(exported, records), "tokenizer_info": dict(exported.info)},
+        data={
+            "to": to,
+            "splits": _by("split", exported, records),
+            "sources": exported.counts or _by("source", exported, records),
+            "facts": dict(exported.facts),
+            "tokenizer_info": dict(exported.info),
+        },
     ).finish(folder)
     storage.clear(storage.join(folder, _RECORDS))
-    return manifest
 
 
-def _begin(folder: str, fingerprint: str) -> Manifest | None:
-    """Mark the folder as begun; return its manifest if it is finished and whole."""
+def _is_finished(folder: str, fingerprint: str) -> bool:
+    """Tell whether the folder is finished and whole; mark it as begun if nothing is in it."""
     store = storage.store_for(folder)
     manifest = manifests.read(folder, refuse_begun=False)
     started = storage.join(folder, STARTED)
@@ -100,7 +104,7 @@ def _begin(folder: str, fingerprint: str) -> Manifest | None:
     if manifest is not None and manifest.fingerprint == fingerprint:
         wrong = manifests.find_damage(folder, manifest.files)
         if not wrong:
-            return manifest
+            return True
         raise InputError(
             "the export was changed", where=folder, got=wrong[0], hint="remove the folder, and export again"
         )
@@ -108,7 +112,7 @@ def _begin(folder: str, fingerprint: str) -> Manifest | None:
         hint = "name one that does not exist, or remove it"
         raise UsageError("has something else in it", where=f"output={folder}", expected="an empty folder", hint=hint)
     manifests.begin(folder, STAGE, fingerprint)
-    return None
+    return False
 
 
 @dataclass(frozen=True)
@@ -120,7 +124,7 @@ class _Work:
     def run(self, item: tuple[Part, str], stop: Event) -> dict[str, Any]:
         """Write a part, unless its record and files are there; return the record."""
         store, (part, key) = storage.store_for(self.folder), item
-        uri = storage.join(self.folder, _RECORDS, f"{key[:32]}.json")
+        uri = storage.join(self.folder, _RECORDS, f"{key}.json")
         if store.exists(uri):
             record: dict[str, Any] = json.loads(store.read(uri))
             if not manifests.find_damage(self.folder, [File.from_json(item) for item in record["files"]]):
@@ -140,10 +144,11 @@ class _Work:
         return result
 
 
-def _by_split(exported: Exported, records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
+def _by(what: str, exported: Exported, records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
+    """Return rows and tokens that were written by split or by source."""
     result: dict[str, dict[str, int]] = {}
     for part, record in zip(exported.parts, records, strict=True):
-        counts = result.setdefault(part.split, {"rows": 0, "tokens": 0})
+        counts = result.setdefault(getattr(part, what), {"rows": 0, "tokens": 0})
         for name in counts:
             counts[name] += record[name]
     return result
@@ -164,7 +169,7 @@ def _readme(exported: Exported, to: str, records: Sequence[Mapping[str, Any]], t
     front = f"---\n{told['front']}\n---\n\n" if told["front"] else ""
     lines = [f"# {exported.stage or exported.kind} {exported.fingerprint} as {to}", "", "| split | rows | tokens |"]
     lines.append("|---|---:|---:|")
-    for split, counts in _by_split(exported, records).items():
+    for split, counts in _by("split", exported, records).items():
         tokens = f"{counts['tokens']:,}" if counts["tokens"] else ""
         lines.append(f"| {split} | {counts['rows']:,} | {tokens} |")
     lines += [

@@ -42,6 +42,7 @@ Kind = Literal[
     "evaluation",
     "comparison",
     "search",
+    "exported",
 ]
 """``plan``: which rows each epoch has; ``sampled``: the arrays of one, as a trainer maps them."""
 KINDS: Final[Mapping[str, Kind]] = {
@@ -58,6 +59,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "evaluate": "evaluation",
     "compare": "comparison",
     "search": "search",
+    "export": "exported",
 }
 """Kind of the result by the stage that finished it."""
 METADATA: Final = "metadata.json"

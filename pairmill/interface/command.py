@@ -56,6 +56,7 @@ PURPOSES: Final = {
         "stats": Program(
             "pairmill.stats", "Print rows, tokens, lengths and sources of anything that is finished.", "sampler"
         ),
+        "publish": Program("pairmill.publish.command", "Publish a result, with a card, on the Hub or in a bucket."),
         "verify": Program(
             "pairmill.verify", "Compare finished folders with their manifests, byte for byte.", "sampler"
         ),

@@ -66,7 +66,7 @@ def commit_of(repository: Repository, revision: str) -> str:
     def ask(api: Any) -> Any:
         return api.repo_info(repository.name, revision=revision, repo_type=repository.kind).sha
 
-    result = _asked(repository, ask)
+    result = ask_hub(repository, ask)
     if not isinstance(result, str) or not re.fullmatch("[0-9a-f]{40}", result):
         raise InputError("the Hub gave no commit", where=f"{repository.name} {revision}", got=repr(result))
     return result
@@ -79,7 +79,7 @@ def licence_of(repository: Repository, commit: str) -> str:
         card = api.repo_info(repository.name, revision=commit, repo_type=repository.kind).card_data
         return card.get("license") if card else ""
 
-    result = _asked(repository, ask) or ""
+    result = ask_hub(repository, ask) or ""
     return ", ".join(map(str, result)) if isinstance(result, list) else str(result)
 
 
@@ -94,7 +94,7 @@ def files(repository: Repository, commit: str) -> dict[str, RemoteFile]:
             if hasattr(item, "size")  # a folder has none
         }
 
-    return _asked(repository, ask)
+    return ask_hub(repository, ask)
 
 
 def download(repository: Repository, commit: str, file: RemoteFile, target: Path, note: Path) -> str:
@@ -139,7 +139,7 @@ def _request(
     repository: Repository, commit: str, file: RemoteFile
 ) -> tuple[str, dict[str, str], Callable[[Any], None]]:
     """Return the address of a file, the headers to send, and what raises our error for a refusal."""
-    library = _library()
+    library = client_library()
 
     def refuse(response: Any) -> None:
         try:
@@ -174,7 +174,7 @@ def _checked(file: RemoteFile, local: Path) -> tuple[str, str]:
 @functools.cache
 def limit_waiting() -> None:
     """Give every request of the Hub's client a time limit: by default, lists of files have none."""
-    library = _library()
+    library = client_library()
 
     def limit(request: Any) -> None:
         request.extensions["timeout"] = library.httpx.Timeout(http.TIMEOUT).as_dict()
@@ -188,9 +188,10 @@ def limit_waiting() -> None:
     library.logging.set_verbosity_error()  # stderr is for our log
 
 
-def _asked(repository: Repository, question: Callable[[Any], T]) -> T:
+def ask_hub(repository: Repository, question: Callable[[Any], T]) -> T:
+    """Ask the Hub's client, again where that helps. Raises as :func:`commit_of`."""
     limit_waiting()
-    library = _library()
+    library = client_library()
     api = library.HfApi()
 
     def ask() -> T:
@@ -220,7 +221,7 @@ def open_split(
     """
     import datasets
 
-    library = _library()
+    library = client_library()
     limit_waiting()
     datasets.disable_progress_bars()
     datasets.utils.logging.set_verbosity(datasets.utils.logging.CRITICAL)  # stderr is for our log
@@ -236,7 +237,7 @@ def open_split(
 
 def translated(error: Exception, where: str, repository: Repository) -> PairmillError:
     """Turn an exception of the Hub's client into ours."""
-    library = _library()
+    library = client_library()
     errors = library.errors
     what = repository.what
     token = "the account of HF_TOKEN has no access" if library.get_token() else "HF_TOKEN is not set"
@@ -261,7 +262,8 @@ def translated(error: Exception, where: str, repository: Repository) -> Pairmill
     return StorageError("the Hub does not answer", where=where, got=status, hint="run the same command later")
 
 
-def _library() -> ModuleType:
+def client_library() -> ModuleType:
+    """Return the Hub's client, which is imported at the first question."""
     from pairmill.net import hub_library
 
     return hub_library

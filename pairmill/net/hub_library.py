@@ -1,6 +1,8 @@
 """The Hub's client, and what else asks the Hub. Imported at the first question: it takes a quarter of a second."""
 
 import httpx as httpx
+from huggingface_hub import CommitOperationAdd as CommitOperationAdd
+from huggingface_hub import CommitOperationDelete as CommitOperationDelete
 from huggingface_hub import HfApi as HfApi
 from huggingface_hub import errors as errors
 from huggingface_hub import get_token as get_token

@@ -151,7 +151,7 @@ class _Handler(BaseHTTPRequestHandler):
         request = Request(self.server.name, self.command, unquote(url.path), url.query, headers)
         owner.requests.append(request)
         try:
-            body = self.rfile.read(int(headers.get("content-length", 0)))
+            body = self._body(headers)
             stall = owner._take("stall", request, lambda fault: fault.after is None)
             if stall and owner._closing.wait(stall.amount):
                 self.close_connection = True
@@ -161,7 +161,17 @@ class _Handler(BaseHTTPRequestHandler):
         except ConnectionError:  # the client has left, which it may
             self.close_connection = True
 
-    do_HEAD = do_POST = do_GET
+    do_HEAD = do_POST = do_PUT = do_GET
+
+    def _body(self, headers: Mapping[str, str]) -> bytes:
+        if headers.get("transfer-encoding", "").lower() != "chunked":
+            return self.rfile.read(int(headers.get("content-length", 0)))
+        parts = []
+        while size := int(self.rfile.readline(), 16):
+            parts.append(self.rfile.read(size))
+            self.rfile.readline()
+        self.rfile.readline()
+        return b"".join(parts)
 
     def _answer(self, path: str, request: Request, body: bytes) -> _Reply:
         try:

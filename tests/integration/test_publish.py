@@ -1,0 +1,273 @@
+"""Results on the Hub's stand-in and in folders: what is there, what is refused, kills, and the way back."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from huggingface_hub import constants
+
+from pairmill.digest import digest_bytes
+from pairmill.engine import manifest as manifests
+from pairmill.engine.manifest import File, Ledger, Manifest, fingerprint_from
+from pairmill.errors import InputError, PairmillError
+from pairmill.export.command import ExportConfig
+from pairmill.export.command import run as export
+from pairmill.publish.command import PublishConfig, run, status
+from tests.support import fetching, tools
+from tests.support.crash_points import crashes
+from tests.support.hub_writes import WritableHub
+from tests.support.kill_points import EVERY
+
+TO = "hf://me/mine"
+ABOUT = {
+    "licence": "CC-BY-4.0",
+    "origin": "https://example.org/some.zip",
+    "revision": "1",
+    "citation": "A. Nobody. 2026",
+}
+
+
+def put_result(folder: Path, tasks: dict[str, int], about: dict[str, Any] = ABOUT, **extra: bytes) -> Path:
+    """Write a finished folder of cleaned rows: Parquet tasks with so many rows, and other files by path."""
+    contents: dict[str, tuple[bytes, str]] = {path.replace("__", "/"): (data, "") for path, data in extra.items()}
+    for name, count in tasks.items():
+        sink = pa.BufferOutputStream()
+        texts = [f"{name} {number}" for number in range(count)]
+        columns = {"instruction": texts, "response": texts[::-1], "condition": ["direct"] * count}
+        pq.write_table(pa.table({key: pa.array(values, pa.string()) for key, values in columns.items()}), sink)
+        contents[f"data/{name}.parquet"] = (sink.getvalue().to_pybytes(), f"{name}.parquet")
+    files = []
+    for path, (data, task) in sorted(contents.items()):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(data)
+        files.append(File(path, len(data), digest_bytes(data), task))
+    rows = sum(tasks.values())
+    sources = {name: {"about": about, "ledger": {"rows_in": count}} for name, count in tasks.items()}
+    fingerprint = fingerprint_from([[file.path, file.digest] for file in files])
+    data = {"outputs": {f"data/{name}.parquet": count for name, count in tasks.items()}, "sources": sources}
+    Manifest("clean", 1, fingerprint, {}, [], Ledger(rows, rows, rows), files, data=data).finish(str(folder))
+    return folder
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WritableHub]:
+    with WritableHub() as server:
+        fetching.ask_here(monkeypatch, server, tmp_path)
+        monkeypatch.setenv("HF_TOKEN", server.token("secret"))
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        yield server
+
+
+@pytest.fixture
+def result(tmp_path: Path) -> Path:
+    return put_result(tmp_path / "result", {"some": 7, "other": 3}, report__md=b"# report\n")
+
+
+def publish(result: Path, to: str = TO, **options: Any) -> str:
+    return run(PublishConfig(result=str(result), to=to, **{"confirm": True, **options}))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_dry_run_writes_nothing(hub: WritableHub, result: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert publish(result, confirm=False).endswith("add confirm=true.\n")
+    printed = capsys.readouterr().out
+    assert "data/some.parquet" in printed
+    assert "some: CC-BY-4.0, 7 rows" in printed
+    assert not [request for request in hub.requests if request.method in ("POST", "PUT")]
+
+
+def test_what_was_published_is_an_input_with_the_same_fingerprint(
+    hub: WritableHub, result: Path, tmp_path: Path
+) -> None:
+    address = publish(result).strip()
+    there = hub.holds("me/mine")
+    assert address == f"hf://datasets/me/mine@{hub._repositories['me/mine'].refs['main']}"
+    assert {path: there[path] for path in contents(result) if path != "_MANIFEST.json"} == {
+        path: data for path, data in contents(result).items() if path != "_MANIFEST.json"
+    }
+    commits = hub.commits("me/mine")
+    assert publish(result).strip() == address
+    assert hub.commits("me/mine") == commits
+    front = yaml.safe_load(there["README.md"].decode().split("---\n")[1])
+    assert front["license"] == "cc-by-4.0"
+    assert [item["config_name"] for item in front["configs"]] == ["other", "some"]
+    assert (
+        json.loads(there["_MANIFEST.json"])["fingerprint"]
+        == json.loads((result / "_MANIFEST.json").read_bytes())["fingerprint"]
+    )
+
+
+def test_the_way_back(hub: WritableHub, result: Path, tmp_path: Path) -> None:
+    publish(result)
+    environment = {**os.environ, **hub.environment(tmp_path / "home")}
+    done = subprocess.run(
+        [sys.executable, "-m", "pairmill", "fetch", "rows=hf://datasets/me/mine", f"root={tmp_path / 'root'}"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    back = manifests.read(done.stdout.strip())
+    mine = manifests.read(str(result))
+    assert back is not None
+    assert mine is not None
+    assert back.fingerprint == mine.fingerprint
+    assert tools.run(tools.command("verify", path=done.stdout.strip())).code == 0
+    code = "import datasets\nprint(datasets.load_dataset('me/mine', 'some')['train'].to_list())"
+    loaded = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert loaded.stdout.strip() == str(pq.read_table(result / "data" / "some.parquet").to_pylist()), loaded.stderr
+
+
+def test_killed_at_each_call_it_goes_on(hub: WritableHub, result: Path) -> None:
+    number, stride, kills = 1, 1 if EVERY else 2, 0
+    while True:
+        left, child = number, os.fork()
+        if not child:
+            try:
+                publish(result)
+                os._exit(0)
+            finally:
+                os._exit(1)
+
+        def kill() -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                os.kill(child, signal.SIGKILL)  # noqa: B023
+
+        hub.at_write = kill
+        _, ended = os.waitpid(child, 0)
+        if not os.WIFSIGNALED(ended):
+            assert os.waitstatus_to_exitcode(ended) == 0
+            break
+        kills, number = kills + 1, number + stride
+        there = hub.holds("me/mine") if "me/mine" in hub._repositories else {}
+        if "_MANIFEST.json" in there:
+            assert there.keys() >= contents(result).keys()
+    hub.at_write = lambda: None
+    assert kills >= 4
+    assert status(PublishConfig(result=str(result), to=TO)).count("8 files are what") == 1
+    assert len(hub.sent) == len(set(hub.sent))  # nothing that is there is sent again
+
+
+def test_a_tampered_remote_file_is_seen_and_mended(hub: WritableHub, result: Path) -> None:
+    publish(result)
+    good = hub.holds("me/mine")["data/some.parquet"]
+    hub.tamper("me/mine", "data/some.parquet", good[:-1] + bytes([good[-1] ^ 1]))
+    with pytest.raises(InputError, match=r"1 of 8 files are missing there, or differ.*data/some\.parquet"):
+        status(PublishConfig(result=str(result), to=TO))
+    publish(result)
+    assert hub.holds("me/mine")["data/some.parquet"] == good
+
+
+def test_files_of_others_are_not_removed_unasked(hub: WritableHub, result: Path) -> None:
+    hub.add("me/mine", {"notes.txt": b"mine"})
+    hub.token("secret", "me/mine")
+    with pytest.raises(InputError, match=r"1 files are there and are not part of this: notes\.txt; replace=true"):
+        publish(result)
+    assert hub.holds("me/mine") == {"notes.txt": b"mine"}
+    publish(result, replace=True)
+    assert "notes.txt" not in hub.holds("me/mine")
+
+
+@pytest.mark.parametrize(
+    ("about", "extra", "message"),
+    [
+        ({}, {}, "licence: no licence is known of some, other"),
+        ({"licence": "other"}, {}, "allow=licence"),
+        ({**ABOUT, "language": "mixed"}, {}, "not a language tag: mixed of .*or multilingual"),
+        (ABOUT, {"holdout__data__some.jsonl": b"{}\n"}, "held_out: 1 files of held-out rows; without=held_out"),
+        (ABOUT, {"info.json": b'{"path": "/home/me/tokenizer.json"}'}, "info.json has /home/me/tokenizer.json"),
+        ({**ABOUT, "origin": "hub:owner/closed@main"}, {}, "gated: owner/closed, the origin of .*, is gated: auto"),
+    ],
+)
+def test_refusals(
+    hub: WritableHub, tmp_path: Path, about: dict[str, Any], extra: dict[str, bytes], message: str
+) -> None:
+    hub.add("owner/closed", {"README.md": b""}, gated="auto")
+    result = put_result(tmp_path / "result", {"some": 7, "other": 3}, about, **extra)
+    with pytest.raises(InputError, match=message) as caught:
+        publish(result)
+    assert caught.value.exit_code == 3
+    assert "me/mine" not in hub._repositories
+
+
+def test_a_policy_refuses_what_it_denies(hub: WritableHub, result: Path, tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(
+        "clauses:\n- {match: other, decision: deny, reason: licence, why: no consent, date: 2026-01-01}\n"
+    )
+    with pytest.raises(InputError, match=r"policy: other\.parquet: .*no consent"):
+        publish(result, policy=str(policy))
+
+
+def test_without_its_held_out_rows_it_is_another_result(hub: WritableHub, tmp_path: Path) -> None:
+    extra: dict[str, bytes] = {"holdout__data__some.jsonl": b"{}\n"}
+    result = put_result(tmp_path / "result", {"some": 7}, **extra)
+    publish(result, without=["held_out"])
+    there = hub.holds("me/mine")
+    made = json.loads(there["_MANIFEST.json"])
+    assert [file["path"] for file in made["files"]] == ["data/some.parquet"]
+    assert made["fingerprint"] != json.loads((result / "_MANIFEST.json").read_bytes())["fingerprint"]
+    assert not [path for path in there if "holdout" in path]
+
+
+def test_changed_since_it_was_made_it_is_not_published(hub: WritableHub, result: Path) -> None:
+    path = result / "data" / "some.parquet"
+    path.write_bytes(path.read_bytes()[:-1] + b"!")
+    with pytest.raises(PairmillError, match="is not what the manifest promises"):
+        publish(result)
+
+
+def test_a_folder_killed_at_each_write_of_the_store(result: Path, tmp_path: Path) -> None:
+    to, kills = tmp_path / "public", 0
+    for number in crashes(lambda: publish(result, str(to)), tmp_path):
+        kills = number
+        if (to / "_MANIFEST.json").exists():
+            assert contents(to).keys() >= contents(result).keys()
+    assert kills >= 5  # what is there is not written again
+    assert tools.run(tools.command("verify", path=to)).code == 0
+    (to / "report.md").chmod(0o644)
+    (to / "report.md").write_bytes(b"# Report\n")
+    with pytest.raises(InputError, match="1 of 8 files"):
+        status(PublishConfig(result=str(result), to=str(to)))
+
+
+def test_an_export_is_published_with_its_subsets(hub: WritableHub, result: Path, tmp_path: Path) -> None:
+    export(ExportConfig(result=str(result), to="datasets", output=str(tmp_path / "made")))
+    publish(tmp_path / "made")
+    front = yaml.safe_load(hub.holds("me/mine")["README.md"].decode().split("---\n")[1])
+    assert [item["config_name"] for item in front["configs"]] == ["default", "other", "some"]
+    assert front["license"] == "cc-by-4.0"
+
+
+@pytest.mark.parametrize("to", ["hf://mine", "hf://me/mine@" + "0" * 40, "hf://me/mine/path"])
+def test_an_address_that_cannot_be_written(result: Path, to: str) -> None:
+    with pytest.raises(PairmillError) as caught:
+        publish(result, to)
+    assert caught.value.exit_code == 2
+
+
+def test_ten_thousand_files(hub: WritableHub, tmp_path: Path) -> None:
+    extra = {f"decisions__{number:05}.jsonl": b"{}\n" + str(number).encode() for number in range(10_000)}
+    result = put_result(tmp_path / "result", {"some": 1}, **extra)
+    publish(result)
+    assert len(hub.holds("me/mine")) == 10_000 + 1 + 5 + 1
+    commits = hub.commits("me/mine")
+    publish(result)
+    assert hub.commits("me/mine") == commits < 60
