@@ -115,7 +115,7 @@ def test_the_way_back(hub: WritableHub, result: Path, tmp_path: Path) -> None:
     publish(result)
     environment = {**os.environ, **hub.environment(tmp_path / "home")}
     done = subprocess.run(
-        [sys.executable, "-m", "pairmill", "fetch", "rows=hf://datasets/me/mine", f"root={tmp_path / 'root'}"],
+        [sys.executable, "-m", "pairmill", "fetch", "rows=hf://datasets/me/mine", f"root={tmp_path / 'root'}", "workers=1"],
         env=environment,
         capture_output=True,
         text=True,
