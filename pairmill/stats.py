@@ -11,7 +11,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
@@ -311,14 +311,11 @@ def _with_lengths(statistics: Statistics, lengths: Mapping[str, NDArray[np.int64
     if not lengths or not len(lengths["both"]):
         return statistics
     shares = np.array(PERCENTILES) / 100
-    return Statistics(
-        statistics.result,
-        statistics.figures,
-        {name: np.quantile(values, shares, method="inverted_cdf").tolist() for name, values in lengths.items()},
-        by_size(lengths["both"]).tolist(),
-        statistics.unit,
-        len(lengths["both"]),
-        statistics.sources,
+    return replace(
+        statistics,
+        lengths={name: np.quantile(values, shares, method="inverted_cdf").tolist() for name, values in lengths.items()},
+        sizes=by_size(lengths["both"]).tolist(),
+        measured=len(lengths["both"]),
     )
 
 
