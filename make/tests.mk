@@ -78,6 +78,16 @@ build/harness/.installed: requirements/harness.txt $(VENV)/.installed
 harness-test: develop build/torch/.installed build/harness/.installed ## evaluate's tasks of lm-evaluation-harness, against the harness itself
 	PYTHONPATH=.:build/harness OMP_NUM_THREADS=1 build/torch/bin/python -m pytest --confcutdir=tests/harness tests/harness
 
+# What reads exports: trainers' own readers, and the validator of Croissant, beside torch.
+build/readers/.installed: requirements/readers.txt $(VENV)/.installed
+	rm -rf $(@D)
+	$(call pip,$(BIN)) --no-deps --target $(@D) -r requirements/readers.txt
+	@touch $@
+
+.PHONY: readers-test
+readers-test: develop build/torch/.installed build/readers/.installed ## exports, read by Megatron-core and LitData; cards, by Croissant's validator
+	PYTHONPATH=.:build/readers OMP_NUM_THREADS=1 build/torch/bin/python -m pytest --confcutdir=tests/readers tests/readers
+
 .PHONY: test-long
 test-long: develop object-stores build/torch/.installed ## 10,000 random runs of the loader, an hour of fuzz-line, kills at random instants, and hundreds of megabytes
 	PAIRMILL_LOADER_SEQUENCES=10000 $(BIN)/pytest -s tests/property/test_loader.py

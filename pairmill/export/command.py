@@ -30,13 +30,13 @@ FORMATS: Final[Mapping[str, Format]] = {
     "arrow": Format(_TABLES, "arrow", ("tokens", "rows")),
     "megatron": Format(_BINARY, "megatron", ("tokens",)),
     "flat": Format(_BINARY, "flat", ("tokens",)),
-    "mds": Format("pairmill.export.shards", "mds", ("tokens",), "mosaicml-streaming"),
+    "litdata": Format("pairmill.export.shards", "litdata", ("tokens",), "litdata"),
     "trl": Format(_TABLES, "parquet", _TEXT),
     "verl": Format(_TABLES, "parquet", (PROMPTS,)),
     "transformers": Format("pairmill.stages.train.export.command", "", ("train",), "'pairmill[train]'"),
 }
 """By the value of ``to``."""
-_IN_PARTS: Final = ("datasets", "arrow", "mds")
+_IN_PARTS: Final = ("datasets", "arrow", "litdata")
 """Formats whose readers keep the order of several files."""
 
 
@@ -45,9 +45,9 @@ class ExportConfig(Checked):
     """Write a finished result in the form that other trainers read (docs/export.md)."""
 
     result: str = option(help="what to export: the folder of rows, tokens, a plan, sampled arrays, or a trained run")
-    to: Literal["datasets", "arrow", "megatron", "flat", "mds", "trl", "verl", "transformers"] = option(
+    to: Literal["datasets", "arrow", "megatron", "flat", "litdata", "trl", "verl", "transformers"] = option(
         help="datasets (Parquet for load_dataset), arrow (for load_from_disk), megatron (.bin and .idx), flat (ids and "
-        "metadata.yaml of tatm), mds (Mosaic), trl and verl (columns of prompts and pairs), transformers (a net)"
+        "metadata.yaml of tatm), litdata, trl and verl (columns of prompts and pairs), transformers (a net)"
     )
     output: str = option(help="folder or URI to make; a killed export goes on there", filled=True)
     columns: Literal["messages", "pair"] = option(

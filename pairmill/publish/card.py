@@ -113,7 +113,8 @@ def _licence_list(tree: Tree) -> str:
     for item in tree.sets:
         by_licence.setdefault(item.licence or NOT_STATED, []).append(item)
     for licence, sets in sorted(by_licence.items(), key=lambda pair: (-condition_of(pair[0])[0], pair[0])):
-        lines += [f"## {licence}", "", f"It asks for: {condition_of(licence)[1]}.", ""]
+        asks = "" if licence == NOT_STATED else f"It asks for: {condition_of(licence)[1]}."
+        lines += [f"## {licence}", *(["", asks] if asks else []), ""]
         for item in sorted(sets, key=lambda item: item.name):
             origin = item.facts.get("origin", "")
             lines.append(
@@ -131,7 +132,7 @@ def _loading(tree: Tree, address: str) -> str:
         lines += ["pairmill, locked to the commit that this has now:", ""]
         lines += [f"    pairmill fetch '{option}={address}' root=work", ""]
     elif option:
-        lines += [f"pairmill: `{'rows' if kind == 'rows' else 'tokenized_path'}={address}`.", ""]
+        lines += [f"pairmill: this folder is `{'rows' if kind == 'rows' else 'tokenized_path'}=`.", ""]
     if kind == "rows":
         lines += ["data_io: copy `data/` and `data_clustered/`, which are folders as it writes them.", ""]
     if kind == "tokenized":

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pairmill import storage
+from pairmill.address import HUB
 from pairmill.engine.options import option, policy_option
 from pairmill.errors import InputError
 from pairmill.fields import Checked
@@ -105,11 +106,12 @@ def _prepare(config: PublishConfig) -> tuple[Target, _Publication]:
     target = target_of(config.to, private=config.private)
     tree = gather(open_result(config.result, "result"), with_held_out="held_out" not in config.without)
     repository = target.address.removeprefix("hf://datasets/")
-    is_hub = target.address.startswith("hf://")
+    is_hub = target.address.startswith(HUB)
     name = repository if is_hub else storage.name_of(target.address)
-    url = f"https://huggingface.co/datasets/{repository}" if is_hub else target.address
+    here = "." if storage.scheme(target.address) == "file" else target.address
+    url = f"https://huggingface.co/datasets/{repository}" if is_hub else here
     described = (
-        *describe(tree, name, target.address),
+        *describe(tree, name, target.address if is_hub else here),
         croissant(tree, name, url),
         summary(tree),
         manifest_item(tree),

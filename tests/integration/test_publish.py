@@ -11,53 +11,23 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
 from huggingface_hub import constants
 
-from pairmill.digest import digest_bytes
 from pairmill.engine import manifest as manifests
-from pairmill.engine.manifest import File, Ledger, Manifest, fingerprint_from
 from pairmill.errors import InputError, PairmillError
 from pairmill.export.command import ExportConfig
 from pairmill.export.command import run as export
 from pairmill.publish.command import PublishConfig, run, status
 from tests.support import fetching, tools
 from tests.support.crash_points import crashes
+from tests.support.finished_rows import ABOUT, put_rows
 from tests.support.hub_writes import WritableHub
 from tests.support.kill_points import EVERY
 
 TO = "hf://me/mine"
-ABOUT = {
-    "licence": "CC-BY-4.0",
-    "origin": "https://example.org/some.zip",
-    "revision": "1",
-    "citation": "A. Nobody. 2026",
-}
-
-
-def put_result(folder: Path, tasks: dict[str, int], about: dict[str, Any] = ABOUT, **extra: bytes) -> Path:
-    """Write a finished folder of cleaned rows: Parquet tasks with so many rows, and other files by path."""
-    contents: dict[str, tuple[bytes, str]] = {path.replace("__", "/"): (data, "") for path, data in extra.items()}
-    for name, count in tasks.items():
-        sink = pa.BufferOutputStream()
-        texts = [f"{name} {number}" for number in range(count)]
-        columns = {"instruction": texts, "response": texts[::-1], "condition": ["direct"] * count}
-        pq.write_table(pa.table({key: pa.array(values, pa.string()) for key, values in columns.items()}), sink)
-        contents[f"data/{name}.parquet"] = (sink.getvalue().to_pybytes(), f"{name}.parquet")
-    files = []
-    for path, (data, task) in sorted(contents.items()):
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_bytes(data)
-        files.append(File(path, len(data), digest_bytes(data), task))
-    rows = sum(tasks.values())
-    sources = {name: {"about": about, "ledger": {"rows_in": count}} for name, count in tasks.items()}
-    fingerprint = fingerprint_from([[file.path, file.digest] for file in files])
-    data = {"outputs": {f"data/{name}.parquet": count for name, count in tasks.items()}, "sources": sources}
-    Manifest("clean", 1, fingerprint, {}, [], Ledger(rows, rows, rows), files, data=data).finish(str(folder))
-    return folder
 
 
 @pytest.fixture
@@ -71,7 +41,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WritableHub
 
 @pytest.fixture
 def result(tmp_path: Path) -> Path:
-    return put_result(tmp_path / "result", {"some": 7, "other": 3}, **{"report.md": b"# report\n"})
+    return put_rows(tmp_path / "result", {"some": 7, "other": 3}, **{"report.md": b"# report\n"})
 
 
 def publish(result: Path, to: str = TO, **options: Any) -> str:
@@ -200,7 +170,7 @@ def test_refusals(
     hub: WritableHub, tmp_path: Path, about: dict[str, Any], extra: dict[str, bytes], message: str
 ) -> None:
     hub.add("owner/closed", {"README.md": b""}, gated="auto")
-    result = put_result(tmp_path / "result", {"some": 7, "other": 3}, about, **extra)
+    result = put_rows(tmp_path / "result", {"some": 7, "other": 3}, about, **extra)
     with pytest.raises(InputError, match=message) as caught:
         publish(result)
     assert caught.value.exit_code == 3
@@ -218,7 +188,7 @@ def test_a_policy_refuses_what_it_denies(hub: WritableHub, result: Path, tmp_pat
 
 def test_without_its_held_out_rows_it_is_another_result(hub: WritableHub, tmp_path: Path) -> None:
     extra: dict[str, bytes] = {"holdout__data__some.jsonl": b"{}\n"}
-    result = put_result(tmp_path / "result", {"some": 7}, **extra)
+    result = put_rows(tmp_path / "result", {"some": 7}, **extra)
     publish(result, without=["held_out"])
     there = hub.holds("me/mine")
     made = json.loads(there["_MANIFEST.json"])
@@ -265,7 +235,7 @@ def test_an_address_that_cannot_be_written(result: Path, to: str) -> None:
 
 def test_ten_thousand_files(hub: WritableHub, tmp_path: Path) -> None:
     extra = {f"decisions__{number:05}.jsonl": b"{}\n" + str(number).encode() for number in range(10_000)}
-    result = put_result(tmp_path / "result", {"some": 1}, **extra)
+    result = put_rows(tmp_path / "result", {"some": 1}, **extra)
     publish(result)
     assert len(hub.holds("me/mine")) == 10_000 + 1 + 5 + 1
     commits = hub.commits("me/mine")

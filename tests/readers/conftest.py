@@ -1,0 +1,1 @@
+"""Tests that need other trainers' readers beside torch: an environment of its own (make readers-test)."""
