@@ -2,20 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
 
 import pyarrow as pa
 
+from pairmill.errors import InputError, did_you_mean
 from pairmill.formats import arrow_ipc, limits, rows
 from pairmill.formats.parquet_reader import expansion_of, open_parquet, parquet_batches, refuse_long
 from pairmill.formats.slices import FileSlice
-from pairmill.sources.files.readable import Readable, check_columns
-from pairmill.sources.origin import HubRows
+from pairmill.sources.origin import HubRows, Origin
 from pairmill.sources.parsed import TOO_LONG, Malformed, Record
 
 
-def parquet(piece: FileSlice, source: Readable) -> Iterator[Record]:
+class Tabled(Protocol):
+    """What readers of columns ask of a source; its class says what each of them means."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def origin(self) -> Origin: ...
+    @property
+    def fields(self) -> tuple[str, ...]: ...
+    @property
+    def optional(self) -> tuple[str, ...]: ...
+    @property
+    def counted(self) -> tuple[str, ...]: ...
+
+
+def check_columns(uri: str, names: Sequence[str], source: Tabled) -> None:
+    """Raise InputError if a column that is read is missing or exists twice."""
+    for name in source.fields:
+        if name not in names:
+            raise InputError(
+                f"column {name!r} is missing",
+                where=uri,
+                got=", ".join(names),
+                expected=", ".join(source.fields),
+                hint=did_you_mean(name, names, f"check that this is the data set of {source.name}"),
+            )
+    for name in (*source.fields, *source.optional) or names:
+        if name and names.count(name) > 1:
+            raise InputError(
+                f"column {name!r} exists {names.count(name)} times",
+                where=uri,
+                got=", ".join(names),
+                expected="once",
+                hint="rename the columns in the file",
+            )
+
+
+def parquet(piece: FileSlice, source: Tabled) -> Iterator[Record]:
     """Yield rows as dicts of the source's fields.
 
     Raises:
@@ -34,7 +71,7 @@ def parquet(piece: FileSlice, source: Readable) -> Iterator[Record]:
                 number += 1
 
 
-def arrow(piece: FileSlice, source: Readable) -> Iterator[Record]:
+def arrow(piece: FileSlice, source: Tabled) -> Iterator[Record]:
     """Yield rows of an Arrow IPC file or stream as dicts of the source's fields.
 
     Raises:
@@ -93,7 +130,7 @@ def _without_long(batch: pa.RecordBatch, longest: int) -> Iterator[Any]:
         yield TOO_LONG if is_long else next(others)
 
 
-def _columns(uri: str, schema: pa.Schema, source: Readable) -> list[str] | None:
+def _columns(uri: str, schema: pa.Schema, source: Tabled) -> list[str] | None:
     if isinstance(source.origin, HubRows):
         # They may have been fetched for another declaration, which did not read all of these columns.
         rows.refuse_mixed(schema, {*source.fields, *source.optional}, uri)

@@ -18,7 +18,7 @@ from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import PurePosixPath
 from types import ModuleType
-from typing import Any, BinaryIO, Final, cast
+from typing import Any, BinaryIO, Final, Protocol, cast
 
 from pairmill.errors import InputError
 from pairmill.extras import require
@@ -26,9 +26,8 @@ from pairmill.formats import arrow_ipc, compressed, jsonstream, limits
 from pairmill.formats.slices import DATABASES, WORKBOOKS, FileSlice
 from pairmill.sources.files import databases, json_shapes
 from pairmill.sources.files.card import COMPRESSED, READABLE, TEXTS, suffix_of
-from pairmill.sources.files.column_readers import arrow, parquet
+from pairmill.sources.files.column_readers import Tabled, arrow, check_columns, parquet
 from pairmill.sources.files.dialect import UTF8, Dialect
-from pairmill.sources.files.readable import Readable, check_columns
 from pairmill.sources.files.recode import Recoded
 from pairmill.sources.parsed import TOO_LONG, Malformed, Record
 
@@ -38,6 +37,13 @@ _BUFFER = 1 << 18
 _DELIMITERS = {"\t": "tab", ";": "';'", "|": "'|'", ",": "','"}
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _UNPACK = "pack it again with plain members"
+
+
+class Readable(json_shapes.Expected, Tabled, Protocol):
+    """What readers ask of a source."""
+
+    @property
+    def dialect(self) -> Dialect: ...
 
 
 def read(piece: FileSlice, source: Readable) -> Iterator[Record]:
