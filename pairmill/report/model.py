@@ -22,6 +22,8 @@ _MAX_PAGE = 900_000
 _MAX_ROWS = 500
 _FRAME = 480
 """Pixels of height in a notebook."""
+_DENSE = 12
+"""Columns above which a table has small letters, so that a screen of 1280 pixels shows them all."""
 _NARROW = 2
 """Columns that fit on a page of 400 pixels."""
 _MAX_LOOK_AT = 40
@@ -153,7 +155,8 @@ class Table(Block):
         rest = len(self.rows) - _MAX_ROWS
         note = self.note + (f" {rest:,} more rows are not shown." if rest > 0 else "")
         # On a narrow page each row of many columns is a card, whose cells say what they are.
-        many = {"class_": "many", "style": _names(self.header)} if len(self.header) > _NARROW else {}
+        dense = " dense" if len(self.header) > _DENSE else ""
+        many = {"class_": f"many{dense}", "style": _names(self.header)} if len(self.header) > _NARROW else {}
         table = tag("table", tag("thead", tag("tr", *head)), tag("tbody", *body), **many)
         return join(heading(self.title, level), tag("p", note), tag("div", table, class_="scroll"))
 

@@ -11,6 +11,7 @@ from pairmill.report.charts import Bars, Curve, Grouped, Histogram, Stacked
 from pairmill.report.model import Report, Samples, Section, Table
 from pairmill.stages.curate.report.page import report_of as curate_report
 from pairmill.stages.sample.inspect import command as inspect
+from pairmill.stages.sample.report import report_of as sample_report
 from tests.support import chromium, curated_folder, line
 
 
@@ -19,7 +20,10 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Report]:
     base = tmp_path_factory.mktemp("reports")
     found = {name: run().report() for name, run in line.stages(base).items()}
     inspected = inspect.InspectConfig(path=str(base / "arrays"), ranks=2, batch_tokens=4096)
-    return {**found, "inspect": inspect.look(inspected)}
+    (plan,) = (base / "root" / "sample").glob("?" * 16)
+    manifest = read(str(plan))
+    assert manifest is not None
+    return {**found, "inspect": inspect.look(inspected), "plan": sample_report(manifest)}
 
 
 def widest() -> Report:
@@ -67,10 +71,11 @@ def test_reports_fit_their_frame_and_ask_for_nothing(reports: dict[str, Report],
     assert seen.requests == []
 
 
-def test_every_cell_is_seen_at_400_pixels(
-    reports: dict[str, Report], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("width", [400, 1280])
+def test_every_number_is_seen(
+    reports: dict[str, Report], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
-    chromium.resize(monkeypatch, 400)
+    chromium.resize(monkeypatch, width)
     _, curated = curated_folder.write(tmp_path)
     manifest = read(str(curated))
     assert manifest is not None
@@ -79,11 +84,35 @@ def test_every_cell_is_seen_at_400_pixels(
     seen = chromium.look({name: page.replace("<details>", "<details open>") for name, page in pages.items()}, tmp_path)
     assert seen.frames.keys() == pages.keys()
     for name, frame in seen.frames.items():
-        assert 380 < frame["width"] <= 400, name
-        assert frame["cells"] == [], name
+        assert width - 20 < frame["width"] <= width, name
+        assert (frame["cells"], frame["texts"]) == ([], []), f"{name}: {frame['cells'][:3]} {len(frame['cells'])}"
         assert frame["needed"] <= frame["width"], name
         assert frame["verdict"], name
     assert "--n6:&quot;Would go&quot;" in pages["curate"]
+
+
+def test_paper_has_what_is_folded_on_a_screen(reports: dict[str, Report], tmp_path: Path) -> None:
+    pages = {name: report.html() for name, report in reports.items()}
+    assert all("@media print{" in page for page in pages.values())
+    screen = chromium.look(pages, tmp_path)
+    paper = chromium.look(
+        {name: page.replace("@media print{", "@media all{") for name, page in pages.items()}, tmp_path
+    )
+    assert sum(frame["folded"] for frame in screen.frames.values()) > 0
+    for name, frame in paper.frames.items():
+        assert (frame["folded"], frame["tables"]) == (0, screen.frames[name]["tables"]), name
+        assert frame["texts"] == [], name
+
+
+def test_rows_are_shown_as_a_model_sees_them(reports: dict[str, Report]) -> None:
+    for name, title in (("tokenize", "Rows as a model sees them"), ("plan", "The first rows of epoch 0")):
+        page = reports[name].html()
+        assert f"<h2>{title}</h2>" in page
+        shown = page.split(f"<h2>{title}</h2>")[1].split("<h2>")[0]
+        assert 0 < shown.count('class="sample"') <= 6
+        assert (
+            shown.count("⟦&lt;|im_start|&gt;⟧") == shown.count("⟦&lt;|box_end|&gt;⟧") == shown.count('class="sample"')
+        )
 
 
 def test_what_does_not_fit_or_asks_for_more_is_found(tmp_path: Path) -> None:

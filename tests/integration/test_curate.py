@@ -101,6 +101,9 @@ def test_report_all_lets_every_operation_look_at_every_row(tmp_path: Path) -> No
     assert operations["exact"]["rules"]["pair"] == {"report": 1}
     assert operations["near"]["rules"] == {"equal_instruction": {"report": 1}}
     assert manifest(folder).ledger.rows_kept == 3
+    table = (folder / "report.md").read_text().split("## What was found")[1].split("\n## ")[0]
+    assert "| decontaminate | report |" in table
+    assert "| drop |" not in table
 
 
 def test_a_cap_keeps_the_best_ranked_rows_of_a_question(tmp_path: Path) -> None:

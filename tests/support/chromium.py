@@ -35,10 +35,15 @@ _PROBE = """<script>addEventListener("load", () => requestAnimationFrame(() => r
   const seen = first && first.checkVisibility({visibilityProperty: true, opacityProperty: true}) ? first.innerText : "";
   const cells = [...document.querySelectorAll(".scroll table:not(.heat) td")].filter((one) => one.checkVisibility()
     && one.innerText && one.getBoundingClientRect().right > root.clientWidth + 0.5);
+  const texts = [...document.querySelectorAll("svg text,.bars span,.key span,dd")].filter((one) => {
+    const box = one.getBoundingClientRect();
+    return one.checkVisibility() && one.textContent && (box.left < -0.5 || box.right > root.clientWidth + 0.5); });
+  const tables = [...document.querySelectorAll("table")];
   const charts = [...document.querySelectorAll("svg")].map((one) => one.getBoundingClientRect().width);
   parent.postMessage({name: "NAME", width: root.clientWidth, needed: root.scrollWidth, verdict: seen,
     bottom: box ? box.bottom : 0, wide: wide.map((one) => one.outerHTML.slice(0, 200)),
-    cells: cells.map((one) => one.outerHTML.slice(0, 200)),
+    cells: cells.map((one) => one.outerHTML.slice(0, 200)), texts: texts.map((one) => one.outerHTML.slice(0, 200)),
+    folded: tables.filter((one) => !one.checkVisibility({contentVisibilityAuto: true})).length, tables: tables.length,
     charts: charts.filter((width) => width), bars: document.querySelectorAll(".bars").length}, "*");
 })));</script>"""
 _AROUND = f"""<!doctype html><meta charset="utf-8"><link rel="icon" href="data:,">

@@ -57,7 +57,7 @@ def report_of(manifest: Manifest) -> Report:
         "curate",
         figures,
         [
-            *_by_operation(operations, ledger.rows_in),
+            *_by_operation(operations, ledger.rows_in, only_report=bool(result.settings.get("report_all"))),
             Bars("Dropped, by reason", list(removed_by_reason(sources).items())[:_RULES], "rows", 1, tabled=False),
             Bars("Would go in mode drop, by rule", _largest(_would_go(operations))[:_RULES], "rows", tabled=False),
             *_by_source(sources),
@@ -124,14 +124,15 @@ def _next(result: CurateResult, kept: int) -> str:
     return "Next: read the pairs closest to each threshold, then train a tokenizer on the kept rows."
 
 
-def _by_operation(operations: Mapping[str, Mapping[str, Any]], rows_in: int) -> list[Block]:
+def _by_operation(operations: Mapping[str, Mapping[str, Any]], rows_in: int, *, only_report: bool) -> list[Block]:
     rows: list[tuple[Cell, ...]] = []
     would_go = _would_go(operations)
     off = [name for name, each in operations.items() if each.get("mode") == "off"]
     for name, each in operations.items():
         if name in off:
             continue
-        mode, owner = str(each.get("mode", "")), of_folder(name)
+        # Under report_all an operation only reports, whatever its own mode is.
+        mode, owner = "report" if only_report else str(each.get("mode", "")), of_folder(name)
         rules = sorted(each.get("rules", {}).items(), key=lambda item: (-sum(item[1].values()), item[0]))
         if not rules:
             rows.append((name, mode, "–", 0, 0, 0, ""))
