@@ -5,14 +5,15 @@ build/release/.installed: requirements/release.txt
 	$(call pip,build/release/bin) -r requirements/release.txt
 	@touch $@
 
-# zig links against the C library of the platform's name, not this machine's; auditwheel says whether it did.
+# zig links against the C library of the platform's name, not this machine's; auditwheel says whether it did, where it knows
+# the library: musl's it can only read on a system that has it.
 TARGET ?= $(shell uname -m)-unknown-linux-gnu
 PLATFORM = $(if $(findstring musl,$(TARGET)),musllinux_1_2,manylinux_2_28)
 .PHONY: wheel
 wheel: build/release/.installed ## a wheel for any Linux since 2018, into dist/release; TARGET=aarch64-unknown-linux-gnu (rustup target add)
 	PATH="$(CURDIR)/build/release/bin:$$PATH" maturin build --quiet --release --locked --zig --target $(TARGET) \
 	  --compatibility $(PLATFORM) --out dist/release
-	PATH="$(CURDIR)/build/release/bin:$$PATH" auditwheel show dist/release/pairmill-*-$(PLATFORM)_$(firstword $(subst -, ,$(TARGET))).whl
+	$(if $(findstring musl,$(TARGET)),,build/release/bin/auditwheel show dist/release/pairmill-*-$(PLATFORM)_$(firstword $(subst -, ,$(TARGET))).whl)
 
 .PHONY: sdist
 sdist: build/release/.installed ## the sources, for systems that have no wheel, into dist/release
@@ -20,7 +21,7 @@ sdist: build/release/.installed ## the sources, for systems that have no wheel, 
 
 # Without WHEEL= it is the wheel that `make develop` compiled: for this machine alone, but of the same files.
 .PHONY: wheel-test
-wheel-test: $(if $(filter %.whl,$(WHEEL)),,dist/ours/.built) dist/wheels/pipeline dist/wheels/images ## the wheel in an empty container, as a user types; WHEEL=<file> BASE_IMAGE=
+wheel-test: develop $(if $(filter %.whl,$(WHEEL)),,dist/ours/.built) dist/wheels/pipeline dist/wheels/images ## the wheel in an empty container, as a user types; WHEEL=<file> BASE_IMAGE=
 	WHEEL="$(or $(filter %.whl,$(WHEEL)),$$(ls dist/ours/*.whl))" BASE_IMAGE='$(BASE_IMAGE)' $(BIN)/pytest tests/wheel
 
 # The pages that there are, as a site with a search: a link that leads nowhere is a warning, and a warning fails it.

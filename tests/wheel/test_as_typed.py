@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 from tests.support import families
 from tests.support.chats import TOOLS
 from tests.support.helpers import REPOSITORY
-from tests.support.servers import Hub
+from tests.support.hub_writes import WritableHub
 from tests.wheel.conftest import Machine
 
 TUTORIAL = (REPOSITORY / "docs" / "tutorial.md").read_text(encoding="utf-8")
@@ -84,7 +84,7 @@ def notes(folder: Path) -> bytes:
 @pytest.fixture(scope="module")
 def user(whole: Machine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     """The machine with the files, and a Hub."""
-    with Hub() as hub:
+    with WritableHub() as hub:
         tokenizer = json.loads(families.made("qwen"))
         # Qwen's own file has them too; here they are the tags of rows that no template writes.
         for name in ("object_ref_start", "object_ref_end", "quad_start", "quad_end"):
@@ -95,7 +95,7 @@ def user(whole: Machine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[M
             "tokenizer_config.json": json.dumps(template).encode(),
         }
         hub.add("Qwen/Qwen3-0.6B", files, kind="model")
-        whole.variables |= hub.environment(Path("/home/hub"))
+        whole.variables |= hub.environment(Path("/home/hub"), hub.token("t", "me/questions"))
         whole.put(
             {
                 "questions.csv": questions(),
@@ -157,10 +157,13 @@ def test_five_shapes_at_once(user: Machine) -> None:
 
 
 def test_handed_on(user: Machine) -> None:
-    (export,) = lines("Hand it on")
-    user.type(export)
-    program = (
-        "import datasets; loaded = datasets.load_dataset('exported'); "
-        "print(sorted((name, part.num_rows) for name, part in loaded.items()))"
-    )
-    assert user.type(f'python -c "{program}"') == f"{[(f'epoch_{n}', N) for n in range(4)]}\n"
+    *commands, publish = lines("Hand it on")
+    for line in commands:
+        user.type(line)
+    assert re.fullmatch(r"hf://datasets/me/questions@[0-9a-f]{40}", user.type(publish).splitlines()[-1])
+    for place in ("exported", "me/questions"):
+        program = (
+            f"import datasets; loaded = datasets.load_dataset('{place}'); "
+            "print(sorted((name, part.num_rows) for name, part in loaded.items()))"
+        )
+        assert user.type(f'python -c "{program}"') == f"{[(f'epoch_{n}', N) for n in range(4)]}\n", place
