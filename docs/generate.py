@@ -5,15 +5,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import importlib
-import io
 import json
 import re
 from pathlib import Path
 from typing import Any, get_type_hints
 
+import commands
 import imports
 from picture import picture
 
@@ -22,7 +21,7 @@ from pairmill.evaluation.settings import EvaluateSettings
 from pairmill.formats import templates
 from pairmill.formats.settings_file import describe as kind_of
 from pairmill.formats.settings_file import to_json
-from pairmill.interface import command, completion
+from pairmill.interface import completion
 from pairmill.interface.cli import type_name
 from pairmill.line.stages import EVERY
 from pairmill.sources.datasets import SOURCES
@@ -129,24 +128,6 @@ def write_component(name: str) -> None:
     )
 
 
-def completion_table() -> str:
-    """Return every option of every command, with its type, as the help has them (pairmill/interface/completion.py)."""
-    lines = []
-    waiting = [*([name] for name in command.PROGRAMS), *(["stage", name] for name in command.TASKS)]
-    for words in waiting:
-        shown = io.StringIO()
-        with contextlib.redirect_stdout(shown):
-            command.run([*words, "--help"])
-        usage, _, described = shown.getvalue().partition("\n")
-        name = usage.removeprefix("usage: pairmill ").removesuffix(" key=value …").removesuffix(" bash|zsh")
-        options = re.findall(r"^  (\w+)  \((.*?); (?:required|default: .*)\)$", described, re.MULTILINE)
-        lines += [f"{name}\t{option}\t{kind}\n" for option, kind in options] or [f"{name}\t\t\n"]
-        further = re.findall(r"^commands, each with a --help of its own: (.*)$", described, re.MULTILINE)
-        waiting += [[*words, each] for names in further for each in names.split(", ") if each not in words]
-    shells = "".join(f"completion {shell}\t\t\n" for shell in ("bash", "zsh"))
-    return "".join(lines) + shells
-
-
 def put(path: Path, name: str, text: str) -> None:
     """Replace the text between the markers ``<!-- name -->`` and ``<!-- /name -->``."""
     old = path.read_text(encoding="utf-8")
@@ -173,7 +154,8 @@ def main() -> None:
     put(TOP / "docs" / "sources.md", "licences", licences_table())
     put(TOP / "docs" / "architecture.md", "imports", imports.picture())
     put(TOP / "docs" / "architecture.md", "rooms", imports.table())
-    completion.TABLE.write_text(completion_table(), encoding="utf-8")
+    put(TOP / "docs" / "commands.md", "commands", commands.page())
+    completion.TABLE.write_text(commands.completion_table(), encoding="utf-8")
     (TOP / "docs" / "loader.svg").write_text(picture(), encoding="utf-8")
 
 

@@ -186,4 +186,5 @@ def main(arguments: Sequence[str]) -> int:
         sys.stdout.write(status(config) if command else run(config))
         sys.stdout.flush()
 
-    return cli.program(f"publish {command}".strip(), PublishConfig, words, work)
+    commands = () if command else ("status",)
+    return cli.program(f"publish {command}".strip(), PublishConfig, words, work, commands)
