@@ -34,8 +34,8 @@ LEAST: Final = 10
 """Results take a tenth of the raw files at the very least; ``dry_run=true`` says how much they take."""
 
 
-def check(values: Mapping[str, Any], configs: Mapping[str, Any], without: Collection[str]) -> None:
-    """Refuse a run on this machine.
+def check(values: Mapping[str, Any], configs: Mapping[str, Any], without: Collection[str]) -> Wanted:
+    """Refuse what cannot end well on this machine; return the sources, with their raw files if these are there.
 
     Args:
         values: the parameters, places made absolute.
@@ -78,6 +78,7 @@ def check(values: Mapping[str, Any], configs: Mapping[str, Any], without: Collec
         if "train" in configs:
             configs["train"].settings  # noqa: B018 - reads the file
     attempts.refuse()
+    return wanted
 
 
 def _reads_below(source: Source) -> bool:

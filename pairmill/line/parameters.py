@@ -137,13 +137,14 @@ def taken(stage: str, *, training: bool = False) -> list[str]:
     return options_of(stage) if stage in LAST else []
 
 
+_TEXTS = {item.name for item in dataclasses.fields(TrainingParameters) if item.type == "str"}
 LISTS = frozenset(
     item.name
     for stage in (*STAGES.values(), LAST["train"])
     for item in dataclasses.fields(stage.config)
-    if item.type in (list[str], "list[str]")
+    if item.type == "list[str]" and item.name in _TEXTS
 )
-"""Options that take several values, joined by commas."""
+"""Parameters that take several values, joined by commas."""
 
 PLACES = (
     *("root", "raw", "output_path", "prefix_config_path", "policy"),

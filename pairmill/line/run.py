@@ -8,20 +8,22 @@ Each task of ``table.LINE`` is a process, started as Kubeflow's launcher starts 
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import shlex
 import sys
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from pairmill import storage
-from pairmill.engine.options import list_item
+from pairmill.engine.options import list_item, option
 from pairmill.errors import Attempts, PairmillError
 from pairmill.extras import require
+from pairmill.fields import Checked
 from pairmill.interface import cli, run_file
-from pairmill.line import checks, parameters
+from pairmill.line import checks, dry_run, parameters
 from pairmill.line.runs import Ended, Here
 from pairmill.line.table import GIVEN, HELD_OUT, LINE, Task, result_without
 from pairmill.lineage import command as line
@@ -30,6 +32,20 @@ from pairmill.sources.registry import is_file
 from pairmill.stages.fetch.config import KINDS
 from pairmill.stages.sample.config import held_out_path
 from pairmill.stages.sample.node.config import FINGERPRINT
+
+
+@dataclass(kw_only=True)
+class _DryRun(Checked):
+    dry_run: Literal["false", "true", "json"] = option(
+        "false",
+        help="true: run nothing, and print what a run takes (minutes, rows, tokens, disk, memory, requests), measured on "
+        "the first records of each source; json: the same for programs",
+    )
+
+
+@dataclass(kw_only=True)
+class RunParameters(_DryRun, parameters.TrainingParameters):
+    """Every stage, from raw files to a trained net; a first argument run.yaml has options in it."""
 
 
 @dataclass(frozen=True)
@@ -82,17 +98,33 @@ def main(given: Sequence[str]) -> int:
         start = time.monotonic()
         options = run_file.read(given, parameters.LISTS)
         try:
-            values, without = checked(options.values)
+            dry = cli.build(_DryRun, {"dry_run": options.values.pop("dry_run", "false")}).dry_run
+            values, without, wanted = checked(options.values)
         except PairmillError as error:
             raise options.locate(error) from error
+        if dry != "false":
+            _estimate(values, without, wanted, as_json=dry == "json")
+            return
         runs = run(values, without, Here(1, output=sys.stderr))
         _show(runs, values, time.monotonic() - start)
 
-    return cli.program("run", parameters.TrainingParameters, given, work)
+    return cli.program("run", RunParameters, given, work)
 
 
-def checked(options: Mapping[str, str]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the parameters of a run, places made absolute, and the stages that have nothing to do.
+def _estimate(values: dict[str, Any], without: Collection[str], wanted: checks.Wanted, *, as_json: bool) -> None:
+    """Print what a run would take; nothing is left behind."""
+
+    def runner(changed: Mapping[str, Any], ended: Callable[[Ended], None]) -> None:
+        run(changed, without, Here(1, show=ended))
+
+    made = dry_run.estimate({name: value for name, value in values.items() if name != "train_config"}, wanted, runner)
+    sys.stdout.write(json.dumps(made, indent=1) + "\n" if as_json else dry_run.table(made))
+    sys.stdout.flush()
+    dry_run.refuse_too_large(values, made)
+
+
+def checked(options: Mapping[str, str]) -> tuple[dict[str, Any], tuple[str, ...], checks.Wanted]:
+    """Return the parameters of a run, places made absolute, the stages that have nothing to do, and the sources.
 
     Raises:
         PairmillError, Refusals: what any stage would refuse.
@@ -120,8 +152,7 @@ def checked(options: Mapping[str, str]) -> tuple[dict[str, Any], tuple[str, ...]
     values |= parameters.placed(values)
     configs = parameters.stage_configs(values)
     without = parameters.idle_of(configs, here=True)
-    checks.check(values, configs, without)
-    return values, without
+    return values, without, checks.check(values, configs, without)
 
 
 def _write_run_file(values: Mapping[str, Any], page: str, fingerprint: str) -> str:
