@@ -1,40 +1,39 @@
-"""Estimates a run: ``pairmill run … dry_run=true`` runs the line on the first records of each source, twice, and scales.
+"""Estimates a run: ``pairmill run … dry_run=true`` runs the line on first records of each source, twice, and scales.
 
 What is measured is the stages themselves: CPU seconds, memory of all their processes, rows, tokens, bytes of their
-folders. Each is a line over the tokens of the two samples; rows and tokens follow each source by itself, since the first
-records of a small source are all of it. How many records a source has is counted in the footers of Parquet files, and
-follows from bytes in others. Nothing stays: both samples are below a temporary folder.
+folders. Each is a line over the tokens of the two samples; rows and tokens follow each source by itself, since the
+first records of a small source are all of it. Footers of Parquet files say how many records a source has; of others
+it follows from their bytes. Nothing stays: both samples are below a temporary folder.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import resource
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from pairmill import log, storage
 from pairmill.cpu import available_cores
 from pairmill.engine import manifest as manifests
-from pairmill.engine.manifest import Manifest
 from pairmill.errors import Attempts, StorageError, UsageError
 from pairmill.formats import rows as row_files
 from pairmill.formats.results import CleanResult, SampleResult
+from pairmill.line.checks import Wanted
+from pairmill.line.measured import Memory, cpu_seconds, disk_bytes, quiet
 from pairmill.line.runs import Ended
 from pairmill.lineage.steps import Step
 from pairmill.policy.enforce import in_force
 from pairmill.rules.book import Rules
 from pairmill.sources.files import raw
 from pairmill.sources.files.card import suffix_of
+from pairmill.sources.files.extracts import least
 from pairmill.sources.files.raw import RawFolder
-from pairmill.sources.source import Source
+from pairmill.sources.source import Unit
 from pairmill.stages.clean.sink import task_of
 from pairmill.stages.fetch.bring import HubFile
 from pairmill.stages.fetch.config import FetchConfig
@@ -44,13 +43,14 @@ from pairmill.storage import partials
 
 FIRST: Final = 256
 """Records of each source in the first sample."""
-SAMPLE_BYTES: Final = 48 << 20
-"""Bytes of raw files in the second, about: enough that work, not start-up, is what is measured."""
+SAMPLE_BYTES = 48 << 20
+"""Bytes of raw files in the second, about: enough that work is what is measured, and not start-up."""
 _ALONE: Final = 0.15
-"""The part of the work of a stage that one core does while others wait."""
+"""The part of a stage's work that one core does while the others wait."""
 _DIGESTED: Final = 1 << 30
 """Bytes of given files that fetch digests in a second."""
-_PAUSE: Final = 0.05
+_HELD_OUT: Final = "held out"
+_ROWS: Final = ("clean", "curate", "select", "tokenize")
 
 Runner = Callable[[Mapping[str, Any], Callable[[Ended], None]], None]
 """Runs the line with these parameters; calls the function with each task that ended."""
@@ -62,14 +62,12 @@ class Estimate:
 
     Args:
         stage: of the task.
-        seconds: on this machine.
+        seconds: on this machine, with nothing beside it.
         cpu_seconds: of all its processes.
         rows: that it writes; None = it has none.
         tokens: that it writes; None = it has none.
         disk_bytes: below the root, shards included.
         memory_bytes: of all its processes at once, at most.
-        processes: that were alive then.
-        worker_bytes: memory of the largest but one.
         requests: to servers.
         fetched_bytes: from servers.
     """
@@ -81,8 +79,6 @@ class Estimate:
     tokens: int | None = None
     disk_bytes: int = 0
     memory_bytes: int = 0
-    processes: int = 0
-    worker_bytes: int = 0
     requests: int = 0
     fetched_bytes: int = 0
 
@@ -93,29 +89,33 @@ class _Sample:
 
     Attributes:
         limit: records of each source; 0 = all.
+        folders: by source, its files there.
         tasks: what each task took.
-        counts: by stage and source, rows that are left.
-        tokens: by source.
-        drawn: by source, rows and tokens of all epochs for each row that was tokenized, unique tokens for each, too.
+        workers: by task, how many processes it had besides the first when memory was highest, and bytes of one.
         records: by source, that clean read.
-        folders: by source, its extract.
-        token_bytes: of the arrays of tokens, and of the epochs.
+        rows: by stage and source, that are left.
+        tokens: by source, that were tokenized.
+        drawn: by source, the rows of all epochs, their tokens, and tokens that are drawn at all.
+        arrays: bytes of tokens, and of epochs.
     """
 
     limit: int
+    folders: Mapping[str, RawFolder] = field(default_factory=dict)
     tasks: dict[str, Estimate] = field(default_factory=dict)
-    counts: dict[str, dict[str, int]] = field(default_factory=dict)
+    workers: dict[str, tuple[int, int]] = field(default_factory=dict)
+    records: dict[str, int] = field(default_factory=dict)
+    rows: dict[str, dict[str, int]] = field(default_factory=dict)
     tokens: dict[str, int] = field(default_factory=dict)
     drawn: dict[str, tuple[int, int, int]] = field(default_factory=dict)
-    records: dict[str, int] = field(default_factory=dict)
-    folders: Mapping[str, RawFolder] = field(default_factory=dict)
-    array_bytes: tuple[int, int] = (0, 0)
+    arrays: tuple[int, int] = (0, 0)
 
 
-def estimate(
-    values: Mapping[str, Any], wanted: Mapping[str, tuple[Source, RawFolder | None]], runner: Runner
-) -> dict[str, Any]:
-    """Return what a run takes: ``tasks``, ``total``, ``arrays_bytes`` and what was measured, JSON-like.
+Records = Mapping[str, Mapping[str, float]]
+"""How many records a source has, by its name and the output that they go to."""
+
+
+def estimate(values: Mapping[str, Any], wanted: Wanted, runner: Runner) -> dict[str, Any]:
+    """Return what a run takes, JSON-like: ``tasks``, ``total``, ``arrays_bytes``, ``records``, ``measured``.
 
     Args:
         values: the parameters.
@@ -133,30 +133,26 @@ def estimate(
             got="finished rows or tokens",
             hint="leave dry_run= out; of a tokenized folder, pairmill sample preview says what epochs have",
         )
-    begun = time.monotonic()
+    begun, line = time.monotonic(), _Line(values, wanted, runner)
     with tempfile.TemporaryDirectory(prefix="pairmill-dry-run-", dir=partials.scratch()) as top:
-        remote, requests = _remote(values, wanted, f"{top}/plan")
-        first = _measure(values, wanted, FIRST, Path(top, "first"), runner)
-        records = _records(wanted, remote, first, values)
-        limit = _limit(records, first, values["limit"])
-        second = first if limit == FIRST else _measure(values, wanted, limit, Path(top, "second"), runner)
-        records = _records(wanted, remote, second, values)
-    made = _scaled(values, wanted, records, first, second)
+        remote, requests = line.remote(f"{top}/plan")
+        first = second = line.measure(least(FIRST, values["limit"]), Path(top, "first"))
+        limit = line.second_limit(line.records(first, remote), first)
+        if limit != first.limit:
+            second = line.measure(limit, Path(top, "second"))
+        made, arrays = line.scaled(line.records(second, remote), first, second)
     made["fetch"].requests = requests
     made["fetch"].fetched_bytes = sum(size for sizes in remote.values() for size in sizes.values())
-    tokens, epochs = _arrays(values, wanted, records, second)
+    every = list(made.values())
+    total = {
+        name: round(sum(getattr(item, name) for item in every), 1)
+        for name in ("seconds", "cpu_seconds", "disk_bytes", "requests", "fetched_bytes")
+    }
     return {
-        "tasks": [asdict(item) for item in made.values()],
-        "total": {
-            "seconds": round(sum(item.seconds for item in made.values()), 1),
-            "cpu_seconds": round(sum(item.cpu_seconds for item in made.values()), 1),
-            "disk_bytes": sum(item.disk_bytes for item in made.values()),
-            "memory_bytes": max(item.memory_bytes for item in made.values()),
-            "requests": requests,
-            "fetched_bytes": made["fetch"].fetched_bytes,
-        },
-        "arrays_bytes": tokens + epochs if values["output_path"] else 0,
-        "records": {name: sum(units.values()) for name, units in records.items()},
+        "tasks": [asdict(item) for item in every],
+        "total": {**total, "memory_bytes": max(item.memory_bytes for item in every)},
+        "arrays_bytes": arrays,
+        "records": {name: round(sum(units.values())) for name, units in line.records(second, remote).items()},
         "measured": {"records_of_each_source": second.limit, "seconds": round(time.monotonic() - begun, 1)},
     }
 
@@ -206,43 +202,25 @@ def table(made: Mapping[str, Any]) -> str:
         (
             item["stage"],
             f"{item['seconds'] / 60:.1f}",
-            "" if item["rows"] is None else f"{item['rows']:,}",
-            "" if item["tokens"] is None else f"{item['tokens']:,}",
+            *("" if item.get(name) is None else f"{item[name]:,}" for name in ("rows", "tokens")),
             _size(item["disk_bytes"]),
             _size(item["memory_bytes"]),
             f"{item['requests']:,}" if item["requests"] else "",
             _size(item["fetched_bytes"]) if item["fetched_bytes"] else "",
         )
-        for item in made["tasks"]
+        for item in (*made["tasks"], {**made["total"], "stage": "all"})
     ]
-    total = made["total"]
-    lines.append(
-        (
-            "all",
-            f"{total['seconds'] / 60:.1f}",
-            "",
-            "",
-            _size(total["disk_bytes"]),
-            _size(total["memory_bytes"]),
-            "",
-            "",
-        )
+    used = [at for at in range(len(header)) if any(line[at] for line in lines)]
+    widths = [max(len(line[at]) for line in (header, *lines)) for at in range(len(header))]
+    texts = (
+        "  ".join(f"{line[at]:{'>' if at else '<'}{widths[at]}}" for at in used).rstrip() for line in (header, *lines)
     )
-    used = [at for at, name in enumerate(header) if any(line[at] for line in lines)]
-    widths = {at: max(len(line[at]) for line in (header, *lines)) for at in used}
-    text = "".join(
-        "  " + "  ".join(f"{line[at]:{'<' if at == 0 else '>'}{widths[at]}}" for at in used).rstrip() + "\n"
-        for line in (header, *lines)
+    count, seconds = made["measured"]["records_of_each_source"], made["measured"]["seconds"]
+    what = f"the first {count:,} records of each source" if count else "all of it"
+    arrays = f"\n  arrays: {_size(made['arrays_bytes'])} in output_path\n" if made["arrays_bytes"] else ""
+    return "".join(f"  {text}\n" for text in texts) + (
+        f"{arrays}\n  measured on {what} in {seconds:.0f} s; nothing was left behind\n"
     )
-    if made["arrays_bytes"]:
-        text += f"\n  arrays: {_size(made['arrays_bytes'])} in output_path\n"
-    measured = made["measured"]
-    what = (
-        f"the first {measured['records_of_each_source']:,} records of each source"
-        if measured["records_of_each_source"]
-        else "a whole run"
-    )
-    return f"{text}\n  measured on {what} in {measured['seconds']:.0f} s; nothing was left behind\n"
 
 
 def _size(count: float) -> str:
@@ -253,335 +231,204 @@ def _size(count: float) -> str:
     return f"{count:.1f} TiB"
 
 
-# --- samples ----------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class _Line:
+    """The line with these parameters on these sources."""
 
+    values: Mapping[str, Any]
+    wanted: Wanted
+    runner: Runner
 
-def _measure(
-    values: Mapping[str, Any],
-    wanted: Mapping[str, tuple[Source, RawFolder | None]],
-    limit: int,
-    top: Path,
-    runner: Runner,
-) -> _Sample:
-    """Run the line on the first records of each source, and measure it."""
-    log.event(f"dry run: the line on {f'the first {limit:,} records' if limit else 'all records'} of each source")
-    arrays = top / "arrays"
-    here = {"root": str(top / "root"), "limit": limit, "output_path": str(arrays) if values["output_path"] else ""}
-    sample, folders = _Sample(limit), dict[str, str]()
-    used = _cpu()
-    with _Memory() as memory, _quiet(top):
+    def measure(self, limit: int, top: Path) -> _Sample:
+        """Run the line on the first records of each source, and measure it."""
+        log.event(f"dry run: {f'the first {limit:,} records' if limit else 'all records'} of each source")
+        arrays = top / "arrays"
+        here = {"root": str(top / "root"), "limit": limit}
+        here["output_path"] = str(arrays) if self.values["output_path"] else ""
+        sample, folders = _Sample(limit), dict[str, str]()
+        used = cpu_seconds()
+        with Memory() as memory, quiet(top):
 
-        def ended(item: Ended) -> None:
-            nonlocal used
-            now = _cpu()
-            name = "held out" if item.stage in sample.tasks else item.stage
-            most, processes, worker = memory.take()
-            sample.tasks[name] = Estimate(
-                name, item.seconds, now - used, memory_bytes=most, processes=processes, worker_bytes=worker
-            )
-            folders[name] = item.folder
-            used = now
+            def ended(item: Ended) -> None:
+                nonlocal used
+                now = cpu_seconds()
+                name = _HELD_OUT if item.stage in sample.tasks else item.stage
+                most, workers, size = memory.take()
+                sample.workers[name] = workers, size
+                sample.tasks[name] = Estimate(name, item.seconds, now - used, memory_bytes=most)
+                folders[name], used = item.folder, now
 
-        runner({**values, **here}, ended)
-    for name, task in sample.tasks.items():
-        task.disk_bytes = _disk(Path(folders[name]).parent) if name != "held out" else 0
-    if limit or any(folder is None for _, folder in wanted.values()):
-        sample.tasks["fetch"].disk_bytes += _disk(top / "root" / "raw")
-    made = {name: _read(folder) for name, folder in folders.items() if name not in ("held out", "train")}
-    sample.folders = raw.index(folders["fetch"]) or {}
-    result = CleanResult.from_manifest(made["clean"])
-    sample.records = {name: item["ledger"]["rows_in"] for name, item in result.sources.items()}
-    owner = _Owner(wanted, sample.folders, values["profile"])
-    for name in ("clean", "curate", "select", "tokenize"):
-        if name in made:
-            sample.counts[name] = owner.add_up(Step(name, made[name]).rows)
-    sample.tokens = owner.add_up({name: item.measures["tokens"] for name, item in made["tokenize"].shards.items()})
-    stats = SampleResult.from_manifest(made["sample"]).stats
-    columns = [
-        owner.add_up({name: item["cov_rows"] for name, item in stats.items()}),
-        owner.add_up({name: item["cov_itoks"] + item["cov_rtoks"] for name, item in stats.items()}),
-        owner.add_up({name: item["unique_toks"] for name, item in stats.items()}),
-    ]
-    sample.drawn = {name: (columns[0][name], columns[1][name], columns[2][name]) for name in columns[0]}
-    if arrays.is_dir():
-        tokens = (arrays / "tokens.npy").stat().st_size if (arrays / "tokens.npy").exists() else 0
-        sample.array_bytes = tokens, _disk(arrays) - tokens
-    return sample
+            self.runner({**self.values, **here}, ended)
+        for name, folder in folders.items():
+            sample.tasks[name].disk_bytes = disk_bytes(Path(folder).parent) if name != _HELD_OUT else 0
+        if limit or not self._is_here:
+            sample.tasks["fetch"].disk_bytes += disk_bytes(top / "root" / "raw")
+        sample.folders = raw.index(folders["fetch"]) or {}
+        self._count(sample, {name: folder for name, folder in folders.items() if name != _HELD_OUT})
+        if arrays.is_dir():
+            tokens = (arrays / "tokens.npy").stat().st_size if (arrays / "tokens.npy").exists() else 0
+            sample.arrays = tokens, disk_bytes(arrays) - tokens
+        return sample
 
+    def _count(self, sample: _Sample, folders: Mapping[str, str]) -> None:
+        """Take from the manifests what is left of each source."""
+        made = {name: manifests.read(folder) for name, folder in folders.items()}
+        steps = {name: Step(name, manifest) for name, manifest in made.items() if manifest is not None}
+        result = CleanResult.from_manifest(steps["clean"].manifest)
+        sample.records = {name: item["ledger"]["rows_in"] for name, item in result.sources.items()}
+        prefixes = sorted(
+            (
+                (task_of(unit.output.partition("{}")[0]), name)
+                for name in self.wanted
+                for unit in self._units(name, sample)
+            ),
+            key=lambda item: -len(item[0]),
+        )
 
-def _read(folder: str) -> Manifest:
-    made = manifests.read(folder)
-    assert made is not None
-    return made
+        def by_source(counts: Mapping[str, int]) -> dict[str, int]:
+            sums = dict.fromkeys(self.wanted, 0)
+            for task, count in counts.items():
+                owner = next((name for prefix, name in prefixes if task.startswith(prefix)), None)
+                if owner is not None:
+                    sums[owner] += count
+            return sums
 
+        sample.rows = {name: by_source(step.rows) for name, step in steps.items() if name in _ROWS}
+        ledgers = steps["tokenize"].ledgers
+        sample.tokens = by_source({name: ledger.measures["tokens"] for name, ledger in ledgers.items()})
+        stats = SampleResult.from_manifest(steps["sample"].manifest).stats
+        rows, tokens, unique = (
+            by_source({name: sum(item[key] for key in keys) for name, item in stats.items()})
+            for keys in (("cov_rows",), ("cov_itoks", "cov_rtoks"), ("unique_toks",))
+        )
+        sample.drawn = {name: (rows[name], tokens[name], unique[name]) for name in rows}
 
-class _Owner:
-    """Which source the task of a row is of, by the names that its units give to tasks."""
+    @property
+    def _is_here(self) -> bool:
+        """Whether no source has to be fetched."""
+        return all(folder is not None for _, folder in self.wanted.values())
 
-    def __init__(
-        self,
-        wanted: Mapping[str, tuple[Source, RawFolder | None]],
-        folders: Mapping[str, RawFolder],
-        profile: Any,
-    ) -> None:
-        self._prefixes: list[tuple[str, str]] = []
-        for name, (source, there) in wanted.items():
-            folder = there or folders[name]
-            for unit in source.units(folder.listed(), folder.card(), profile, source.options()):
-                head, _, _ = unit.output.partition("{}")
-                self._prefixes.append((task_of(head) or head, name))
-        self._prefixes.sort(key=lambda item: -len(item[0]))
+    def _units(self, name: str, sample: _Sample) -> list[Unit]:
+        source, there = self.wanted[name]
+        folder = there or sample.folders[name]
+        return source.units(folder.listed(), folder.card(), self.values["profile"], source.options())
 
-    def add_up(self, counts: Mapping[str, int]) -> dict[str, int]:
-        """Add up counts of tasks by source."""
-        result: dict[str, int] = {}
-        for task, count in counts.items():
-            name = next((name for prefix, name in self._prefixes if task.startswith(prefix)), None)
-            if name is not None:
-                result[name] = result.get(name, 0) + count
+    def remote(self, root: str) -> tuple[dict[str, dict[str, int]], int]:
+        """Return bytes by path of what fetch would bring, by source, and how many requests that takes."""
+        missing = [name for name, (_, folder) in self.wanted.items() if folder is None]
+        if not missing:
+            return {}, 0
+        named = [item for item in self.values["sources"].split(",") if item not in ("", "all")]
+        policy = {name: self.values[name] for name in ("policy", "policy_on")}
+        config = FetchConfig(root=root, sources=named or missing, raw=self.values["raw"] if named else "", **policy)
+        with in_force(config):
+            shards = Fetch().plan(config).shards
+        result: dict[str, dict[str, int]] = {name: {} for name in missing}
+        for shard in shards:
+            if shard.source in result:
+                result[shard.source][shard.file.path if isinstance(shard, HubFile) else shard.name] = shard.size
+        return result, len(shards) + len(missing)
+
+    def records(self, sample: _Sample, remote: Mapping[str, Mapping[str, int]]) -> Records:
+        """Return how many records each source has in the whole."""
+        result: dict[str, dict[str, float]] = {}
+        for name, (source, there) in self.wanted.items():
+            sizes = remote.get(name, {}) if there is None else there.sizes
+            units, read = self._units(name, sample), sample.folders[name].sizes
+            paths = {path for unit in units for path in unit.files}
+            density = sum(read[path] for path in read.keys() & paths) / max(1, sample.records.get(name, 0))
+            counted: dict[str, float] = dict.fromkeys((unit.output for unit in units if unit.files), 0.0)
+            for path, output in ((path, unit.output) for unit in units for path in unit.files):
+                if source.whole_files:
+                    counted[output] += 1
+                elif there is not None and suffix_of(path) == ".parquet":
+                    counted[output] += row_files.count(there.uri_of(path))
+                else:
+                    counted[output] += sizes.get(path, 0) / max(density, 1e-9)
+            if not any(counted.values()):  # of an archive, and of a server's rows, bytes at most are known
+                whole = sum(sizes.values()) / max(density, 1e-9) or float(sample.records.get(name, 0))
+                counted = {output: whole / len(counted) for output in counted}
+            left = float(self.values["limit"] or math.inf)
+            for output, count in counted.items():
+                counted[output] = min(count, left)
+                left -= counted[output]
+            result[name] = counted
         return result
 
+    def second_limit(self, records: Records, first: _Sample) -> int:
+        """Return how many records of each source the second sample has; 0 = all."""
+        whole = {name: sum(units.values()) for name, units in records.items()}
+        size = {name: sum(first.folders[name].sizes.values()) / max(1, first.records.get(name, 0)) for name in whole}
+        wanted, most = first.limit, max(whole.values())
+        if most <= wanted:
+            return wanted
+        while wanted < most and sum(min(wanted, whole[name]) * size[name] for name in whole) < SAMPLE_BYTES:
+            wanted *= 2
+        return wanted if wanted < most else int(self.values["limit"])
 
-# --- the whole ---------------------------------------------------------------------------------------------------------
+    def scaled(self, records: Records, first: _Sample, second: _Sample) -> tuple[dict[str, Estimate], int]:
+        """Return what each task takes of the whole, and bytes of the arrays."""
+        most = max(sum(units.values()) for units in records.values())
+        is_whole = second.limit == self.values["limit"] or most <= second.limit
+        factors = {
+            name: 1.0 if is_whole else sum(units.values()) / max(1, second.records.get(name, 0))
+            for name, units in records.items()
+        }
+        were, are = sum(first.tokens.values()), sum(second.tokens.values())
+        whole = sum(count * factors[name] for name, count in second.tokens.items())
+        further = (whole - are) / (are - were) if are > were else 0.0
+        cores, made = available_cores(), {}
+        for name, task in second.tasks.items():
+            before, (workers, size) = first.tasks[name], second.workers[name]
+            cpu = max(0.0, task.cpu_seconds - before.cpu_seconds) * further
+            # A sample has too few shards for all workers.
+            more = max(0, cores - workers) if further > 1 else 0
+            made[name] = Estimate(
+                name,
+                round(task.seconds + cpu * (_ALONE + (1 - _ALONE) / cores), 2),
+                round(task.cpu_seconds + cpu, 2),
+                disk_bytes=round(task.disk_bytes + max(0, task.disk_bytes - before.disk_bytes) * further),
+                memory_bytes=task.memory_bytes + more * size,
+            )
+            if name in second.rows:
+                made[name].rows = round(sum(count * factors[source] for source, count in second.rows[name].items()))
+        made["tokenize"].tokens = round(whole)
+        rows, tokens, unique = self._drawn(records, second, is_whole=is_whole)
+        made["sample"].rows, made["sample"].tokens = round(rows), round(tokens)
+        if self._is_here and not is_whole:
+            # Given files stay where they are, and are digested; those of an extract are written.
+            seconds = first.tasks["fetch"].seconds + sum(
+                size / _DIGESTED for _, folder in self.wanted.values() if folder for size in folder.sizes.values()
+            )
+            made["fetch"].seconds = made["fetch"].cpu_seconds = round(seconds, 2)
+            made["fetch"].disk_bytes = 0
+        sums = [max(1, sum(item[at] for item in second.drawn.values())) for at in range(3)]
+        return made, round(second.arrays[0] * unique / sums[2] + second.arrays[1] * rows / sums[0])
 
+    def _drawn(self, records: Records, sample: _Sample, *, is_whole: bool) -> tuple[float, float, float]:
+        """Return rows and tokens of all epochs, and tokens that are drawn at all.
 
-def _remote(
-    values: Mapping[str, Any], wanted: Mapping[str, tuple[Source, RawFolder | None]], root: str
-) -> tuple[dict[str, dict[str, int]], int]:
-    """Return bytes by path of the files that fetch would bring, by source, and how many requests that takes."""
-    missing = [name for name, (_, folder) in wanted.items() if folder is None]
-    if not missing:
-        return {}, 0
-    given = [item for item in values["sources"].split(",") if item]
-    config = FetchConfig(
-        root=root, sources=given, raw=values["raw"], policy=values["policy"], policy_on=values["policy_on"]
-    )
-    with in_force(config):
-        shards = Fetch().plan(replace(config, sources=missing) if "all" in given else config).shards
-    result: dict[str, dict[str, int]] = {name: {} for name in missing}
-    for shard in shards:
-        if shard.source in result:
-            path = shard.file.path if isinstance(shard, HubFile) else shard.name
-            result[shard.source][path] = shard.size
-    return result, len(shards) + len(missing)
-
-
-def _records(
-    wanted: Mapping[str, tuple[Source, RawFolder | None]],
-    remote: Mapping[str, Mapping[str, int]],
-    sample: _Sample,
-    values: Mapping[str, Any],
-) -> dict[str, dict[str, float]]:
-    """Return how many records each task of each source has, by output."""
-    result: dict[str, dict[str, float]] = {}
-    for name, (source, there) in wanted.items():
-        known = there or sample.folders[name]
-        sizes = there.sizes if there is not None else remote.get(name, {})
-        extract = sample.folders[name]
-        units = source.units(known.listed(), known.card(), values["profile"], source.options())
-        read = {path for unit in units for path in unit.files}
-        size = sum(extract.sizes[path] for path in extract.sizes.keys() & read)
-        density = size / max(1, sample.records.get(name, 0))
-        counted: dict[str, float] = {}
-        for unit in units:
-            for path in unit.files:
-                if source.whole_files:
-                    count = 1.0
-                elif there is not None and suffix_of(path) == ".parquet":
-                    count = row_files.count(there.uri_of(path))
+        Caps of rules are those of whole tasks, of which a sample has parts; what groups share out is taken as it is
+        in the sample.
+        """
+        sums = [0.0, 0.0, 0.0]
+        if is_whole:
+            for item in sample.drawn.values():
+                sums = [there + count for there, count in zip(sums, item, strict=True)]
+            return sums[0], sums[1], sums[2]
+        rules = Rules.load(self.values["prefix_config_path"], self.values["profile"], "prefix_config_path")
+        plain = "mix" not in sample.tasks and not rules.needs_solving
+        for name, (rows, tokens, unique) in sample.drawn.items():
+            tokenized = sample.rows["tokenize"][name]
+            for output, count in records[name].items() if rows else ():
+                there = drawn = count * tokenized / max(1, sample.records[name])
+                if plain and "{}" not in output:
+                    rule, _ = rules.match(task_of(output))
+                    drawn = min(there, math.inf if rule.max_per_file is None else rule.max_per_file)
+                    drawn *= rule.repeat * self.values["epochs"]
                 else:
-                    count = sizes.get(path, 0) / max(density, 1e-9)
-                counted[unit.output] = counted.get(unit.output, 0.0) + count
-        if not any(counted.values()) and sizes:  # archives, and the rows of a server: all that is known is bytes
-            counted = dict.fromkeys(counted, sum(sizes.values()) / max(density, 1e-9) / max(1, len(counted)))
-        result[name] = _at_most(counted or {"": float(sample.records.get(name, 0))}, values["limit"])
-    return result
-
-
-def _at_most(counted: Mapping[str, float], limit: int) -> dict[str, float]:
-    left, result = float(limit or math.inf), {}
-    for output, count in counted.items():
-        result[output] = min(count, left)
-        left -= result[output]
-    return result
-
-
-def _limit(records: Mapping[str, Mapping[str, float]], first: _Sample, limit: int) -> int:
-    """Return how many records of each source the second sample has; 0 = all."""
-    whole = {name: sum(units.values()) for name, units in records.items()}
-    size = {name: sum(first.folders[name].sizes.values()) / max(1, first.records.get(name, 0)) for name in whole}
-    most = max(whole.values())
-    wanted = FIRST
-    while wanted < most and sum(min(wanted, whole[name]) * size[name] for name in whole) < SAMPLE_BYTES:
-        wanted *= 2
-    if wanted < most:
-        return wanted
-    return limit
-
-
-def _scaled(
-    values: Mapping[str, Any],
-    wanted: Mapping[str, tuple[Source, RawFolder | None]],
-    records: Mapping[str, Mapping[str, float]],
-    first: _Sample,
-    second: _Sample,
-) -> dict[str, Estimate]:
-    """Return what each task takes of the whole."""
-    factors = {name: sum(units.values()) / max(1, second.records.get(name, 0)) for name, units in records.items()}
-    if not second.limit or second.limit == values["limit"]:
-        factors = dict.fromkeys(factors, 1.0)
-    work = [sum(first.tokens.values()), sum(second.tokens.values())]
-    whole = sum(count * factors[name] for name, count in second.tokens.items())
-    further = (whole - work[1]) / (work[1] - work[0]) if work[1] > work[0] else 0.0
-    cores = available_cores()
-    made = {}
-    for name, task in second.tasks.items():
-        before = first.tasks[name]
-        cpu = max(0.0, task.cpu_seconds - before.cpu_seconds) * further
-        more = max(0, cores - max(1, task.processes - 1)) if further > 0.5 else 0
-        made[name] = Estimate(
-            name,
-            round(task.seconds + cpu * (_ALONE + (1 - _ALONE) / cores), 2),
-            round(task.cpu_seconds + cpu, 2),
-            disk_bytes=round(task.disk_bytes + max(0, task.disk_bytes - before.disk_bytes) * further),
-            memory_bytes=task.memory_bytes + more * task.worker_bytes,
-        )
-        if name in second.counts:
-            made[name].rows = round(sum(count * factors[source] for source, count in second.counts[name].items()))
-        if name == "tokenize":
-            made[name].tokens = round(whole)
-    drawn = _drawn(values, wanted, records, second)
-    made["sample"].rows, made["sample"].tokens = round(drawn[0]), round(drawn[1])
-    if second.limit and all(folder is not None for _, folder in wanted.values()):
-        # Given files stay where they are, and are digested; an extract of them is not.
-        size = sum(sum(folder.sizes.values()) for _, folder in wanted.values() if folder is not None)
-        made["fetch"].seconds = round(first.tasks["fetch"].seconds + size / _DIGESTED, 2)
-        made["fetch"].cpu_seconds = round(first.tasks["fetch"].cpu_seconds + size / _DIGESTED, 2)
-        made["fetch"].disk_bytes = 0
-    return made
-
-
-def _drawn(
-    values: Mapping[str, Any],
-    wanted: Mapping[str, tuple[Source, RawFolder | None]],
-    records: Mapping[str, Mapping[str, float]],
-    sample: _Sample,
-) -> tuple[float, float, float]:
-    """Return rows and tokens of all epochs, and unique tokens. Caps of plain rules are those of the whole tasks."""
-    rules = Rules.load(values["prefix_config_path"], values["profile"], "prefix_config_path")
-    plain = sample.limit and "mix" not in sample.tasks and isinstance(rules, Rules) and not rules.needs_solving
-    sums = [0.0, 0.0, 0.0]
-    for name, (rows, tokens, unique) in sample.drawn.items():
-        tokenized = max(1, sample.counts["tokenize"].get(name, 0))
-        rate = tokenized / max(1, sample.records.get(name, 0))
-        per_row, known = tokens / max(1, rows), unique / tokenized
-        for output, count in records[name].items():
-            there = count * rate
-            if plain and output and "{}" not in output:
-                rule, _ = rules.match(task_of(output))
-                most = math.inf if rule.max_per_file is None else rule.max_per_file
-                all_rows = min(there, most) * rule.repeat * values["epochs"]
-            else:
-                all_rows = there * rows / tokenized
-            sums[0] += all_rows
-            sums[1] += all_rows * per_row
-            sums[2] += min(there, all_rows) * (known or per_row)
-    return sums[0], sums[1], sums[2]
-
-
-def _arrays(
-    values: Mapping[str, Any],
-    wanted: Mapping[str, tuple[Source, RawFolder | None]],
-    records: Mapping[str, Mapping[str, float]],
-    sample: _Sample,
-) -> tuple[int, int]:
-    """Return bytes of the arrays of tokens, and of the epochs."""
-    rows, _, unique = _drawn(values, wanted, records, sample)
-    were = [sum(item[at] for item in sample.drawn.values()) for at in range(3)]
-    tokens, epochs = sample.array_bytes
-    return round(tokens * unique / max(1, were[2])), round(epochs * rows / max(1, were[0]))
-
-
-# --- measures ---------------------------------------------------------------------------------------------------------
-
-
-def _cpu() -> float:
-    """CPU seconds of all processes that were started here and have ended."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
-def _disk(folder: Path) -> int:
-    """Return the bytes that a folder takes; a file with two names counts once."""
-    seen: dict[tuple[int, int], int] = {}
-    for path in folder.rglob("*"):
-        with suppress(FileNotFoundError):
-            entry = path.lstat()
-            seen[entry.st_dev, entry.st_ino] = entry.st_blocks * 512
-    return sum(seen.values())
-
-
-@contextmanager
-def _quiet(top: Path) -> Iterator[None]:
-    """Keep what tasks log: of a sample it would be taken for the run's. It is shown if a task fails."""
-    top.mkdir()
-    kept = os.dup(2)
-    try:
-        with (top / "log").open("w+b") as file:
-            os.dup2(file.fileno(), 2)
-            try:
-                yield
-            except BaseException:
-                file.seek(0)
-                os.write(kept, file.read()[-1 << 16 :])
-                raise
-            finally:
-                os.dup2(kept, 2)
-    finally:
-        os.close(kept)
-
-
-class _Memory(threading.Thread):
-    """Watches the memory of the processes below this one (on Linux; elsewhere it stays 0)."""
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self._ended = threading.Event()
-        self._most = (0, 0, 0)
-
-    def __enter__(self) -> _Memory:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self.join()
-
-    def take(self) -> tuple[int, int, int]:
-        """Return the most bytes since the last call, of how many processes, and those of the second largest."""
-        most, self._most = self._most, (0, 0, 0)
-        return most
-
-    def run(self) -> None:
-        while not self._ended.wait(_PAUSE):
-            sizes = sorted(filter(None, map(_memory_of, _below(os.getpid()))), reverse=True)
-            worker = sizes[1] if len(sizes) > 1 else 0
-            self._most = max(self._most, (sum(sizes), len(sizes), worker))
-
-
-def _below(pid: int) -> Iterator[int]:
-    """Yield the processes that a process started, and theirs."""
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(OSError):
-            for child in map(int, path.read_text().split()):
-                yield child
-                yield from _below(child)
-
-
-def _memory_of(pid: int) -> int:
-    """Return bytes of a process; of pages that it shares its part."""
-    with suppress(OSError, ValueError):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) << 10
-    return 0
+                    drawn *= rows / tokenized
+                sums[0] += drawn
+                sums[1] += drawn * tokens / rows
+                sums[2] += min(there, drawn) * unique / tokenized
+        return sums[0], sums[1], sums[2]

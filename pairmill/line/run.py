@@ -38,8 +38,8 @@ from pairmill.stages.sample.node.config import FINGERPRINT
 class _DryRun(Checked):
     dry_run: Literal["false", "true", "json"] = option(
         "false",
-        help="true: run nothing, and print what a run takes (minutes, rows, tokens, disk, memory, requests), measured on "
-        "the first records of each source; json: the same for programs",
+        help="true: print what a run takes (minutes, rows, tokens, disk, memory, requests), measured on the first "
+        "records of each source, and leave nothing; json: the same for programs",
     )
 
 
