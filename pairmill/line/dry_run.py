@@ -24,7 +24,7 @@ from pairmill.errors import Attempts, StorageError, UsageError
 from pairmill.formats import rows as row_files
 from pairmill.formats.results import CleanResult, SampleResult
 from pairmill.line.checks import Wanted
-from pairmill.line.measured import Memory, cpu_seconds, disk_bytes, quiet
+from pairmill.line.measured import Memory, MemoryUsed, cpu_seconds, disk_bytes, quiet
 from pairmill.line.runs import Ended
 from pairmill.lineage.steps import Step
 from pairmill.policy.enforce import in_force
@@ -43,7 +43,7 @@ from pairmill.storage import partials
 
 FIRST: Final = 256
 """Records of each source in the first sample."""
-SAMPLE_BYTES = 48 << 20
+SAMPLE_BYTES = 96 << 20
 """Bytes of raw files in the second, about: enough that work is what is measured, and not start-up."""
 _ALONE: Final = 0.15
 """The part of a stage's work that one core does while the others wait."""
@@ -91,7 +91,7 @@ class _Sample:
         limit: records of each source; 0 = all.
         folders: by source, its files there.
         tasks: what each task took.
-        workers: by task, how many processes it had besides the first when memory was highest, and bytes of one.
+        memory: by task.
         records: by source, that clean read.
         rows: by stage and source, that are left.
         tokens: by source, that were tokenized.
@@ -102,7 +102,7 @@ class _Sample:
     limit: int
     folders: Mapping[str, RawFolder] = field(default_factory=dict)
     tasks: dict[str, Estimate] = field(default_factory=dict)
-    workers: dict[str, tuple[int, int]] = field(default_factory=dict)
+    memory: dict[str, MemoryUsed] = field(default_factory=dict)
     records: dict[str, int] = field(default_factory=dict)
     rows: dict[str, dict[str, int]] = field(default_factory=dict)
     tokens: dict[str, int] = field(default_factory=dict)
@@ -253,9 +253,8 @@ class _Line:
                 nonlocal used
                 now = cpu_seconds()
                 name = _HELD_OUT if item.stage in sample.tasks else item.stage
-                most, workers, size = memory.take()
-                sample.workers[name] = workers, size
-                sample.tasks[name] = Estimate(name, item.seconds, now - used, memory_bytes=most)
+                sample.memory[name] = memory.take()
+                sample.tasks[name] = Estimate(name, item.seconds, now - used)
                 folders[name], used = item.folder, now
 
             self.runner({**self.values, **here}, ended)
@@ -379,16 +378,14 @@ class _Line:
         further = (whole - are) / (are - were) if are > were else 0.0
         cores, made = available_cores(), {}
         for name, task in second.tasks.items():
-            before, (workers, size) = first.tasks[name], second.workers[name]
+            before = first.tasks[name]
             cpu = max(0.0, task.cpu_seconds - before.cpu_seconds) * further
-            # A sample has too few shards for all workers.
-            more = max(0, cores - workers) if further > 1 else 0
             made[name] = Estimate(
                 name,
                 round(task.seconds + cpu * (_ALONE + (1 - _ALONE) / cores), 2),
                 round(task.cpu_seconds + cpu, 2),
                 disk_bytes=round(task.disk_bytes + max(0, task.disk_bytes - before.disk_bytes) * further),
-                memory_bytes=task.memory_bytes + more * size,
+                memory_bytes=_memory(first.memory[name], second.memory[name], further, cores),
             )
             if name in second.rows:
                 made[name].rows = round(sum(count * factors[source] for source, count in second.rows[name].items()))
@@ -432,3 +429,15 @@ class _Line:
                 sums[1] += drawn * tokens / rows
                 sums[2] += min(there, drawn) * unique / tokenized
         return sums[0], sums[1], sums[2]
+
+
+def _memory(first: MemoryUsed, second: MemoryUsed, further: float, cores: int) -> int:
+    """Return the most bytes of a task on the whole.
+
+    A sample has too few shards for all workers to be at work. What the first process knows of all shards grows, and by
+    less than they do.
+    """
+    if further <= 0:
+        return second.whole
+    grown = max(0, second.first - first.first) * math.sqrt(further)
+    return max(second.whole, round(second.first + grown + second.worker * cores))

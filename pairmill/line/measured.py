@@ -7,6 +7,7 @@ import resource
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -50,13 +51,22 @@ def quiet(top: Path) -> Iterator[None]:
         os.close(kept)
 
 
+@dataclass(frozen=True)
+class MemoryUsed:
+    """The most bytes that a task had: all its processes at once, its first process, any of the others."""
+
+    whole: int = 0
+    first: int = 0
+    worker: int = 0
+
+
 class Memory(threading.Thread):
     """Watches the memory of the processes below this one (on Linux; elsewhere it stays 0)."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
         self._ended = threading.Event()
-        self._most = (0, 0, 0)
+        self._used = MemoryUsed()
 
     def __enter__(self) -> Memory:
         self.start()
@@ -66,26 +76,34 @@ class Memory(threading.Thread):
         self._ended.set()
         self.join()
 
-    def take(self) -> tuple[int, int, int]:
-        """Return the most bytes since the last call, how many processes had them besides the largest, and the next
-        one's bytes."""
-        most, self._most = self._most, (0, 0, 0)
-        return most
+    def take(self) -> MemoryUsed:
+        """Return what was used since the last call."""
+        used, self._used = self._used, MemoryUsed()
+        return used
 
     def run(self) -> None:
         while not self._ended.wait(_PAUSE):
-            sizes = sorted(filter(None, map(_memory_of, _below(os.getpid()))), reverse=True)
-            worker = sizes[1] if len(sizes) > 1 else 0
-            self._most = max(self._most, (sum(sizes), max(0, len(sizes) - 1), worker))
+            firsts = list(_children(os.getpid()))
+            first = sum(map(_memory_of, firsts))
+            workers = [_memory_of(pid) for child in firsts for pid in _below(child)]
+            self._used = MemoryUsed(
+                max(self._used.whole, first + sum(workers)),
+                max(self._used.first, first),
+                max(self._used.worker, *workers, 0),
+            )
+
+
+def _children(pid: int) -> Iterator[int]:
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            yield from map(int, path.read_text().split())
 
 
 def _below(pid: int) -> Iterator[int]:
     """Yield the processes that a process started, and theirs."""
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(OSError):
-            for child in map(int, path.read_text().split()):
-                yield child
-                yield from _below(child)
+    for child in _children(pid):
+        yield child
+        yield from _below(child)
 
 
 def _memory_of(pid: int) -> int:
