@@ -43,6 +43,7 @@ PURPOSES: Final = {
         "status": Program(
             "pairmill.line.status", "Print what is finished below a root, what of what, and what comes next.", "sampler"
         ),
+        "prune": Program("pairmill.lineage.prune", "Say what can go below a root and why; remove it.", "sampler"),
         "line": Program("pairmill.lineage.command", "Write the page over all stages of a sample."),
         "policy": Program(
             "pairmill.lineage.policy_command",

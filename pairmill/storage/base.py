@@ -172,6 +172,20 @@ class Store(ABC):
     def forget_attempts(self, folder: str) -> None:
         """Remove the attempts below this folder that no process works on, where the store tells them from others."""
 
+    def leftovers(self, prefix: str) -> Sequence[Entry]:
+        """Return what writers below a folder have begun and not made an object of, whether they are alive or not.
+
+        The stamp says which of several with one path it is. None where the store keeps what it has of an upload to
+        itself, as Google Cloud Storage does for a week.
+        """
+        return []
+
+    def drop_leftovers(self, prefix: str, leftovers: Iterable[Entry]) -> None:
+        """Remove what :meth:`leftovers` returned; on a file system only what no process is writing."""
+
+    def drop_empty(self, folders: Iterable[str]) -> None:
+        """Remove these folders if no object is in them, where the store has empty folders."""
+
     @abstractmethod
     def settle(self, attempt: str, name: str) -> str:
         """Give the objects of an attempt their lasting place, and return its URI.

@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -226,6 +226,30 @@ class LocalStore(Store):
 
     def forget_attempts(self, folder: str) -> None:
         partials.sweep_folder(local_path(folder), _ATTEMPT)
+
+    def leftovers(self, prefix: str) -> Sequence[Entry]:
+        result, top = [], local_text(prefix)
+        for folder, folders, files in os.walk(top):
+            for name in filter(_PARTIAL.fullmatch, [*folders, *files]):
+                path = os.path.join(folder, name)
+                inside = [os.path.join(place, each) for place, _, names in os.walk(path) for each in names]
+                with suppress(FileNotFoundError):  # its writer has ended
+                    facts = [os.lstat(item) for item in (path, *inside)]
+                    size = sum(item.st_size for item in facts[bool(inside) :])
+                    written = max(item.st_mtime for item in facts)
+                    result.append(Entry(os.path.relpath(path, top).replace(os.sep, "/"), size, written=written))
+            folders[:] = [name for name in folders if not _PARTIAL.fullmatch(name)]
+        return sorted(result, key=lambda entry: entry.path)
+
+    def drop_leftovers(self, prefix: str, leftovers: Iterable[Entry]) -> None:
+        for _ in partials.sweep(local_path(prefix) / entry.path for entry in leftovers):
+            pass
+
+    def drop_empty(self, folders: Iterable[str]) -> None:
+        for uri in folders:
+            for folder, _, _ in os.walk(local_text(uri), topdown=False):
+                with suppress(OSError):  # something is in it
+                    os.rmdir(folder)
 
     def settle(self, attempt: str, name: str) -> str:
         source = local_path(attempt)

@@ -9,9 +9,10 @@ Endpoint, region and credentials come from the usual places of AWS tools: ``AWS_
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from threading import Event
@@ -26,7 +27,7 @@ from botocore.parsers import ResponseParserError
 
 from pairmill.errors import StorageError, UsageError
 from pairmill.retry import Again, raced, timeouts
-from pairmill.storage.base import each
+from pairmill.storage.base import Entry, each
 from pairmill.storage.remote import (
     PART,
     PARTS_AT_ONCE,
@@ -221,6 +222,28 @@ class S3Store(RemoteStore):
             with suppress(Exception):
                 client.abort_multipart_upload(**upload)
             raise
+
+    def leftovers(self, prefix: str) -> Sequence[Entry]:
+        place = Place.below(prefix)
+        result: list[Entry] = []
+        further: _Options = {}
+        while True:
+            asked = {"Bucket": place.bucket, "Prefix": place.key, **further}
+            answer = self._ask(place, functools.partial(self._client.list_multipart_uploads, **asked))
+            result += [
+                Entry(item["Key"].removeprefix(place.key), 0, item["UploadId"], item["Initiated"].timestamp())
+                for item in answer.get("Uploads", [])
+            ]
+            if not answer.get("IsTruncated"):
+                return result
+            further = {"KeyMarker": answer["NextKeyMarker"], "UploadIdMarker": answer.get("NextUploadIdMarker", "")}
+
+    def drop_leftovers(self, prefix: str, leftovers: Iterable[Entry]) -> None:
+        place = Place.below(prefix)
+        for entry in leftovers:
+            upload = {"Bucket": place.bucket, "Key": place.key + entry.path, "UploadId": entry.stamp}
+            with suppress(Absent):
+                self._ask(place, functools.partial(self._client.abort_multipart_upload, **upload))
 
     def _delete(self, place: Place) -> None:
         self._client.delete_object(Bucket=place.bucket, Key=place.key)
