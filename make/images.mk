@@ -18,7 +18,7 @@ dist/vendor: rust/Cargo.lock
 	@touch $@
 
 # The wheel as this machine compiles it, out of what `make develop` has compiled already.
-dist/ours/.built: $(VENV)/.built README.md LICENSE $(shell find pairmill -name '*.py' -o -name '*.pyi' -o -name '*.css')
+dist/ours/.built: $(VENV)/.built README.md LICENSE $(shell find pairmill -type f -not -name '*.pyc' -not -name '*.so')
 	@rm -rf $(@D)
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin build --quiet --release --locked --out $(@D)
 	@touch $@
