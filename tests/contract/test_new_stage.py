@@ -37,7 +37,7 @@ def insert(path: Path, line: str, before: str) -> None:
 def test_a_stage_is_a_folder_and_a_task(tmp_path: Path) -> None:
     page = PAGE.read_text(encoding="utf-8")
     config, core, main = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
-    (task,) = re.findall(r"^```\n( .*?)\n```", page, re.MULTILINE)
+    task, options_class = re.findall(r"^```\n( .*?)\n```", page, re.MULTILINE)
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(REPOSITORY / "pairmill", tmp_path / "pairmill", ignore=ignored)
     (tmp_path / "prefix_config.yaml").symlink_to(REPOSITORY / "prefix_config.yaml")
@@ -46,9 +46,12 @@ def test_a_stage_is_a_folder_and_a_task(tmp_path: Path) -> None:
     (folder / "__init__.py").write_text('"""longer: rows whose response is long."""\n')
     for name, text in (("config", config), ("core", core), ("command", main)):
         (folder / f"{name}.py").write_text(text)
-    table = tmp_path / "pairmill" / "line" / "table.py"
-    insert(table, "from pairmill.stages.longer.config import LongerConfig", "from pairmill.stages.mix.config")
-    insert(table, task, '    Task("train_tokenizer"')
+    line = tmp_path / "pairmill" / "line"
+    insert(
+        line / "stages.py", "from pairmill.stages.longer.config import LongerConfig", "from pairmill.stages.mix.config"
+    )
+    insert(line / "stages.py", options_class, '    "clean": CleanConfig')
+    insert(line / "table.py", task, '    Task("train_tokenizer"')
 
     tools.write_rows(tmp_path / "rows" / "a.jsonl", [("direct", "q", "long enough"), ("direct", "q", "no")] * 20)
     options = ["rows=rows", "root=root", "least=3"]
