@@ -16,6 +16,7 @@ from pairmill.sources.parsed import shown
 
 _DEPTH = 4
 _DISTINCT = 100
+_MOST = 500
 ROLE_KEYS, CONTENT_KEYS = ("role", "from"), ("content", "value")
 _CALLS = ("tool_calls", "function_call", "function_calls", "tool_call_id")
 _REASONS = ("reasoning_content", "reasoning", "thinking")
@@ -104,7 +105,7 @@ class Column:
 
 
 def columns_of(records: Iterable[Mapping[str, Any]]) -> list[Column]:
-    """Return the fields of some records, in the order in which they occur."""
+    """Return the fields of some records, in the order in which they occur; the first five hundred."""
     result: dict[tuple[str, ...], Column] = {}
     for record in records:
         _walk(record, (), result)
@@ -117,6 +118,8 @@ def _walk(record: Mapping[str, Any], above: tuple[str, ...], result: dict[tuple[
         if isinstance(value, dict) and value and len(steps) < _DEPTH:
             _walk(value, steps, result)
             continue
+        if steps not in result and len(result) == _MOST:
+            continue  # an object by id has fields without end
         column = result.setdefault(steps, Column(steps))
         if value is not None:
             column.add(value)

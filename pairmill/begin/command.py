@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -30,7 +31,7 @@ from pairmill.redact import escaped
 from pairmill.sources.datasets import SOURCES
 from pairmill.sources.language.description import Description
 from pairmill.sources.language.mapped import Mapped, yaml_line
-from pairmill.sources.parsed import Finding, Malformed
+from pairmill.sources.parsed import Finding, Malformed, writable
 from pairmill.sources.source import Context, checked, parse_record
 
 _SHOWN_ROWS, _SHOWN_CHARACTERS = 3, 300
@@ -71,13 +72,13 @@ def init(config: InitConfig) -> str:
         columns = columns_of(sample.records)
         made = draft(columns, len(sample.records))
         made.lines = {"name": name, **files.lines, **sample.lines, **made.lines}
-        text = "\n".join([*_about(config.data, files, sample, columns), *_entries(made)]) + "\n"
+        text = writable("\n".join([*_about(config.data, files, sample, columns), *_entries(made), ""]))
         source = Mapped(Description(output, text.encode(), None if place else files.raw), SOURCES)
         rows, counts, finding = _rows(source, sample)
     if not rows:
         raise _no_rows(counts, finding, columns)
     for warning in (*files.remarks, *sample.remarks, *made.warnings):
-        log.event(f"init: {warning}", level=logging.WARNING)
+        log.event(writable(f"init: {warning}"), level=logging.WARNING)
     store.write(output, text.encode())
     return "\n".join([f"{output}\n", *_printed(rows, counts), _next(output, files), ""])
 
@@ -99,13 +100,13 @@ def _about(data: str, files: RawFiles, sample: Sample, columns: Sequence[Column]
     if sample.faults:
         yield f"# Not readable: {', '.join(f'{count:,} {reason}' for reason, count in sample.faults.most_common())}."
     yield "#"
-    width = max([len(column.path) for column in columns[:_COLUMNS]] + [6])
+    width = min(max([len(column.path) for column in columns[:_COLUMNS]] + [6]), _EXAMPLE)
     yield f"# {'column':{width}}  {'holds':14}  filled  characters: mean, longest  example"
     for column in columns[:_COLUMNS]:
         share = f"{100 * column.filled // max(1, len(sample.records))} %"
         length = f"{column.mean():,}, {column.longest:,}" if column.longest else ""
         example = column.example if len(column.example) <= _EXAMPLE else column.example[: _EXAMPLE - 1] + "…"
-        yield f"# {column.path:{width}}  {column.kind or 'null':14}  {share:>6}  {length:25}  {example}".rstrip()
+        yield _comment(f"{column.path:{width}}  {column.kind or 'null':14}  {share:>6}  {length:25}  {example}")
     if len(columns) > _COLUMNS:
         yield f"# and {len(columns) - _COLUMNS:,} further ones"
     yield ""
@@ -114,9 +115,9 @@ def _about(data: str, files: RawFiles, sample: Sample, columns: Sequence[Column]
 def _entries(made: Draft) -> Iterator[str]:
     for key, value in made.lines.items():
         notes = made.notes.get(key, [])
-        yield from (f"# {note}" for note in notes)
+        yield from map(_comment, notes)
         yield f"{key}: {_flow(value)}" if not isinstance(value, str) else yaml_line(key, value)
-    yield from (f"# {note}" for note in made.notes.get("", []))
+    yield from map(_comment, made.notes.get("", []))
     if "licence" not in made.lines:
         yield "# licence: CC-BY-4.0"
 
@@ -127,11 +128,13 @@ def _flow(value: Any) -> str:
         return "{" + ", ".join(f"{_flow(key)}: {_flow(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
         return _flow(value[0]) if len(value) == 1 else "[" + ", ".join(map(_flow, value)) + "]"
-    return (
-        str(value)
-        if re.fullmatch(r"[A-Za-z_./][\w./ -]*\w|\w", str(value))
-        else "'" + str(value).replace("'", "''") + "'"
-    )
+    line = yaml_line("", str(value)).removeprefix(": ")
+    return line if line[0] == '"' or not re.search(r"[^\w./ -]", line) else json.dumps(line, ensure_ascii=False)
+
+
+def _comment(text: str) -> str:
+    """Return a line of comment: names in data may have line breaks, and would write entries."""
+    return f"# {escaped(' '.join(text.splitlines()))}".rstrip()
 
 
 def _rows(source: Mapped, sample: Sample) -> tuple[list[Row], Counter[str], Finding]:
@@ -159,9 +162,11 @@ def _no_rows(counts: Counter[str], finding: Finding, columns: Sequence[Column]) 
     return InputError(
         "no record makes a row",
         where="data",
-        got=f"{reasons or 'no record'}; columns {', '.join(column.path for column in columns[:_COLUMNS])}",
+        got=writable(f"{reasons or 'no record'}; columns {', '.join(column.path for column in columns[:_COLUMNS])}"),
         expected="texts named question and answer, messages, or text",
-        hint=f"write in a YAML file (docs/sources.md): {finding.write}" if finding.write else "see docs/sources.md",
+        hint=writable(f"write in a YAML file (docs/sources.md): {finding.write}")
+        if finding.write
+        else "see docs/sources.md",
     )
 
 

@@ -11,6 +11,7 @@ from pairmill.begin.columns import BOOLEAN, CONTENT_KEYS, MESSAGES, NUMBER, TEXT
 from pairmill.errors import InputError
 from pairmill.sources.language.chats import ROLES
 from pairmill.sources.language.reading import ASSISTANT, USER
+from pairmill.sources.parsed import writable
 
 # Names of columns in public data sets, the most certain first.
 _CHATS = ("messages", "conversations", "conversation", "dialogue", "dialog", "chat", "turns", "prompt")
@@ -84,9 +85,11 @@ def draft(columns: Sequence[Column], records: int) -> Draft:
         raise InputError(
             "nothing tells which columns are a question and its answer",
             where="data",
-            got=seen or "records without fields",
+            got=writable(seen) or "records without fields",
             expected="texts named question and answer, messages, or text",
-            hint="write a YAML file with instruction: and response:, or text: or turns: (docs/sources.md)",
+            hint="these are tokens: pairmill tokenize takes them as they are, tokens=<folder>"
+            if any(column.name == "input_ids" for column in columns)
+            else "write a YAML file with instruction: and response:, or text: or turns: (docs/sources.md)",
         )
     rest = [column for column in columns if column.name in _ATTRIBUTES and column not in used and column.filled]
     if rest:
@@ -145,7 +148,7 @@ def _chats(result: Draft, columns: Sequence[Column], records: int) -> list[Colum
     meant = {role: ROLES.get(role.strip().lower()) for role in chat.roles}
     told = ", ".join(f"{role or 'no role'} {count:,}" for role, count in chat.roles.most_common())
     result.note("turns", f"messages by role: {told}")
-    unknown = [role for role, meaning in meant.items() if role and meaning is None]
+    unknown = [role for role, meaning in meant.items() if meaning is None and role.isprintable() and role.strip()]
     if unknown:
         result.lines["roles"] = dict.fromkeys(unknown, USER)
         result.note("roles", "system, user, assistant or tool: what these roles are is a guess")

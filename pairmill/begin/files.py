@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from pairmill import storage
 from pairmill.address import Address
+from pairmill.engine import manifest as manifests
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.slices import FileSlice
 from pairmill.net import hub
@@ -86,6 +87,9 @@ def files_at(given: str, description: str, kind: str) -> RawFiles:
     if store.exists(uri):
         folder, sizes = storage.parent_of(uri), {storage.name_of(uri): store.size(uri)}
     else:
+        if (manifest := manifests.read(uri)) is not None:
+            hint = f"look at it: pairmill show {given}; rows go on as rows=, token folders as tokenized="
+            raise InputError("is a result of pairmill", where=uri, got=manifest.stage, expected="raw data", hint=hint)
         folder, sizes = uri, {entry.path: entry.size for entry in store.list(uri)}
         if not sizes:
             storage.require(uri, "a file or a folder of raw data")

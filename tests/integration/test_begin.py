@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import sqlite3
 import time
 from collections.abc import Callable
@@ -18,6 +19,7 @@ import pytest
 import yaml
 
 from pairmill.interface.command import run
+from tests.fuzz.hostile import RECORDS
 from tests.support import tools
 from tests.support.fetching import ask_here
 from tests.support.servers import Hub
@@ -220,6 +222,7 @@ def test_a_table_without_a_header_and_texts_without_names(here: Path, capsys: py
         ({"a.jsonl": '{"x": 1, "y": [2]}\n'}, "nothing tells which columns are a question and its answer"),
         ({"a.jsonl": '{"a": "some words", "b": "some words", "c": "some words"}\n'}, "(text, 10 characters)"),
         ({"a.jsonl": '{"question": "", "answer": ""}\n'}, "nothing tells"),
+        ({"a.jsonl": '{"input_ids": [1, 2], "labels": [1, 2]}\n'}, "tokens=<folder>"),
         ({"a.jsonl": "no json\n"}, "1 invalid_json"),
         ({"a.html": "<p>"}, "trafilatura --input-dir"),
         ({"c.warc.gz": ""}, "WarcReader"),
@@ -299,3 +302,47 @@ def test_a_data_set_of_the_hub(here: Path, capsys: pytest.CaptureFixture[str], m
         assert len(cleaned(here / "root", "sources=made.yaml", f"raw={raw}")) == COUNT
         assert run(["init", "hf://someone/pairs", "output=b.yaml"]) == 2
         assert run(["init", "hf://datasets/someone/nothing", "output=b.yaml"]) == 3
+
+
+def test_names_in_data_write_no_entries(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    evil = "x\nurl: http://evil\n#"
+    chat = [
+        {"role": f"human{evil}", "content": "Hi"},
+        {"role": "null", "content": "x"},
+        {"role": "gpt", "content": "y"},
+    ]
+    tools.write_lines(here / "a.jsonl", [{"messages": chat, evil: 1, f"url{evil}": evil, "answer\nhub: a": "b"}] * 3)
+    with pytest.raises(AssertionError):
+        described("a.jsonl", capsys=capsys)  # two questions in a row make no row
+    tools.write_lines(here / "a.jsonl", [{f"question {evil}": evil, f"answer {evil}": "b", f"url{evil}": evil}] * 3)
+    made, _ = described("a.jsonl", capsys=capsys)
+    assert set(made) == {"name", "files", "condition", "instruction", "response"}
+    assert cleaned(here / "root", "sources=made.yaml") == [(evil.strip(), "b")] * 3
+    folder = here / "a: b"
+    tools.write_lines(folder / "null.jsonl", pairs())
+    assert described("a: b", capsys=capsys)[0]["files"] == "a: b/null.jsonl"
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_hostile_files_are_taken_or_refused(seed: int, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    draw = random.Random(seed)
+    kinds = ("jsonl", "json", "csv", "tsv", "db", "arrow", "xlsx", "parquet", "txt")
+    codes = set()
+    for number, record in enumerate(RECORDS[seed::8]):
+        noise = bytes(draw.choice(b'{}[]",:;|\t\n\r\\\0abc\xff\xc3') for _ in range(draw.randrange(300)))
+        for kind in kinds:
+            Path(f"a.{kind}").write_bytes(
+                record + b"\n" + (noise if number % 2 else b'{"question": "a", "answer": "b"}\n')
+            )
+            codes.add(run(["init", f"a.{kind}", "output=x.yaml", "confirm=true"]))
+    capsys.readouterr()
+    assert codes <= {0, 2, 3}
+    assert 3 in codes
+
+
+def test_a_result_of_pairmill_is_not_raw_data(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    described(write_csv(here), capsys=capsys)
+    cleaned(here / "root", "sources=made.yaml")
+    (folder,) = (path.parent for path in (here / "root" / "clean").glob("*/_MANIFEST.json"))
+    said = described(str(folder), capsys=capsys, code=3)[1]
+    assert f"pairmill show {folder}" in said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
@@ -41,10 +42,11 @@ def check_columns(uri: str, names: Sequence[str], source: Tabled) -> None:
                 expected=", ".join(source.fields),
                 hint=did_you_mean(name, names, f"check that this is the data set of {source.name}"),
             )
+    counts = Counter(names)
     for name in (*source.fields, *source.optional) or names:
-        if name and names.count(name) > 1:
+        if name and counts[name] > 1:
             raise InputError(
-                f"column {name!r} exists {names.count(name)} times",
+                f"column {name!r} exists {counts[name]} times",
                 where=uri,
                 got=", ".join(names),
                 expected="once",
