@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import json
 import logging
 import os
@@ -33,6 +33,11 @@ def human() -> bool:
     """Return whether log lines are for a person, not for a collector."""
     choice = os.environ.get("PAIRMILL_LOG", "auto")
     return choice == "human" or (choice != "json" and (in_notebook() or sys.stderr.isatty()))
+
+
+def draws() -> bool:
+    """Return whether :mod:`pairmill.terminal` can draw: a notebook has its own output, and a trainer may lack rich."""
+    return not in_notebook() and importlib.util.find_spec("rich") is not None
 
 
 def in_notebook() -> bool:
@@ -81,6 +86,14 @@ class _JsonFormatter(logging.Formatter):
         return escaped_json(json.dumps(line, ensure_ascii=False))
 
 
+class _PlainFormatter(logging.Formatter):
+    """A line with its level unless it is INFO, for a notebook, and for a terminal without rich."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        label = "" if record.levelno <= logging.INFO else f"{record.levelname.lower()}: "
+        return f"{label}{escaped(super().format(record))}"
+
+
 def setup() -> None:
     """Attach the handler. Safe to call again, as worker processes do."""
     logging.setLogRecordFactory(_record)
@@ -90,7 +103,11 @@ def setup() -> None:
     log.setLevel(logging.INFO)
     handler: logging.Handler
     if human():
-        handler = notebook().CellHandler() if in_notebook() else terminal().HumanHandler()
+        if draws():
+            handler = terminal().HumanHandler()
+        else:
+            handler = logging.StreamHandler(sys.stdout if in_notebook() else sys.stderr)
+            handler.setFormatter(_PlainFormatter())
     else:
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(_JsonFormatter())
@@ -185,7 +202,7 @@ def progress(title: str, total: int, unit: str = "shards", **fields: object) -> 
         with notebook().CellBar(title, total, lines) as bar:
             yield bar
         return
-    if not (human() and sys.stderr.isatty()):
+    if not (human() and sys.stderr.isatty() and draws()):
         yield lines
         return
     # The line at the end stays, and the bar goes.

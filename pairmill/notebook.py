@@ -1,27 +1,15 @@
-"""What a person sees in a notebook: log lines in the output of the cell, and a bar of each round while it goes on."""
+"""A bar in the output of a notebook's cell, for each round while it goes on."""
 
 from __future__ import annotations
 
 import html
 import importlib
-import logging
-import sys
 import time
 from types import TracebackType
 from typing import Any, Self
 
-from pairmill.redact import escaped
-
 _SECONDS = 0.2
 """Between two updates of a bar."""
-
-
-class CellHandler(logging.Handler):
-    """Prints lines in the output of the cell, with the level unless it is INFO."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        label = "" if record.levelno <= logging.INFO else f"{record.levelname.lower()}: "
-        sys.stdout.write(f"{label}{escaped(self.format(record))}\n")
 
 
 class CellBar:

@@ -133,6 +133,11 @@ class RowPlan(TrainingPlan):
         for folder in self.folders:
             self._report_one_token_rows(folder)
 
+    def __repr__(self) -> str:
+        sizes = (f"{len(folder.epochs)} epochs of {folder.path}" for folder in self.folders)
+        rows = sum(survey.rows for folder in self.folders for survey in folder.surveys)
+        return f"<RowPlan: {rows:,} rows, {', '.join(sizes)}>"
+
     def _report_one_token_rows(self, folder: SampledFolder) -> None:
         rows = sum(survey.rows for survey in folder.surveys)
         count = sum(survey.one_token[0] for survey in folder.surveys)

@@ -49,7 +49,7 @@ def plain(lines: Iterable[Line]) -> str:
 
 def write(lines: Iterable[Line]) -> None:
     """Print lines as they are made: in colour on a terminal, unless ``NO_COLOR`` is set."""
-    if sys.stdout.isatty() or os.environ.get("FORCE_COLOR"):
+    if log.draws() and (sys.stdout.isatty() or os.environ.get("FORCE_COLOR")):
         log.terminal().write_styled(lines)
         return
     for each in lines:

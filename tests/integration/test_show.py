@@ -117,6 +117,7 @@ def test_a_batch_is_the_loaders(made: dict[str, str]) -> None:
     shown = show(made["arrays"], root=made["root"], **options)
     for rank in range(2):
         plan = RowPlan(made["arrays"], tail="keep")
+        assert repr(plan) == f"<RowPlan: {len(open_result(made['arrays'])):,} rows, 2 epochs of {made['arrays']}>"
         with Loader(plan, batch_tokens=4096, rank=rank, ranks=2, threads=0) as loader:
             batch = next(batch for number, batch in enumerate(loader) if number == 3)
         part = shown.split(f"rank {rank}: ")[1].split("rank ")[0]

@@ -202,3 +202,19 @@ def test_durations_are_written_as_on_a_clock() -> None:
     assert [log.clock(seconds) for seconds in (0, 41.4, 59.6, 3599, 3600, 93_784)] == [
         *("00:00", "00:41", "01:00", "59:59", "1:00:00", "26:03:04"),
     ]
+
+
+def test_without_rich_a_terminal_gets_plain_lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "rich", None)
+    monkeypatch.setenv("PAIRMILL_LOG", "human")
+    assert not log.draws()
+    before = log.logger().handlers[:]
+    log.setup()
+    try:
+        log.event("a\x1b[2J")
+        log.event("b", level=logging.WARNING)
+        assert capsys.readouterr().err == "a\\x1b[2J\nwarning: b\n"
+    finally:
+        log.logger().handlers[:] = before
