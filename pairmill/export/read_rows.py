@@ -116,7 +116,7 @@ class _RowsOf:
                 if chats is not None:
                     shaped.append(shape(condition, Chat.from_json(next(chats))))
                 elif instruction:
-                    shaped.append(shape(condition, chat_from_pair(condition, instruction, response)))
+                    shaped.append(shape(condition, chat_from_pair("", instruction, response)))
             counts.leave_out("document", len(batch) - len(shaped))
             yield shaped if chats is not None else pa.RecordBatch.from_pylist(shaped, schema=schema)
 

@@ -164,8 +164,9 @@ def test_rows_as_chats_and_as_pairs(world: World, tmp_path: Path) -> None:
     made = list(load(export(world.cleaned, "datasets", tmp_path / "made"), "gsm8k_train")["train"])
     assert len(made) == len(given)
     for row, before in zip(made, given, strict=True):
-        assert [turn["role"] for turn in row["messages"]][-2:] == ["user", "assistant"]
-        assert [turn["content"] for turn in row["messages"]][-2:] == [before["instruction"], before["response"]]
+        assert [turn["role"] for turn in row["messages"]] == ["user", "assistant"]
+        assert [turn["content"] for turn in row["messages"]] == [before["instruction"], before["response"]]
+        assert row["condition"] == before["condition"]
     pairs = load(export(world.cleaned, "datasets", tmp_path / "pairs", columns="pair"), "gsm8k_train")
     assert [(row["prompt"], row["completion"], row["condition"]) for row in pairs["train"]] == [
         (row["instruction"], row["response"], row["condition"]) for row in given
