@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from tokenizers import Tokenizer
 
+from pairmill import stats
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.opened import open_result
 from pairmill.loader import Loader, RowPlan
@@ -27,6 +28,7 @@ from pairmill.stages.sample import run as sample
 from pairmill.stages.sample.config import SampleConfig
 from tests.support import line, samples, tokenized
 from tests.support.helpers import REPOSITORY, environment
+from tests.support.results import upload
 
 HOSTILE = "a\x1b[2Jb\x9b31mc\u202ed\re\x07\u2028"
 
@@ -218,3 +220,20 @@ def test_colours_on_a_terminal_and_no_byte_of_data_that_it_obeys(tmp_path: Path)
     rest = re.sub(r"\x1b\[[0-9;]*m|\r\n", "", shown)
     assert not [character for character in rest if ord(character) < 0x20 or 0x7F <= ord(character) < 0xA0]
     assert "\x1b[32m" not in on_a_terminal(str(tmp_path), NO_COLOR="1")
+
+
+@pytest.mark.parametrize("store", ["s3", "gs"])
+def test_results_in_a_bucket(made: dict[str, str], store: str, request: pytest.FixtureRequest) -> None:
+    bucket = request.getfixturevalue(store)
+    task = next(name for name in open_result(made["tokenize"]).tasks if "gsm8k" in name)
+    wanted: dict[str, dict[str, Any]] = {
+        "clean": {"row": [f"{task}:5"]},
+        "tokenize": {"row": [f"{task}:3"], "ids": True},
+        "plan": {"row": ["1:17"]},
+    }
+    places = {name: Path(made[name]).relative_to(made["root"]) for name in wanted}
+    there = {name: upload(Path(made[name]), f"{bucket}/work/{place}") for name, place in places.items()}
+    for name, uri in there.items():
+        assert show(uri, **wanted[name]) == show(made[name], **wanted[name])
+        mine, theirs = (json.loads(stats.measure(open_result(place)).json()) for place in (made[name], uri))
+        assert {**mine, "path": uri} == theirs
