@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.containers import podman
-from tests.support.helpers import PATIENCE, REPOSITORY
+from tests.support.helpers import PATIENCE, REPOSITORY, missing
 
 _WHEELS = REPOSITORY / "dist" / "wheels"
 _PINNED = re.search("^ARG BASE_IMAGE=(.*)$", (REPOSITORY / "images" / "Dockerfile").read_text(), re.MULTILINE)
@@ -50,6 +50,8 @@ class Machine:
 @pytest.fixture(scope="session")
 def machine() -> Iterator[Machine]:
     """A machine with Python and pip, and an environment for each of ``bare`` and ``whole``."""
+    if "WHEEL" not in os.environ:
+        missing("a container with a wheel: make wheel-test")
     wheel = Path(os.environ["WHEEL"]).resolve()
     assert _PINNED
     image = os.environ.get("BASE_IMAGE") or _PINNED[1]

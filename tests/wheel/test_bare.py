@@ -26,5 +26,5 @@ def test_a_command_that_needs_more_says_what_to_install(bare: Machine) -> None:
 
 
 def test_the_compiled_module_and_the_loader_work(bare: Machine) -> None:
-    program = "import pairmill._native; from pairmill.loader import Loader, RowPlan; print(Loader.__name__)"
+    program = "import pairmill._native; from pairmill import Loader, RowPlan; print(Loader.__name__)"
     assert bare.type(f"python -c '{program}'") == "Loader\n"
