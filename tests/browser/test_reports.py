@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 
 from pairmill.engine.manifest import read
+from pairmill.line.status import Status
 from pairmill.report.charts import Bars, Curve, Grouped, Histogram, Stacked
 from pairmill.report.model import Report, Samples, Section, Table
 from pairmill.stages.curate.report.page import report_of as curate_report
 from pairmill.stages.sample.inspect import command as inspect
 from pairmill.stages.sample.report import report_of as sample_report
-from tests.support import chromium, curated_folder, line
+from tests.support import chromium, curated_folder, line, roots
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +25,14 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Report]:
     manifest = read(str(plan))
     assert manifest is not None
     return {**found, "inspect": inspect.look(inspected), "plan": sample_report(manifest)}
+
+
+@pytest.fixture
+def status(tmp_path: Path) -> Report:
+    """The page over a root, with its lineage drawn."""
+    for letters in ("abcdef", "123456"):
+        roots.line(str(tmp_path), letters)
+    return Status(str(tmp_path)).report(f"{tmp_path}/status.html")
 
 
 def widest() -> Report:
@@ -73,13 +82,15 @@ def test_reports_fit_their_frame_and_ask_for_nothing(reports: dict[str, Report],
 
 @pytest.mark.parametrize("width", [400, 1280])
 def test_every_number_is_seen(
-    reports: dict[str, Report], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int
+    reports: dict[str, Report], status: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
     chromium.resize(monkeypatch, width)
     _, curated = curated_folder.write(tmp_path)
     manifest = read(str(curated))
     assert manifest is not None
-    pages = {name: report.html() for name, report in {**reports, "curate": curate_report(manifest)}.items()}
+    pages = {
+        name: report.html() for name, report in {**reports, "curate": curate_report(manifest), "status": status}.items()
+    }
     # What is folded is looked at too.
     seen = chromium.look({name: page.replace("<details>", "<details open>") for name, page in pages.items()}, tmp_path)
     assert seen.frames.keys() == pages.keys()
@@ -89,10 +100,12 @@ def test_every_number_is_seen(
         assert frame["needed"] <= frame["width"], name
         assert frame["verdict"], name
     assert "--n6:&quot;Would go&quot;" in pages["curate"]
+    assert seen.frames["status"]["wide"] == []
+    assert seen.console == []
 
 
-def test_paper_has_what_is_folded_on_a_screen(reports: dict[str, Report], tmp_path: Path) -> None:
-    pages = {name: report.html() for name, report in reports.items()}
+def test_paper_has_what_is_folded_on_a_screen(reports: dict[str, Report], status: Report, tmp_path: Path) -> None:
+    pages = {name: report.html() for name, report in {**reports, "status": status}.items()}
     assert all("@media print{" in page for page in pages.values())
     screen = chromium.look(pages, tmp_path)
     paper = chromium.look(
@@ -132,6 +145,14 @@ def test_what_does_not_fit_or_asks_for_more_is_found(tmp_path: Path) -> None:
     assert any("http://elsewhere.test/picture.png" in message for message in seen.console)
     assert any("unknown is not defined" in message for message in seen.console)
     assert seen.requests == ["/picture.png"]
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_lineage_is_drawn_by_day_and_by_night(status: Report, tmp_path: Path, dark: bool) -> None:
+    picture = chromium.picture({"status": status.html()}, tmp_path, dark=dark, scale=1)["status"].astype(int)
+    colour = np.array((0x7A, 0xA2, 0xF0) if dark else (0x3C, 0x6F, 0xD1))
+    # Twelve dots of 78 pixels each, and the strands between them.
+    assert (np.abs(picture - colour).max(axis=2) < 40).sum() > 900
 
 
 @pytest.mark.parametrize("dark", [False, True])

@@ -979,3 +979,48 @@ def test_of_a_folder_nothing_is_left_but_what_was_settled(place: str, store: Sto
     os.utime(left, (0, 0))
     store.forget_attempts(place)
     assert not left.exists()
+
+
+# --- what is below a root -------------------------------------------------------------------------------------------
+
+
+def test_folders_are_dated_by_one_of_their_objects(place: str, store: Store) -> None:
+    assert store.dated(place, "record") == {}
+    assert store.modified(storage.join(place, "b", "record")) is None
+    before = time.time()
+    for path in ("b/record", "a/record", "c/else/record", "record"):
+        store.write(storage.join(place, *path.split("/")), b"x")
+    dated = store.dated(place, "record")
+    assert [*dated] == ["a", "b", "c"]
+    assert dated["c"] is None
+    at = dated["a"]
+    assert at is not None
+    # Some stores say it to the second.
+    assert before - 1.5 < at.timestamp() < time.time() + 1.5
+    assert store.modified(storage.join(place, "a", "record")) == at
+    written = {entry.path: entry.written for entry in store.list(place)}
+    assert abs(written["a/record"] - at.timestamp()) < 1
+
+
+@of_files
+def test_what_a_writer_has_begun_is_a_leftover_until_it_is_dropped(
+    place: str, store: Store, held: "subprocess.Popen[str]"
+) -> None:
+    (left,) = store.leftovers(place)
+    assert (left.size, store.list(place)) == (1000, [])
+    store.drop_leftovers(place, [left])
+    assert store.leftovers(place) == [left]
+    held.kill()
+    held.wait()
+    store.drop_leftovers(place, [left])
+    assert store.leftovers(place) == []
+
+
+@of_files
+def test_only_empty_folders_are_dropped(place: str, store: Store) -> None:
+    store.write(storage.join(place, "a", "b", "object"), b"x")
+    store.drop_empty([storage.join(place, "a")])
+    assert [entry.path for entry in store.list(place)] == ["a/b/object"]
+    store.delete(storage.join(place, "a", "b", "object"))
+    store.drop_empty([storage.join(place, "a"), storage.join(place, "never")])
+    assert not storage.local_path(storage.join(place, "a")).exists()

@@ -56,11 +56,11 @@ def rows_ref(stage: str, mark: str) -> InputRef:
 
 def line(root: str, letters: str = "abcdef", age: float = 0.0) -> dict[str, str]:
     """Write the results of a line, each a second after the one before; return their URIs by stage."""
-    clean, curate, tokenizer, tokenize, mix, sample = letters
+    clean, curate, tokenizer, tokenize, mix, sample = list(letters)
     words, plan = f"tokenizer {letters}".encode(), f"mixture {letters}".encode()
     digest = hashlib.sha256(words).hexdigest()[:16]
     tokenized = InputRef("tokenized", tokenize * 16)
-    made = {}
+    made: dict[str, str] = {}
 
     def add(stage: str, mark: str, inputs: Sequence[InputRef] = (), **more: object) -> None:
         made[stage] = result(root, stage, mark, inputs, age=age - len(made), **more)  # type: ignore[arg-type]
