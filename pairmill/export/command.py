@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -120,9 +119,7 @@ def _export_net(config: ExportConfig) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Export what the command line names, as ``result=…`` or first of all; returns the exit code."""
-    words = [*arguments]
-    if words and not re.match(r"[a-z_]+=|-|help$", words[0]):
-        words[0] = f"result={words[0]}"
+    words = cli.name_first(arguments, "result")
 
     def work() -> None:
         sys.stdout.write(run(cli.build(ExportConfig, cli.split(words))))

@@ -266,7 +266,7 @@ def split(arguments: Sequence[str]) -> dict[str, str]:
 def name_first(arguments: Sequence[str], option: str) -> list[str]:
     """Return arguments in which the first one, written without its key, is the value of ``option``."""
     first = arguments[0] if arguments else "="
-    if "=" in first.partition("/")[0] or first.startswith("-"):
+    if "=" in first.partition("/")[0] or first.startswith("-") or first == "help":
         return list(arguments)
     return [f"{option}={first}", *arguments[1:]]
 

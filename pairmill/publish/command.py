@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -168,18 +167,10 @@ def status(config: PublishConfig) -> str:
     return f"{at}: {len(publication.items):,} files are what {publication.tree.opened.uri} has\n"
 
 
-def _words(arguments: Sequence[str], commands: Collection[str]) -> tuple[str, list[str]]:
-    """Split what the command line says: the command, and options with the result named first."""
-    words = [*arguments]
-    command = words.pop(0) if words[:1] and words[0] in commands else ""
-    if words and not re.match(r"[a-z_]+=|-|help$", words[0]):
-        words[0] = f"result={words[0]}"
-    return command, words
-
-
 def main(arguments: Sequence[str]) -> int:
     """Publish what the command line names, as ``result=…`` or first of all; returns the exit code."""
-    command, words = _words(arguments, ("status",))
+    command = "status" if arguments[:1] == ["status"] else ""
+    words = cli.name_first(arguments[1:] if command else arguments, "result")
 
     def work() -> None:
         config = cli.build(PublishConfig, cli.split(words))
