@@ -34,6 +34,7 @@ from pairmill.sources.files.card import suffix_of
 from pairmill.sources.files.extracts import least
 from pairmill.sources.files.raw import RawFolder
 from pairmill.sources.source import Unit
+from pairmill.stages.clean.core import SLICING
 from pairmill.stages.clean.sink import task_of
 from pairmill.stages.fetch.bring import HubFile
 from pairmill.stages.fetch.config import FetchConfig
@@ -50,6 +51,8 @@ _ALONE: Final = 0.15
 _DIGESTED: Final = 1 << 30
 """Bytes of given files that fetch digests in a second."""
 _HELD_OUT: Final = "held out"
+_JOINING: Final = ("clean", "tokenize")
+"""Tasks that join the parts of large files."""
 _ROWS: Final = ("clean", "curate", "select", "tokenize")
 
 Runner = Callable[[Mapping[str, Any], Callable[[Ended], None]], None]
@@ -376,15 +379,16 @@ class _Line:
         were, are = sum(first.tokens.values()), sum(second.tokens.values())
         whole = sum(count * factors[name] for name, count in second.tokens.items())
         further = (whole - are) / (are - were) if are > were else 0.0
-        cores, made = available_cores(), {}
+        cores, made, cut = available_cores(), {}, self._cut_share(records, second)
         for name, task in second.tasks.items():
             before = first.tasks[name]
-            cpu = max(0.0, task.cpu_seconds - before.cpu_seconds) * further
+            growth = further * (1 + cut) if name in _JOINING else further
+            cpu = max(0.0, task.cpu_seconds - before.cpu_seconds) * growth
             made[name] = Estimate(
                 name,
                 round(task.seconds + cpu * (_ALONE + (1 - _ALONE) / cores), 2),
                 round(task.cpu_seconds + cpu, 2),
-                disk_bytes=round(task.disk_bytes + max(0, task.disk_bytes - before.disk_bytes) * further),
+                disk_bytes=round(task.disk_bytes + max(0, task.disk_bytes - before.disk_bytes) * growth),
                 memory_bytes=_memory(first.memory[name], second.memory[name], further, cores),
             )
             if name in second.rows:
@@ -401,6 +405,17 @@ class _Line:
             made["fetch"].disk_bytes = 0
         sums = [max(1, sum(item[at] for item in second.drawn.values())) for at in range(3)]
         return made, round(second.arrays[0] * unique / sums[2] + second.arrays[1] * rows / sums[0])
+
+    def _cut_share(self, records: Records, sample: _Sample) -> float:
+        """Return which share of the tokens is of tasks that are cut into slices, whose parts are written and joined."""
+        cut = whole = 0.0
+        for name, units in records.items():
+            read = max(1, sample.records.get(name, 0))
+            size = sum(sample.folders[name].sizes.values()) / read
+            tokens = sample.tokens[name] / read
+            whole += tokens * sum(units.values())
+            cut += tokens * sum(count for count in units.values() if count * size >= SLICING.open_from)
+        return cut / whole if whole else 0.0
 
     def _drawn(self, records: Records, sample: _Sample, *, is_whole: bool) -> tuple[float, float, float]:
         """Return rows and tokens of all epochs, and tokens that are drawn at all.

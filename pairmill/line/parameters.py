@@ -210,6 +210,7 @@ def stage_configs(given: Mapping[str, Any]) -> dict[str, Any]:
                     storage.normalise(given[name], name)
                 except UsageError as error:
                     raise UsageError(error.what, where=name, got=given[name], expected=error.expected) from error
+    attempts.refuse()
     made = {}
     last = {"train": LAST["train"]} if "train_config" in given else {}
     for name, stage in {**STAGES, **last}.items():

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pairmill.engine import manifest as manifests
+from pairmill.engine.manifest import Manifest
 from pairmill.formats.results import SampleResult
 from tests.support import nursery, tools
 from tests.support.helpers import environment
@@ -44,7 +45,13 @@ def options(folder: Path) -> list[str]:
     ]
 
 
-def test_an_estimate_is_what_the_run_then_takes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def finished(folder: Path) -> Manifest:
+    """The manifest of the only result of a stage."""
+    (made,) = filter(None, (manifests.read(str(path)) for path in folder.glob("[0-9a-f]*")))
+    return made
+
+
+def test_an_estimate_is_what_the_run_then_takes(folder: Path) -> None:
     # Of two thousand records the second sample would be the whole.
     code = (
         "import sys; from pairmill.line import dry_run, run; dry_run.SAMPLE_BYTES = 60_000; "
@@ -67,14 +74,11 @@ def test_an_estimate_is_what_the_run_then_takes(folder: Path, monkeypatch: pytes
     assert done.returncode == 0, done.stderr
     by_stage = {item["stage"]: item for item in made["tasks"]}
     for stage in ("clean", "curate", "tokenize"):
-        (manifest,) = (manifests.read(str(path)) for path in (folder / "root" / stage).glob("[0-9a-f]*"))
-        assert manifest is not None
+        manifest = finished(folder / "root" / stage)
         assert by_stage[stage]["rows"] == pytest.approx(manifest.ledger.rows_out, rel=0.1)
     tokens = sum(item.measures["tokens"] for item in manifest.shards.values())
     assert 1 / CLOSE < by_stage["tokenize"]["tokens"] / tokens < CLOSE
-    (plan,) = (manifests.read(str(path)) for path in (folder / "root" / "sample").glob("[0-9a-f]*"))
-    assert plan is not None
-    stats = SampleResult.from_manifest(plan).stats.values()
+    stats = SampleResult.from_manifest(finished(folder / "root" / "sample")).stats.values()
     assert by_stage["sample"]["rows"] == pytest.approx(sum(item["cov_rows"] for item in stats), rel=0.1)
     size = sum(path.stat().st_size for path in (folder / "out").rglob("*") if path.is_file())
     assert 1 / CLOSE < made["arrays_bytes"] / size < CLOSE
