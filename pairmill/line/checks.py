@@ -94,7 +94,10 @@ def _output_paths(values: Mapping[str, Any]) -> list[str]:
 def _check_root(root: str, raws: Collection[str], least: int) -> None:
     _refuse_inside("root", root, raws)
     if storage.scheme(root) != "file":
-        storage.store_for(root).folders(root)
+        try:
+            storage.store_for(root).folders(root)
+        except StorageError as error:
+            raise error.moved(f"root={root}") from error
         return
     path = storage.local_path(root)
     existing = _check_writable("root", path)

@@ -398,10 +398,9 @@ class _Line:
         made["sample"].rows, made["sample"].tokens = round(rows), round(tokens)
         if self._is_here and not is_whole:
             # Given files stay where they are, and are digested; those of an extract are written.
-            seconds = first.tasks["fetch"].seconds + sum(
-                size / _DIGESTED for _, folder in self.wanted.values() if folder for size in folder.sizes.values()
-            )
-            made["fetch"].seconds = made["fetch"].cpu_seconds = round(seconds, 2)
+            size = sum(sum(folder.sizes.values()) for _, folder in self.wanted.values() if folder is not None)
+            made["fetch"].seconds = round(first.tasks["fetch"].seconds + size / _DIGESTED, 2)
+            made["fetch"].cpu_seconds = round(first.tasks["fetch"].cpu_seconds + size / _DIGESTED, 2)
             made["fetch"].disk_bytes = 0
         sums = [max(1, sum(item[at] for item in second.drawn.values())) for at in range(3)]
         return made, round(second.arrays[0] * unique / sums[2] + second.arrays[1] * rows / sums[0])
