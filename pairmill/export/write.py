@@ -16,6 +16,7 @@ from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, UsageError
 from pairmill.export.parts import Counts, Exported, Part
 from pairmill.formats.tokenizer_file import NAME as TOKENIZER
+from pairmill.formats.training_results import ExportResult
 from pairmill.log import event
 from pairmill.storage.base import each
 
@@ -63,6 +64,7 @@ def write(exported: Exported, form: Format, to: str, folder: str) -> None:
     keys = [fingerprint_from(STAGE, VERSION, to, part.split, part.name, *part.identity) for part in exported.parts]
     fingerprint = fingerprint_from(STAGE, VERSION, to, exported.fingerprint, keys)
     if _is_finished(folder, fingerprint):
+        storage.clear(storage.join(folder, _RECORDS))  # a run that was killed at its very end has left them
         event(f"export: {folder} is finished")
         return
     work = _Work(exported, put, folder)
@@ -84,13 +86,13 @@ def write(exported: Exported, form: Format, to: str, folder: str) -> None:
         inputs=[InputRef(exported.kind, exported.fingerprint, exported.stage)],
         ledger=ledger,
         files=sorted([*files, *out.files], key=lambda file: file.path),
-        data={
-            "to": to,
-            "splits": _by("split", exported, records),
-            "sources": exported.counts or _by("source", exported, records),
-            "facts": dict(exported.facts),
-            "tokenizer_info": dict(exported.info),
-        },
+        data=ExportResult(
+            to=to,
+            splits=_by("split", exported, records),
+            sources=exported.counts or _by("source", exported, records),
+            facts=dict(exported.facts),
+            tokenizer_info=dict(exported.info),
+        ).to_data(),
     ).finish(folder)
     storage.clear(storage.join(folder, _RECORDS))
 

@@ -87,6 +87,24 @@ class TrainResult(TrainFacts):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ExportResult(Result):
+    """What was exported.
+
+    Attributes:
+        to: the form.
+        splits, sources: rows and tokens of each.
+        facts: of each source, as manifests of the line say them.
+        tokenizer_info: of tokens.
+    """
+
+    to: str
+    splits: Mapping[str, ByName]
+    sources: Mapping[str, ByName] = empty()
+    facts: Mapping[str, ByName] = empty()
+    tokenizer_info: ByName = empty()
+
+
+@dataclass(frozen=True, kw_only=True)
 class EvaluateResult(Result):
     """The model, and what it scored and lost.
 

@@ -18,6 +18,7 @@ from pairmill.formats import rows
 from pairmill.formats.opened import ROWS, Kind, OpenResult
 from pairmill.formats.results import SampleResult
 from pairmill.formats.source_facts import Facts
+from pairmill.formats.training_results import ExportResult
 from pairmill.storage.base import each
 
 README: Final = "README.md"
@@ -217,8 +218,9 @@ def _sets(opened: OpenResult, manifest: Manifest, sums: Mapping[str, Sums]) -> t
             count(source_of(task.name), *task.counts)
         facts = Facts().of_tasks((task.uri, task.name) for task in tasks)
     elif opened.kind == "exported":
-        facts, splits = manifest.data.get("facts", {}), manifest.data.get("sources", {})
-        for name, values in splits.items():
+        exported = ExportResult.from_manifest(manifest)
+        facts = exported.facts
+        for name, values in exported.sources.items():
             count(name, values["rows"], values["tokens"])
     else:
         result = SampleResult.from_manifest(manifest)
