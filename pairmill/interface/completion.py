@@ -19,7 +19,7 @@ TABLE: Final = Path(__file__).with_name("options.tsv")
 
 # `path` and `words` are names that zsh gives a meaning of its own.
 _COMMON: Final = r"""
-# Of a line up to the cursor: $last is its last word, $known what may stand there; empty = files, if $last has a value.
+# Of a line up to the cursor: $last is its last word, $known what may be there; empty = files, if $last has a value.
 _pairmill_known() {
   local rest=${1#* } word asked=
   last=${1##* }

@@ -60,7 +60,7 @@ def machine() -> Iterator[Machine]:
     started = podman("run", "--detach", "--rm", "--network=host", *mounts, tools, image, "sleep", "3600")
     here = Machine(started.stdout.strip())
     try:
-        # Debian's Python has no pip; it runs out of its own wheel. The folders are the index of whoever types.
+        # Debian's Python has no pip; it runs out of its own wheel. The folders are the package index here.
         for name in ("bare", "whole"):
             here.type(
                 f"python3 -m venv --without-pip /{name}; export PYTHONPATH=$(echo /tools/pip-*.whl)\n"
