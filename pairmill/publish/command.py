@@ -32,8 +32,8 @@ class PublishConfig(Checked):
 
     result: str = option(help="the folder to publish: rows, tokens, a plan, arrays or an export")
     to: str = option(
-        help="hf://<owner>/<name>[@<branch>], a data set of the Hub, which is made if it does not exist; or gs://…, "
-        "s3://…, or a folder"
+        help="hf://<owner>/<name>[@<branch>], a data set of the Hub, which is made if it does not exist; or a "
+        "folder, on this machine or in a bucket"
     )
     confirm: bool = option(False, help="write it; without, nothing is written anywhere")
     private: bool = option(False, help="a new data set of the Hub is private")
