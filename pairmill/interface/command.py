@@ -35,37 +35,38 @@ def _stage(name: str, summary: str, extra: str = "stages") -> Program:
 
 
 PURPOSES: Final = {
-    "The whole line, on this machine": {
+    "From data to epochs": {
         "init": Program("pairmill.begin.command", "Look at data and write the YAML file by which it becomes rows."),
         "run": Program("pairmill.line.run", "Run the pipeline from raw data to sampled epochs, or to a trained net."),
-        "compare": Program("pairmill.line.compare", "Train nets on several plans and say which is better.", "train"),
-        "search": Program("pairmill.line.search", "Train proxies and find the mixture that loses least.", "train"),
+    },
+    "Look at what was made": {
         "status": Program(
             "pairmill.line.status", "Print what is finished below a root, what of what, and what comes next.", "sampler"
         ),
-        "prune": Program("pairmill.lineage.prune", "Say what can go below a root and why; remove it.", "sampler"),
+        "show": Program(
+            "pairmill.show.command", "Print rows, tokens, samples or batches as a model sees them; diff= two."
+        ),
+        "stats": Program(
+            "pairmill.stats", "Print rows, tokens, lengths and sources of anything that is finished.", "sampler"
+        ),
         "line": Program("pairmill.lineage.command", "Write the page over all stages of a sample."),
         "policy": Program(
             "pairmill.lineage.policy_command",
             "Print what a policy allows and denies of what is there: policy check.",
             "sampler",
         ),
-        "show": Program(
-            "pairmill.show.command", "Print rows, tokens, samples or batches as a model sees them; diff= two."
-        ),
-        "export": Program("pairmill.export.command", "Write a result in the form that other trainers read."),
-        "stats": Program(
-            "pairmill.stats", "Print rows, tokens, lengths and sources of anything that is finished.", "sampler"
-        ),
-        "publish": Program("pairmill.publish.command", "Publish a result, with a card, on the Hub or in a bucket."),
         "verify": Program(
             "pairmill.verify", "Compare finished folders with their manifests, byte for byte.", "sampler"
         ),
+        "prune": Program("pairmill.lineage.prune", "Say what can go below a root and why; remove it.", "sampler"),
     },
-    "This command": {
-        "completion": Program(
-            "pairmill.interface.completion", "Print the script that completes commands in bash or zsh.", ""
-        ),
+    "Hand it on": {
+        "export": Program("pairmill.export.command", "Write a result in the form that other trainers read."),
+        "publish": Program("pairmill.publish.command", "Publish a result, with a card, on the Hub or in a bucket."),
+    },
+    "Whether a change of the data helps": {
+        "compare": Program("pairmill.line.compare", "Train nets on several plans and say which is better.", "train"),
+        "search": Program("pairmill.line.search", "Train proxies and find the mixture that loses least.", "train"),
     },
     "Stages": {
         "fetch": _stage("fetch", "Bring raw data to the project, at locked revisions, with digests and licences."),
@@ -94,6 +95,11 @@ PURPOSES: Final = {
         "submit": Program("pairmill.kubeflow.submit.command", "Start a run on a cluster and watch it.", "pipelines"),
         "lint": Program(
             "pairmill.kubeflow.lint", "Check compiled pipelines against what Kubeflow accepts.", "pipelines"
+        ),
+    },
+    "This command": {
+        "completion": Program(
+            "pairmill.interface.completion", "Print the script that completes commands in bash or zsh.", ""
         ),
     },
 }
