@@ -143,7 +143,8 @@ def estimate(values: Mapping[str, Any], wanted: Wanted, runner: Runner) -> dict[
         limit = line.second_limit(line.records(first, remote), first)
         if limit != first.limit:
             second = line.measure(limit, Path(top, "second"))
-        made, arrays = line.scaled(line.records(second, remote), first, second)
+        records = line.records(second, remote)
+        made, arrays = line.scaled(records, first, second)
     made["fetch"].requests = requests
     made["fetch"].fetched_bytes = sum(size for sizes in remote.values() for size in sizes.values())
     every = list(made.values())
@@ -155,7 +156,7 @@ def estimate(values: Mapping[str, Any], wanted: Wanted, runner: Runner) -> dict[
         "tasks": [asdict(item) for item in every],
         "total": {**total, "memory_bytes": max(item.memory_bytes for item in every)},
         "arrays_bytes": arrays,
-        "records": {name: round(sum(units.values())) for name, units in line.records(second, remote).items()},
+        "records": {name: round(sum(units.values())) for name, units in records.items()},
         "measured": {"records_of_each_source": second.limit, "seconds": round(time.monotonic() - begun, 1)},
     }
 

@@ -11,6 +11,7 @@ from pairmill.engine.manifest import Manifest
 from pairmill.formats.results import SampleResult
 from tests.support import nursery, tools
 from tests.support.helpers import environment
+from tests.support.servers import Hub
 
 CLOSE = 1.5
 RECORDS = 2_000
@@ -101,6 +102,23 @@ def test_a_stage_that_fails_on_the_sample_says_why(folder: Path, tmp_path: Path)
     done = run(folder / "tmp", f"raw={tmp_path / 'raw'}", f"root={tmp_path / 'root'}", "dry_run=true")
     assert (done.returncode, done.stdout) == (3, "")
     assert "30 of 30 records of gsm8k_train are malformed" in done.stderr
+    assert list((folder / "tmp").iterdir()) == []
+    assert not (tmp_path / "root").exists()
+
+
+def test_what_has_to_be_fetched_is_counted_and_not_kept(folder: Path, tmp_path: Path) -> None:
+    lines = "".join(json.dumps({"q": f"What is {n}?", "a": f"It is {n}."}) + "\n" for n in range(4 * RECORDS)).encode()
+    (tmp_path / "mine.yaml").write_text("name: mine\nhub: org/mine\ncondition: direct\ninstruction: q\nresponse: a\n")
+    given = [f"sources={tmp_path / 'mine.yaml'}", f"root={tmp_path / 'root'}", "vocab_size=400", "dry_run=json"]
+    with Hub() as hub:
+        hub.add("org/mine", {"data/train.jsonl": lines, "README.md": b"---\nlicense: mit\n---\n"})
+        variables = {**environment(), **hub.environment(tmp_path / "home"), "TMPDIR": str(folder / "tmp")}
+        done = nursery.shared(nursery.PIPELINES).run("pairmill", ["run", *given], variables)
+    assert done.returncode == 0, done.stderr
+    made = json.loads(done.stdout)
+    assert made["total"]["fetched_bytes"] == pytest.approx(len(lines), rel=0.01)
+    assert made["total"]["requests"] >= 2
+    assert made["records"]["mine"] == pytest.approx(4 * RECORDS, rel=0.1)
     assert list((folder / "tmp").iterdir()) == []
     assert not (tmp_path / "root").exists()
 
