@@ -22,6 +22,7 @@ from pairmill.engine.options import option
 from pairmill.engine.results import HeldOutRows
 from pairmill.engine.source_names import source_of
 from pairmill.formats.opened import OpenResult, open_result
+from pairmill.formats.plan_rows import PlanRows
 from pairmill.formats.results import FetchResult, MixResult, SampleResult, TokenizeResult, TrainTokenizerResult
 from pairmill.formats.training_results import EvaluateResult, TrainResult
 from pairmill.interface import cli
@@ -205,9 +206,9 @@ def _sampled(result: OpenResult) -> Statistics:
     drawn = SampleResult.find(result.manifest) if result.manifest is not None else None
     epochs = range(result.epochs)
     if result.kind == "plan":
-        index = [result.plan_array(name) for name in ("inst_len", "resp_len")]
-        orders = [_block(result.plan_array(f"epoch_{epoch}"), len(epochs)) for epoch in epochs]
-        blocks = [(index[0][order], index[1][order]) for order in orders]
+        parts = list(PlanRows(result))
+        orders = [(part, _block(part.order(epoch), len(epochs) * len(parts))) for part in parts for epoch in epochs]
+        blocks = [(part.index[1][order], part.index[3][order]) for part, order in orders]
     else:
         rows = [result.tokens(epoch=epoch).index for epoch in epochs]
         blocks = [_blocks(item["inst_len"], item["resp_len"], len(epochs)) for item in rows]

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +15,10 @@ from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.errors import UsageError
 from pairmill.formats.opened import OpenResult, TokenRows, open_result
+from pairmill.formats.plan_rows import PlanRows
 from pairmill.formats.results import SampleResult
 from pairmill.formats.tokenized_path import stored
 from pairmill.formats.tokenizer_file import NAME, locate
-from pairmill.formats.tokens import INDEX
 from pairmill.loader.batch import IGNORED, Batch
 from pairmill.loader.plan import Draw, EpochEnd, World
 from pairmill.loader.row_plan import RowPlan
@@ -78,12 +78,12 @@ class _Sample:
         self.plan = result if result.kind == "plan" else _plan_of(result, config.root)
         self._arrays = result if result.kind == "sampled" else None
         self.decoder = _decoder(result, self.plan, config)
-        self._epochs: dict[int, TokenRows | NDArray[Any]] = {}
+        self._epochs: dict[int, TokenRows] = {}
         self._tokens: dict[str, TokenRows] = {}
         self._names: list[str] = []
         self._ends: NDArray[np.int64] = np.empty(0, np.int64)
         if self.plan is not None:
-            self._index = {name: self.plan.plan_array(name) for name in INDEX}
+            self._rows = PlanRows(self.plan)
             self._place_tasks([(item["name"], item["rows"]) for item in _drawn(self.plan).sources])
             self._tokenized = open_result(self.plan.tokenized.uri)
         elif result.manifest is not None:
@@ -95,37 +95,30 @@ class _Sample:
 
     def length(self, epoch: int) -> int:
         """Return the rows of an epoch."""
-        return len(self._epoch(epoch))
+        return self._rows.length(epoch) if self.plan is not None else len(self._epoch(epoch))
 
-    def _epoch(self, epoch: int) -> TokenRows | NDArray[Any]:
+    def _epoch(self, epoch: int) -> TokenRows:
+        assert self._arrays is not None
         if epoch not in self._epochs:
-            if self.plan is None:
-                assert self._arrays is not None
-                self._epochs[epoch] = self._arrays.tokens(epoch=epoch)
-            elif epoch < self.plan.epochs:
-                self._epochs[epoch] = self.plan.plan_array(f"epoch_{epoch}")
-            else:
-                expected = f"0 to {self.plan.epochs - 1}"
-                raise UsageError("no such epoch", where="row", got=str(epoch), expected=expected)
+            self._epochs[epoch] = self._arrays.tokens(epoch=epoch)
         return self._epochs[epoch]
 
     def row(self, epoch: int, place: int) -> _Row:
         """Return the row at a place of an epoch."""
-        rows = self._epoch(epoch)
-        if place >= len(rows):
-            expected = f"0 to {len(rows) - 1:,}"
+        length = self.length(epoch)
+        if place >= length:
+            expected = f"0 to {length - 1:,}"
             raise UsageError("no such place in the epoch", where="row", got=f"{epoch}:{place}", expected=expected)
-        if isinstance(rows, TokenRows):
+        if self.plan is None:
+            rows = self._epoch(epoch)
             prompt, response = rows[place]
             return _Row(self._task_at(int(rows.index["inst_start"][place])), prompt.tolist(), response.tolist())
-        at = int(rows[place])
+        at = self._rows.at(epoch, place)
         task = self._task_at(at)
         if task not in self._tokens:
             self._tokens[task] = self._tokenized.tokens(task)
         source = self._tokens[task]
-        (first, length), (start, size) = (
-            (int(self._index[f"{part}_start"][at]), int(self._index[f"{part}_len"][at])) for part in ("inst", "resp")
-        )
+        first, length, start, size = self._rows.spans(at)
         prompt, response = source.tokens[first : first + length], source.tokens[start : start + size]
         number = int(np.searchsorted(source.index["resp_start"], start, "right")) - 1
         whole = int(source.index["resp_len"][number])

@@ -19,6 +19,7 @@ from tokenizers import Tokenizer
 from pairmill import stats
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.opened import open_result
+from pairmill.interface import stagecli
 from pairmill.loader import Loader, RowPlan
 from pairmill.loader.batch import IGNORED
 from pairmill.show import command
@@ -26,6 +27,8 @@ from pairmill.show.config import ShowConfig
 from pairmill.show.lines import plain
 from pairmill.stages.sample import run as sample
 from pairmill.stages.sample.config import SampleConfig
+from pairmill.stages.tokenize.config import TokenizeConfig
+from pairmill.stages.tokenize.core import Tokenize
 from tests.support import line, samples, tokenized
 from tests.support.helpers import REPOSITORY, environment
 from tests.support.results import upload
@@ -45,6 +48,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     other = sample.run(config).parameters["output"]
     return {
         **places,
+        "rules": rules,
         "root": str(base / "root"),
         "arrays": str(base / "arrays"),
         "plan": str(plan),
@@ -112,6 +116,38 @@ def test_samples_by_epoch_and_place(made: dict[str, str], given: str) -> None:
         show(made[given], row=["2:0"], root=made["root"])
     with pytest.raises(UsageError, match="no such place in the epoch"):
         show(made[given], row=["0:999999"], root=made["root"])
+
+
+def test_a_plan_that_adds_to_another(made: dict[str, str], tmp_path: Path) -> None:
+    rows = [{"condition": "direct", "instruction": f"add {n} and {n}", "response": str(2 * n)} for n in range(90)]
+    (tmp_path / "added.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = TokenizeConfig(rows=[str(tmp_path)], tokenizer=made["train_tokenizer"], root=made["root"], workers=1)
+    added = stagecli.run(Tokenize(), config).parameters["output"]
+    both = f"{made['tokenize']},{added}"
+    options = {"root": made["root"], "prefix_config_path": made["rules"], "epochs": line.EPOCHS}
+    arrays = str(tmp_path / "arrays")
+    config_of_plan = SampleConfig(tokenized_path=both, base=made["plan"], output_path=arrays, **options)
+    plan = str(sample.run(config_of_plan).metadata["data"])
+    index = samples.arrays(Path(arrays), 1)[1]
+    stored = np.concatenate([np.load(Path(arrays) / name) for name in ("tokens.npy", "tokens_1.npy")])
+    places = np.load(Path(plan) / "plan" / "places_1.npy")[[0, 40, 89]]
+    for place in (0, int(places[0]) + 1, *places.tolist()):
+        start, length, answer, size = (int(column[place]) for column in index)
+        texts = (stored[start : start + length], stored[answer : answer + size])
+        prompt, target = (decoder(made).decode(ids.tolist(), skip_special_tokens=False) for ids in texts)
+        shown = show(plan, row=[f"1:{place}"])
+        assert re.sub("⟦|⟧", "", shown.split("prompt\n")[1]) == f"{prompt}\ntarget\n{target}\n\n"
+        assert (
+            show(arrays, row=[f"1:{place}"], tokenizer=made["train_tokenizer"]).split("prompt\n")[1]
+            == shown.split("prompt\n")[1]
+        )
+        assert (f"place {place:,}: added.jsonl:" in shown) == (place in places)
+    figures = json.loads(stats.measure(open_result(plan)).json())
+    assert figures["measured_rows"] == figures["rows_over_all_epochs"]
+    assert figures["lengths"]["prompt"]["100"] == max(int(samples.arrays(Path(arrays), k)[1][1].max()) for k in (0, 1))
+    report = (Path(plan) / "report.html").read_text()
+    assert "0 of those added, of added.jsonl" in report
+    assert "add " in report.split("The first rows of epoch 0")[1]
 
 
 def test_a_batch_is_the_loaders(made: dict[str, str]) -> None:

@@ -30,10 +30,12 @@ def first_rows(folder: Folder, result: SampleResult, plan: ShardRecord) -> list[
     arrays = {name: RangedTokens([Array.open(plan.uri(f"{FOLDER}{name}.npy"))]) for name in ("epoch_0", *INDEX)}
     shown = ReportRows(storage.store_for(tokenizer).read(tokenizer), tokenizer)
     tasks = {task.name: task for task in folder.tasks}
-    ends = np.cumsum([item["rows"] for item in result.sources])
+    # A plan that adds to another has arrays of what it adds alone: these are its last tasks.
+    sources = result.sources[-result.base["parts"][-1] :] if result.base else result.sources
+    ends = np.cumsum([item["rows"] for item in sources])
     rows = []
     for place, at in enumerate(arrays["epoch_0"][0:MOST].tolist()):
-        name = result.sources[int(np.searchsorted(ends, at, "right"))]["name"]
+        name = sources[int(np.searchsorted(ends, at, "right"))]["name"]
         spans = [int(arrays[array][at : at + 1][0]) for array in INDEX]
-        rows.append(shown.row(tasks[name], spans, f"{place}, of {name}"))
+        rows.append(shown.row(tasks[name], spans, f"{place}{' of those added' if result.base else ''}, of {name}"))
     return rows
