@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from pairmill import storage
-from pairmill.engine import manifest as manifests
+from pairmill.engine.candidates import candidates
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.opened import open_result
 from pairmill.interface import cli
@@ -49,18 +49,17 @@ def _only_one_below(root: str) -> str:
     """Return the one finished folder of tokenize below a root."""
     if not root:
         raise UsageError("no folder to show", where="path", expected="pairmill show <folder>, or root=<project>")
-    top = storage.join(storage.normalise(root, "root"), "tokenize")
-    below = sorted(filter(manifests.is_fingerprint, storage.store_for(top).folders(top)))
-    names = [name for name in below if manifests.exists(storage.join(top, name))]
-    if len(names) != 1:
+    uri = storage.normalise(root, "root")
+    several = candidates(uri, "tokenized")
+    if len(several) != 1:
         raise InputError(
-            "several tokenized folders" if names else "no finished tokenized folder",
-            where=top,
-            got=", ".join(names) or "none",
+            "several tokenized folders" if several else "no finished tokenized folder",
+            where=uri,
+            got=", ".join(item.fingerprint for item in several) or "none",
             expected="one",
-            hint="name it: pairmill show <folder>" if names else "run pairmill tokenize first",
+            hint=f"name it: pairmill show {several[0].uri}" if several else "run pairmill tokenize first",
         )
-    return storage.join(top, names[0])
+    return several[0].uri
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,10 @@ from pairmill.engine import manifest as manifests
 from pairmill.engine.listing import list_results, read_head
 from pairmill.engine.manifest import InputRef
 from pairmill.line import status
-from tests.support import roots
+from pairmill.stages.curate import command as curate
+from pairmill.stages.tokenize import command as tokenize
+from pairmill.stages.train_tokenizer import command as train_tokenizer
+from tests.support import roots, tools
 
 
 @pytest.fixture(params=["disk", "s3", "gs"])
@@ -117,3 +121,38 @@ def test_ten_thousand_results_take_a_tenth_of_a_second(tmp_path: Path) -> None:
     assert "9,991 older results of clean are not shown" in text
     # Of an idle machine; a quarter of a second is what a machine under load may take.
     assert best < 0.25, f"{best:.3f} s for {len(os.listdir(tmp_path / 'clean'))} results"
+
+
+def test_a_line_without_naming_one_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = f"root={tmp_path / 'root'}"
+    rows = [("direct", f"How many are {number}?", f"There are {number} of them.") for number in range(60)]
+    tools.write_rows(tmp_path / "rows" / "some.jsonl", rows)
+    commands: list[str] = []
+
+    def run(main: Callable[[list[str]], int], *options: str) -> str:
+        assert main([root, "workers=1", *options]) == 0
+        out, err = capsys.readouterr()
+        lines = [json.loads(line) for line in err.splitlines()]
+        commands.extend(line["next"] for line in lines if "next" in line)
+        return out.strip()
+
+    chosen = run(curate.main, f"rows={tmp_path / 'rows'}")
+    tokenizer = run(train_tokenizer.main, "vocab_size=400")
+    tokenized = run(tokenize.main)
+    manifest = manifests.read(tokenized)
+    assert manifest is not None
+    assert manifest.inputs[0].fingerprint == storage.name_of(chosen)
+    assert commands == [
+        f"pairmill train_tokenizer rows={chosen} {root}",
+        f"pairmill tokenize rows={chosen} tokenizer={tokenizer} {root}",
+        f"pairmill sample tokenized_path={tokenized} {root}",
+    ]
+    # The next command of before does nothing again, and names what comes next all the same.
+    assert run(tokenize.main, *commands[1].split()[2:4]) == tokenized
+    assert commands[-1] == commands[-2]
+
+    run(curate.main, f"rows={tmp_path / 'rows'}", "write_index=true")
+    assert tokenize.main([root, f"tokenizer={tokenizer}"]) == 2
+    message = capsys.readouterr().err
+    assert message.count(f"pairmill tokenize {root} tokenizer={tokenizer} rows=") >= 2
+    assert f"rows={chosen}" in message
