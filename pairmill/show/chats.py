@@ -18,7 +18,7 @@ from pairmill.errors import InputError
 from pairmill.formats import attributes
 from pairmill.formats.parquet_reader import open_parquet
 from pairmill.show.config import ShowConfig
-from pairmill.show.lines import HEAD, Line, line
+from pairmill.show.lines import HEAD, Decoder, Line, line
 from pairmill.show.tokenized import TokenizedRows, TokenRow
 
 _BEFORE: Final = ("select", "curate", "clean")
@@ -29,8 +29,8 @@ _COMPARED: Final = 20
 class Chats:
     """The chats of the rows of a tokenized folder."""
 
-    def __init__(self, folder: TokenizedRows, config: ShowConfig) -> None:
-        self._folder, self._uri, self._decoder = folder, folder.result.uri, folder.decoder
+    def __init__(self, folder: TokenizedRows, decoder: Decoder, config: ShowConfig) -> None:
+        self._folder, self._uri, self._decoder = folder, folder.result.uri, decoder
         template = folder.template
         self._template = ChatTemplate.from_data(template, "the chat template of the folder") if template else None
         self._rows = [storage.normalise(each, "rows") for each in config.rows] or list(self._find_rows())

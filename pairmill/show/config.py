@@ -37,7 +37,7 @@ class ShowConfig:
     ranks: int = option(1, help="with batch: ranks that share it", at_least=1)
     diff: str = option("", help="a second plan or tokenizer: print what differs from it")
     text: str = option("", help="of tokenizers: the text that they encode; empty = texts of rows=")
-    tokenizer: str = option("", help="of sampled arrays: the tokenizer.json that made their ids, or a folder with it")
+    tokenizer: str = option("", help="the tokenizer.json that made the ids, or a folder with it, if it is not at hand")
     rows: list[str] = option(
         [], help="folders of the rows, if they are not below the root that the tokenized folder is below"
     )

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from pairmill import log, storage
 from pairmill.formats.characters import TokenTexts
+from pairmill.formats.tokenizer_file import locate
 from pairmill.redact import escaped_json
 from pairmill.report.markdown import VISIBLE
 
@@ -101,3 +102,30 @@ class Decoder:
                 Part(f"  {place:>6} {number:>8} ", SOFT),
                 Part(f"{mark} {text}", CONTROL if number in self._texts.control else TARGET if learned else PROMPT),
             ]
+
+
+def decoder_for(tokenizer: str, info: Mapping[str, Any]) -> Decoder | None:
+    """Return the tokenizer that an option names, else the one whose file on this machine a folder names; else None.
+
+    Args:
+        tokenizer: a tokenizer.json, or a folder with it; empty = none is named.
+        info: ``tokenizer_info`` of the folder.
+    """
+    path = tokenizer or str(info.get("tokenizer_path", ""))
+    return Decoder(locate(path)) if tokenizer or (os.path.isabs(path) and os.path.exists(path)) else None
+
+
+def token_lines(decoder: Decoder | None, prompt: list[int], response: list[int], *, table: bool) -> Iterator[Line]:
+    """Yield prompt and target as text, with ``table`` also each id; without a tokenizer the ids alone."""
+    if decoder is None:
+        yield line("no tokenizer is at hand: root=<project> or tokenizer=<folder> shows text in place of ids", SOFT)
+        yield line(f"prompt {prompt}")
+        yield line(f"target {response}", TARGET)
+        return
+    yield line("prompt", HEAD)
+    yield [*decoder.parts(prompt)]
+    yield line("target", HEAD)
+    yield [*decoder.parts(response, TARGET)]
+    if table:
+        yield line("ids", HEAD)
+        yield from decoder.table(prompt, response)

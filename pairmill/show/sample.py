@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,12 +17,12 @@ from pairmill.formats.opened import OpenResult, TokenRows, open_result
 from pairmill.formats.plan_rows import PlanRows
 from pairmill.formats.results import SampleResult
 from pairmill.formats.tokenized_path import stored
-from pairmill.formats.tokenizer_file import NAME, locate
+from pairmill.formats.tokenizer_file import NAME
 from pairmill.loader.batch import IGNORED, Batch
 from pairmill.loader.plan import Draw, EpochEnd, World
 from pairmill.loader.row_plan import RowPlan
 from pairmill.show.config import ShowConfig, Wanted
-from pairmill.show.lines import HEAD, SOFT, TARGET, Decoder, Line, Part, line, visible
+from pairmill.show.lines import HEAD, SOFT, TARGET, Decoder, Line, Part, decoder_for, line, token_lines, visible
 
 _FIRST: Final = 3
 _WIDTH: Final = 96
@@ -137,18 +136,7 @@ class _Sample:
         row = self.row(epoch, place)
         counts = f"{len(row.prompt):,} tokens of prompt and {len(row.response):,} of response{row.note}"
         yield line(f"epoch {epoch}, place {place:,}: {row.name}, {counts}", HEAD)
-        if self.decoder is None:
-            yield line("no tokenizer is at hand: root=<project> or tokenizer=<folder> shows text in place of ids", SOFT)
-            yield line(f"prompt {row.prompt}")
-            yield line(f"target {row.response}", TARGET)
-            return
-        yield line("prompt", HEAD)
-        yield [*self.decoder.parts(row.prompt)]
-        yield line("target", HEAD)
-        yield [*self.decoder.parts(row.response, TARGET)]
-        if self._ids:
-            yield line("ids", HEAD)
-            yield from self.decoder.table(row.prompt, row.response)
+        yield from token_lines(self.decoder, row.prompt, row.response, table=self._ids)
 
 
 def _drawn(result: OpenResult) -> SampleResult:
@@ -167,15 +155,16 @@ def _plan_of(result: OpenResult, root: str) -> OpenResult | None:
 def _decoder(result: OpenResult, plan: OpenResult | None, config: ShowConfig) -> Decoder | None:
     """Return the tokenizer of the tokens: the one that is named, that of the tokenized folder, or of a local path."""
     if config.tokenizer:
-        return Decoder(locate(config.tokenizer))
-    if plan is not None:
-        return Decoder(plan.tokenized.tokenizer_file())
+        return decoder_for(config.tokenizer, {})
+    homes = plan.tokenized.homes if plan is not None else ()
+    for uri in (storage.join(home, NAME) for home in homes):
+        if storage.store_for(uri).exists(uri):
+            return Decoder(uri)
     tokenized = next((ref.fingerprint for ref in result.inputs if ref.role == "tokenized"), "")
     home = stored(storage.normalise(config.root, "root"), tokenized) if config.root and tokenized else None
     if home is not None:
         return Decoder(storage.join(home, NAME))
-    path = str(result.info().get("tokenizer_info", {}).get("tokenizer_path", ""))
-    return Decoder(locate(path)) if os.path.isabs(path) and os.path.exists(path) else None
+    return decoder_for("", result.info().get("tokenizer_info", {}))
 
 
 def _show_batch(sample: _Sample, result: OpenResult, config: ShowConfig) -> Iterator[Line]:

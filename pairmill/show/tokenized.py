@@ -16,7 +16,7 @@ from pairmill.formats.opened import OpenResult
 from pairmill.formats.tokenizer_file import NAME
 from pairmill.formats.window_files import FOLDER as WINDOWS
 from pairmill.show.config import ShowConfig, Wanted
-from pairmill.show.lines import HEAD, TARGET, Decoder, Line, line
+from pairmill.show.lines import HEAD, Decoder, Line, decoder_for, line, token_lines
 
 _FIRST: Final = 3
 
@@ -53,14 +53,20 @@ class TokenizedRows:
     def __init__(self, result: OpenResult, config: ShowConfig) -> None:
         self.result, self._config = result, config
         uri = storage.join(result.uri, NAME)
-        if not storage.store_for(uri).exists(uri):
-            raise InputError("a tokenized folder without its tokenizer", where=uri, hint="tokenize the rows again")
-        self.decoder = Decoder(uri)
+        has = not config.tokenizer and storage.store_for(uri).exists(uri)
+        self.decoder = Decoder(uri) if has else decoder_for(config.tokenizer, result.info())
         self.template = result.info().get(KEY)
 
     def chats(self) -> Any:
-        """Return the chats beside the rows; what renders and reads them is imported for rendered rows alone."""
-        return importlib.import_module("pairmill.show.chats").Chats(self, self._config)
+        """Return the chats beside the rows; what renders and reads them is imported for rendered rows alone.
+
+        Raises:
+            InputError: the folder lacks its tokenizer.
+        """
+        if self.decoder is None:
+            where = storage.join(self.result.uri, NAME)
+            raise InputError("a tokenized folder without its tokenizer", where=where, hint="tokenize the rows again")
+        return importlib.import_module("pairmill.show.chats").Chats(self, self.decoder, self._config)
 
     def first(self, count: int, task: str) -> list[Wanted]:
         """Return the first rows: of a task, or one each of the first tasks, found without the manifest."""
@@ -104,12 +110,6 @@ class TokenizedRows:
         """Yield the lines of a row."""
         counts = f"{len(row.prompt):,} tokens of prompt and {len(row.response):,} of response"
         yield line(f"{row.task}:{row.ordinal}, {counts}", HEAD)
-        yield line("prompt", HEAD)
-        yield [*self.decoder.parts(row.prompt)]
-        yield line("target", HEAD)
-        yield [*self.decoder.parts(row.response, TARGET)]
-        if self._config.ids:
-            yield line("ids", HEAD)
-            yield from self.decoder.table(row.prompt, row.response)
-        if self.template is not None:
+        yield from token_lines(self.decoder, row.prompt, row.response, table=self._config.ids)
+        if self.template is not None and self.decoder is not None:
             yield from self.chats().describe(row)

@@ -24,6 +24,7 @@ from pairmill.loader import Loader, RowPlan
 from pairmill.loader.batch import IGNORED
 from pairmill.show import command
 from pairmill.show.config import ShowConfig
+from pairmill.show.lines import line as line_of
 from pairmill.show.lines import plain
 from pairmill.stages.sample import run as sample
 from pairmill.stages.sample.config import SampleConfig
@@ -124,7 +125,7 @@ def test_a_plan_that_adds_to_another(made: dict[str, str], tmp_path: Path) -> No
     config = TokenizeConfig(rows=[str(tmp_path)], tokenizer=made["train_tokenizer"], root=made["root"], workers=1)
     added = stagecli.run(Tokenize(), config).parameters["output"]
     both = f"{made['tokenize']},{added}"
-    options = {"root": made["root"], "prefix_config_path": made["rules"], "epochs": line.EPOCHS}
+    options: dict[str, Any] = {"root": made["root"], "prefix_config_path": made["rules"], "epochs": line.EPOCHS}
     arrays = str(tmp_path / "arrays")
     config_of_plan = SampleConfig(tokenized_path=both, base=made["plan"], output_path=arrays, **options)
     plan = str(sample.run(config_of_plan).metadata["data"])
@@ -217,8 +218,14 @@ def test_others_have_a_report_and_foreign_arrays_their_ids(made: dict[str, str],
     assert show(made["fetch"]).startswith("# fetch\n")
     shown = show(str(samples.sampled(tmp_path / "theirs", [[(3, 2)]], seed=1)))
     assert f"target {np.load(tmp_path / 'theirs' / 'tokens.npy')[3:].tolist()}" in shown
+    theirs = tokenized.put_folder(tmp_path / "t", {"a": 1})
+    ids = np.load(tmp_path / "t" / "a" / "tokens.npy")[: np.load(tmp_path / "t" / "a" / "inst_len.npy")[0]].tolist()
+    assert f"\nprompt {ids}\n" in show(theirs, n=1)
+    text = decoder(made).decode(ids, skip_special_tokens=False)
+    shown = show(theirs, n=1, tokenizer=made["train_tokenizer"]).split("prompt\n")[1].split("\ntarget\n")[0]
+    assert re.sub("⟦|⟧", "", shown) == plain([line_of(text)]).removesuffix("\n")
     with pytest.raises(InputError, match="without its tokenizer"):
-        show(tokenized.put_folder(tmp_path / "t", {"a": 1}))
+        show(theirs, check_server="http://127.0.0.1:9")
     with pytest.raises(UsageError, match="only tokens are compared with a server"):
         show(made["clean"], check_server="http://127.0.0.1:9")
 
