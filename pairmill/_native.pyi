@@ -532,19 +532,21 @@ class RowTable:
 
     Args:
         rows: how many there will be.
-        apart: False: they follow each other from 0 on, response after instruction, and 64 bytes have 14 of them (or 7,
-            where a length is over 65,535). True: they lie anywhere, and take 24 bytes each.
+        first: the number of the first of them; a plan may have a table for each part of its rows.
+        tokens: they follow each other after so many tokens, response after instruction; 64 bytes have 14 of them (or 7,
+            where a length is over 65,535). None: they lie anywhere; 64 bytes have 7 of them, or each takes 24 where a
+            response does not follow its instruction, or a length is over 65,535.
 
     Attributes:
-        total: tokens of all rows that were added.
-        longest: of their instructions and responses.
+        total: tokens of all rows up to the last that was added.
+        after: the number after that of the last.
     """
 
-    def __new__(cls, rows: int, apart: bool) -> RowTable: ...
+    def __new__(cls, rows: int, first: int, tokens: int | None) -> RowTable: ...
     @property
     def total(self) -> int: ...
     @property
-    def longest(self) -> int: ...
+    def after(self) -> int: ...
     def add(
         self,
         base: int,
@@ -559,21 +561,30 @@ class RowTable:
             ValueError: a length below 0, or of 2**32 or more.
         """
 
-    def epoch(self, heads: Sequence[bytes], handles: Sequence[int] | None, widths: tuple[int, int]) -> EpochArrays:
-        """Begin the four index arrays of an epoch.
-
-        Args:
-            heads: the headers of their files.
-            handles: open files, empty; None = they are only digested.
-            widths: bytes of starts and of lengths: 4 and 4, 8 and 4, or 8 and 8.
-        """
-
 @final
 class EpochArrays:
-    """The index arrays of an epoch, made by :meth:`RowTable.epoch`: written and digested in the order of its rows."""
+    """The four index arrays of an epoch, written and digested in the order of its rows.
+
+    Args:
+        heads: the headers of their files.
+        handles: open files, empty; None = they are only digested.
+        widths: bytes of a start and of a length: 4 or 8, the second not above the first.
+
+    Raises:
+        OSError: a file cannot be written.
+        ValueError: other widths.
+    """
+
+    def __new__(cls, heads: Sequence[bytes], handles: Sequence[int] | None, widths: tuple[int, int]) -> EpochArrays: ...
+    def set_aside(self, table: RowTable, order: NDArray[np.uint32], path: str) -> None:
+        """Keep the places of those rows of these that are in the table, in a new file; each table has one of its own.
+
+        Raises:
+            OSError: it cannot be written, or is there before its table came.
+        """
 
     def append(self, table: RowTable, order: NDArray[np.uint32]) -> None:
-        """Append the rows of these numbers.
+        """Append the rows of these numbers, which are in the table, or were set aside in the same order.
 
         Raises:
             OSError: a file cannot be written.

@@ -611,26 +611,35 @@ def test_what_cannot_be_copied_appends_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("apart", "longest"), [(False, 300), (False, 70_000), (True, 300)])
-def test_an_epoch_has_the_rows_of_its_order(tmp_path: Path, apart: bool, longest: int) -> None:
+@pytest.mark.parametrize("parts", [1, 3])
+def test_an_epoch_has_the_rows_of_its_order(tmp_path: Path, apart: bool, longest: int, parts: int) -> None:
     draw = np.random.default_rng(5)
     rows = 40_000
     lengths = [draw.integers(0, longest, rows) for _ in range(2)]
     ends = np.cumsum(lengths[0] + lengths[1])
     first = draw.integers(0, 2**40, rows) if apart else ends - lengths[0] - lengths[1]
     columns = [first, lengths[0], first + lengths[0] + (9 if apart else 0), lengths[1]]
-    table = _native.RowTable(rows, apart)
-    for part in np.array_split(np.arange(rows), 7):
-        table.add(5 if apart else 0, *(column[part] for column in columns))
-    assert (table.total, table.longest) == (ends[-1], max(map(np.max, lengths)))
+    tables, tokens = [], 0
+    for here in np.array_split(np.arange(rows), parts):
+        table = _native.RowTable(len(here), int(here[0]), None if apart else tokens)
+        for part in np.array_split(here, 7):
+            table.add(5 if apart else 0, *(column[part] for column in columns))
+        tables.append(table)
+        tokens = ends[here[-1]]
+        assert table.after == here[-1] + 1
+        assert apart or table.total == tokens
     order = draw.integers(0, rows, 100_000).astype(np.uint32)
     for kinds in (("<i8", "<i8"), ("<i8", "<i4")):
         files = [(tmp_path / str(number)).open("wb") for number in range(4)]
         widths = tuple(np.dtype(kind).itemsize for kind in kinds)
-        made = table.epoch([b"head"] * 4, [file.fileno() for file in files], widths)
-        only = table.epoch([b"head"] * 4, None, widths)
-        for part in np.array_split(order, 3):
-            made.append(table, part)
-            only.append(table, part)
+        made = _native.EpochArrays([b"head"] * 4, [file.fileno() for file in files], widths)
+        only = _native.EpochArrays([b"head"] * 4, None, widths)
+        for number, arrays in enumerate((made, only)):
+            for table in tables[:-1]:
+                for part in np.array_split(order, 5):
+                    arrays.set_aside(table, part, str(tmp_path / f"{kinds}{number}-{table.after}"))
+            for part in np.array_split(order, 3):
+                arrays.append(tables[-1], part)
         assert made.finish() == only.finish()
         for number, file in enumerate(files):
             file.close()
@@ -638,6 +647,8 @@ def test_an_epoch_has_the_rows_of_its_order(tmp_path: Path, apart: bool, longest
             expected = columns[number][order] + (5 if apart and number % 2 == 0 else 0)
             assert data == b"head" + expected.astype(kinds[number % 2]).tobytes()
             assert made.finish()[number] == (digest_bytes(data).removeprefix("blake3:"), len(data))
+    with pytest.raises(OSError, match="File exists"):
+        _native.EpochArrays([b""] * 4, None, (8, 8)).set_aside(tables[0], order, str(tmp_path / "0"))
     with pytest.raises(ValueError, match="not in the table"):
         only.append(table, np.array([rows], np.uint32))
     with pytest.raises(ValueError, match="a length of"):

@@ -26,8 +26,11 @@ from pairmill.stages.sample.node.plan_arrays import HEADER_BYTES
 ROWS: Final = 1 << 17
 """Rows of the plan that are looked at together."""
 ROW_BYTES: Final = 5
-ROW_BYTES_APART: Final = 24
-"""Memory that the place of a row takes: where rows follow each other, and where they lie apart."""
+ROW_BYTES_APART: Final = 10
+"""Memory that the place of a row takes: where rows follow each other, and where they lie apart. It is 24 in folders of
+others whose responses do not follow their instructions."""
+TABLE: Final = 256 << 20
+"""Memory of places beyond which a new plan's rows are looked up part by part: its arrays are in files, as those are."""
 
 
 def token_file(number: int) -> str:
@@ -120,7 +123,9 @@ class ArrayLayout:
         plan: as given.
         dtype: of the tokens.
         length: number of tokens.
-        table: where each row is in them: about 5 bytes a row, 24 if rows lie apart.
+        table: where each row is in them; None if they take too much memory at once.
+        rows: of the plan.
+        scratch: the folder of the plan's own files; None if it is in memory.
         dtypes: of the index arrays, and of the bytes of responses if the plan has them.
         is_compact: whether only tokens of sampled rows are in it.
         has_tokens: whether any are.
@@ -131,27 +136,47 @@ class ArrayLayout:
         self.is_compact, self.has_tokens = layout == "compact", layout != "reference"
         self.dtype = token_dtype(vocab_size, layout)
         rows, lengths = ([getattr(item, name) for item in plan.datasets] for name in ("rows", "length"))
-        self.table = RowTable(sum(rows), apart=not self.is_compact)
-        self._place_rows(lengths)
-        self.length = self.table.total if self.is_compact else sum(lengths)
-        kinds = index_dtypes(self.length, self.table.longest)
+        self._ends = np.cumsum([0, *lengths]).tolist()
+        self.rows, self.scratch = sum(rows), plan.rows[INDEX[0]].folder
+        per_row = ROW_BYTES if self.is_compact else ROW_BYTES_APART
+        most = self.rows if self.scratch is None else TABLE // per_row
+        self._at_once = max(most // ROWS, 1) * ROWS
+        total, longest = 0, 0
+        for piece in row_pieces(plan):
+            for column in piece.columns[1::2]:
+                total, longest = total + int(column.sum(dtype=np.int64)), max(longest, int(column.max()))
+        self.length = total if self.is_compact else self._ends[-1]
+        self.table = next(self._tables()) if self.rows <= self._at_once else None
+        kinds = index_dtypes(self.length, longest)
         if layout == "data_io":
             kinds = [np.dtype(np.int64)] * 4
         self.dtypes = dict(zip(INDEX, kinds, strict=True))
         if BYTES in plan.rows:
             self.dtypes[BYTES] = narrowest(plan.rows[BYTES].max)
 
-    def _place_rows(self, lengths: list[int]) -> None:
-        base, dataset = 0, 0
+    def tables(self) -> Iterator[RowTable]:
+        """Yield where rows are, a table for each part of them; together those of all."""
+        return self._tables() if self.table is None else iter([self.table])
+
+    def _tables(self) -> Iterator[RowTable]:
+        first, tokens = 0, 0 if self.is_compact else None
+        table = RowTable(min(self._at_once, self.rows), first, tokens)
         for piece in row_pieces(self.plan):
-            if self.is_compact:
-                self.table.add(0, *piece.columns)
-                continue
-            first = 0
-            for number, count in zip(piece.datasets, piece.counts, strict=True):
-                base, dataset = base + sum(lengths[dataset:number]), number
-                self.table.add(base, *(column[first : first + count] for column in piece.columns))
-                first += count
+            if table.after == first + self._at_once:
+                yield table
+                first, tokens = first + self._at_once, table.total if self.is_compact else None
+                table = RowTable(min(self._at_once, self.rows - first), first, tokens)
+            self._add(table, piece)
+        yield table
+
+    def _add(self, table: RowTable, piece: RowPiece) -> None:
+        if self.is_compact:
+            table.add(0, *piece.columns)
+            return
+        first = 0
+        for number, count in zip(piece.datasets, piece.counts, strict=True):
+            table.add(self._ends[number], *(column[first : first + count] for column in piece.columns))
+            first += count
 
     def sizes(self) -> dict[str, int]:
         """Return the bytes of the files of tokens and epochs, by path."""

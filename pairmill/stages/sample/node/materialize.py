@@ -13,14 +13,16 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
+from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pairmill import log, storage
-from pairmill._native import TaskError, TokenFile, gather
+from pairmill._native import EpochArrays, RowTable, TaskError, TokenFile, gather
 from pairmill.digest import BLAKE3, Digest, is_blake3
 from pairmill.engine.content import UNKNOWN, pinned
 from pairmill.engine.manifest import File
@@ -97,7 +99,8 @@ def materialize(
     numbers = [number for number in range(len(layout.plan.epochs)) if f"epoch_{number}/{INDEX[0]}.npy" not in there]
     files, read = [*linked], 0
     with ThreadPoolExecutor(workers) as pool:
-        epochs = [pool.submit(_epoch, folder, layout, number) for number in numbers]
+        groups = [numbers] if layout.table is None else [[number] for number in numbers]
+        epochs = [pool.submit(_epochs, folder, layout, group, workers) for group in groups]
         try:
             if not layout.has_tokens:
                 files.append(list_tasks(folder, layout.plan.datasets, datasets))
@@ -233,23 +236,54 @@ class _File:
         return File(self._path, size, BLAKE3 + digest)
 
 
-def _epoch(folder: OpenFolder | None, layout: ArrayLayout, number: int) -> list[File]:
-    plan, order = layout.plan, layout.plan.epochs[number]
-    with ExitStack() as stack:
-        files = {name: stack.enter_context(_File(folder, f"epoch_{number}/{name}.npy")) for name in layout.dtypes}
-        heads = {name: tokens.header(dtype, len(order)) for name, dtype in layout.dtypes.items()}
-        handles = None if folder is None else [handle for name in INDEX if (handle := files[name].handle) is not None]
+def _epochs(folder: OpenFolder | None, layout: ArrayLayout, numbers: Sequence[int], workers: int) -> list[File]:
+    """Write the arrays of epochs, as many at a time as there are threads, for which the same rows are looked up."""
+    files = []
+    for first in range(0, len(numbers), workers):
+        with ExitStack() as stack:
+            epochs = [
+                stack.enter_context(_Epoch(folder, layout, number)) for number in numbers[first : first + workers]
+            ]
+            pool = stack.enter_context(ThreadPoolExecutor(workers))
+            scratch = layout.table is None and stack.enter_context(TemporaryDirectory(dir=layout.scratch))
+            for table in layout.tables():
+                [*pool.map(partial(_Epoch.look_up, table=table, scratch=scratch or ""), epochs)]
+            files += [file for epoch in epochs for file in epoch.files()]
+    return files
+
+
+class _Epoch(ExitStack):
+    """The arrays of an epoch, appended to or set aside as tables of its rows come."""
+
+    def __init__(self, folder: OpenFolder | None, layout: ArrayLayout, number: int) -> None:
+        super().__init__()
+        self._layout, self._number, self._order = layout, number, layout.plan.epochs[number]
+        self._files = {name: self.enter_context(_File(folder, f"epoch_{number}/{name}.npy")) for name in layout.dtypes}
+        self._heads = {name: tokens.header(dtype, len(self._order)) for name, dtype in layout.dtypes.items()}
+        handles = [handle for name in INDEX if (handle := self._files[name].handle) is not None]
         widths = layout.dtypes["inst_start"].itemsize, layout.dtypes["inst_len"].itemsize
-        arrays = layout.table.epoch([heads[name] for name in INDEX], handles, widths)
-        measured = plan.rows[BYTES].array() if BYTES in files else None
+        self._arrays = EpochArrays([self._heads[name] for name in INDEX], handles or None, widths)
+
+    def look_up(self, table: RowTable, scratch: str) -> None:
+        """Append all rows if this table is the last, else set aside those that it has."""
+        layout, files = self._layout, self._files
+        if table.after < layout.rows:
+            path = os.path.join(scratch, f"{self._number}-{table.after}")
+            for places in self._order.pieces(ROWS):
+                self._arrays.set_aside(table, places, path)
+            return
+        measured = layout.plan.rows[BYTES].array() if BYTES in files else None
         if measured is not None:
-            files[BYTES].append(heads[BYTES])
-        for places in order.pieces(ROWS):
-            arrays.append(layout.table, places)
+            files[BYTES].append(self._heads[BYTES])
+        for places in self._order.pieces(ROWS):
+            self._arrays.append(table, places)
             if measured is not None:
                 files[BYTES].append(measured.take(places.astype(np.intp)).astype(layout.dtypes[BYTES]).data)
-    made = [files[name].made(*item) for name, item in zip(INDEX, arrays.finish(), strict=True)]
-    return [*made, files[BYTES].file()] if measured is not None else made
+
+    def files(self) -> list[File]:
+        """Return what was written."""
+        made = [self._files[name].made(*item) for name, item in zip(INDEX, self._arrays.finish(), strict=True)]
+        return [*made, self._files[BYTES].file()] if BYTES in self._files else made
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,11 @@ class Values(ABC):
 
     Attributes:
         dtype: of the values.
+        folder: of the file that they are in; None if they are in none, or in several.
     """
 
     dtype: np.dtype[Any]
+    folder: Path | None = None
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -64,6 +66,7 @@ class PlanArray(Values):
 
     def __init__(self, values: NDArray[Any] | Path, keep: object = None) -> None:
         self._file = values if isinstance(values, Path) else None
+        self.folder = self._file.parent if self._file is not None else None
         self._values = np.load(values, mmap_mode="r") if isinstance(values, Path) else values
         self._open = values.open("rb", 0) if isinstance(values, Path) else None
         self._keep = keep

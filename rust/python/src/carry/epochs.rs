@@ -1,6 +1,11 @@
 //! The index arrays of epochs.
 
+use std::collections::VecDeque;
+use std::fs::File;
 use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError, RwLock};
 
 use numpy::PyReadonlyArray1;
@@ -19,8 +24,8 @@ pub(crate) struct RowTable(RwLock<Table>);
 #[pymethods]
 impl RowTable {
     #[new]
-    fn new(rows: usize, apart: bool) -> Self {
-        Self(RwLock::new(Table::new(rows, apart)))
+    fn new(rows: usize, first: u32, tokens: Option<u64>) -> Self {
+        Self(RwLock::new(Table::new(rows, first, tokens)))
     }
 
     /// Add rows; each at its starts and `base`, if rows lie apart.
@@ -55,27 +60,8 @@ impl RowTable {
     }
 
     #[getter]
-    fn longest(&self) -> u32 {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).longest()
-    }
-
-    /// Begin the arrays of an epoch, with their headers; starts and lengths have so many bytes.
-    fn epoch(&self, heads: [Vec<u8>; 4], handles: Option<[i32; 4]>, widths: (usize, usize)) -> PyResult<EpochArrays> {
-        if !matches!(widths, (4, 4) | (8, 4 | 8)) {
-            return Err(PyValueError::new_err(format!(
-                "got widths {widths:?}; expected 4 or 8, lengths not above starts"
-            )));
-        }
-        let files = [0, 1, 2, 3].map(|number| Digested {
-            handle: handles.map(|handles| handles[number]),
-            hasher: Hasher::new(),
-            size: 0,
-        });
-        let mut arrays = Epoch { files, widths };
-        for (file, head) in arrays.files.iter_mut().zip(&heads) {
-            file.append(head)?;
-        }
-        Ok(EpochArrays(Mutex::new(arrays)))
+    fn after(&self) -> u32 {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).range().end
     }
 }
 
@@ -99,6 +85,55 @@ impl Digested {
 struct Epoch {
     files: [Digested; 4],
     widths: (usize, usize),
+    /// Rows of tables that were there before, table by table.
+    aside: Vec<Aside>,
+}
+
+/// Places of the rows of a table in the order of the epoch, in a file.
+struct Aside {
+    file: File,
+    /// Of the rows: the first, and the one after the last.
+    rows: Range<u32>,
+    /// Bytes of a place: the start of a response is there only if it does not follow its instruction.
+    width: usize,
+    size: u64,
+    read: u64,
+    places: VecDeque<Place>,
+}
+
+/// Places that are read at once.
+const AT_ONCE: u64 = 1 << 12;
+
+impl Aside {
+    fn append(&mut self, places: &[Place]) -> io::Result<()> {
+        let mut bytes = Vec::with_capacity(places.len() * self.width);
+        for place in places {
+            bytes.extend(place.inst_start.to_le_bytes());
+            bytes.extend(place.inst_len.to_le_bytes());
+            bytes.extend(place.resp_len.to_le_bytes());
+            bytes.extend(&place.resp_start.to_le_bytes()[..self.width - 16]);
+        }
+        self.file.write_all_at(&bytes, self.size)?;
+        self.size += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn next(&mut self) -> io::Result<Option<Place>> {
+        if self.places.is_empty() {
+            let mut bytes = vec![0; (self.size - self.read).min(AT_ONCE * self.width as u64) as usize];
+            self.file.read_exact_at(&mut bytes, self.read)?;
+            self.read += bytes.len() as u64;
+            self.places.extend(bytes.chunks_exact(self.width).map(|bytes| {
+                let part = |from: usize, to: usize| {
+                    bytes[from..to].iter().rev().fold(0, |sum, &byte| sum << 8 | u64::from(byte))
+                };
+                let (inst_start, inst_len, resp_len) = (part(0, 8), part(8, 12) as u32, part(12, 16) as u32);
+                let resp_start = if bytes.len() > 16 { part(16, 24) } else { inst_start + u64::from(inst_len) };
+                Place { inst_start, inst_len, resp_start, resp_len }
+            }));
+        }
+        Ok(self.places.pop_front())
+    }
 }
 
 /// The four arrays of an epoch.
@@ -108,9 +143,80 @@ pub(crate) struct EpochArrays(Mutex<Epoch>);
 /// Rows whose arrays stay in the processor's cache from their making to their writing.
 const STEP: usize = 1 << 14;
 
+fn absent() -> PyErr {
+    PyValueError::new_err("got the number of a row that is not in the table")
+}
+
+impl Epoch {
+    /// A table of these rows alone and their numbers in it, if some were set aside.
+    fn together(&mut self, table: &Table, order: &[u32]) -> PyResult<Option<(Table, Vec<u32>)>> {
+        if self.aside.is_empty() {
+            return Ok(None);
+        }
+        let mut here = Vec::with_capacity(order.len());
+        table.find(order, &mut here);
+        let (mut here, mut all) = (here.into_iter(), Table::new(order.len(), 0, None));
+        for row in order {
+            // One of a few tables: looking through them is faster than a search.
+            let place = match self.aside.iter_mut().find(|aside| aside.rows.contains(row)) {
+                Some(aside) => aside.next()?,
+                None => here.next(),
+            };
+            all.push(place.ok_or_else(absent)?);
+        }
+        Ok(Some((all, (0..order.len() as u32).collect())))
+    }
+}
+
 #[pymethods]
 impl EpochArrays {
-    /// Append these rows.
+    /// Begin the arrays of an epoch, with their headers; starts and lengths have so many bytes.
+    #[new]
+    fn new(heads: [Vec<u8>; 4], handles: Option<[i32; 4]>, widths: (usize, usize)) -> PyResult<Self> {
+        if !matches!(widths, (4, 4) | (8, 4 | 8)) {
+            return Err(PyValueError::new_err(format!(
+                "got widths {widths:?}; expected 4 or 8, lengths not above starts"
+            )));
+        }
+        let files = [0, 1, 2, 3].map(|number| Digested {
+            handle: handles.map(|handles| handles[number]),
+            hasher: Hasher::new(),
+            size: 0,
+        });
+        let mut arrays = Epoch { files, widths, aside: Vec::new() };
+        for (file, head) in arrays.files.iter_mut().zip(&heads) {
+            file.append(head)?;
+        }
+        Ok(Self(Mutex::new(arrays)))
+    }
+
+    /// Keep the places of those of these rows that are in the table in a file, which is that of the table alone.
+    fn set_aside(
+        &self,
+        py: Python<'_>,
+        table: &RowTable,
+        order: PyReadonlyArray1<'_, u32>,
+        path: PathBuf,
+    ) -> PyResult<()> {
+        let order = order.as_slice()?;
+        py.detach(|| {
+            let mut epoch = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let table = table.0.read().unwrap_or_else(PoisonError::into_inner);
+            if epoch.aside.last().is_none_or(|aside| aside.rows != table.range()) {
+                let file = File::options().read(true).write(true).create_new(true).open(path)?;
+                let (rows, width) = (table.range(), if table.follows() { 16 } else { 24 });
+                epoch.aside.push(Aside { file, rows, width, size: 0, read: 0, places: VecDeque::new() });
+            }
+            let mut places = Vec::new();
+            table.find(order, &mut places);
+            if let Some(aside) = epoch.aside.last_mut() {
+                aside.append(&places)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Append these rows, which are in the table or were set aside.
     fn append(&self, py: Python<'_>, table: &RowTable, order: PyReadonlyArray1<'_, u32>) -> PyResult<()> {
         let order = order.as_slice()?;
         py.detach(|| {
@@ -121,18 +227,18 @@ impl EpochArrays {
                 for (out, width) in out.iter_mut().zip([starts, lengths, starts, lengths]) {
                     out.truncate(width * order.len());
                 }
+                // Several epochs read it at once, and nothing changes it any more.
+                let table = table.0.read().unwrap_or_else(PoisonError::into_inner);
+                let together = epoch.together(&table, order)?;
+                let (table, order) = together.as_ref().map_or((&*table, order), |(table, order)| (table, &order[..]));
                 let [a, b, c, d] = &mut out;
-                let filled = {
-                    // Several epochs read it at once, and nothing changes it any more.
-                    let table = table.0.read().unwrap_or_else(PoisonError::into_inner);
-                    match epoch.widths {
-                        (4, _) => table.fill::<4, 4>(order, [a, b, c, d]),
-                        (_, 4) => table.fill::<8, 4>(order, [a, b, c, d]),
-                        _ => table.fill::<8, 8>(order, [a, b, c, d]),
-                    }
+                let filled = match epoch.widths {
+                    (4, _) => table.fill::<4, 4>(order, [a, b, c, d]),
+                    (_, 4) => table.fill::<8, 4>(order, [a, b, c, d]),
+                    _ => table.fill::<8, 8>(order, [a, b, c, d]),
                 };
                 if !filled {
-                    return Err(PyValueError::new_err("got the number of a row that is not in the table"));
+                    return Err(absent());
                 }
                 for (file, out) in epoch.files.iter_mut().zip(&out) {
                     file.append(out)?;

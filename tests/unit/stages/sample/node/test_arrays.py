@@ -111,6 +111,29 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 KINDS = ["<u4", "<u4", "<u4", "<u2", ">u4", "<i8", "u1"]
 
 
+@pytest.mark.parametrize("layout", ["compact", "data_io", "reference"])
+@pytest.mark.parametrize("tasks", [1, 4])
+def test_rows_that_are_looked_up_part_by_part_are_the_same(
+    tmp_path: Path, layout: OutputFormat, tasks: int, small_pieces: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = Tokens(tmp_path / "in", ["<u4"] * tasks, ordered=tasks == 1)
+    whole = world.plan()
+    columns = {**whole.rows, **{f"epoch_{number}": order for number, order in enumerate(whole.epochs)}}
+    for name, values in columns.items():
+        values.save(tmp_path / f"{name}.npy")
+    kept = {name: PlanArray(tmp_path / f"{name}.npy") for name in columns}
+    plan = replace(whole, rows={name: kept[name] for name in INDEX}, epochs=[*kept.values()][len(INDEX) :])
+    monkeypatch.setattr(layouts, "TABLE", 0)
+    parts = ArrayLayout(plan, layout, 1000)
+    assert parts.table is None
+    assert [table.after for table in parts.tables()][-1] == parts.rows
+    made = [
+        materialize(None, ArrayLayout(each, layout, 1000), world.tasks, [], b"{}", 1000, 2) for each in (whole, plan)
+    ]
+    assert made[0].files == made[1].files
+    assert {path.name for path in tmp_path.iterdir()} == {"in", *(f"{name}.npy" for name in columns)}
+
+
 @pytest.mark.parametrize("layout", ["compact", "data_io"])
 @pytest.mark.parametrize("pieces", ["small", "usual"])
 @pytest.mark.parametrize("local", [True, False])
@@ -247,7 +270,7 @@ def test_starts_beyond_31_bits_take_eight_bytes(tmp_path: Path) -> None:
             "resp_len": np.dtype(np.int32),
         }
         out = made_folder(tmp_path / str(extra))
-        module._epoch(out, laid_out, 0)
+        module._epochs(out, laid_out, [0], 2)
         starts = np.load(out.path / "epoch_0" / "resp_start.npy")
         assert starts.dtype == kind
         assert starts.tolist() == [96, (count - 1 + extra) * 4096 + 96]
