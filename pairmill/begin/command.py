@@ -91,12 +91,12 @@ def _name_of(data: str) -> str:
 
 def _about(data: str, files: RawFiles, sample: Sample, columns: Sequence[Column]) -> Iterator[str]:
     """Yield comments on what was found."""
-    count, size = len(files.sizes), sum(files.sizes.values())
+    count, pieces, size = len(files.sizes), len(sample.pieces), sum(files.sizes.values())
     rows = "" if sample.rows is None else f", {'about ' if sample.is_estimate else ''}{sample.rows:,} records"
     looked = len(sample.records) + sum(sample.faults.values())
     yield f"# Written by pairmill init {shlex.quote(data)}. Every line may be changed: docs/sources.md."
     yield f"# {count:,} file{'s' * (count != 1)}{', ' + files.kind[1:] if files.kind else ''}, {size:,} bytes{rows}."
-    yield f"# Looked at: {looked:,} records of {len(sample.pieces):,} files."
+    yield f"# Looked at: {looked:,} records of {pieces} file{'s' * (pieces != 1)}."
     if sample.faults:
         yield f"# Not readable: {', '.join(f'{count:,} {reason}' for reason, count in sample.faults.most_common())}."
     yield "#"
@@ -119,6 +119,7 @@ def _entries(made: Draft) -> Iterator[str]:
         yield f"{key}: {_flow(value)}" if not isinstance(value, str) else yaml_line(key, value)
     yield from map(_comment, made.notes.get("", []))
     if "licence" not in made.lines:
+        yield "# what the inventory, and the card of a published result, say:"
         yield "# licence: CC-BY-4.0"
 
 
@@ -195,9 +196,6 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command; return the exit code."""
 
     def work() -> None:
-        given = list(arguments)
-        if given and "=" not in given[0]:
-            given[0] = f"data={given[0]}"
-        sys.stdout.write(init(cli.build(InitConfig, cli.split(given))))
+        sys.stdout.write(init(cli.build(InitConfig, cli.split(cli.name_first(arguments, "data")))))
 
     return cli.program("init", InitConfig, arguments, work)

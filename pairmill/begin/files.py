@@ -19,9 +19,9 @@ from pairmill.sources.files.patterns import matching
 from pairmill.sources.source import Source
 from pairmill.stages.fetch.extract import Place, extract
 
-SAMPLED_FILES = 12
 SAMPLED_RECORDS = 100
 """Of each file that is looked at."""
+_FILES, _REMOTE_FILES = 12, 3
 _NAMED = 20
 # What libraries write beside data, and cards.
 _BESIDE = frozenset({CARD, "dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json"})
@@ -54,7 +54,7 @@ class RawFiles:
     def sampled(self) -> list[str]:
         """Return the paths that are looked at: the first, the last, and others evenly between them."""
         paths = sorted(self.sizes)
-        most = min(3, SAMPLED_FILES) if self.remote else SAMPLED_FILES
+        most = _REMOTE_FILES if self.remote else _FILES
         places = {round(at * (len(paths) - 1) / (most - 1)) for at in range(most)}
         return [paths[place] for place in sorted(places)]
 

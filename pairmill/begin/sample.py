@@ -83,30 +83,26 @@ def look(files: RawFiles, described_in: str, scratch: Path) -> Sample:
         scratch: a folder of this machine.
 
     Raises:
-        InputError: none of the files that are looked at can be read.
+        InputError: a file that is looked at cannot be read, or none has a record.
     """
     result = Sample()
     plain = AnyRecord(Dialect(), described_in, whole_files=not files.kind)
     result.pieces = [files.piece(path, scratch, plain) for path in files.sampled()]
     dialect = _dialect(result, files.kind)
     source = AnyRecord(dialect, described_in, whole_files=not files.kind)
-    problem: InputError | None = None
-    ended = 0
-    for piece in result.pieces:
-        try:
-            ended += _read(result, source, piece)
-        except InputError as error:
-            if "not valid CSV" in str(error) and dialect.quote:
-                result.lines["quote"] = "none"
-                source = AnyRecord(replace(dialect, quote=""), described_in, whole_files=False)
-                ended += _read(result, source, piece)
-                continue
-            problem = error
-            result.remarks.append(str(error))
+    try:
+        ended = sum(_read(result, source, piece) for piece in result.pieces)
+    except InputError as error:
+        if error.what != "not valid CSV":
+            raise
+        result.lines["quote"] = "none"
+        result.records.clear()
+        source = AnyRecord(replace(dialect, quote=""), described_in, whole_files=False)
+        ended = sum(_read(result, source, piece) for piece in result.pieces)
     if not result.records:
         faults = ", ".join(f"{count:,} {reason}" for reason, count in result.faults.most_common())
         where, hint = result.pieces[0].uri, "see docs/sources.md for how files are written"
-        raise problem or InputError("no record can be read", where=where, got=faults or "empty files", hint=hint)
+        raise InputError("no record can be read", where=where, got=faults or "empty files", hint=hint)
     _count(result, files, all_read=ended == len(files.sizes))
     return result
 
@@ -238,28 +234,22 @@ def _is_number(text: str) -> bool:
 
 def _count(result: Sample, files: RawFiles, *, all_read: bool) -> None:
     """Note how many records all files have, as far as that is known."""
+    pieces, total = result.pieces, sum(files.sizes.values())
+    size = sum(piece.size for piece in pieces)
     if all_read:
         result.rows = len(result.records) + sum(result.faults.values())
+    elif not files.kind:
+        result.rows = len(files.sizes)
+    elif files.remote or any(path.endswith(COMPRESSED) for path in files.sizes):
         return
-    pieces, total = result.pieces, sum(files.sizes.values())
-    if files.remote:
-        return
-    if files.kind == ".parquet":
+    elif files.kind == ".parquet":
         result.rows = 0
         for piece in pieces:
             with open_parquet(piece.uri) as file:
                 result.rows += file.metadata.num_rows
-    elif not files.kind:
-        result.rows = len(files.sizes)
-        return
-    elif files.kind in (".jsonl", ".csv", ".tsv") and not any(path.endswith(COMPRESSED) for path in files.sizes):
+    elif files.kind in (".jsonl", *TABLES):
         heads = [beginning(piece, UTF8, _HEAD) for piece in pieces]
-        lines, size = sum(head.count(b"\n") for head in heads), sum(map(len, heads))
-        lines -= len(heads) * (files.kind in TABLES and "header" not in result.lines)
-        result.rows, result.is_estimate = lines * total // max(1, size), size < total
-        return
-    else:
-        return
-    if len(pieces) < len(files.sizes):
-        result.rows = result.rows * total // max(1, sum(piece.size for piece in pieces))
-        result.is_estimate = True
+        result.rows, size = sum(head.count(b"\n") for head in heads), sum(map(len, heads))
+        result.rows -= len(heads) * (files.kind in TABLES and "header" not in result.lines)
+    if result.rows is not None and files.kind and not all_read and size < total:
+        result.rows, result.is_estimate = result.rows * total // max(1, size), True
