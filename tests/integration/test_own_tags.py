@@ -61,7 +61,7 @@ def refused(done: tools.Done, code: int, *said: str) -> None:
 def test_one_command_takes_tags_from_yaml_to_the_batch(tmp_path: Path, shm: Path) -> None:
     laws = source(tmp_path, "laws", "legal=<|legal|>", "unused=<|unused|>")
     texts = source(tmp_path, "texts", "de=<|german|>", "legal=<|legal|>")
-    out, root = shm / "out", tmp_path / "root"
+    out, root = shm / "out", shm / "root"
     options = {"vocab_size": VOCABULARY, "epochs": 1, "output_path": out, "root": root, "raw": tmp_path}
     rules = tools.rules(tmp_path / "rules.yaml", "")
     done = tools.run(tools.command("run", sources=f"{laws},{texts}", prefix_config_path=rules, **options))

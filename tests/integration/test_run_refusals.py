@@ -83,6 +83,11 @@ def root_is_a_file(folder: Path) -> dict[str, str]:
     return {"root": str(folder / "taken" / "root")}
 
 
+def everything(folder: Path) -> dict[str, str]:
+    text = "name: mine\ncondition: direct\nfiles: '**/*.jsonl'\ninstruction: question\nresponse: answer\n"
+    return {**described(text)(folder), "output_path": "/dev/shm/pairmill-refused"}
+
+
 USAGE, INPUT, STORAGE = 2, 3, 4
 Change = Mapping[str, str] | Callable[[Path], dict[str, str]]
 
@@ -146,6 +151,11 @@ MISTAKES: dict[str, tuple[Change, int, tuple[str, ...]]] = {
         {"root": "{folder}/raw/project"},
         USAGE,
         ("root: is inside the raw files", "write root={folder}/project"),
+    ),
+    "results where a source of one's own reads everything": (
+        everything,
+        USAGE,
+        ("root: is inside the raw files", "write root="),
     ),
     "a file where the root would be": (root_is_a_file, STORAGE, ("root={folder}/taken/root", "write root=")),
     "a root that nobody can write": ({"root": "/proc/1/pairmill"}, STORAGE, ("root=/proc/1/pairmill", "write root=")),
