@@ -8,6 +8,7 @@ killed at any call, a removal leaves no reference to what is gone and nothing th
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 import time
@@ -20,10 +21,11 @@ from pairmill.engine import manifest as manifests
 from pairmill.engine.listing import FOLDERS, RECORD, SHARDS, ResultFolder, list_results
 from pairmill.engine.manifest import MANIFEST, STARTED
 from pairmill.engine.options import option
-from pairmill.errors import InputError, UsageError, did_you_mean
+from pairmill.errors import InputError, StorageError, UsageError, did_you_mean
 from pairmill.fields import Checked
 from pairmill.interface import cli
 from pairmill.lineage.made_of import Origins
+from pairmill.log import event
 from pairmill.report.model import Bytes, Table
 from pairmill.storage import Entry
 from pairmill.storage.base import each
@@ -96,7 +98,11 @@ class Pruning:
         self._results = list_results(root)
         self._finished = {item.fingerprint: item for item in self._results if item.finished is not None}
         self._entries = self._store.list(root)
-        self._partials = self._store.leftovers(root)
+        try:
+            self._partials = self._store.leftovers(root)
+        except StorageError as error:  # it takes a permission that nothing else needs, and not every store has it
+            self._partials = []
+            event(f"prune: uploads that were not completed are not looked at: {error}", level=logging.WARNING)
         self._stages = _by_stage(self._entries)
         self._origins = Origins(self._finished.values(), list(self._finished.values()))
         self._texts = self._read([f"{item.folder}/{name}/{MANIFEST}" for name, item in self._finished.items()])

@@ -18,9 +18,10 @@ from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.engine.listing import RECORD, list_results
 from pairmill.engine.manifest import MANIFEST, STARTED, InputRef
-from pairmill.errors import InputError, UsageError
+from pairmill.errors import InputError, StorageError, UsageError
 from pairmill.lineage import prune
 from pairmill.lineage.prune import Pruning
+from pairmill.storage import LocalStore
 from tests.support import roots
 from tests.support.helpers import environment
 
@@ -306,6 +307,16 @@ def test_parts_of_a_killed_upload_go(s3: str) -> None:
     assert places(plan) == {"clean/large"}
     plan.remove()
     assert not store.leftovers(s3)
+
+
+def test_a_store_that_does_not_list_uploads_is_pruned_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(str(tmp_path))
+
+    def refuse(*_: object) -> None:
+        raise StorageError("storage refused", got="403 AccessDenied")
+
+    monkeypatch.setattr(LocalStore, "leftovers", refuse)
+    assert places(pruning(str(tmp_path))) == GOING | MORE
 
 
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
