@@ -76,7 +76,6 @@ class Part:
         source: the data set, for subsets; empty = of several.
         identity: JSON-like values that the rows follow from.
         rows: how many there are, before any is left out.
-        tokens: of them; 0 = they have none, or it is not known.
         read: yields :class:`TokenBatch`, or ``pyarrow.RecordBatch``, and counts what it leaves out.
     """
 
@@ -85,7 +84,6 @@ class Part:
     source: str
     identity: Sequence[Any]
     rows: int
-    tokens: int
     read: Callable[[Counts], Iterator[Any]]
 
 

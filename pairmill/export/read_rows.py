@@ -76,7 +76,6 @@ def from_rows(uri: str, option: str, columns: str) -> Exported:
             source=source_of(file.task),
             identity=[file.identify(), columns],
             rows=_count(file) or 0,
-            tokens=0,
             read=_RowsOf(file, columns, chats.get(file.uri)),
         )
         for file in given.files
@@ -154,7 +153,6 @@ def from_use(place: str, use: str, trainer: str) -> Exported:
             source=source_of(file.task),
             identity=[file.identify(), use, trainer],
             rows=rows.count(file.uri),
-            tokens=0,
             read=_UseOf(file, use, trainer),
         )
         for file in given.files

@@ -36,7 +36,7 @@ from pairmill.loader.folder import TOKENS, SampledFolder
 
 PART_TOKENS: Final = 64 << 20
 """Tokens of a part: 256 MB of ids, which are seconds of work."""
-_BATCH_TOKENS: Final = 2 << 20
+_BATCH_TOKENS: Final = 1 << 20
 _BATCH_ROWS: Final = 1 << 15
 _MAPPED: Final = 256
 """Files that are mapped at the same time."""
@@ -97,7 +97,6 @@ def _parts_of(task: Dataset, name: str, part_tokens: int) -> Iterator[Part]:
             source=source_of(task.name),
             identity=[task.name, task.key, start, stop],
             rows=stop - start,
-            tokens=tokens // len(ranges),
             read=_TaskRows(task, start, stop, verify),
         )
 
@@ -251,13 +250,9 @@ def from_sampled(path: str, part_tokens: int) -> Exported:
     tokens, parts, fingerprint = _Files(files), [], folder.digest[:16]
     for number, (epoch, survey) in enumerate(zip(folder.epochs, folder.surveys, strict=True)):
         index = [map_array(epoch.folder / f"{name}.npy") for name in INDEX]
-        parts += _epoch_parts(
-            number,
-            [fingerprint],
-            survey.inputs + survey.rows,
-            part_tokens,
-            [partial(_EpochRows, tokens, index, where=str(epoch.folder)), epoch.rows],
-        )
+        read = partial(_EpochRows, tokens, index, where=str(epoch.folder))
+        ranges = _ranges(epoch.rows, survey.inputs + survey.rows, part_tokens)
+        parts += _epoch_parts(number, fingerprint, ranges, read)
     info = json.loads((folder.path / "metadata.json").read_bytes()).get("tokenizer_info", {})
     manifest = manifests.read(str(folder.path))
     drawn = _drawn(SampleResult.find(manifest)) if manifest is not None else {}
@@ -274,17 +269,16 @@ def _drawn(result: SampleResult | None) -> dict[str, Any]:
     return {"facts": result.facts if result is not None else {}, "counts": counts}
 
 
-def _epoch_parts(number: int, identity: Sequence[Any], tokens: int, part_tokens: int, made: Any) -> list[Part]:
-    read, rows = made
-    ranges = _ranges(rows, tokens, part_tokens)
+def _epoch_parts(
+    number: int, fingerprint: str, ranges: Sequence[tuple[int, int]], read: Callable[..., _EpochRows]
+) -> list[Part]:
     return [
         Part(
             split=f"epoch_{number}",
             name=f"epoch_{number}" + (f"-{place:05}" if len(ranges) > 1 else ""),
             source="",
-            identity=[*identity, number, start, stop],
+            identity=[fingerprint, number, start, stop],
             rows=stop - start,
-            tokens=tokens // len(ranges),
             read=read(start=start, stop=stop),
         )
         for place, (start, stop) in enumerate(ranges)
@@ -298,7 +292,8 @@ def from_plan(uri: str, manifest: Manifest, part_tokens: int) -> Exported:
         InputError: the plan or its tokens are not files of this machine, or it adds to another plan.
     """
     if storage.scheme(uri) != "file" or any(ref.role == "base" for ref in manifest.inputs):
-        hint = f"pairmill sample node plan={uri} output_path=<folder>, and export that"
+        root = storage.parent_of(storage.parent_of(uri))
+        hint = f"pairmill sample plan={uri} root={root} output_path=<folder>, and export that"
         raise InputError("rows of this plan are not read in place", where=uri, expected="arrays", hint=hint)
     result, folder = SampleResult.from_manifest(manifest), Path(storage.local_path(uri)) / "plan"
     names = [str(item["name"]) for item in result.sources]
@@ -315,7 +310,8 @@ def from_plan(uri: str, manifest: Manifest, part_tokens: int) -> Exported:
     for number in range(epochs):
         order = map_array(folder / f"epoch_{number}.npy")
         read = partial(_EpochRows, _Files(files), index, where=uri, order=order, firsts=firsts, bases=bases)
-        parts += _epoch_parts(number, [manifest.fingerprint], total // epochs, part_tokens, [read, len(order)])
+        ranges = _ranges(len(order), total // epochs, part_tokens)
+        parts += _epoch_parts(number, manifest.fingerprint, ranges, read)
     info = json.loads(result.tokenizer_info)
     homes = [storage.parent_of(task.uri) for task in tasks[:1]]
     return Exported("tokens", manifest.fingerprint, "sample", parts, info, _tokenizer_in(homes), **_drawn(result))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from datasets import DatasetInfo, Features
@@ -20,25 +22,40 @@ TOKENS: Final = pa.schema(
     [("input_ids", pa.list_(pa.int32())), ("attention_mask", pa.list_(pa.int8())), ("labels", pa.list_(pa.int32()))]
 )
 """The label of a prompt's token is -100, that of any other its own id: trainers shift them."""
+LARGEST: Final = 512 << 20
+"""Bytes of a file of rows, beyond which another one is begun."""
 _SUBSETS: Final = 100
 """Data sets beyond which a folder has no subset for each."""
 
 
 def write_parquet(exported: Exported, part: Part, out: Writer, counts: Counts) -> None:
-    """Write a part as Parquet, or as JSON Lines where messages have tools."""
-    path = _path(exported, part)
-    with ExitStack() as stack:
-        local = stack.enter_context(out.create(path, task=task_of(path, part)))
-        if exported.chats:
-            file = stack.enter_context(local.open("wb"))
-            for shaped in part.read(counts):
-                lines = shaped.to_pylist() if isinstance(shaped, pa.RecordBatch) else shaped
-                counts.rows += len(lines)
-                file.write(b"".join(_line(item) for item in lines))
-        else:
-            writer = stack.enter_context(pq.ParquetWriter(local, _schema(exported), compression="zstd"))
-            for batch in _batches(part, counts):
-                writer.write_batch(batch)
+    """Write a part as Parquet, or as JSON Lines where messages have tools; in several files if it is large."""
+    batches, number = _batches(part, counts), 0
+    largest = LARGEST if exported.schema is not None else sys.maxsize
+    batch = next(batches, None)
+    while batch is not None or not number:
+        path = _path(exported, part, number)
+        with out.create(path, task=task_of(path, part)) as local, local.open("wb") as file, ExitStack() as stack:
+            put = _put_lines(file) if exported.chats else _put_table(exported, file, stack)
+            empty = file.tell()
+            while batch is not None and (file.tell() < largest or file.tell() == empty):
+                put(batch)
+                batch = next(batches, None)
+        number += 1
+
+
+def _put_lines(file: BinaryIO) -> Callable[[Any], object]:
+    def put(batch: Any) -> None:
+        lines = batch.to_pylist() if isinstance(batch, pa.RecordBatch) else batch
+        file.write(b"".join(_line(item) for item in lines))
+
+    return put
+
+
+def _put_table(exported: Exported, file: BinaryIO, stack: ExitStack) -> Callable[[Any], object]:
+    put: Callable[[Any], object]
+    put = stack.enter_context(pq.ParquetWriter(file, _schema(exported), compression="zstd")).write_batch
+    return put
 
 
 def _line(item: Mapping[str, Any]) -> bytes:
@@ -46,15 +63,17 @@ def _line(item: Mapping[str, Any]) -> bytes:
     return json.dumps(kept, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
-def _path(exported: Exported, part: Part) -> str:
-    return f"data/{part.split}/{part.name}.{'jsonl' if exported.chats else 'parquet'}"
+def _path(exported: Exported, part: Part, number: int) -> str:
+    # Parts of tokens are of a size that was asked for; how large texts are is seen as they are written.
+    more = f"-{number:05}" if exported.schema is not None else ""
+    return f"data/{part.split}/{part.name}{more}.{'jsonl' if exported.chats else 'parquet'}"
 
 
 def _schema(exported: Exported) -> pa.Schema:
     return TOKENS if exported.schema is None else exported.schema
 
 
-def _batches(part: Part, counts: Counts) -> Iterator[pa.RecordBatch]:
+def _batches(part: Part, counts: Counts) -> Iterator[Any]:
     for batch in part.read(counts):
         counts.rows += len(batch)
         if isinstance(batch, TokenBatch):
@@ -69,7 +88,7 @@ def as_table(batch: TokenBatch) -> pa.RecordBatch:
     ids = batch.ids.astype("i4")
     labels = ids.copy()
     labels[~batch.trained()] = IGNORED
-    values = pa.array(ids), pa.array([1], pa.int8()).take(pa.array(ids * 0)), pa.array(labels)
+    values = pa.array(ids), pa.array(np.ones(len(ids), np.int8)), pa.array(labels)
     offsets = pa.array(batch.offsets.astype("i4"))
     return pa.RecordBatch.from_arrays([pa.ListArray.from_arrays(offsets, each) for each in values], schema=TOKENS)
 
@@ -77,6 +96,7 @@ def as_table(batch: TokenBatch) -> pa.RecordBatch:
 def describe_parquet(exported: Exported, out: Writer, records: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Return the front matter's subsets: all of it, and each data set where these are few."""
     sources = sorted({part.source for part in exported.parts} - {""})
+    written = {record["path"]: [file["path"] for file in record["files"]] for record in records}
     subsets = {"default": exported.splits()}
     if 1 < len(sources) <= _SUBSETS:
         for source in sources:
@@ -86,7 +106,8 @@ def describe_parquet(exported: Exported, out: Writer, records: Sequence[Mapping[
     for name, splits in subsets.items():
         lines += [f"- config_name: {json.dumps(name)}", "  data_files:"]
         for split, parts in splits.items():
-            paths = [f"data/{split}/*"] if name == "default" else [_path(exported, part) for part in parts]
+            named = [path for part in parts for path in written[f"{split}/{part.name}"]]
+            paths = [f"data/{split}/*"] if name == "default" else named
             lines += [f"  - split: {split}", "    path:", *(f"    - {json.dumps(path)}" for path in paths)]
     return {"front": "\n".join(lines), "load": 'datasets.load_dataset("<this folder>")'}
 

@@ -10,6 +10,7 @@ from threading import Event
 from typing import Any, Final
 
 from pairmill import storage
+from pairmill.cpu import available_cores
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import STARTED, File, InputRef, Ledger, Manifest, canonical, fingerprint_from
 from pairmill.engine.writer import Writer
@@ -24,7 +25,8 @@ STAGE: Final = "export"
 VERSION: Final = 1
 _RECORDS: Final = "_parts"
 """The folder of what finished parts were; it is removed when the export is finished."""
-_AT_ONCE: Final = 4
+_MOST: Final = 4
+"""Parts that are written at once: each holds some batches, and more threads wait for the disk."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +68,10 @@ def write(exported: Exported, form: Format, to: str, folder: str) -> None:
     if _is_finished(folder, fingerprint):
         storage.clear(storage.join(folder, _RECORDS))  # a run that was killed at its very end has left them
         event(f"export: {folder} is finished")
+        storage.clear(storage.join(folder, _RECORDS))  # of a run that was killed just before
         return
     work = _Work(exported, put, folder)
-    records = each(work.run, [*zip(exported.parts, keys, strict=True)], _AT_ONCE)
+    records = each(work.run, [*zip(exported.parts, keys, strict=True)], min(_MOST, available_cores()))
     out = Writer(folder)
     told = describe(exported, out, records)
     if exported.tokenizer:

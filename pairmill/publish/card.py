@@ -140,7 +140,7 @@ def _loading(tree: Tree, address: str) -> str:
     if kind == "sampled":
         lines += ["HRM-Text's trainer maps the folder; pairmill's loader: `Loader(RowPlan(\"<folder>\"), …)`.", ""]
     if kind == "plan":
-        lines += ["A node with the tokenized folder carries it out: `pairmill sample node plan=<folder> …`.", ""]
+        lines += ["A node with the tokenized folder carries it out: `pairmill sample plan=<folder> output_path=…`.", ""]
     repository = address.removeprefix("hf://datasets/")
     named = [item for item in tree.sets if item.paths]
     if kind == "exported":

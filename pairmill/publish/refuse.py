@@ -9,7 +9,7 @@ from typing import Final
 
 from pairmill import storage
 from pairmill.engine.policing import Subject
-from pairmill.errors import StorageError
+from pairmill.errors import PairmillError
 from pairmill.formats.tokenizer_file import NAME as TOKENIZER
 from pairmill.net import hub, hub_push
 from pairmill.policy.enforce import Enforcer
@@ -72,7 +72,7 @@ def _gates(tree: Tree) -> Iterator[Refusal]:
             continue
         try:
             gate = hub_push.gate_of(hub.Repository(match[1], "dataset", ""))
-        except StorageError as error:
+        except PairmillError as error:
             gate = f"not known ({error.what})"
         if gate:
             what = f"{match[1]}, the origin of {item.name}, is gated: {gate}"

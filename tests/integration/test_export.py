@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from pairmill.engine import manifest as manifests
+from pairmill.export import tables
 from pairmill.export.command import ExportConfig, run
 from tests.support import samples, tools
 from tests.support.crash_points import crashes
@@ -173,6 +174,16 @@ def test_rows_as_chats_and_as_pairs(world: World, tmp_path: Path) -> None:
     ]
     turns = load(export(world.cleaned, "trl", tmp_path / "trl"), "gsm8k_train")["train"]
     assert [row["completion"] for row in turns] == [row["messages"][-1:] for row in made]
+
+
+def test_large_files_are_several(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "LARGEST", 1)
+    folder = tmp_path / "rows"
+    tools.write_rows(folder / "some.jsonl", [("direct", f"{number} {'q' * 5_000}", "a") for number in range(900)])
+    run(ExportConfig(result=str(folder), to="datasets", output=str(tmp_path / "made")))
+    assert len(list((tmp_path / "made" / "data" / "train").iterdir())) >= 3
+    rows = load(tmp_path / "made")["train"]
+    assert [row["messages"][0]["content"].split()[0] for row in rows] == [str(number) for number in range(900)]
 
 
 def test_documents_are_no_chats_and_are_counted(tmp_path: Path) -> None:

@@ -20,12 +20,14 @@ from pairmill.engine import manifest as manifests
 from pairmill.errors import InputError, PairmillError
 from pairmill.export.command import ExportConfig
 from pairmill.export.command import run as export
+from pairmill.formats.tokenized_path import open_tokenized
 from pairmill.publish.command import PublishConfig, run, status
 from tests.support import fetching, tools
 from tests.support.crash_points import crashes
 from tests.support.finished_rows import ABOUT, put_rows
 from tests.support.hub_writes import WritableHub
 from tests.support.kill_points import EVERY
+from tests.support.tools import World
 
 TO = "hf://me/mine"
 
@@ -101,6 +103,18 @@ def test_the_way_back(hub: WritableHub, result: Path, tmp_path: Path) -> None:
     code = "import datasets\nprint(datasets.load_dataset('me/mine', 'some')['train'].to_list())"
     loaded = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert loaded.stdout.strip() == str(pq.read_table(result / "data" / "some.parquet").to_pylist()), loaded.stderr
+
+
+def test_token_arrays_come_back_too(hub: WritableHub, world: World, tmp_path: Path) -> None:
+    publish(world.tokenized, allow=["licence", "gated"])
+    environment = {**os.environ, **hub.environment(tmp_path / "home")}
+    words = ["fetch", "tokenized=hf://datasets/me/mine", f"root={tmp_path}/root", "workers=1"]
+    command = [sys.executable, "-m", "pairmill", *words]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    back, mine = (open_tokenized(str(place), "tokenized") for place in (done.stdout.strip(), world.tokenized))
+    assert back.fingerprint == mine.fingerprint
+    assert [(task.name, task.key) for task in back.tasks] == [(task.name, task.key) for task in mine.tasks]
 
 
 def test_killed_at_each_call_it_goes_on(hub: WritableHub, result: Path) -> None:
