@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from threading import Event
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 from pairmill import storage
 from pairmill.digest import Digest
@@ -139,7 +139,6 @@ class Tree:
     items: tuple[Item, ...]
     sums: Mapping[str, Sums]
     sets: tuple[DataSet, ...]
-    described: tuple[Item, ...] = field(default=())
 
     @property
     def unit(self) -> str:
@@ -238,8 +237,3 @@ def manifest_item(tree: Tree) -> Item:
     """Return the manifest as a file."""
     data = tree.manifest.dump()
     return Item(MANIFEST, len(data), data=data)
-
-
-def open_item(item: Item, open_bytes: Callable[[bytes], BinaryIO]) -> BinaryIO:
-    """Open a file to read."""
-    return storage.store_for(item.uri).open(item.uri) if item.uri else open_bytes(item.data)
