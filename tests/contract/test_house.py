@@ -272,12 +272,12 @@ def lines_of_product() -> list[str]:
 
 
 MEASURES: Mapping[str, tuple[Measure, int, int | None]] = {
-    "lines of product": (lines_of_product, 113_000, 78_000),
+    "lines of product": (lines_of_product, 120_000, 78_000),
     "circles of files": (circles_of_files, 0, 0),
     "files in circles": (files_in_circles, 0, 0),
     "stages importing stages": (stages_importing_stages, 0, 0),
-    "imports inside functions": (imports_inside_functions, 68, 60),
-    "imports for type checkers": (imports_for_type_checkers, 28, 40),
+    "imports inside functions": (imports_inside_functions, 60, 60),
+    "imports for type checkers": (imports_for_type_checkers, 35, 40),
     "floors of select": (floors_of("pairmill.stages.select"), 7, 8),
     "floors of curate": (floors_of("pairmill.stages.curate"), 7, 7),
     "floors of train": (floors_of("pairmill.stages.train"), 5, 7),

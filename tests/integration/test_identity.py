@@ -360,6 +360,7 @@ def test_a_plan_of_an_older_version_is_made_again_and_the_log_says_why(
     options: dict[str, Any] = {"tokenized_path": str(tokenized), "output_path": "", "root": str(tmp_path / "root")}
     caplog.set_level("INFO")
     monkeypatch.setattr(Sample, "version", Sample.version - 1)
+    monkeypatch.setattr("pairmill.stages.sample.draft.VERSION", Sample.version)
     old = sampled(SampleConfig(**options))
     monkeypatch.undo()
     caplog.set_level("INFO")
