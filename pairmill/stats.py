@@ -287,7 +287,7 @@ def _summed(
 
 
 def _spread(names: Sequence[str], most: int) -> list[str]:
-    """Return at most so many names, evenly spread."""
+    """Return at most that number of names, evenly spread."""
     return [names[at * len(names) // most] for at in range(most)] if len(names) > most else list(names)
 
 

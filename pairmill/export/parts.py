@@ -29,7 +29,7 @@ class TokenBatch:
     Args:
         ids: integers [n].
         offsets: int64 [rows + 1]; row i has ``ids[offsets[i]:offsets[i + 1]]``.
-        prompts: int64 [rows]; so many ids at the beginning of each are its prompt, which is not trained on.
+        prompts: int64 [rows]; how many ids at the beginning of each are its prompt, which is not trained on.
     """
 
     ids: NDArray[Any]

@@ -28,8 +28,8 @@ class PlanRows:
 
     def __init__(self, result: OpenResult) -> None:
         self._plan = result
-        found = find_base(result.uri, result.manifest) if result.manifest is not None else None
-        self.base = PlanRows(open_result(found.uri)) if found is not None else None
+        base = find_base(result.uri, result.manifest) if result.manifest is not None else None
+        self.base = PlanRows(open_result(base.uri)) if base is not None else None
         self.index = [result.plan_array(name) for name in INDEX]
         self._first = self.base.count if self.base is not None else 0
         self.count: int = self._first + len(self.index[0])

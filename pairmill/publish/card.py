@@ -103,7 +103,7 @@ def _licences(tree: Tree) -> str:
     return (
         f"Each data set keeps its own licence; [LICENSES.md](LICENSES.md) lists them. The strictest is "
         f"**{cell(worst.licence or NOT_STATED)}** of {cell(worst.name)} ({what}): it"
-        " binds whoever uses all of it."
+        " binds everyone who uses all of it."
     )
 
 

@@ -20,7 +20,7 @@ from pairmill.publish.card import describe
 from pairmill.publish.croissant import croissant
 from pairmill.publish.refuse import REASONS, Refusal, refusals
 from pairmill.publish.summary import summary
-from pairmill.publish.target import Found, Target, target_of
+from pairmill.publish.target import Remote, Target, target_of
 from pairmill.publish.tree import Item, Sums, Tree, all_sums, gather, manifest_item
 
 _SHOWN: Final = 40
@@ -70,13 +70,15 @@ def run(config: PublishConfig) -> str:
         StorageError: the Hub or the store does not answer; the same command goes on.
     """
     target, publication = _prepare(config)
-    found = target.compare(publication.items, publication.sums)
+    remote = target.compare(publication.items, publication.sums)
     wrong = refusals(publication.tree, _enforcer(config), config.allow)
-    if found.others and not config.replace:
-        what = f"{len(found.others):,} files are there and are not part of this: {', '.join(sorted(found.others)[:5])}"
+    if remote.others and not config.replace:
+        what = (
+            f"{len(remote.others):,} files are there and are not part of this: {', '.join(sorted(remote.others)[:5])}"
+        )
         wrong.append(Refusal("others", what, "replace=true removes them, or name another place"))
     if not config.confirm or wrong:
-        sys.stdout.write(_preview(config, publication, found))
+        sys.stdout.write(_preview(config, publication, remote))
         sys.stdout.flush()
         if wrong:
             raise InputError(
@@ -87,8 +89,8 @@ def run(config: PublishConfig) -> str:
         return "\nNothing was written: add confirm=true.\n"
     target.begin()
     late = {item.path for item in publication.described}
-    missing = [item for item in publication.items if item.path not in found.same]
-    gone = found.others if config.replace else frozenset[str]()
+    missing = [item for item in publication.items if item.path not in remote.same]
+    gone = remote.others if config.replace else frozenset[str]()
     # What says that all is there is written last.
     data, last = ([item for item in missing if (item.path in late) == is_late] for is_late in (False, True))
     message = f"{publication.tree.manifest.stage} {publication.tree.manifest.fingerprint}"
@@ -125,16 +127,16 @@ def _enforcer(config: PublishConfig) -> Enforcer | None:
     return Enforcer(Policy.load(config.policy), "refuse", root)
 
 
-def _preview(config: PublishConfig, publication: _Publication, found: Found) -> str:
+def _preview(config: PublishConfig, publication: _Publication, remote: Remote) -> str:
     items, tree = publication.items, publication.tree
     size = sum(item.size for item in items)
     lines = [f"{tree.opened.kind} {tree.manifest.fingerprint} to {config.to}: {len(items):,} files, {size:,} bytes"]
     for item in items[:_SHOWN]:
-        state = "there" if item.path in found.same else "changes" if item.path in found.differ else "new"
+        state = "there" if item.path in remote.same else "changes" if item.path in remote.differ else "new"
         lines.append(f"  {state:8}{item.size:>16,}  {item.path}")
     if len(items) > _SHOWN:
         lines.append(f"  … and {len(items) - _SHOWN:,} more")
-    lines.append(f"{len(found.same):,} are there, {len(found.differ):,} differ, the others are new")
+    lines.append(f"{len(remote.same):,} are there, {len(remote.differ):,} differ, the others are new")
     for entry in tree.sets[:_SHOWN]:
         tokens = f"{entry.tokens:,} tokens" if entry.tokens else ""
         lines.append(f"  {entry.name}: {entry.licence or 'licence not stated'}, {entry.rows:,} rows {tokens}".rstrip())
@@ -142,8 +144,8 @@ def _preview(config: PublishConfig, publication: _Publication, found: Found) -> 
 
 
 def _verify(target: Target, publication: _Publication) -> None:
-    found = target.compare(publication.items, publication.sums)
-    wrong = [item.path for item in publication.items if item.path not in found.same]
+    remote = target.compare(publication.items, publication.sums)
+    wrong = [item.path for item in publication.items if item.path not in remote.same]
     if wrong:
         raise InputError(
             f"{len(wrong):,} of {len(publication.items):,} files are missing there, or differ",

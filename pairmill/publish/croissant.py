@@ -117,11 +117,11 @@ def croissant(tree: Tree, repository: str, url: str) -> Item:
 
 
 def _is_data(item: Item, tree: Tree) -> bool:
-    return tree.opened.kind == "exported" or any(item.path in one.paths for one in tree.sets)
+    return tree.opened.kind == "exported" or any(item.path in entry.paths for entry in tree.sets)
 
 
 def _by_set(tree: Tree) -> list[tuple[str, str]]:
-    return [(one.name, path) for one in tree.sets for path in one.paths]
+    return [(entry.name, path) for entry in tree.sets for path in entry.paths]
 
 
 def _records(name: str, path: str) -> dict[str, Any]:

@@ -23,7 +23,7 @@ _KEPT: Final = (".gitattributes",)
 
 
 @dataclass(frozen=True)
-class Found:
+class Remote:
     """What is at a target: paths that are as they should be, that differ, and that belong to something else."""
 
     same: frozenset[str]
@@ -38,7 +38,7 @@ class Target(Protocol):
     def address(self) -> str:
         """Return the address that others read."""
 
-    def compare(self, items: Collection[Item], sums: Mapping[str, Sums]) -> Found:
+    def compare(self, items: Collection[Item], sums: Mapping[str, Sums]) -> Remote:
         """Compare sizes and digests of what is there with what should be."""
 
     def put(self, items: Sequence[Item], gone: Collection[str], message: str) -> None:
@@ -70,7 +70,7 @@ class HubTarget:
     def version(self) -> str:
         return hub.commit_of(self.repository, self.revision)
 
-    def compare(self, items: Collection[Item], sums: Mapping[str, Sums]) -> Found:
+    def compare(self, items: Collection[Item], sums: Mapping[str, Sums]) -> Remote:
         try:
             there = hub.files(self.repository, self.version())
         except InputError as error:
@@ -85,7 +85,7 @@ class HubTarget:
                 equal = its.size == item.size and (its.sha256 == mine.sha256 if its.sha256 else its.blob == mine.git)
                 (same if equal else differ).add(item.path)
         others = there.keys() - {item.path for item in items} - {*_KEPT}
-        return Found(frozenset(same), frozenset(differ), frozenset(others))
+        return Remote(frozenset(same), frozenset(differ), frozenset(others))
 
     def put(self, items: Sequence[Item], gone: Collection[str], message: str) -> None:
         with progress("publish", len(items), "files") as bar:
@@ -120,7 +120,7 @@ class StoreTarget:
     def _uri(self, path: str) -> str:
         return storage.join(self.address, *path.split("/"))
 
-    def compare(self, items: Collection[Item], sums: Mapping[str, Sums]) -> Found:
+    def compare(self, items: Collection[Item], sums: Mapping[str, Sums]) -> Remote:
         store = storage.store_for(self.address)
         sizes = {entry.path: entry.size for entry in store.list(self.address)}
         there = [item for item in items if item.path in sizes]
@@ -129,7 +129,7 @@ class StoreTarget:
         read = store.digests([self._uri(item.path) for item in equal], wanted)
         same = {item.path for item, mine, its in zip(equal, wanted, read, strict=True) if mine == its}
         others = sizes.keys() - {item.path for item in items}
-        return Found(frozenset(same), frozenset(item.path for item in there) - same, frozenset(others))
+        return Remote(frozenset(same), frozenset(item.path for item in there) - same, frozenset(others))
 
     def put(self, items: Sequence[Item], gone: Collection[str], message: str) -> None:
         store = storage.store_for(self.address)

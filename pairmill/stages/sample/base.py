@@ -224,7 +224,7 @@ def _matched(
     here = defaultdict[str, list[Dataset]](list)
     for task in tasks:
         here[task.key].append(task)
-    names, found = defaultdict[str, set[str]](set), dict[int, Dataset]()
+    names, twins = defaultdict[str, set[str]](set), dict[int, Dataset]()
     for source in sources:
         names[source["key"]].add(source["name"])
     for number, source in enumerate(sources):
@@ -233,14 +233,14 @@ def _matched(
         rest = [task for task in mine if task.name not in names[source["key"]]]
         for twin in [*same, *rest][:1]:
             mine.remove(twin)
-            found[number] = twin
-    missing = [source["name"] for number, source in enumerate(sources) if number not in found]
+            twins[number] = twin
+    missing = [source["name"] for number, source in enumerate(sources) if number not in twins]
     count = Counter(source["key"] for source in sources)
     added = []
     for key in sorted(here):
         for number, task in enumerate(here[key], count[key]):
             added.append((task, f"{key}\0{number}" if number else key))
-    return [task for _, task in sorted(found.items())], added, missing
+    return [task for _, task in sorted(twins.items())], added, missing
 
 
 def _listed(names: Sequence[str]) -> str:

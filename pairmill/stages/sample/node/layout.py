@@ -49,7 +49,7 @@ def token_dtype(vocab_size: object, layout: OutputFormat) -> np.dtype[Any]:
 
 
 def index_dtypes(tokens: int, longest: int) -> list[np.dtype[Any]]:
-    """Return the types of the index arrays, of so many tokens, and texts of at most ``longest``."""
+    """Return the types of the index arrays over a number of tokens, and texts of at most ``longest``."""
     return [narrowest(tokens), narrowest(longest)] * 2
 
 

@@ -161,7 +161,7 @@ class _Reader:
         self._pieces, self._held = values.pieces(), np.empty(0, values.dtype)
 
     def take(self, count: int) -> NDArray[Any]:
-        """Take so many values; fewer if there are no more."""
+        """Take this number of values; fewer if there are no more."""
         parts, size = [self._held], len(self._held)
         while size < count and (piece := next(self._pieces, None)) is not None:
             parts.append(piece)
@@ -171,7 +171,7 @@ class _Reader:
         return held[:count]
 
     def take_below(self, end: int, most: int) -> NDArray[Any]:
-        """Take the values below ``end``, at most so many, of ascending ones."""
+        """Take the values below ``end``, at most this number, of ascending ones."""
         held = self.take(most)
         count = int(np.searchsorted(held, end))
         self._held = np.concatenate([held[count:], self._held])
