@@ -216,7 +216,9 @@ def _table(result: Sample, dialect: Dialect, head: str, kind: str) -> Dialect:
     if odd or len(set(header)) < len(header):
         names = [f"column_{number}" for number in range(1, len(header) + 1)]
         result.lines["header"] = names
-        result.remarks.append("the first line holds data and no header: columns are named in header:, change them as you like")
+        result.remarks.append(
+            "the first line holds data and no header: columns are named in header:, change them as you like"
+        )
         dialect = replace(dialect, header=tuple(names))
     return dialect
 

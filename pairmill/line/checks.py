@@ -100,7 +100,7 @@ def _check_root(root: str, raws: Collection[str], least: int) -> None:
             raise error.moved(f"root={root}") from error
         return
     path = storage.local_path(root)
-    existing = _check_writable("root", path)
+    existing = _check_writable("root", path, path)
     free = shutil.disk_usage(existing).free
     if least > free and not (path.exists() and any(path.iterdir())):
         raise StorageError(
@@ -116,7 +116,8 @@ def _check_output(path: str, raws: Collection[str], least: int) -> None:
     _refuse_inside("output_path", path, raws)
     node = Node(path, "0" * 16)
     node.refuse_other_files()
-    _check_writable("output_path", node.target)
+    # Beside it: the arrays that are there may be training right now.
+    _check_writable("output_path", node.target, node.target.parent)
     if not node.target.exists():
         require_space(node.target, least, 0)
 
@@ -134,9 +135,9 @@ def _refuse_inside(option: str, place: str, raws: Collection[str]) -> None:
             )
 
 
-def _check_writable(option: str, path: Path) -> Path:
-    """Return the nearest folder that exists. Raises StorageError if none can be made in it."""
-    existing = next(item for item in (path, *path.parents) if item.exists() or item.is_symlink())
+def _check_writable(option: str, path: Path, folder: Path) -> Path:
+    """Return the nearest folder to one that exists. Raises StorageError if none can be made in it."""
+    existing = next(item for item in (folder, *folder.parents) if item.exists() or item.is_symlink())
     try:
         if not existing.is_dir():
             raise NotADirectoryError(20, os.strerror(20), str(existing))

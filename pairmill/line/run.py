@@ -17,7 +17,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pairmill import storage
 from pairmill.engine.options import list_item, option
 from pairmill.errors import Attempts, PairmillError
 from pairmill.extras import require
@@ -166,7 +165,7 @@ def _write_run_file(values: Mapping[str, Any], page: str, fingerprint: str) -> s
         given["prefix_config_path"] = os.path.abspath(DEFAULT_FILE)
     uri = f"{page.removesuffix('.html')}.yaml"
     text = run_file.write({name: value for name, value in given.items() if value != ""}, _HEAD.format(fingerprint))
-    storage.store_for(uri).write(uri, text.encode())
+    line.write(uri, text)
     return uri
 
 

@@ -48,9 +48,9 @@ def run(config: LineConfig) -> str:
     sample = _sample(root, config.sample).manifest
     uri = storage.normalise(config.output, "output") if config.output else ""
     uri = uri or storage.join(root, FOLDER, f"{sample.fingerprint}.html")
-    _write(uri, report(root, sample))
+    write(uri, report(root, sample).html())
     if not config.output:
-        _write(storage.join(root, FOLDER, INDEX), _index(root))
+        write(storage.join(root, FOLDER, INDEX), _index(root).html())
     return uri
 
 
@@ -61,9 +61,9 @@ def report(root: str, sample: Manifest) -> Report:
     return page.report_of(result, [step.manifest for step in steps.runs(root, sample)], finished)
 
 
-def _write(uri: str, made: Report) -> None:
-    content, store = made.html().encode(), storage.store_for(uri)
-    # A page that is read right now is not replaced by the same one.
+def write(uri: str, text: str) -> None:
+    """Write a page, unless it is there already: one that is read right now is not replaced by the same."""
+    content, store = text.encode(), storage.store_for(uri)
     if not store.exists(uri) or store.read(uri) != content:
         store.write(uri, content)
 

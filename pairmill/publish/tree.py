@@ -183,7 +183,7 @@ def _item_of(folder: str, file: File) -> Item:
 
 
 def _as_published(manifest: Manifest, files: list[File]) -> Manifest:
-    """Return the manifest of these files: the same result, unless data of it is missing. Not a README: that is not data."""
+    """Return the manifest of these files: the same result, unless data of it is missing; a README is not data."""
     gone = {file.path for file in manifest.files} - {file.path for file in files}
     if not gone - {README}:
         return replace(manifest, files=files)

@@ -40,7 +40,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert re.search(r"the line: .*/build/pretraining/line/[0-9a-f]{16}\.html\n$", done.stdout)
+    page = r"the line: .*/build/pretraining/line/[0-9a-f]{16}\.html\n"
+    assert re.search(page + r"  again: pairmill run .*\.yaml\n$", done.stdout)
     return folder / "build" / "pretraining"
 
 

@@ -2,7 +2,7 @@
 
 import re
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pairmill.lineage.graph import Lineage, Node, _lanes, _sorted
@@ -14,6 +14,7 @@ def nodes_of(edges: list[set[int]]) -> list[Node]:
     ]
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.sets(st.integers(0, 10), max_size=3), min_size=1, max_size=12))
 def test_a_strand_passes_no_dot_of_another_result(edges: list[set[int]]) -> None:
     nodes = nodes_of([{parent for parent in parents if parent < at} for at, parents in enumerate(edges)])

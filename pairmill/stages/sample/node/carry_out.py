@@ -334,7 +334,7 @@ def open_plan(config: NodeConfig) -> PlannedSample:
     planned: OutputFormat = result.layout
     layout: OutputFormat = config.layout if config.layout != "auto" else planned
     fingerprint = fingerprint_of(manifest.version, manifest.options, manifest.inputs, layout)
-    data = replace(result, sample=(), layout=layout).to_data()
+    data = replace(result, sample=(), rows=(), layout=layout).to_data()
     root = root or storage.parent_of(storage.parent_of(home))
     return PlannedSample(
         replace(manifest, fingerprint=fingerprint, data=data),

@@ -288,7 +288,7 @@ def test_without_its_judge_mathematics_is_refused_before_anything_is_asked(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *_: None)
-    with pytest.raises(UsageError, match=r"math-verify is not installed.*evaluate"):
+    with pytest.raises(UsageError, match=r"needs math_verify, not installed here.*evaluate"):
         run("http://127.0.0.1:1/v1", "server.model=x", benchmarks=["math"], data=[])
     assert not (tmp_path / "root").exists()
 
