@@ -68,7 +68,6 @@ def write(exported: Exported, form: Format, to: str, folder: str) -> None:
     if _is_finished(folder, fingerprint):
         storage.clear(storage.join(folder, _RECORDS))  # a run that was killed at its very end has left them
         event(f"export: {folder} is finished")
-        storage.clear(storage.join(folder, _RECORDS))  # of a run that was killed just before
         return
     work = _Work(exported, put, folder)
     records = each(work.run, [*zip(exported.parts, keys, strict=True)], min(_MOST, available_cores()))
