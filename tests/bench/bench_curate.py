@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -90,26 +91,26 @@ def _texts(rows: Path) -> tuple[Any, Any]:
     return found[0], found[1]
 
 
-def _slices(rows: Path, settings: Any) -> list[Any]:
-    from pairmill.formats.limits import RECORD_BYTES
-    from pairmill.stages.curate import inputs
+def _slices(rows: Path) -> list[Any]:
+    from pairmill.formats.limits import EXPANSION, RECORD_BYTES
+    from pairmill.rowstage.rows import Rows
 
-    return inputs.discover([str(rows)], settings, verify=False, longest=RECORD_BYTES).slices
+    return Rows.discover([str(rows)], verify=False, longest=RECORD_BYTES, expansion=EXPANSION).slices
 
 
 def _run(shards: list[Any], work: Path) -> list[Any]:
     from pairmill.engine.shards import run_shard
 
-    return [run_shard("curate", shard, None, work.as_uri())() for shard in shards]
+    keyed = [replace(shard, key=f"{number:064x}") for number, shard in enumerate(shards)]
+    return [run_shard("curate", shard, None, work.as_uri())() for shard in keyed]
 
 
 def ours_exact(rows: Path, work: Path, kinds: str = "pair") -> tuple[float, dict[str, Any]]:
     """Keys of rows in files, to files of sorted entries."""
     from pairmill.stages.curate.exact import Keying, ReadKeys
-    from pairmill.stages.curate.settings import Settings
 
     keying = Keying(tuple(kinds.split("+")), True, False, False)  # type: ignore[arg-type]
-    shards = [ReadKeys.of(one, keying) for one in _slices(rows, Settings())]
+    shards = [ReadKeys(one, keying, name=one.name) for one in _slices(rows)]
     start = time.process_time()
     _run(shards, work)
     return time.process_time() - start, {}
@@ -151,16 +152,15 @@ def ours_decontaminate(rows: Path, work: Path, items: str) -> tuple[float, dict[
     from pairmill.leaks import index
     from pairmill.leaks.settings import Benchmark, Decontaminate
     from pairmill.rowstage.scorer import Score
-    from pairmill.stages.curate.settings import Settings
 
     benchmark = Benchmark(name="items", uri=items, question="question", answers="answer", item="item")
     plan = index.planned(Decontaminate(benchmarks=[benchmark]), root=str(work))
     scorer = index.scorer(plan, _run(list(index.shards(plan)), work))
     assert scorer is not None
-    shards = [Score.of(one, scorer) for one in _slices(rows, Settings())]
+    shards = [Score(one, scorer, name=one.name) for one in _slices(rows)]
     with scorer.opened():
         start = time.process_time()
-        records = _run(list(shards), work)
+        records = _run(shards, work)
         took = time.process_time() - start
     return took, {"index": Path(scorer.uri.removeprefix("file://")).stat().st_size, "shards": len(records)}
 
@@ -182,12 +182,11 @@ def ours_heuristics(rows: Path, work: Path, which: str = "") -> tuple[float, dic
 def ours_scored(rows: Path, work: Path) -> tuple[float, dict[str, Any]]:
     """Heuristics of rows in files, to files of attributes: of each field, of both joined, and of the pair."""
     from pairmill.rowstage.scorer import Score
-    from pairmill.stages.curate.settings import Settings
+    from pairmill.stages.curate.scores.heuristics import HeuristicsSettings
 
-    settings = Settings()
-    shards = [Score.of(one, scorer) for scorer in settings.heuristics.scorers("") for one in _slices(rows, settings)]
+    shards = [Score(one, scorer, name=one.name) for scorer in HeuristicsSettings().scorers("") for one in _slices(rows)]
     start = time.process_time()
-    _run(list(shards), work)
+    _run(shards, work)
     return time.process_time() - start, {}
 
 
