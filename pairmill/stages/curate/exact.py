@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from pairmill import _native, storage
 from pairmill.engine.content import Content
 from pairmill.engine.manifest import Ledger, content_key
+from pairmill.engine.runs import Range
 from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats import rows
@@ -36,7 +37,6 @@ from pairmill.stages.curate import exact_by_rank
 from pairmill.stages.curate.exact_by_rank import DecideByRank, DecidedByRank, Links, links_of
 from pairmill.stages.curate.exact_settings import KINDS, ExactSettings, Kind, actions, is_on
 from pairmill.stages.curate.found import DROP, PLACE, SplitShard, Stored, stored
-from pairmill.stages.curate.near.stored import Range
 
 _FIELDS: Final[dict[Kind, tuple[str, ...]]] = {
     "pair": ("instruction", "response"),

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from pairmill.digest import digest_bytes
 from pairmill.engine.keys import unkeyed
 from pairmill.engine.manifest import Ledger
+from pairmill.engine.runs import Range
 from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.stages.curate.found import DROP, PLACE, Place, Stored, arrow_of, by_task, rows_by_rule
-from pairmill.stages.curate.near.stored import Range
 from pairmill.storage.base import translated
 from pairmill.storage.partials import scratch
 

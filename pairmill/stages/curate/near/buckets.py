@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from pairmill import _native
 from pairmill.engine.keys import unkeyed
 from pairmill.engine.manifest import Ledger
+from pairmill.engine.runs import OF_INPUTS, Runs
 from pairmill.engine.stage import Shard, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.stages.curate.near import ranks
 from pairmill.stages.curate.near.records import KEY, KEY_OF_LONGEST
-from pairmill.stages.curate.near.stored import OF_INPUTS, Runs
 
 EDGES, FAMILIES = "edges.bin", "families.bin"
 PAIR = np.dtype("<u8")
@@ -36,7 +36,7 @@ class Buckets(Shard[object], reads=()):
 
     Args:
         inputs: digest of all that is signed.
-        keys: the runs of all slices; the owner of a run is the place of its slice.
+        keys: the runs of all slices; an owner is the place of its slice.
         partition: its number.
         bases: the number of each slice's first row.
         fixed: rows of smaller numbers are never removed, nor compared with each other.

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from pairmill.engine.keys import unkeyed
 from pairmill.engine.manifest import Ledger
+from pairmill.engine.runs import OF_INPUTS, Range, RunWriter
 from pairmill.engine.stage import Shard, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.stages.curate.near import ranks
 from pairmill.stages.curate.near.ranges import Ranges
 from pairmill.stages.curate.near.records import EDGE, MEMBER, ROW
-from pairmill.stages.curate.near.stored import OF_INPUTS, Range, RunWriter
 from pairmill.stages.curate.near.union import Components, Marked
 
 MEMBERS, EDGES, FAMILIES = "members.bin", "edges.bin", "families.bin"

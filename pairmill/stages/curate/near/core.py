@@ -21,6 +21,7 @@ from typing import Any
 
 from pairmill.digest import split
 from pairmill.engine.manifest import content_key
+from pairmill.engine.runs import Range, Run, Runs
 from pairmill.engine.stage import Shard, ShardRecord
 from pairmill.stages.curate.near import buckets, components, index, sign
 from pairmill.stages.curate.near.buckets import Buckets, Paired
@@ -47,7 +48,6 @@ from pairmill.stages.curate.near.resolve import (
 )
 from pairmill.stages.curate.near.settings import NearSettings
 from pairmill.stages.curate.near.sign import Sign, Signed
-from pairmill.stages.curate.near.stored import Range, Run, Runs
 from pairmill.stages.curate.operation import Decisions
 
 __all__ = ["Dropped", "NearFound", "NearInput", "NearSlice", "NothingDropped", "rounds"]
@@ -81,7 +81,7 @@ def rounds(given: NearInput) -> Generator[list[Shard[Any]], list[ShardRecord], N
     inputs = content_key(settings, count, [[item.key, item.rows] for item in sources])
     keys = Runs(
         count,
-        tuple(Run(item.keys_uri, start, place) for place, item in enumerate(sources) for start in item.runs),
+        tuple(Run(item.keys_uri, start, (place,)) for place, item in enumerate(sources) for start in item.runs),
     )
     costs = {
         "rows": sum(item.rows for item in sources if not item.fixed),
@@ -259,7 +259,7 @@ def _decided(
     sketches = Runs(
         result.groups,
         tuple(
-            Run(record.uri(SKETCHES), start, place)
+            Run(record.uri(SKETCHES), start, (place,))
             for place, record in zip(owners, gathered, strict=True)
             for start in record.read(Gathered).runs
         ),

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from pairmill import _native
+from pairmill.engine.runs import Range, read_all
 from pairmill.formats import decisions
 from pairmill.stages.curate.near.records import DECISION
-from pairmill.stages.curate.near.stored import Range, read_all
 
 
 @dataclass(frozen=True)

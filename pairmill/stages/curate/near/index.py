@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from pairmill import _native, storage
 from pairmill.engine.keys import unkeyed
 from pairmill.engine.manifest import File, Ledger, canonical, content_key
+from pairmill.engine.runs import Range, RunWriter, read_all, segments
 from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.stages.curate.near.records import DECISION, KEY, KEY_OF_LONGEST, KEYS, ROW
-from pairmill.stages.curate.near.stored import Range, RunWriter, partition, read_all, segments
+from pairmill.stages.curate.near.stored import partition
 from pairmill.stages.curate.operation import Decisions
 
 INDEX, RETAINED = "index.json", "retained.bin"

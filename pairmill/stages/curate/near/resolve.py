@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 from pairmill import _native, storage
 from pairmill.engine.keys import unkeyed
 from pairmill.engine.manifest import Ledger
+from pairmill.engine.runs import OF_INPUTS, Range, Runs, RunWriter, read_all, segments
 from pairmill.engine.stage import Shard, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.stages.curate.near import ranks
 from pairmill.stages.curate.near.records import DECISION, EDGE, GATHERED, MEMBER, ROW
 from pairmill.stages.curate.near.settings import NearSettings, native
-from pairmill.stages.curate.near.stored import OF_INPUTS, Range, Runs, RunWriter, distinct, read_all, segments
+from pairmill.stages.curate.near.stored import distinct
 from pairmill.storage.partials import scratch
 
 SKETCHES, DECISIONS, TASKS = "sketches.bin", "decisions.bin", "tasks.json"
@@ -167,7 +168,7 @@ class Resolve(Shard[object], reads=()):
 
     Args:
         inputs: digest of the groups, of what was gathered, and of the names of tasks.
-        gathered: the sketches of all slices that have members; the owner of a run is the place of its slice.
+        gathered: the sketches of all slices that have members; an owner is the place of its slice.
         group: its number.
         edges: of all groups.
         families: of all groups.
@@ -229,8 +230,8 @@ class Resolve(Shard[object], reads=()):
     @contextmanager
     def _sketches(self) -> Iterator[tuple[NDArray[Any], NDArray[np.uint32], NDArray[np.uint8]]]:
         """Yield the group's rows (GATHERED [n]) by number, the slice of each (uint32 [n]), and sketches (uint8)."""
-        result, ranges = self.gathered.ranges(self.group)
-        size = sum(item.size for item in ranges)
+        ranges, sizes, numbers = self.gathered.cells(self.group)
+        size = int(sizes.sum())
         with ExitStack() as stack:
             # Not every container has room for scratch files: one is made only for what memory must not hold.
             if size > self.held:
@@ -242,14 +243,21 @@ class Resolve(Shard[object], reads=()):
             rows: list[NDArray[Any]] = []
             owners: list[NDArray[np.uint32]] = []
             at = 0
-            for run, part in zip(result, read_all(ranges), strict=True):
-                (count,) = np.frombuffer(part, np.uint64, 1).tolist()
-                some = np.frombuffer(part, GATHERED, count, 8)
-                sketches = np.frombuffer(part, np.uint8, offset=8 + some.nbytes)
-                data[at : at + len(sketches)] = sketches
-                at += len(sketches)
-                rows.append(some)
-                owners.append(np.full(count, run.owner, np.uint32))
+            cells = zip(np.cumsum(sizes).tolist(), sizes.tolist(), numbers.tolist(), strict=True)
+            before = 0
+            for item, part in zip(ranges, read_all(ranges), strict=True):
+                for end, cell, owner in cells:
+                    start = end - before - cell
+                    (count,) = np.frombuffer(part, np.uint64, 1, start).tolist()
+                    some = np.frombuffer(part, GATHERED, count, start + 8)
+                    sketches = np.frombuffer(part, np.uint8, cell - 8 - some.nbytes, start + 8 + some.nbytes)
+                    data[at : at + len(sketches)] = sketches
+                    at += len(sketches)
+                    rows.append(some)
+                    owners.append(np.full(count, owner, np.uint32))
+                    if end - before == item.size:
+                        break
+                before += item.size
             yield np.concatenate(rows), np.concatenate(owners), data[:at]
 
     def _refined(

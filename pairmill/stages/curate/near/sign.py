@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 from pairmill import _native
 from pairmill.engine.content import Content
 from pairmill.engine.manifest import Ledger
+from pairmill.engine.runs import RunWriter
 from pairmill.engine.stage import Shard, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats import rows
 from pairmill.stages.curate.near.given import NearSlice
 from pairmill.stages.curate.near.records import KEY, KEY_OF_LONGEST, KEYS, ROW
 from pairmill.stages.curate.near.settings import NearSettings, native
-from pairmill.stages.curate.near.stored import RunWriter, partition
+from pairmill.stages.curate.near.stored import partition
 
 ROWS, SKETCHES = "rows.bin", "sketches.bin"
 # Keys that are held; each takes 12 bytes, and some 30 while they are put in order.

@@ -15,7 +15,7 @@ from pairmill.errors import InputError
 from pairmill.stages.curate.near import components, ranges
 from pairmill.stages.curate.near.components import Join
 from pairmill.stages.curate.near.records import EDGE, ROW
-from pairmill.stages.curate.near.stored import Range
+from pairmill.engine.runs import Range
 
 NAMES = (components.MEMBERS, components.EDGES, components.FAMILIES)
 

@@ -8,7 +8,8 @@ import pytest
 
 from pairmill import storage
 from pairmill.errors import StorageError
-from pairmill.stages.curate.near.stored import Range, Run, Runs, RunWriter, distinct, segments
+from pairmill.engine.runs import Range, Run, Runs, RunWriter, segments
+from pairmill.stages.curate.near.stored import distinct
 
 ROW = np.dtype([("key", "<u8"), ("at", "<u4")])
 
@@ -27,7 +28,7 @@ def written(path: Path, runs: list[list[int]], parts: int) -> Runs:
         writer = RunWriter(file, parts, file.tell())
         for seed, some in enumerate(runs):
             writer.write(*rows_of(some, seed))
-    return Runs(parts, tuple(Run(str(path), start, 7 + place) for place, start in enumerate(writer.starts)))
+    return Runs(parts, tuple(Run(str(path), start, (7 + place,)) for place, start in enumerate(writer.starts)))
 
 
 def test_a_part_of_several_runs_is_read_in_their_order_with_its_owners(tmp_path: Path) -> None:
@@ -62,7 +63,7 @@ def test_a_part_in_a_bucket_is_that_of_a_file(s3: str, tmp_path: Path) -> None:
     runs = written(tmp_path / "file", [[0, 1, 1]] * 20, 2)
     uri = f"{s3}/file"
     storage.store_for(uri).write(uri, (tmp_path / "file").read_bytes())
-    there = Runs(2, tuple(Run(uri, run.start, run.owner) for run in runs.runs))
+    there = Runs(2, tuple(Run(uri, run.start, run.owners) for run in runs.runs))
     for part in (0, 1):
         here, owner = runs.rows(part, ROW)
         rows, owners = there.rows(part, ROW)

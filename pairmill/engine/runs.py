@@ -1,0 +1,227 @@
+"""Arrays in scratch files, of which a later round reads ranges: runs of parts.
+
+A *run* is what some owners (slices, mostly one) have for each part of a later round. It is a table, uint64 [parts *
+owners + 1], and then the bytes of each part, those of its owners one after another; the table has their ends, from the
+end of the table on. A file has one or more runs, one after another. So a shard writes what it has for every part to one
+file, and the shard of a part reads one range of each run. Of many runs :mod:`pairmill.engine.shuffle` makes few.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmill import _native, storage
+from pairmill.errors import StorageError
+from pairmill.storage.base import translated
+
+# Ranges of a bucket that are read at the same time; each takes 10 to 100 ms.
+_AT_ONCE = 16
+_ENTRY = 8
+OF_INPUTS: Final = "the digest of inputs names it"
+"""Why ranges, and where slices begin, are not in the key of a shard that reads those of very many slices."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """Bytes ``[start, start + size)`` of an object."""
+
+    uri: str
+    start: int
+    size: int
+
+    def read(self) -> bytes:
+        """Return the bytes, with one request.
+
+        Raises:
+            StorageError: the object is shorter.
+        """
+        if not self.size:
+            return b""
+        store = storage.store_for(self.uri)
+        file = store.file(self.uri)
+        if file is None:
+            data = store.read_range(self.uri, self.start, self.size)
+        else:
+            data = _read_file(file, self.start, self.size)
+        if len(data) != self.size:
+            raise StorageError(
+                "a scratch file is shorter than its record says",
+                where=self.uri,
+                got=f"{self.start + len(data)} bytes",
+                expected=f"{self.start + self.size} or more",
+                hint="run the same command with verify=true, which makes damaged files again",
+            )
+        return data
+
+    def array(self, kind: np.dtype[Any]) -> NDArray[Any]:
+        """Return the bytes as an array, read-only."""
+        return np.frombuffer(self.read(), kind)
+
+    def blocks(self, size: int) -> Iterator[bytes]:
+        """Yield the bytes in blocks of ``size``; the last may be smaller."""
+        for start in range(0, self.size, size):
+            yield Range(self.uri, self.start + start, min(size, self.size - start)).read()
+
+
+def read_all(ranges: Sequence[Range]) -> Iterator[bytes]:
+    """Yield the bytes of each range, in order; of a bucket several at once."""
+    if len(ranges) < 2 or storage.scheme(ranges[0].uri) == "file":
+        for item in ranges:
+            yield item.read()
+        return
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        # Not all at once: what is read and not yet taken is held.
+        for start in range(0, len(ranges), _AT_ONCE):
+            yield from pool.map(Range.read, ranges[start : start + _AT_ONCE])
+
+
+def _read_file(path: Path, start: int, size: int) -> bytes:
+    with translated(str(path)):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            data = os.pread(handle, size, start)
+            while len(data) < size:  # one call reads 2 GiB at most
+                more = os.pread(handle, size - len(data), start + len(data))
+                if not more:
+                    break
+                data += more
+            return data
+        finally:
+            os.close(handle)
+
+
+class RunWriter:
+    """Writes runs to an open file.
+
+    Args:
+        file: the caller closes it.
+        parts: of each run.
+        at: bytes that the file has.
+    """
+
+    def __init__(self, file: BinaryIO, parts: int, at: int = 0) -> None:
+        self.starts: list[int] = []
+        """Where each run begins; the shard's record keeps it."""
+        self._file, self._parts, self._at = file, parts, at
+
+    def write(self, part: NDArray[np.integer[Any]], rows: NDArray[Any]) -> None:
+        """Append a run of rows; those of a part stay in their order.
+
+        Args:
+            part: of each row, [n], in any order.
+            rows: of any dtype, [n].
+        """
+        numbers: NDArray[np.uint32] = np.ascontiguousarray(part, np.uint32)
+        dealt, counts = _native.curate_near_deal(np.ascontiguousarray(rows).view(np.uint8), numbers, self._parts)
+        self.write_bytes(counts * rows.itemsize, [dealt])
+
+    def write_bytes(self, sizes: NDArray[np.integer[Any]], blocks: Iterable[NDArray[Any]]) -> None:
+        """Append a run of parts of these sizes in bytes, int [parts], whose bytes are these arrays'."""
+        table = np.zeros(self._parts + 1, np.uint64)
+        np.cumsum(sizes, out=table[1:])
+        if not table[-1]:
+            return
+        self.starts.append(self._at)
+        self._file.write(table.view(np.uint8).data)
+        for block in blocks:
+            self._file.write(np.ascontiguousarray(block).view(np.uint8).data)
+        self._at += table.nbytes + int(table[-1])
+
+
+@dataclass(frozen=True)
+class Run:
+    """Where a run is.
+
+    Args:
+        uri: of its file.
+        start: its first byte.
+        owners: numbers of those that it is of.
+        key: of the shard that wrote it, for what merges runs.
+    """
+
+    uri: str
+    start: int
+    owners: tuple[int, ...] = (0,)
+    key: str = ""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Runs of several shards.
+
+    Args:
+        parts: of each run.
+        runs: in rank order.
+        first: the number of their first part.
+    """
+
+    parts: int
+    runs: tuple[Run, ...]
+    first: int = 0
+
+    def tables(self, first: int, stop: int) -> list[NDArray[np.int64]]:
+        """Return of each run where the cells of some parts begin, by part and owner, and where the last one ends.
+
+        Bytes after the table, int64 [parts * owners + 1]; one request a run.
+        """
+        ranges = []
+        for run in self.runs:
+            width = _ENTRY * len(run.owners)
+            at = run.start + width * (first - self.first)
+            ranges.append(Range(run.uri, at, width * (stop - first) + _ENTRY))
+        return [np.frombuffer(table, np.int64) for table in read_all(ranges)]
+
+    def between(self, run: Run, start: int, stop: int) -> Range:
+        """Return where these bytes after a run's table are."""
+        return Range(run.uri, run.start + _ENTRY * (self.parts * len(run.owners) + 1) + start, stop - start)
+
+    def cells(self, part: int) -> tuple[list[Range], NDArray[np.int64], NDArray[np.uint32]]:
+        """Return where the bytes of a part are, and of each owner that has some: how many, and its number, [n].
+
+        One small request a run.
+        """
+        tables = self.tables(part, part + 1)
+        sizes = [np.diff(table) for table in tables]
+        owners = [np.array(run.owners, np.uint32)[size > 0] for run, size in zip(self.runs, sizes, strict=True)]
+        ranges = [
+            self.between(run, int(table[0]), int(table[-1]))
+            for run, table in zip(self.runs, tables, strict=True)
+            if table[-1] > table[0]
+        ]
+        none: list[Any] = [np.empty(0, np.int64)]
+        counts = np.concatenate([*none, *(size[size > 0] for size in sizes)])
+        return ranges, counts, np.concatenate([*none, *owners]).astype(np.uint32)
+
+    def rows(self, part: int, kind: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.uint32]]:
+        """Return the rows of a part, and the owner of each, uint32 [n]; one request a run, and one for its table."""
+        ranges, sizes, owners = self.cells(part)
+        rows = np.empty(int(sizes.sum()) // kind.itemsize, kind)
+        fill(rows.view(np.uint8), ranges)
+        return rows, np.repeat(owners, sizes // kind.itemsize)
+
+
+def fill(data: NDArray[np.uint8], ranges: Sequence[Range]) -> None:
+    """Read ranges into an array of their size, one after another."""
+    at = 0
+    for item, read in zip(ranges, read_all(ranges), strict=True):
+        data[at : at + item.size] = np.frombuffer(read, np.uint8)
+        at += item.size
+
+
+def segments(data: NDArray[np.uint8], starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """Copy segments of a byte array, one after another.
+
+    Args:
+        data: uint8.
+        starts: of the segments, int64 [n].
+        sizes: of the segments, int64 [n].
+    """
+    return _native.curate_near_segments(data, starts.astype(np.int64, copy=False), sizes.astype(np.int64, copy=False))
