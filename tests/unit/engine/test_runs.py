@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from pairmill import storage
-from pairmill.errors import StorageError
 from pairmill.engine.runs import Range, Run, Runs, RunWriter, segments
+from pairmill.errors import StorageError
 from pairmill.stages.curate.near.stored import distinct
 
 ROW = np.dtype([("key", "<u8"), ("at", "<u4")])

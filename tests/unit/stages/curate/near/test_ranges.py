@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from pairmill.engine.runs import Range
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.stages.curate.near import components, ranges
 from pairmill.stages.curate.near.components import Join
 from pairmill.stages.curate.near.records import EDGE, ROW
-from pairmill.engine.runs import Range
 
 NAMES = (components.MEMBERS, components.EDGES, components.FAMILIES)
 
