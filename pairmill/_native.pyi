@@ -52,6 +52,7 @@ __all__ = [
     "curate_metrics",
     "curate_near_buckets",
     "curate_near_deal",
+    "curate_near_find",
     "curate_near_join",
     "curate_near_mark",
     "curate_near_places",
@@ -1194,6 +1195,20 @@ def curate_near_places(
 
     Raises:
         ValueError: a number that the set has no bit for.
+    """
+
+def curate_near_find(names: NDArray[np.uint64], values: NDArray[np.uint64]) -> NDArray[np.uint32]:
+    """Return the place of each value among the names.
+
+    Args:
+        names: ascending, uint64 [m].
+        values: uint64 [n], in any order.
+
+    Returns:
+        uint32 [n].
+
+    Raises:
+        ValueError: a value is not among the names.
     """
 
 def curate_near_join(parents: NDArray[np.uint32], a: NDArray[np.int64], b: NDArray[np.int64]) -> None:

@@ -1,7 +1,7 @@
 //! Components of rows.
 
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1, PyReadwriteArray1};
-use pairmill_core::curate::near::union::{join, mark, places};
+use pairmill_core::curate::near::union::{find, join, mark, places};
 use pyo3::prelude::*;
 
 use crate::errors::value_error;
@@ -46,6 +46,22 @@ pub(crate) fn curate_near_join(
     }
     let limit = parents.len();
     py.detach(|| join(parents, a, b)).map_err(|member| beyond(member, limit))
+}
+
+/// Places of values among names that ascend.
+#[pyfunction]
+pub(crate) fn curate_near_find<'py>(
+    py: Python<'py>,
+    names: PyReadonlyArray1<'py, u64>,
+    values: PyReadonlyArray1<'py, u64>,
+) -> PyResult<Bound<'py, PyArray1<u32>>> {
+    let (names, values) = (names.as_slice()?, values.as_slice()?);
+    if u32::try_from(names.len()).is_err() {
+        return Err(value_error(format!("got {} names; expected fewer than 2^32", names.len())));
+    }
+    let found = py.detach(|| find(names, values));
+    let unknown = |value| value_error(format!("got {value}, which is not among the {} names", names.len()));
+    Ok(found.map_err(unknown)?.into_pyarray(py))
 }
 
 fn beyond(number: i64, limit: usize) -> PyErr {

@@ -83,6 +83,35 @@ fn root(parents: &mut [u32], mut member: usize) -> usize {
     }
 }
 
+/// Places of values among names, which ascend.
+///
+/// # Errors
+/// A value that is not among them.
+pub fn find(names: &[u64], values: &[u64]) -> Result<Vec<u32>, u64> {
+    let Some(&last) = names.last() else { return values.first().map_or(Ok(Vec::new()), |&value| Err(value)) };
+    // About as many places of the directory as there are names: it says where those with the same upper bits begin.
+    let bits = names.len().ilog2();
+    let shift = (64 - last.leading_zeros()).saturating_sub(bits).min(63);
+    let mut starts = vec![0_u32; (last >> shift) as usize + 2];
+    for &name in names {
+        *starts.get_mut((name >> shift) as usize + 1).ok_or(name)? += 1;
+    }
+    let mut before = 0;
+    for start in &mut starts {
+        before += *start;
+        *start = before;
+    }
+    values
+        .iter()
+        .map(|&value| {
+            let place = if value > last { return Err(value) } else { (value >> shift) as usize };
+            let (start, stop) = (starts[place] as usize, starts[place + 1] as usize);
+            let within = names.get(start..stop).ok_or(value)?;
+            within.binary_search(&value).map(|at| (start + at) as u32).map_err(|_| value)
+        })
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -98,6 +127,20 @@ mod tests {
             assert_eq!(mark(&mut words, &[wrong]), Err(wrong));
             assert_eq!(places(&words, &before, &[wrong]), Err(wrong));
         }
+    }
+
+    #[test]
+    fn values_are_found_among_names() {
+        for names in [vec![0], vec![7], vec![0, 1, 2, 3], vec![3, 1 << 20, 1 << 63, u64::MAX - 1, u64::MAX]] {
+            let places: Vec<u32> = (0..names.len() as u32).collect();
+            assert_eq!(find(&names, &names), Ok(places));
+            assert_eq!(find(&names, &[names[0], 5]), Err(5));
+            assert_eq!(find(&names, &[u64::MAX - 2]), Err(u64::MAX - 2));
+        }
+        assert_eq!(find(&[], &[]), Ok(vec![]));
+        assert_eq!(find(&[], &[1]), Err(1));
+        // What does not ascend is refused, or not found; it never ends the process.
+        assert_eq!(find(&[9, 1], &[9]), Err(9));
     }
 
     #[test]
