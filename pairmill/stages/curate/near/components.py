@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from pairmill.engine.keys import unkeyed
 from pairmill.engine.manifest import Ledger
-from pairmill.engine.runs import OF_INPUTS, Range, RunWriter
-from pairmill.engine.stage import Shard, ShardResult
+from pairmill.engine.runs import OF_INPUTS, Range, Run, Runs, RunWriter
+from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.stages.curate.near import ranks
 from pairmill.stages.curate.near.ranges import Ranges
@@ -203,6 +203,73 @@ class _Groups:
     largest: int
     between: Callable[[int, int], NDArray[np.uint32]]
     next: Callable[[NDArray[Any]], NDArray[np.uint32]]
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Pairs of rows that may be alike.
+
+    Args:
+        inputs: digest of all that they follow from.
+        edges: of each partition of the keys, pairs to compare: EDGEs.
+        families: of each partition, anchors and members: EDGEs.
+        rows: the table of signed rows of each slice.
+        bases: the number of each slice's first row, and one past the last row.
+        group_size: bytes of the sketches and edges of a group; a component alone may have more.
+    """
+
+    inputs: str
+    edges: tuple[Range, ...]
+    families: tuple[Range, ...]
+    rows: tuple[Range, ...]
+    bases: tuple[int, ...]
+    group_size: int
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Which rows are compared together: whole components.
+
+    Args:
+        key: identity of the groups.
+        sizes: bytes of the sketches of each group, about.
+        members: of each slice that has members of groups: its place, its MEMBERs, and a digest of them.
+        edges: EDGEs, by group.
+        families: EDGEs, by group.
+    """
+
+    key: str
+    sizes: Sequence[int]
+    members: Sequence[tuple[int, Range, str]]
+    edges: Runs
+    families: Runs
+
+    @property
+    def count(self) -> int:
+        """How many."""
+        return len(self.sizes)
+
+
+def joined(
+    given: Candidates,
+) -> Generator[list[Shard[Any]], list[ShardRecord], tuple[list[ShardRecord], Groups | None]]:
+    """Yield the shards that deal the ends of pairs into groups; return their records, and None if there is no pair."""
+    size = sum(item.size for item in (*given.edges, *given.families))
+    if not size:
+        yield []
+        return [], None
+    join = Join(**vars(given), name="near components", size=size)
+    (record,) = records = yield [join]
+    result, width = record.read(Grouped), MEMBER.itemsize
+    members = [
+        (place, Range(record.uri(MEMBERS), first * width, count * width), digest)
+        for place, first, count, digest in result.slices
+    ]
+    edges, families = (
+        Runs(result.groups, tuple(Run(record.uri(path), start) for start in starts))
+        for path, starts in ((EDGES, result.edges), (FAMILIES, result.families))
+    )
+    return records, Groups(record.key, result.sizes, members, edges, families)
 
 
 def _members(marked: Marked, edge: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

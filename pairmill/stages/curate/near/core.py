@@ -25,7 +25,7 @@ from pairmill.engine.runs import Range, Run, Runs
 from pairmill.engine.stage import Shard, ShardRecord
 from pairmill.stages.curate.near import buckets, components, index, sign
 from pairmill.stages.curate.near.buckets import Buckets, Paired
-from pairmill.stages.curate.near.components import Grouped, Join
+from pairmill.stages.curate.near.components import Candidates, Groups
 from pairmill.stages.curate.near.decided import Decided, DecidedTask
 from pairmill.stages.curate.near.given import (
     Dropped,
@@ -34,7 +34,7 @@ from pairmill.stages.curate.near.given import (
     NothingDropped,
 )
 from pairmill.stages.curate.near.index import Deal, Dealt, Indexed, NearFound, NewIndex, Retain, Retained, Source
-from pairmill.stages.curate.near.records import DECISION, EDGE, KEYS, MEMBER, ROW
+from pairmill.stages.curate.near.records import DECISION, EDGE, KEYS, ROW
 from pairmill.stages.curate.near.resolve import (
     DECISIONS,
     SKETCHES,
@@ -118,22 +118,16 @@ def rounds(given: NearInput) -> Generator[list[Shard[Any]], list[ShardRecord], N
         )
         for path, name in ((buckets.EDGES, "edges"), (buckets.FAMILIES, "families"))
     )
-    group_size = min(_MOST_GROUP, max(_GROUP, costs["sketch_bytes"] // _MANY))
-    tables = tuple(item.table for item in sources)
-    size = sum(item.size for item in (*edges, *families))
-    looked = content_key(inputs, fixed, given.settings.refine, given.settings.max_similar)
-    join = Join(
-        inputs=looked,
+    candidates = Candidates(
+        inputs=content_key(inputs, fixed, given.settings.refine, given.settings.max_similar),
         edges=edges,
         families=families,
-        rows=tables,
+        rows=tuple(item.table for item in sources),
         bases=bases,
-        group_size=group_size,
-        name="near components",
-        size=size,
+        group_size=min(_MOST_GROUP, max(_GROUP, costs["sketch_bytes"] // _MANY)),
     )
-    joined = yield [join] if costs["candidates"] else []
-    gathered, resolved = yield from _decided(given, sources, joined, bases, fixed)
+    joined, groups = yield from components.joined(candidates)
+    gathered, resolved = yield from _decided(given, sources, groups, bases, fixed)
     results = [record.read(Resolved) for record in resolved]
     for name in ("removed", "verifications", "unverified", "edges"):
         costs[name] = sum(getattr(item, name) for item in results)
@@ -231,55 +225,48 @@ def _name(one: NearSlice) -> str:
 
 
 def _decided(
-    given: NearInput, sources: Sequence[Source], joined: Sequence[ShardRecord], bases: Sequence[int], fixed: int
+    given: NearInput, sources: Sequence[Source], groups: Groups | None, bases: Sequence[int], fixed: int
 ) -> Generator[list[Shard[Any]], list[ShardRecord], tuple[list[ShardRecord], list[ShardRecord]]]:
     """Yield rounds 4 and 5, which are empty without components."""
-    if not joined:
+    if groups is None:
         yield []
         yield []
         return [], []
-    (join,) = joined
-    result = join.read(Grouped)
-    width = MEMBER.itemsize
     gathered = yield [
         Gather(
             signed=sources[place].key,
             chosen=digest,
-            members=Range(join.uri(components.MEMBERS), first * width, count * width),
+            members=members,
             rows=sources[place].table,
             sketches=sources[place].sketches,
             base=bases[place],
-            groups=result.groups,
+            groups=groups.count,
             name=f"near gather {place:06}",
             size=sources[place].sketches.size,
         )
-        for place, first, count, digest in result.slices
+        for place, members, digest in groups.members
     ]
-    owners = [place for place, *_ in result.slices]
+    owners = [place for place, *_ in groups.members]
     sketches = Runs(
-        result.groups,
+        groups.count,
         tuple(
             Run(record.uri(SKETCHES), start, (place,))
             for place, record in zip(owners, gathered, strict=True)
             for start in record.read(Gathered).runs
         ),
     )
-    edges, families = (
-        Runs(result.groups, tuple(Run(join.uri(path), start) for start in starts))
-        for path, starts in ((components.EDGES, result.edges), (components.FAMILIES, result.families))
-    )
     ranges = _ranges(sources)
     # A task may have another name than in an earlier run, with the same bytes.
     named = [[sources[place].task, sources[place].first] for place in owners]
-    inputs = content_key(join.key, ranges, [record.key for record in gathered], named)
+    inputs = content_key(groups.key, ranges, [record.key for record in gathered], named)
     tasks, firsts = tuple(item.task for item in sources), tuple(item.first for item in sources)
     resolved = yield [
         Resolve(
             inputs=inputs,
             gathered=sketches,
             group=group,
-            edges=edges,
-            families=families,
+            edges=groups.edges,
+            families=groups.families,
             settings=replace(given.settings, mode=_UNUSED.mode),
             fixed=fixed,
             longest_response=given.longest_response,
@@ -289,7 +276,7 @@ def _decided(
             name=f"near resolve {group:05}",
             size=size,
         )
-        for group, size in enumerate(result.sizes)
+        for group, size in enumerate(groups.sizes)
     ]
     return gathered, resolved
 
