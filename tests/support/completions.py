@@ -101,7 +101,11 @@ class Completions:
                 choice = {"text": text, "finish_reason": "stop"}
                 return self.say(Reply({"choices": [choice], "usage": {"completion_tokens": len(text.split())}}))
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        class Listener(ThreadingHTTPServer):
+            # More than are asked at once: the system resets what finds no place, as it does on a busy machine.
+            request_queue_size = 128
+
+        self._server = Listener(("127.0.0.1", port), Handler)
         self._server.handle_error = lambda *_: None  # type: ignore[method-assign]
         self.port = self._server.server_address[1]
         self.url = f"http://127.0.0.1:{self.port}/v1"

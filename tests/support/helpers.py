@@ -13,7 +13,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 PATIENCE = 300.0
 """Seconds after which what has not come does not come: a process that has not ended hangs. It costs nothing but where
 one does, and a machine under load takes minutes for what is done in two seconds."""
-SOON = 15.0
+SOON = 60.0
 """Seconds in which must happen what an idle machine does within one."""
 SWITCHED = ("select", "mix")
 """Stages that their shipped settings switch off."""

@@ -24,14 +24,14 @@ def start(root: Path, sampled: Path, processes: int) -> "subprocess.Popen[str]":
 
 
 def until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
 
 def ended(process: "subprocess.Popen[str]") -> tuple[int, str]:
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=300)
     return process.returncode, said
 
 

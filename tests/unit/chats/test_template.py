@@ -179,10 +179,10 @@ def test_a_hostile_template_is_refused_when_it_is_read(
     monkeypatch.setattr(sandbox, "MAX_WORK", sandbox.MAX_WORK // 10)
     text, said = HOSTILE[what]
     (tmp_path / "chat.jinja").write_text(text)
-    started = time.monotonic()
+    started = time.process_time()
     with pytest.raises(UsageError, match=said) as caught:
         load(tmp_path, template="chat.jinja")
-    assert time.monotonic() - started < 20
+    assert time.process_time() - started < 20
     assert "line 5, template" in caught.value.where
     assert "write 'template: plain'" in str(caught.value)
 

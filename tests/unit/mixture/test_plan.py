@@ -138,11 +138,9 @@ def test_what_is_not_json(data: bytes) -> None:
         read(data, "there")
 
 
-def test_a_hundred_thousand_tasks() -> None:
-    """Planned, written and read in ten seconds; on an idle machine it takes two, and planning alone less than one."""
-    tasks = [
-        counted(f"s{number % 500:03}__{number:06}", 1 + number % 977, 5 + number % 83) for number in range(100_000)
-    ]
+def test_twenty_thousand_tasks() -> None:
+    """Planned, written and read in ten seconds of one core; it takes half of one, and a minute if it is quadratic."""
+    tasks = [counted(f"s{number % 500:03}__{number:06}", 1 + number % 977, 5 + number % 83) for number in range(20_000)]
     by_name: dict[str, list[PlannedTask]] = {}
     for one in tasks:
         by_name.setdefault(one.task[:4], []).append(one)
@@ -152,5 +150,5 @@ def test_a_hundred_thousand_tasks() -> None:
     plan = Mixture(0, 7, 65, 2, made.budget, made.unfilled, made.phases, made.sources, Inputs("0"))
     again = read(plan.dump(), "here")
     assert time.process_time() - start < 10
-    assert len(plan.tasks) == 100_000
+    assert len(plan.tasks) == 20_000
     assert again == plan

@@ -442,7 +442,7 @@ def test_closing_ends_what_stalls() -> None:
         idle.request("GET", "/api/datasets/a/b")
         assert idle.getresponse().read()
         begun = time.monotonic()
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 60
     assert threading.active_count() == before
     with pytest.raises(http.client.IncompleteRead):
         answer.read()

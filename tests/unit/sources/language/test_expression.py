@@ -385,9 +385,9 @@ CATASTROPHES = [r"(a+)+$", r"(a|a)*$", r"(a|aa)+$", r"^(a*)*b", r"(.*a){12}$", r
 @pytest.mark.parametrize("pattern", CATASTROPHES)
 def test_no_pattern_takes_longer_than_its_text(pattern: str) -> None:
     """Python's ``re`` takes more than a lifetime for most of these."""
-    start = time.monotonic()
+    start = time.process_time()
     Expression(f"matches(x, r'{pattern}')").holds({"x": "a" * 50_000 + "!"})
-    assert time.monotonic() - start < 10
+    assert time.process_time() - start < 10
 
 
 @pytest.mark.parametrize(

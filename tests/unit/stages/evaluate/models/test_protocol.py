@@ -34,7 +34,7 @@ LLAMA: dict[str, Any] = {"code": 400, "type": "exceed_context_size_error"}
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PAIRMILL_STORAGE_PATIENCE", "0.1")
+    monkeypatch.setenv("PAIRMILL_STORAGE_PATIENCE", "60")
     monkeypatch.setattr(server, "_given_up", set())
 
 
@@ -126,8 +126,9 @@ def test_odd_answers_are_scored_and_lose_no_other(tmp_path: Path) -> None:
     ids=["deep", "large", "gzip", "parameter", "max_tokens", "words"],
 )
 def test_what_a_server_refuses_or_breaks_is_said_and_not_scored(
-    tmp_path: Path, reply: Reply, code: int, said: str
+    tmp_path: Path, reply: Reply, code: int, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("PAIRMILL_STORAGE_PATIENCE", "2")  # two of them are asked for again
     with pytest.raises(StageFailure, match=said) as failure:
         evaluated(tmp_path, {5: reply})
     assert failure.value.exit_code == code
