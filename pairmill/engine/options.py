@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -76,10 +77,17 @@ class WorkerSlice:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read ``number/count``. Raises UsageError if it is anything else."""
-        match = re.fullmatch("([0-9]{1,6})/([0-9]{1,6})", text)
-        if match is None or not 1 <= int(match[1]) <= int(match[2]):
-            raise UsageError("not a valid share", where="share", got=text, expected="number/count, as 1/7 to 7/7")
+        """Read ``number/count``, or ``auto`` and ``auto/count``: what the array job says in which this process runs.
+
+        Raises:
+            UsageError: it is anything else, or no array job started this process, or it has another size.
+        """
+        match = re.fullmatch("(auto|[0-9]{1,6})(?:/([0-9]{1,6}))?", text)
+        if match is not None and match[1] == "auto":
+            return cls(*_place_in_array(int(match[2] or 0)))
+        if match is None or match[2] is None or not 1 <= int(match[1]) <= int(match[2]):
+            expected = "number/count, as 1/7 to 7/7; auto or auto/7 in a task of an array job"
+            raise UsageError("not a valid share", where="share", got=text, expected=expected)
         return cls(int(match[1]), int(match[2]))
 
     def __str__(self) -> str:
@@ -89,6 +97,56 @@ class WorkerSlice:
     def all(cls, count: int) -> list[str]:
         """Return the texts of all ``count`` shares; an empty list for one, which needs no share."""
         return [f"{number}/{count}" for number in range(1, count + 1)] if count > 1 else []
+
+
+_ARRAYS = ("JOB_COMPLETION_INDEX", "SLURM_ARRAY_TASK_ID")
+"""What an Indexed Job of Kubernetes and an array of Slurm call the index of a task; a pod does not see how many."""
+
+
+def _place_in_array(count: int) -> tuple[int, int]:
+    """Return number and count of this process among the tasks of its array job.
+
+    Args:
+        count: shares, of which the task with index 0 has the first; 0 = as many as Slurm says that the array has tasks.
+    """
+    index = next((int(os.environ[name]) for name in _ARRAYS if os.environ.get(name, "").isdecimal()), None)
+    if index is None:
+        raise UsageError(
+            "no array job started this process",
+            where="share=auto",
+            expected=f"the variable {' or '.join(_ARRAYS)}",
+            hint="write share=1/7, or start it as docs/slurm.md and manifests/examples/job do",
+        )
+    first, step = 0, 1
+    if not count:
+        names = ("COUNT", "MIN", "MAX", "STEP")
+        texts = [os.environ.get(f"SLURM_ARRAY_TASK_{name}", "") for name in names]
+        if not all(map(str.isdecimal, texts)):
+            raise UsageError(
+                "the array does not say how many tasks it has",
+                where="share=auto",
+                expected=f"share=auto/<completions of the Job>, or Slurm's {', SLURM_ARRAY_TASK_'.join(names[:1])}",
+            )
+        count, first, last, step = map(int, texts)
+        if last - first != (count - 1) * step:
+            raise UsageError(
+                "the indices of the array have gaps",
+                where="share=auto",
+                got=f"{count} tasks with indices {first} to {last}",
+                expected=f"as --array=0-{count - 1}",
+                hint=f"write share=auto/<shares> for some tasks of a larger array, or --array=0-{count - 1}: finished "
+                "shards are reused, whatever the size",
+            )
+    number = (index - first) // step + 1
+    if number > count:
+        raise UsageError(
+            "the array has more tasks than shares",
+            where=f"share=auto/{count}",
+            got=f"the task with index {index}",
+            expected=f"0 to {count - 1}",
+            hint=f"write --array=0-{count - 1} (of a Job completions: {count}), or share=auto/{index + 1} and more",
+        )
+    return number, count
 
 
 ALARMS = ("vanished", "unmatched_task", "unmatched_rule", "two_rules", "unmatched_source", "links")
@@ -169,14 +227,15 @@ class RunConfig(Checked):
     )
     share: str = option(
         "",
-        help="run this share of the shards, as in 2/7, together with the other shares, and do not finish; "
-        "empty = run all and finish",
+        help="run this share of the shards, as in 2/7, together with the other shares, and do not finish; auto = the "
+        "place in the array job (Slurm), auto/7 of one that does not say its size (Kubernetes); empty = run all and "
+        "finish",
         changes_bytes=False,
         parse=WorkerSlice.parse,
     )
     finish: bool = option(
         False,
-        help="with share=: finish once the shards of all shares are done; one share has it",
+        help="with share=: finish once the shards of all shares are done; one share has it, of share=auto the first",
         changes_bytes=False,
         needs="share",
     )

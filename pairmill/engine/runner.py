@@ -40,7 +40,8 @@ class Together:
 
     A round begins when every shard of the one before it is done: shares learn of each other by the
     records that they leave. None depends on another. If the others make no progress, their shards are done here, from
-    the smallest on, since each share begins with its largest. Two that do the same shard write the same bytes.
+    the smallest on, since each share begins with its largest, and each share from another one on. Two that do the same
+    shard write the same bytes.
 
     Args:
         part: the share.
@@ -55,6 +56,17 @@ class Together:
     def deal(self, shards: Sequence[Shard[Any]]) -> list[Shard[Any]]:
         """Return the shards of this share. They are dealt from the largest to the smallest, so shares are alike."""
         return sorted(shards, key=lambda shard: (-shard.size, shard.name))[self.part.number - 1 :: self.part.count]
+
+    def take_over(self, left: Sequence[Shard[Any]], count: int) -> list[Shard[Any]]:
+        """Return which of the shards of absent others are done here next, where all shares that wait take some.
+
+        Args:
+            left: largest first.
+            count: how many at once.
+        """
+        smallest = list(reversed(left))
+        start = (self.part.number - 1) * count % len(left)
+        return (smallest[start:] + smallest[:start])[:count]
 
 
 @dataclass(frozen=True)
@@ -238,18 +250,19 @@ def _with_others(job: _Job[C, P], pool: WorkerPool, together: Together, done: li
     """Return the records of the round, once each share's part is done; ``done`` gets what is done here."""
     shards, name = job.shards or [], job.stage.name
     todo = job.todo(shards)
-    since, wait = time.monotonic(), 0.05
+    since, wait, absent = time.monotonic(), 0.05, False
     while todo.left:
-        taken: list[Shard[Any]] = []
-        if time.monotonic() - since < together.patience:
+        # Of an array that begins late none may come: what they leave is done without another wait.
+        absent = absent or time.monotonic() - since >= together.patience
+        if not absent:
             time.sleep(min(wait, together.pause))
             wait *= 2
         else:
-            taken = todo.left[-pool.processes :]
+            taken = together.take_over(todo.left, pool.processes)
             log.event(f"{name}: other shares have {len(todo.left)} shards left and make no progress", stage=name)
             done += _run_round(job, pool, Todo(taken, {}, taken))
         seen = job.todo(todo.left)
-        since = time.monotonic() if len(seen.done) > len(taken) else since
+        since = time.monotonic() if seen.done else since
         todo = Todo(shards, {**todo.done, **seen.done}, seen.left)
     return todo.records()
 

@@ -57,6 +57,7 @@ class Outcome:
         seconds: duration.
         options: of later stages that this one knows, by name.
         look_at: what the report would say is to be looked at, where that is known without it.
+        finished: whether the result is whole; false of a share of it.
     """
 
     stdout: str
@@ -69,6 +70,7 @@ class Outcome:
     seconds: float = 0.0
     options: Mapping[str, str] = field(default_factory=dict)
     look_at: Callable[[], Sequence[str]] | None = None
+    finished: bool = True
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,7 @@ def main(
         _summary(stage, outcome)
         for line in lines:
             log.event(f"{stage}: {line}", level=logging.WARNING, stage=stage)
-        if task is None and ("share" not in given or given.get("finish") == "true"):
+        if task is None and outcome.finished:
             # The line knows the stages, and they this module: it is looked up by name, as programs are.
             importlib.import_module(_FOLLOWING).show(stage, outcome.parameters, outcome.metadata, given)
         sys.stdout.write(outcome.stdout)

@@ -36,10 +36,12 @@ def quiet() -> None:
 
 
 def hear() -> None:
-    """Make Ctrl-C raise KeyboardInterrupt, and SIGTERM in the first process of a container SystemExit."""
+    """Make Ctrl-C raise KeyboardInterrupt; SIGTERM SystemExit in the first process of a container and in Slurm's jobs,
+    where it says that the time is over.
+    """
     if _program:
         _signal.signal(_signal.SIGINT, _signal.default_int_handler)
-    if os.getpid() == 1:
+    if os.getpid() == 1 or "SLURM_JOB_ID" in os.environ:
         leave_when_told()
 
 

@@ -43,7 +43,9 @@ def run(stage: Stage[C, Any], config: C) -> Outcome:
     if given is not None:
         stage = PassOn(stage, given)
     together = Together(WorkerSlice.parse(config.share), _patience()) if config.share else None
-    share = together is not None and not config.finish
+    # The tasks of an array have one command.
+    finishes = config.finish and (together is None or together.part.number == 1 or not config.share.startswith("auto"))
+    share = together is not None and not finishes
     with in_force(config):
         if together is not None and share:
             result = runner.run_share(stage, config, together)
@@ -71,6 +73,7 @@ def run(stage: Stage[C, Any], config: C) -> Outcome:
         reused=result.reused,
         seconds=result.seconds,
         options=outputs.options,
+        finished=not share,
     )
 
 

@@ -17,8 +17,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pairmill.engine.options import list_item, option
-from pairmill.errors import Attempts, PairmillError
+from pairmill.engine.options import WorkerSlice, list_item, option
+from pairmill.errors import Attempts, PairmillError, UsageError
 from pairmill.extras import require
 from pairmill.fields import Checked
 from pairmill.interface import cli, run_file
@@ -32,18 +32,47 @@ from pairmill.stages.fetch.config import KINDS
 from pairmill.stages.sample.config import held_out_path
 from pairmill.stages.sample.node.config import FINGERPRINT
 
+_SHARED = tuple(task.stage for task in LINE if task.shared)
+
 
 @dataclass(kw_only=True)
-class _DryRun(Checked):
+class _Extent(Checked):
+    """How much of the line this process runs."""
+
     dry_run: Literal["false", "true", "json"] = option(
         "false",
         help="true: print what a run takes (minutes, rows, tokens, disk, memory, requests), measured on the first "
         "records of each source, and leave nothing; json: the same for programs",
+        excludes=("upto",),
     )
+    upto: str = option(
+        "", help="the last stage to run; empty = all of them", choices=tuple(dict.fromkeys(task.stage for task in LINE))
+    )
+    share: str = option(
+        "",
+        help="with upto=: run this share of that stage, as 2/7, or auto in an array job (docs/slurm.md); the first "
+        "share finishes it",
+        needs="upto",
+        parse=WorkerSlice.parse,
+    )
+
+    def tasks(self) -> tuple[Task, ...]:
+        """Return the tasks of the line to run. Raises UsageError if the work of the last one cannot be shared."""
+        if self.share and self.upto not in _SHARED:
+            raise UsageError("cannot be shared", where="upto", got=self.upto, expected=", ".join(_SHARED))
+        last = max((at for at, task in enumerate(LINE) if task.stage == self.upto), default=len(LINE))
+        return LINE[: last + 1]
+
+    def shared(self, task: Task) -> dict[str, Any]:
+        """Return the options by which a task does a share of its work."""
+        if not self.share or task.stage != self.upto:
+            return {}
+        part = WorkerSlice.parse(self.share)
+        return {"share": str(part), "finish": part.number == 1}
 
 
 @dataclass(kw_only=True)
-class RunParameters(_DryRun, parameters.TrainingParameters):
+class RunParameters(_Extent, parameters.TrainingParameters):
     """Every stage, from raw files to a trained net; a first argument run.yaml has options in it."""
 
 
@@ -56,21 +85,24 @@ class TaskRun:
     fingerprint: str
 
 
-def run(values: Mapping[str, Any], without: Collection[str], here: Here) -> list[TaskRun]:
+def run(
+    values: Mapping[str, Any], without: Collection[str], here: Here, extent: _Extent | None = None
+) -> list[TaskRun]:
     """Run the tasks of the line one after another; return those that ran, in that order.
 
     Args:
         values: the parameters by name.
         without: stages that have nothing to do.
         here: runs a stage.
+        extent: how much of the line; None = all of it.
 
     Raises:
         RunFailure: a task ended with an exit code other than 0, or without its outputs.
     """
     runs: list[TaskRun] = []
     results: dict[str, str] = {}
-    values = dict(values)
-    for task in LINE:
+    values, extent = dict(values), extent or _Extent()
+    for task in extent.tasks():
         if task.only_with and not values.get(task.only_with):
             continue
         if task.stage in without:
@@ -81,7 +113,7 @@ def run(values: Mapping[str, Any], without: Collection[str], here: Here) -> list
         if task.stage == "train" and values["output_path"]:
             own["samples_path"] = values["output_path"]
         read = {name: results[source] for name, source in task.reads.items() if results.get(source)}
-        made = here(task.stage, **own, **task.options, **read)
+        made = here(task.stage, **own, **task.options, **read, **extent.shared(task))
         if task.stage == "fetch":
             # From here on they are places, where they may have been addresses.
             values |= {name: made.outputs[f"given_{name}"] for name in KINDS}
@@ -97,14 +129,16 @@ def main(given: Sequence[str]) -> int:
         start = time.monotonic()
         options = run_file.read(given, parameters.LISTS)
         try:
-            dry = cli.build(_DryRun, {"dry_run": options.values.pop("dry_run", "false")}).dry_run
+            own = [item.name for item in dataclasses.fields(_Extent) if item.name in options.values]
+            extent = cli.build(_Extent, {name: options.values.pop(name) for name in own})
+            extent.tasks()
             values, without, wanted = checked(options.values)
         except PairmillError as error:
             raise options.locate(error) from error
-        if dry != "false":
-            _estimate(values, without, wanted, as_json=dry == "json")
+        if extent.dry_run != "false":
+            _estimate(values, without, wanted, as_json=extent.dry_run == "json")
             return
-        runs = run(values, without, Here(1, output=sys.stderr))
+        runs = run(values, without, Here(1, output=sys.stderr), extent)
         _show(runs, values, time.monotonic() - start)
 
     return cli.program("run", RunParameters, given, work)
@@ -179,9 +213,12 @@ def _show(runs: Sequence[TaskRun], values: Mapping[str, Any], seconds: float) ->
         name = f"{item.task.stage}, held out" if item.task.name == HELD_OUT else item.task.stage
         state = "reused" if item.ended.reused else "made"
         lines.append(f"  {name:16} {state:7} {item.ended.seconds:6.1f} s  {item.ended.folder}")
+    by_name = {item.task.name: item for item in runs}
+    if "sample" not in by_name:
+        sys.stdout.write("\n".join(lines) + "\n")
+        return
     reused = all(item.ended.reused for item in runs)
     lines += ["", f"  {'every stage was reused' if reused else 'done'} in {seconds:.1f} s"]
-    by_name = {item.task.name: item for item in runs}
     place = values["output_path"]
     for what, task, path in (("arrays", "sample", place), ("held out", HELD_OUT, held_out_path(place))):
         if place and task in by_name:

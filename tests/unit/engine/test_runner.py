@@ -195,7 +195,7 @@ def test_what_other_shares_leave_undone_is_done_here_from_the_smallest_on(
 ) -> None:
     caplog.set_level(logging.INFO)
     sizes = {shard.name: shard.size for shard in runner.first_round(Toy(), bench.config())}
-    mine = [shard.name for shard in Together(WorkerSlice(2, 2)).deal(runner.first_round(Toy(), bench.config()))]
+    mine = [shard.name for shard in Together(WorkerSlice(1, 2)).deal(runner.first_round(Toy(), bench.config()))]
     order: list[str] = []
     run_shard = Upper.run
 
@@ -206,13 +206,37 @@ def test_what_other_shares_leave_undone_is_done_here_from_the_smallest_on(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Upper, "run", noted)
         start = time.monotonic()
-        assert runner.run(Toy(), bench.config(), alone(2, 2, patience=0.3)).manifest.shards.keys() == TEXTS.keys()
+        assert runner.run(Toy(), bench.config(), alone(1, 2, patience=0.3)).manifest.shards.keys() == TEXTS.keys()
         assert time.monotonic() - start > 0.3
     assert order[: len(mine)] == mine
     others = order[len(mine) :]
     assert sorted(others) == sorted(sizes.keys() - set(mine))
     assert [sizes[name] for name in others] == sorted(sizes[name] for name in others)
     assert f"toy: other shares have {len(others)} shards left and make no progress" in caplog.text
+
+
+def test_shares_that_wait_take_over_different_shards(bench: Bench) -> None:
+    left = [upper(str(size), size=size) for size in (9, 7, 5, 3, 1)]
+    taken = [[shard.size for shard in alone(number, 9).take_over(left, 2)] for number in (1, 2, 3, 4)]
+    assert taken == [[1, 3], [5, 7], [9, 1], [3, 5]]
+
+
+def test_shares_of_another_size_go_on_with_what_is_done(tmp_path: Path) -> None:
+    whole, bench = Bench(tmp_path / "whole").run(), Bench(tmp_path / "shared")
+    assert bench.process(share="2/3").wait(PATIENCE) == 0
+    done = bench.processed()
+    assert done
+    parts = [bench.process(share=f"{number}/8", finish=str(number == 1).lower()) for number in range(1, 9)]
+    assert [part.wait(PATIENCE) for part in parts] == [0] * 8
+    assert not set(bench.processed()) & set(done)
+    assert bench.run().manifest == whole.manifest
+
+
+def test_a_share_for_which_there_is_no_shard_says_so(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    bench.run()
+    assert runner.run_share(Toy(), bench.config(), alone(99, 99)).reused
+    assert "toy: share 99/99 has nothing to do" in caplog.text
 
 
 def test_a_share_waits_as_long_as_the_others_make_progress(bench: Bench) -> None:
