@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,8 @@ def test_killed_at_each_call_it_goes_on(hub: WritableHub, result: Path) -> None:
             try:
                 publish(result)
                 os._exit(0)
+            except BaseException:
+                traceback.print_exc()
             finally:
                 os._exit(1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 from collections.abc import Callable
 from typing import Any
@@ -95,6 +96,8 @@ class WritableHub(Hub):
         return _json({"transfer": "basic", "objects": objects})
 
     def _store(self, segments: list[str], body: bytes) -> _Reply:
+        if hashlib.sha256(body).hexdigest() != segments[1]:  # a client that was killed amid a body
+            raise _Refusal(400, "", "IncompleteBody")
         self._blobs[segments[1]] = body
         self.sent.append(segments[1])
         return _Reply(200)
