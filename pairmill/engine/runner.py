@@ -26,6 +26,7 @@ from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan, 
 from pairmill.engine.workers import WorkerPool
 from pairmill.engine.writer import FinishWriter, Writer
 from pairmill.errors import InputError, InternalError, PairmillError, StageFailure
+from pairmill.storage.writable import require_writable
 
 # Look at the version of this many finished folders at most: each takes a request or two to an object store.
 _MAX_OLD = 16
@@ -202,6 +203,8 @@ class _Job(Generic[C, P]):
     def run_rounds(self, together: Together | None) -> list[list[ShardRecord]]:
         """Run what is left of every round; returns the records of the shards that were run, by round."""
         done = []
+        if storage.scheme(self.cache) == "file":
+            require_writable("root", storage.local_path(self.config.root), storage.local_path(self.cache))
         with WorkerPool(self.stage.name, self.cache, self.config.workers) as pool:
             while self.shards is not None:
                 mine = self.shards if together is None else together.deal(self.shards)

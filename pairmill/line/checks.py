@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import tempfile
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from pairmill import storage
 from pairmill.address import is_address
 from pairmill.engine.options import Profile
-from pairmill.errors import Attempts, StorageError, UsageError, from_os_error
+from pairmill.errors import Attempts, StorageError, UsageError
 from pairmill.mixture.reading import load_mixture
 from pairmill.policy.enforce import in_force
 from pairmill.rules import DEFAULT_FILE
@@ -28,6 +25,7 @@ from pairmill.stages.sample.node.folder import Node
 from pairmill.stages.sample.node.space import require_space
 from pairmill.stages.select import core as select
 from pairmill.stages.tokenize import chats
+from pairmill.storage.writable import require_writable
 
 Wanted: TypeAlias = Mapping[str, tuple[Source, RawFolder | None]]
 LEAST: Final = 10
@@ -100,7 +98,7 @@ def _check_root(root: str, raws: Collection[str], least: int) -> None:
             raise error.moved(f"root={root}") from error
         return
     path = storage.local_path(root)
-    existing = _check_writable("root", path, path)
+    existing = require_writable("root", path, path)
     free = shutil.disk_usage(existing).free
     if least > free and not (path.exists() and any(path.iterdir())):
         raise StorageError(
@@ -117,7 +115,7 @@ def _check_output(path: str, raws: Collection[str], least: int) -> None:
     node = Node(path, "0" * 16)
     node.refuse_other_files()
     # Beside it: the arrays that are there may be training right now.
-    _check_writable("output_path", node.target, node.target.parent)
+    require_writable("output_path", node.target, node.target.parent)
     if not node.target.exists():
         require_space(node.target, least, 0)
 
@@ -133,25 +131,6 @@ def _refuse_inside(option: str, place: str, raws: Collection[str]) -> None:
                 expected=f"a folder outside {raw}",
                 hint=f"write {option}={storage.parent_of(raw)}/{storage.name_of(place) if place != raw else 'project'}",
             )
-
-
-def _check_writable(option: str, path: Path, folder: Path) -> Path:
-    """Return the nearest folder to one that exists. Raises StorageError if none can be made in it."""
-    existing = next(item for item in (folder, *folder.parents) if item.exists() or item.is_symlink())
-    try:
-        if not existing.is_dir():
-            raise NotADirectoryError(20, os.strerror(20), str(existing))
-        with tempfile.TemporaryDirectory(prefix=".pairmill-", dir=existing):
-            return existing
-    except OSError as error:
-        wrong = from_os_error(error, str(existing))
-        raise StorageError(
-            "cannot be written",
-            where=f"{option}={path}",
-            got=f"{wrong.got or wrong.what} at {existing}",
-            expected="a folder that you may write to",
-            hint=f"write {option}=<a folder of yours>",
-        ) from error
 
 
 def _check_rules(values: Mapping[str, Any], wanted: Wanted) -> None:

@@ -1230,3 +1230,12 @@ def test_more_rows_than_the_reference_holds(world: World, tmp_path: Path) -> Non
     assert not out.exists()
     tools.ended(try_(world, "sample", root, **given))
     assert len(np.load(out / "epoch_0" / "inst_len.npy")) > 3 * 120
+
+
+@pytest.mark.parametrize("name", ["clean", "tokenize", "mix"])
+def test_a_root_that_cannot_be_made_is_refused_before_any_shard(world: World, tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    root = tmp_path / "file" / "project"
+    done = try_(world, name, root, workers=2)
+    message = refused(done, STORAGE, f"root={root}: cannot be written", "Not a directory", "write root=")
+    assert "shards failed" not in message
