@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import fields, replace
 from functools import cache
+from itertools import islice
 from typing import Any, TypeVar
 
 from pairmill.engine import keys
@@ -35,6 +36,26 @@ def with_keys(
             result: T = end.value
             return result
         records = yield [replace(shard, key=key_of(shard)) for shard in shards]
+
+
+def abreast(
+    *several: Generator[list[Shard[Any]], list[ShardRecord], Any],
+) -> Generator[list[Shard[Any]], list[ShardRecord], list[Any]]:
+    """Yield the first rounds of several as one, then their second ones and so on; return what each returns."""
+    results: dict[int, Any] = {}
+    records: dict[int, list[ShardRecord]] = {}
+    while True:
+        shards: dict[int, list[Shard[Any]]] = {}
+        for number, rounds in enumerate(several):
+            if number not in results:
+                try:
+                    shards[number] = rounds.send(records[number]) if number in records else next(rounds)
+                except StopIteration as end:
+                    results[number] = end.value
+        if not shards:
+            return [results[number] for number in range(len(several))]
+        left = iter((yield [shard for some in shards.values() for shard in some]))
+        records = {number: list(islice(left, len(some))) for number, some in shards.items()}
 
 
 def key_maker(stage: Stage[C, P], config: C, plan: P) -> Callable[[Shard[Any]], str]:

@@ -161,11 +161,13 @@ class Runs:
         parts: of each run.
         runs: in rank order.
         first: the number of their first part.
+        size: bytes of all, without tables, for what merges runs.
     """
 
     parts: int
     runs: tuple[Run, ...]
     first: int = 0
+    size: int = 0
 
     def tables(self, first: int, stop: int) -> list[NDArray[np.int64]]:
         """Return of each run where the cells of some parts begin, by part and owner, and where the last one ends.

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
+from pairmill.engine import shuffle
 from pairmill.engine.inputs import HELD_OUT
 from pairmill.engine.manifest import File, InputRef, Ledger, Manifest
-from pairmill.stages.curate import exact, exact_by_rank
+from pairmill.stages.curate import exact, exact_by_rank, exact_files
 from tests.support import curating, strings, tools
 
 RULES = ("pair", "instruction", "response")
@@ -142,7 +143,8 @@ def findings(folder: Path, rows: list[Row]) -> list[Finding]:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several ranges of keys and blocks of links."""
-    monkeypatch.setattr(exact, "_PARTITION_BYTES", 512)
+    monkeypatch.setattr(exact_files, "_PARTITION_BYTES", 512)
+    monkeypatch.setattr(shuffle, "fans", lambda *_: [2])
     monkeypatch.setattr(exact, "_TASKS_PER_SPLIT", 1)
     monkeypatch.setattr(exact_by_rank, "_HELD", 0)
     monkeypatch.setattr(exact_by_rank, "_LEAST_BLOCK", 5 * exact_by_rank.LINK.itemsize)

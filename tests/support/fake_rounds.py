@@ -154,7 +154,7 @@ class Fakes:
         runs = [at * 16 << 20 for at in range(blocks)]
         sizes = [many * self.slices * SKETCH // self.groups] * self.groups
         return Grouped(self.groups, sizes, slices, runs, runs, many * self.slices, self.slices, 1000), {
-            "members.bin": 8
+            "members.bin": 8,
         }
 
     def _resolved(self, shard: Resolve) -> tuple[Resolved, dict[str, int]]:

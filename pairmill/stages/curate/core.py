@@ -1,12 +1,14 @@
 """The curate stage: rows → the same files with fewer rows, every dropped row with its evidence.
 
  1  keys of slices, scores of slices, the index of benchmarks
- 2  groups of equal keys; scores that need that index
- 3  what exact deduplication found, by task
-4–10 near deduplication (:mod:`pairmill.stages.curate.near.core`)
-11  decisions by task: no text is read
-12  the kept rows and their attributes (:mod:`pairmill.rowstage`); counts of some tasks
-13  parts joined; counts of all tasks, and the texts of samples
+ 2  keys of many slices together (:mod:`pairmill.engine.shuffle`); scores that need that index
+ 3  the same once more, of very many
+ 4  groups of equal keys
+ 5  what exact deduplication found, by task
+6–16 near deduplication (:mod:`pairmill.stages.curate.near.core`), with four such rounds
+17  decisions by task: no text is read
+18  the kept rows and their attributes (:mod:`pairmill.rowstage`); counts of some tasks
+19  parts joined; counts of all tasks, and the texts of samples
 """
 
 from __future__ import annotations
@@ -16,8 +18,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
+from pairmill.engine import shuffle
 from pairmill.engine.inputs import HELD_OUT, InputFile
 from pairmill.engine.manifest import InputRef, Manifest, content_key
+from pairmill.engine.rounds import abreast
 from pairmill.engine.stage import Rounds, Shard, ShardFile, ShardRecord
 from pairmill.engine.writer import Writer
 from pairmill.errors import Attempts, InputError
@@ -50,7 +54,7 @@ from pairmill.stages.curate.settings import Settings
 from pairmill.stages.curate.stored_index import StoredIndex
 from pairmill.stages.curate.totals import AddUp, Summarise
 
-_NEAR_ROUNDS: Final = 7
+_NEAR_ROUNDS: Final = 7 + 2 * shuffle.LEVELS
 _TASKS: Final = 256
 """Whose counts one shard adds up."""
 
@@ -76,7 +80,7 @@ class CuratePlan(RowPlan):
 
 @dataclass(frozen=True)
 class Looked:
-    """What rounds 1 to 3 learned.
+    """What rounds 1 to 5 learned.
 
     Args:
         counts: rows of each slice.
@@ -98,7 +102,7 @@ class CurateFindings(Findings):
     """Verdicts, and what they follow from.
 
     Args:
-        looked: what rounds 1 to 3 learned.
+        looked: what rounds 1 to 5 learned.
         near: what near deduplication found.
         decisions: the records of ``Decide``, of each training task.
     """
@@ -113,7 +117,7 @@ class Curate(RowStage[CurateConfig, CuratePlan]):
 
     name: ClassVar[str] = "curate"
     version: ClassVar[int] = 6
-    round_count: ClassVar[int] = 13
+    round_count: ClassVar[int] = 19
     history: ClassVar[dict[int, str]] = {
         2: "large files are written in parts, and what later rounds read has another form",
         3: "a row like a removed one is compared with the row in its place; copied 3-grams are counted once",
@@ -228,7 +232,7 @@ class Curate(RowStage[CurateConfig, CuratePlan]):
 
 
 def _look(plan: CuratePlan) -> ShardRounds[Looked]:
-    """Yield rounds 1 to 3: keys and groups of equal rows, the index of benchmarks, and scores."""
+    """Yield rounds 1 to 5: keys and groups of equal rows, the index of benchmarks, and scores."""
     slices = plan.rows.slices_with_held_out
     keying, scores, number = _keying(plan.settings), _Scores(plan), len(slices)
     first = yield [
@@ -238,21 +242,16 @@ def _look(plan: CuratePlan) -> ShardRounds[Looked]:
     ]
     read, built = first[:number], first[number + scores.count :]
     scores.take(first[number : number + scores.count])
-    # Decontamination waits for its index; its shards share the round of exact deduplication.
+    # Decontamination waits for its index; its shards share the first round of exact deduplication.
     leak = leaks.scorer(plan.leaks, built)
-    late = scores.shards([leak] if leak is not None else [])
-    equal = exact.rounds(_exact_input(plan, keying, read))
-    groups = next(equal)
-    second = yield [*groups, *late]
-    scores.take(second[len(groups) :])
-    third = yield equal.send(second[: len(groups)])
-    result = _end(equal, third)
+    late = scores.round([leak] if leak is not None else [])
+    result, _ = yield from abreast(exact.rounds(_exact_input(plan, keying, read)), late)
     counts = [record.read(KeysRead).rows for record in read]
-    return Looked(counts, result, [*read, *second[: len(groups)], *third], built, scores.records)
+    return Looked(counts, result, [*read, *result.records], built, scores.records)
 
 
 def _compare(plan: CuratePlan, looked: Looked) -> ShardRounds[NearFound]:
-    """Yield rounds 4 to 10: near deduplication."""
+    """Yield rounds 6 to 16: near deduplication."""
     slices = _near_slices(plan, looked)
     if not slices:
         for _ in range(_NEAR_ROUNDS):
@@ -360,6 +359,10 @@ class _Scores:
                     self._wanted += [(scorer.name, piece.number) for piece in task.slices]
         return made
 
+    def round(self, scorers: Iterable[Scorer]) -> ShardRounds[None]:
+        """Yield the shards of scorers, and take their records."""
+        self.take((yield self.shards(scorers)))
+
     def take(self, records: Sequence[ShardRecord]) -> None:
         """Take the records of those shards."""
         for (name, number), record in zip(self._wanted, records, strict=True):
@@ -464,15 +467,6 @@ def _exact_input(plan: CuratePlan, keying: Keying, records: Sequence[ShardRecord
         indexed_by=index.fingerprint if index is not None else "",
         write_index=plan.write_index,
     )
-
-
-def _end(generator: ShardRounds[ExactFound], records: list[ShardRecord]) -> ExactFound:
-    try:
-        generator.send(records)
-    except StopIteration as end:
-        result: ExactFound = end.value
-        return result
-    raise AssertionError("exact deduplication has more rounds than it had")
 
 
 def _hiding(settings: Settings) -> tuple[str, ...]:

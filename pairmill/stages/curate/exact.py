@@ -1,6 +1,7 @@
 """Exact deduplication: rows whose pair, instruction or response is equal, found by keys of 128 bits.
 
     ReadKeys(slice)        an entry for each row and kind of key, by key
+    DealKeys(slices)       the entries of some slices together, if there are many slices
     FindEqual(kind, part)  the entries of one range of keys, of all slices: which rows repeat which
     SplitFound(tasks)      what was found, for each task
 
@@ -12,9 +13,8 @@ A row is known by ``number << 32 | row``: slices are numbered in rank order, aft
 
 from __future__ import annotations
 
-import math
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate
 from typing import Any, Final
 
@@ -22,10 +22,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pairmill import _native, storage
+from pairmill import _native
 from pairmill.engine.content import Content
 from pairmill.engine.manifest import Ledger, content_key
-from pairmill.engine.runs import Range
+from pairmill.engine.rounds import abreast
+from pairmill.engine.runs import Range, Runs
+from pairmill.engine.shuffle import Shuffled
 from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats import rows
@@ -35,6 +37,7 @@ from pairmill.formats.slices import FileSlice
 from pairmill.rowstage import Slice
 from pairmill.stages.curate import exact_by_rank
 from pairmill.stages.curate.exact_by_rank import DecideByRank, DecidedByRank, Links, links_of
+from pairmill.stages.curate.exact_files import ENTRY, INDEXED, KeyedFiles, SortedKeys
 from pairmill.stages.curate.exact_settings import KINDS, ExactSettings, Kind, actions, is_on
 from pairmill.stages.curate.found import DROP, PLACE, SplitShard, Stored, stored
 
@@ -44,14 +47,6 @@ _FIELDS: Final[dict[Kind, tuple[str, ...]]] = {
     "response": ("response",),
 }
 
-ENTRY: Final = np.dtype([("high", "<u8"), ("low", "<u8"), ("pair", "<u8"), ("row", "<u4"), ("tokens", "<u4")])
-"""A row's key, the low half of the key of its pair, its number in the slice, and the tokens of its response (0 where
-rank alone decides)."""
-INDEXED: Final = np.dtype([*ENTRY.descr, ("task", "<u4")])
-"""The same in an index: the number is the ordinal in the task."""
-
-# Bytes of entries that one shard sorts; sorting takes four times as much.
-_PARTITION_BYTES = 128 << 20
 # So many rows of a slice make a further bit of its bounds: a record stays small, and a range is rarely read in vain.
 _ROWS_PER_BOUND = 1024
 _MOST_BITS = 8
@@ -208,53 +203,6 @@ def _bounds(high: NDArray[np.uint64]) -> list[int]:
     return [*np.searchsorted(high, starts).tolist(), len(high)]
 
 
-@dataclass(frozen=True)
-class SortedKeys:
-    """A file of entries by key.
-
-    Args:
-        uri: of the file.
-        bounds: see :class:`KeysRead`.
-        number: of the slice; of an index of its first task.
-        fixed: whether its rows are never removed.
-        indexed: whether its entries are those of an index.
-        key: of the bytes.
-        once: leave out its rows that repeat a pair: an earlier rule drops them.
-    """
-
-    uri: str
-    bounds: tuple[int, ...]
-    number: int
-    fixed: bool
-    indexed: bool
-    key: str
-    once: bool = False
-
-    @property
-    def entries(self) -> int:
-        """How many there are."""
-        return self.bounds[-1]
-
-    def within(self, part: int, bits: int) -> tuple[int, int]:
-        """Return the entries [start, stop) among which those of a part are."""
-        mine = (len(self.bounds) - 1).bit_length() - 1
-        if mine >= bits:
-            return self.bounds[part << (mine - bits)], self.bounds[(part + 1) << (mine - bits)]
-        at = part >> (bits - mine)
-        return self.bounds[at], self.bounds[at + 1]
-
-    def read(self, part: int, bits: int) -> NDArray[Any]:
-        """Return the entries whose keys begin with the ``bits`` of ``part``."""
-        kind = INDEXED if self.indexed else ENTRY
-        start, stop = self.within(part, bits)
-        if start == stop:
-            return np.empty(0, kind)
-        with storage.store_for(self.uri).open(self.uri) as file:
-            file.seek(start * kind.itemsize)
-            result: NDArray[Any] = np.frombuffer(file.read((stop - start) * kind.itemsize), kind)
-        return result[result["high"] >> np.uint64(64 - bits) == part] if bits else result
-
-
 @dataclass
 class EqualFound:
     """The data of a record of :class:`FindEqual`, which has of these what it found.
@@ -292,6 +240,8 @@ class FindEqual(Shard[object], reads=()):
     Args:
         content: digest of what the files hold.
         files: of all slices, in rank order.
+        dealt: the entries of those that are not an index's, by their places among the files; None = they are read as
+            they are.
         ranges: the number of the first slice of each group of tasks, and one past the last.
         write_index: make the entries of a new index.
         first_free: the number of the first slice that is not held out, if groups are decided by rank; None = here.
@@ -301,6 +251,7 @@ class FindEqual(Shard[object], reads=()):
 
     content: str
     files: tuple[SortedKeys, ...] = field(metadata=PLACE)
+    dealt: Runs | None = field(metadata=PLACE)
     finding: Finding
     part: int
     bits: int
@@ -355,26 +306,30 @@ class FindEqual(Shard[object], reads=()):
     def _read(
         self,
     ) -> tuple[NDArray[Any], NDArray[np.uint64], NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
-        keys, ids, fixed, held, once = [], [], [], [], []
-        for file in self.files:
-            some = file.read(self.part, self.bits)
-            number = some["task"].astype(np.uint64) if file.indexed else np.uint64(0)
-            ids.append((np.uint64(file.number) + number << np.uint64(32)) | some["row"])
-            fixed.append(np.full(len(some), file.fixed))
-            # Of held-out rows a cap counts none; of rows of an index it does.
-            held.append(np.full(len(some), file.fixed and not file.indexed))
-            once.append(np.full(len(some), file.once))
-            keys.append(some[list(ENTRY.names or ())])
-        if not keys:
-            none = np.empty(0, np.bool_)
-            return np.empty(0, ENTRY), np.empty(0, np.uint64), none, none, none
+        """Return entries, and of each its id, and whether its file is fixed, held out, and has repeated pairs once."""
+        names = list(ENTRY.names or ())
+        keys, owners = [np.empty(0, ENTRY)], [np.empty(0, np.uint32)]
+        tasks = [np.empty(0, np.uint64)]
+        if self.dealt is not None:
+            rows, owner = self.dealt.rows(self.part, ENTRY)
+            keys, owners, tasks = [rows], [owner], [np.zeros(len(rows), np.uint64)]
+        for place, file in enumerate(self.files):
+            if self.dealt is None or file.indexed:
+                some = file.read(self.part, self.bits)
+                keys.append(some[names])
+                owners.append(np.full(len(some), place, np.uint32))
+                tasks.append(some["task"].astype(np.uint64) if file.indexed else np.zeros(len(some), np.uint64))
         joined = np.empty(sum(map(len, keys)), ENTRY)
         at = 0
         for item in keys:
             joined[at : at + len(item)] = item
             at += len(item)
-        numbers = np.concatenate(ids).astype(np.uint64)
-        return joined, numbers, np.concatenate(fixed), np.concatenate(held), np.concatenate(once)
+        owner = np.concatenate(owners)
+        facts = [(file.number, file.fixed, file.fixed and not file.indexed, file.once) for file in self.files]
+        # Of held-out rows a cap counts none; of rows of an index it does.
+        number, fixed, held, once = (np.array(values)[owner] for values in zip(*facts, strict=True))
+        ids = number.astype(np.uint64) + np.concatenate(tasks) << np.uint64(32) | joined["row"]
+        return joined, ids, fixed, held, once
 
     def _write_index(
         self, out: Writer, keys: NDArray[Any], ids: NDArray[np.uint64], *, scratch: bool = False
@@ -439,42 +394,32 @@ class ExactFound:
 
     Args:
         tasks: where the decisions are, by task; one without a finding is not in it.
+        records: of all rounds.
         index_files: of a new index: record, path in its folder, kind, bounds.
     """
 
     tasks: dict[str, Stored]
+    records: list[ShardRecord]
     index_files: list[tuple[ShardRecord, str, Kind, list[int]]]
 
 
 def rounds(given: ExactInput) -> Generator[list[Shard[Any]], list[ShardRecord], ExactFound]:
-    """Two rounds: groups of equal keys, and what was found by task."""
+    """Yield four rounds: two that bring keys together, groups of equal keys, and what was found by task."""
     offset = given.first_slice
     ranges = tuple(offset + number for number in _ranges(given.slices))
     by_rank = _is_by_rank([given.settings, *given.by_slice], given.keying.kinds)
     free = next((item.number for item in given.slices if not item.fixed), len(given.slices))
-    shards: list[FindEqual] = []
-    for kind in given.keying.kinds:
-        files = [item for of, item in given.indexed if of == kind]
-        for item, record, own in zip(given.slices, given.records, given.by_slice, strict=True):
-            data = record.read(KeysRead)
-            if data.bounds[kind][-1]:
-                bounds, number = tuple(data.bounds[kind]), offset + item.number
-                copies = not by_rank and kind != "pair" and "pair" in actions(own)
-                files.append(
-                    SortedKeys(
-                        uri=record.uri(kind),
-                        bounds=bounds,
-                        number=number,
-                        fixed=item.fixed,
-                        indexed=False,
-                        key=record.key,
-                        once=copies,
-                    )
-                )
-        shards += _partitions(kind, files, given, ranges, offset + free if by_rank else None)
+    keyed = [KeyedFiles(kind, tuple(_files(kind, given, by_rank))) for kind in given.keying.kinds]
+    dealt = yield from abreast(*(item.rounds() for item in keyed))
+    shards = [
+        shard
+        for item, runs in zip(keyed, dealt, strict=True)
+        for shard in _partitions(item, runs, given, ranges, offset + free if by_rank else None)
+    ]
     result = yield list(shards)
+    merged = [record for runs in dealt if runs is not None for record in runs.records]
     if by_rank:
-        return (yield from _by_rank(given, ranges, offset + free, shards, result))
+        return (yield from _by_rank(given, ranges, offset + free, shards, [*merged, *result]))
     named = content_key(given.indexed_by, [[item.task, item.part.first] for item in given.slices])
     equal = [record.read(EqualFound) for record in result]
     splits: list[SplitShard] = []
@@ -496,14 +441,18 @@ def rounds(given: ExactInput) -> Generator[list[Shard[Any]], list[ShardRecord], 
         for shard, record, some in zip(shards, result, equal, strict=True)
         if some.index is not None
     ]
-    return ExactFound(stored(split), index)
+    return ExactFound(stored(split), [*merged, *result, *split], index)
 
 
 def _by_rank(
-    given: ExactInput, ranges: tuple[int, ...], free: int, shards: Sequence[FindEqual], found: Sequence[ShardRecord]
+    given: ExactInput, ranges: tuple[int, ...], free: int, shards: Sequence[FindEqual], records: Sequence[ShardRecord]
 ) -> Generator[list[Shard[Any]], list[ShardRecord], ExactFound]:
-    """Yield the second round where rules meet: one shard decides about all groups."""
+    """Yield the last round where rules meet: one shard decides about all groups.
+
+    ``records`` are those of all rounds before, the last of them those of ``shards``.
+    """
     links = []
+    found = records[len(records) - len(shards) :]
     for equal, record in zip(shards, found, strict=True):
         data = record.read(EqualFound)
         bounds = tuple(data.index or ())
@@ -542,7 +491,7 @@ def _by_rank(
         for number, (item, bounds) in enumerate(zip(shards, kept, strict=True))
         if bounds
     ]
-    return ExactFound(exact_by_rank.stored(record), index)
+    return ExactFound(exact_by_rank.stored(record), [*records, record], index)
 
 
 def _ranges(slices: Sequence[Slice]) -> list[int]:
@@ -555,28 +504,44 @@ def _begins(before: Slice | None, one: Slice) -> bool:
     return before is None or before.task != one.task
 
 
+def _files(kind: Kind, given: ExactInput, by_rank: bool) -> Iterator[SortedKeys]:
+    """Yield the files of a kind of key, in rank order."""
+    yield from (item for indexed, item in given.indexed if indexed == kind)
+    for item, record, own in zip(given.slices, given.records, given.by_slice, strict=True):
+        bounds = tuple(record.read(KeysRead).bounds[kind])
+        if bounds[-1]:
+            yield SortedKeys(
+                uri=record.uri(kind),
+                bounds=bounds,
+                number=given.first_slice + item.number,
+                fixed=item.fixed,
+                indexed=False,
+                key=record.key,
+                once=not by_rank and kind != "pair" and "pair" in actions(own),
+            )
+
+
 def _partitions(
-    kind: Kind, files: Sequence[SortedKeys], given: ExactInput, ranges: tuple[int, ...], first_free: int | None
+    keyed: KeyedFiles, dealt: Shuffled | None, given: ExactInput, ranges: tuple[int, ...], first_free: int | None
 ) -> list[FindEqual]:
-    total = sum(item.entries for item in files) * ENTRY.itemsize
-    bits = max(0, math.ceil(math.log2(max(1.0, total / _PARTITION_BYTES))))
+    kind, files = keyed.kind, keyed.files
     cap = given.settings.cap(kind) if kind != "pair" else None
-    finding = Finding(kind, cap or 1)
-    identity = [[item.key, item.number, item.fixed, item.indexed, item.once] for item in files]
-    content = content_key(identity)
-    size = total >> bits
+    content = content_key([[item.key, item.number, item.fixed, item.indexed, item.once] for item in files])
+    if dealt is not None:  # what is read is in the runs
+        files = tuple(item if item.indexed else replace(item, uri="", bounds=()) for item in files)
     return [
         FindEqual(
             content=content,
-            files=tuple(files),
-            finding=finding,
+            files=files,
+            dealt=dealt.runs(part) if dealt is not None else None,
+            finding=Finding(kind, cap or 1),
             part=part,
-            bits=bits,
+            bits=keyed.bits,
             ranges=ranges,
             write_index=given.write_index,
             first_free=first_free,
             name=f"{kind} {part:05}",
-            size=size,
+            size=keyed.size >> keyed.bits,
         )
-        for part in range(1 << bits if files else 0)
+        for part in range(1 << keyed.bits if files else 0)
     ]

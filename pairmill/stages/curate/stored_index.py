@@ -14,7 +14,8 @@ from pairmill import _native, storage
 from pairmill.engine import manifest as manifests
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
-from pairmill.stages.curate.exact import INDEXED, ExactFound, Keying, SortedKeys
+from pairmill.stages.curate.exact import ExactFound, Keying
+from pairmill.stages.curate.exact_files import INDEXED, SortedKeys
 from pairmill.stages.curate.exact_settings import Kind
 from pairmill.stages.curate.found import Place
 from pairmill.stages.curate.near.index import NearFound

@@ -266,8 +266,15 @@ def joined(
         for place, first, count, digest in result.slices
     ]
     edges, families = (
-        Runs(result.groups, tuple(Run(record.uri(path), start) for start in starts))
-        for path, starts in ((EDGES, result.edges), (FAMILIES, result.families))
+        Runs(
+            result.groups,
+            tuple(Run(record.uri(path), start, key=f"{record.key} {path}") for start in starts),
+            size=sum(item.size for item in pairs),
+        )
+        for path, starts, pairs in (
+            (EDGES, result.edges, given.edges),
+            (FAMILIES, result.families, given.families),
+        )
     )
     return records, Groups(record.key, result.sizes, members, edges, families)
 

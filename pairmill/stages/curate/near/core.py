@@ -20,7 +20,9 @@ from itertools import accumulate
 from typing import Any
 
 from pairmill.digest import split
+from pairmill.engine import shuffle
 from pairmill.engine.manifest import content_key
+from pairmill.engine.rounds import abreast
 from pairmill.engine.runs import Range, Run, Runs
 from pairmill.engine.stage import Shard, ShardRecord
 from pairmill.stages.curate.near import buckets, components, index, sign
@@ -34,7 +36,7 @@ from pairmill.stages.curate.near.given import (
     NothingDropped,
 )
 from pairmill.stages.curate.near.index import Deal, Dealt, Indexed, NearFound, NewIndex, Retain, Retained, Source
-from pairmill.stages.curate.near.records import DECISION, EDGE, KEYS, ROW
+from pairmill.stages.curate.near.records import DECISION, EDGE, KEY, KEY_OF_LONGEST, KEYS, ROW
 from pairmill.stages.curate.near.resolve import (
     DECISIONS,
     SKETCHES,
@@ -66,7 +68,7 @@ _SLICES = 256
 
 
 def rounds(given: NearInput) -> Generator[list[Shard[Any]], list[ShardRecord], NearFound]:
-    """Yield the shards of each of seven rounds and return what they found; the caller delegates with ``yield from``.
+    """Yield the shards of each round and return what they found; the caller delegates with ``yield from``.
 
     Raises:
         InputError: an index that is absent, or of another format, version or settings.
@@ -79,9 +81,15 @@ def rounds(given: NearInput) -> Generator[list[Shard[Any]], list[ShardRecord], N
     bases = tuple(accumulate((item.rows for item in sources), initial=0))
     fixed = bases[next((place for place, item in enumerate(sources) if not item.fixed), len(sources))]
     inputs = content_key(settings, count, [[item.key, item.rows] for item in sources])
+    width = (KEY_OF_LONGEST if given.longest_response else KEY).itemsize
     keys = Runs(
         count,
-        tuple(Run(item.keys_uri, start, (place,)) for place, item in enumerate(sources) for start in item.runs),
+        tuple(
+            Run(item.keys_uri, start, (place,), f"{item.key} {item.longest}")
+            for place, item in enumerate(sources)
+            for start in item.runs
+        ),
+        size=width * sum(item.keys for item in sources),
     )
     costs = {
         "rows": sum(item.rows for item in sources if not item.fixed),
@@ -90,12 +98,14 @@ def rounds(given: NearInput) -> Generator[list[Shard[Any]], list[ShardRecord], N
         "sketch_bytes": sum(item.sketches.size for item in sources),
     }
 
+    fresh = fixed < bases[-1]
+    shuffled = yield from shuffle.rounds("near keys", keys if fresh else Runs(count, ()))
     # Sliced once: of each partition its own copy would take 8 bytes for each slice and partition.
     firsts = bases[:-1]
     paired = yield [
         Buckets(
             inputs=inputs,
-            keys=keys,
+            keys=shuffled.runs(number),
             partition=number,
             bases=firsts,
             fixed=fixed,
@@ -103,9 +113,9 @@ def rounds(given: NearInput) -> Generator[list[Shard[Any]], list[ShardRecord], N
             refine=given.settings.refine,
             keep=given.settings.max_similar or 1,
             name=f"near buckets {number:05}",
-            size=12 * costs["keys"] // count,
+            size=keys.size // count,
         )
-        for number in range(count if fixed < bases[-1] else 0)
+        for number in range(count if fresh else 0)
     ]
     pairs = [record.read(Paired) for record in paired]
     costs["candidates"] = sum(item.edges for item in pairs)
@@ -145,7 +155,7 @@ def rounds(given: NearInput) -> Generator[list[Shard[Any]], list[ShardRecord], N
     ]
     decided = _by_source(sources, split)
     retained = yield from _retained(given, sources, decided, old, settings)
-    records = [*signed, *paired, *joined, *gathered, *resolved, *split]
+    records = [*signed, *shuffled.records, *paired, *joined, *gathered, *resolved, *split]
     costs["scratch_bytes"] = sum(file.size for record in records for file in record.files)
     return NearFound(_tasks(given.slices, sources, decided), costs, retained)
 
@@ -227,10 +237,13 @@ def _name(one: NearSlice) -> str:
 def _decided(
     given: NearInput, sources: Sequence[Source], groups: Groups | None, bases: Sequence[int], fixed: int
 ) -> Generator[list[Shard[Any]], list[ShardRecord], tuple[list[ShardRecord], list[ShardRecord]]]:
-    """Yield rounds 4 and 5, which are empty without components."""
+    """Yield rounds 4 and 5 and the shuffle between them, which are empty without components.
+
+    Returns the records of the first and the shuffle, and those of the second.
+    """
     if groups is None:
-        yield []
-        yield []
+        for _ in range(2 + shuffle.LEVELS):
+            yield []
         return [], []
     gathered = yield [
         Gather(
@@ -250,10 +263,16 @@ def _decided(
     sketches = Runs(
         groups.count,
         tuple(
-            Run(record.uri(SKETCHES), start, (place,))
+            Run(record.uri(SKETCHES), start, (place,), record.key)
             for place, record in zip(owners, gathered, strict=True)
             for start in record.read(Gathered).runs
         ),
+        size=sum(groups.sizes),
+    )
+    shuffled = yield from abreast(
+        shuffle.rounds("near sketches", sketches),
+        shuffle.rounds("near edges", groups.edges),
+        shuffle.rounds("near families", groups.families),
     )
     ranges = _ranges(sources)
     # A task may have another name than in an earlier run, with the same bytes.
@@ -263,10 +282,10 @@ def _decided(
     resolved = yield [
         Resolve(
             inputs=inputs,
-            gathered=sketches,
+            gathered=shuffled[0].runs(group),
             group=group,
-            edges=groups.edges,
-            families=groups.families,
+            edges=shuffled[1].runs(group),
+            families=shuffled[2].runs(group),
             settings=replace(given.settings, mode=_UNUSED.mode),
             fixed=fixed,
             longest_response=given.longest_response,
@@ -278,7 +297,7 @@ def _decided(
         )
         for group, size in enumerate(groups.sizes)
     ]
-    return gathered, resolved
+    return [*gathered, *(record for item in shuffled for record in item.records)], resolved
 
 
 def _ranges(sources: Sequence[Source]) -> tuple[int, ...]:

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pairmill.engine import shuffle
 from pairmill.engine.writer import Writer
-from pairmill.stages.curate import exact
-from pairmill.stages.curate.exact import ENTRY, SortedKeys
+from pairmill.stages.curate import exact, exact_files
+from pairmill.stages.curate.exact_files import ENTRY, SortedKeys
 from tests.support import curating, tools
 from tests.support.curated_rows import Shares, generated
 from tests.support.curating import curate
@@ -41,12 +42,16 @@ def test_entries_are_by_the_whole_key_and_then_by_row() -> None:
     assert len(np.unique(entries["high"])) <= 600 < len({one[:2] for one in entries.tolist()})
 
 
-def test_any_number_of_partitions_finds_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("fans", [[], [2]])
+def test_any_number_of_partitions_finds_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fans: list[int]
+) -> None:
     some = [tuple(map(str, row)) for row in generated(3000, shares=Shares(copies=30))]
     rows = curating.write(tmp_path / "rows", {"a.jsonl": some[:1500], "b.jsonl": some[1500:]})
     said = "near: off\nheuristics: off\nexact: {max_instructions_per_response: 2}\n"
     whole = tools.digests(curate(tmp_path / "one", rows, said))
-    monkeypatch.setattr(exact, "_PARTITION_BYTES", 4000)
+    monkeypatch.setattr(exact_files, "_PARTITION_BYTES", 4000)
+    monkeypatch.setattr(shuffle, "fans", lambda *_: fans)
     many = curate(tmp_path / "many", rows, said)
     found = tools.digests(many)
     changing = ("_MANIFEST.json", "report.html", "report.md")  # the costs

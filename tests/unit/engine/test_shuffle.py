@@ -1,0 +1,173 @@
+"""Merging runs: the same parts with fewer requests, whatever the sizes."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from pairmill.engine import shuffle
+from pairmill.engine.keys import identify
+from pairmill.engine.manifest import content_key
+from pairmill.engine.rounds import with_keys
+from pairmill.engine.runs import Range, Run, Runs, RunWriter
+from pairmill.engine.shards import Todo, run_shard
+from pairmill.engine.shuffle import Shuffled, fans
+
+ROW = np.dtype([("key", "<u8"), ("at", "<u4")])
+TERABYTE = 10**12
+SLICE, KEYS = 62_500, 33 * 12
+"""Rows of a slice of 64 MiB, and bytes of the band keys of a row."""
+
+
+def written(folder: Path, slices: list[list[int]], parts: int) -> Runs:
+    """A file for each slice, with a run of rows of these parts, or two if there are many."""
+    runs = []
+    for number, some in enumerate(slices):
+        path = folder / f"slice-{number}"
+        with path.open("wb") as file:
+            writer = RunWriter(file, parts)
+            for few in (some[:5], some[5:]):
+                rows = np.zeros(len(few), ROW)
+                rows["key"], rows["at"] = np.arange(len(few)) + 100 * number, few
+                writer.write(np.array(few, np.uint32), rows)
+        runs += [Run(str(path), start, (number,), f"key of {number}") for start in writer.starts]
+    return Runs(parts, tuple(runs), size=ROW.itemsize * sum(map(len, slices)))
+
+
+def merged(runs: Runs, cache: Path, levels: int = shuffle.LEVELS) -> tuple[Shuffled, list[int]]:
+    """Run the rounds; return the runs, and how many shards each round had."""
+    rounds = with_keys(shuffle.rounds("keys", runs, levels), lambda shard: content_key(identify(shard, ())))
+    counts: list[int] = []
+    shards = next(rounds)
+    while True:
+        assert len({shard.name for shard in shards}) == len({shard.key for shard in shards}) == len(shards)
+        counts.append(len(shards))
+        for shard in shards:
+            run_shard("toy", shard, None, str(cache))()
+        try:
+            shards = rounds.send(Todo.look_up(shards, str(cache), verify=True).records())
+        except StopIteration as end:
+            return end.value, counts
+
+
+def parts_of(shuffled: Shuffled, parts: int) -> list[tuple[list[tuple[int, int]], list[int]]]:
+    found = []
+    for part in range(parts):
+        rows, owners = shuffled.runs(part).rows(part, ROW)
+        found.append((rows.tolist(), owners.tolist()))
+    return found
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"_FEW": 0, "_CHUNK": 1 << 20, "_PER_REQUEST": 1 << 20, "_BLOCK": 1_000}.items():
+        monkeypatch.setattr(shuffle, name, value)
+
+
+@pytest.mark.usefixtures("small")
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.lists(st.integers(0, 8), max_size=12), max_size=14),
+    st.sampled_from([1, 100, 1_000]),
+    st.sampled_from([1, 30, 1_000]),
+    st.sampled_from([1, 50, 10_000]),
+)
+def test_merged_parts_are_those_of_the_slices(
+    tmp_path_factory: pytest.TempPathFactory, slices: list[list[int]], block: int, copied: int, file: int
+) -> None:
+    folder = tmp_path_factory.mktemp("runs")
+    runs = written(folder, slices, 9)
+    expected = parts_of(Shuffled((runs,)), 9)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"_BLOCK": block, "_COPIED": copied, "_FILE": file, "_CELLS": file}.items():
+            patch.setattr(shuffle, name, value)
+        # Of so little nothing would be merged at a block of a few bytes.
+        patch.setattr(shuffle, "fans", lambda count, *_: [3, 3] if count else [])
+        found, counts = merged(runs, folder / "cache")
+    assert parts_of(found, 9) == expected
+    assert all(counts) == bool(runs.runs)
+    assert all(len(stripe.runs) <= -(-len(runs.runs) // 9) for stripe in found.stripes)
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+def test_few_runs_are_read_as_they_are(tmp_path: Path, levels: int) -> None:
+    runs = written(tmp_path, [[0, 1, 1], [2]], 3)
+    assert merged(runs, tmp_path / "cache", levels) == (Shuffled((runs,)), [0] * levels)
+
+
+@pytest.mark.usefixtures("small")
+def test_one_changed_slice_merges_its_neighbours_again_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shuffle, "fans", lambda count, *_: [2])
+    runs = written(tmp_path, [[0], [1], [0], [1], [1]], 2)
+    changed = Runs(2, (*runs.runs[:4], Run(runs.runs[4].uri, 0, (4,), "another")), size=runs.size)
+
+    def keys(given: Runs) -> list[str]:
+        shards = next(shuffle.rounds("keys", given))
+        return [content_key(identify(shard, ())) for shard in shards]
+
+    assert [one == other for one, other in zip(keys(runs), keys(changed), strict=True)] == [True, True, False]
+
+
+def requests(slices: int, parts: int, size: int) -> float:
+    """How many a shuffle makes, on paper."""
+    chosen = fans(slices, parts, size)
+    cell, total = size / slices / parts, 0.0
+    for fan in chosen:
+        total += 2 * size / min(size / slices, shuffle._BLOCK / fan)
+        cell *= fan
+    return total + 2 * size / cell
+
+
+@pytest.mark.parametrize(("terabytes", "levels"), [(0.001, 0), (0.01, 1), (0.1, 1), (1, 2), (10, 2), (100, 2)])
+def test_requests_grow_with_the_data_alone(terabytes: float, levels: int) -> None:
+    slices = int(terabytes * TERABYTE / 1_000 / SLICE)
+    size = slices * SLICE * KEYS
+    parts = 1 << (size // 12 // (1 << 23)).bit_length()
+    assert len(fans(slices, parts, size)) == levels
+    assert requests(slices, parts, size) / slices < 200
+    assert max(fans(slices, parts, size), default=0) < 512
+
+
+def test_a_level_more_is_taken_where_it_costs_less() -> None:
+    assert fans(16_000, 8_192, 16_000 * SLICE * KEYS) == [36, 36]
+    assert fans(160, 128, 160 * SLICE * KEYS) == [22]
+    assert fans(0, 5, 0) == []
+
+
+NUMBERS: NDArray[np.int64] = np.array([5, 5, 90, 1, 0, 0, 3])
+
+
+@pytest.mark.parametrize(
+    ("most", "bounds"), [(10, [(0, 2), (2, 3), (3, 7)]), (1, [(0, 1), (1, 2), (2, 3), (3, 6), (6, 7)]), (999, [(0, 7)])]
+)
+def test_neighbours_are_cut_at_most_so_large(most: int, bounds: list[tuple[int, int]]) -> None:
+    assert list(shuffle.cuts(NUMBERS, most)) == bounds
+    assert list(shuffle.cuts(NUMBERS[:0], most)) == []
+
+
+def test_a_part_that_is_larger_than_a_block_is_copied_in_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shuffle, "fans", lambda count, *_: [8])
+    monkeypatch.setattr(shuffle, "_BLOCK", 64)
+    runs = written(tmp_path, [[1] * 400, [0, 1], [1] * 300], 2)
+    sizes: list[int] = []
+    blocks = functools.partial(Range.blocks)
+
+    def noted(item: Range, size: int):  # type: ignore[no-untyped-def]
+        for data in blocks(item, size):
+            sizes.append(len(data))
+            yield data
+
+    monkeypatch.setattr(Range, "blocks", noted)
+    found, _ = merged(runs, tmp_path / "cache")
+    assert parts_of(found, 2) == parts_of(Shuffled((runs,)), 2)
+    assert max(sizes) <= 64 < sum(sizes)
