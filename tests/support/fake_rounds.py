@@ -22,6 +22,7 @@ from typing import Any
 from pairmill.engine.inputs import InputFile, Inputs
 from pairmill.engine.manifest import File, Ledger
 from pairmill.engine.rounds import rounds_of
+from pairmill.engine.shuffle import MERGED, Merge, Merged
 from pairmill.engine.stage import Shard, ShardRecord
 from pairmill.formats.slices import FileSlice
 from pairmill.leaks.index import LeakPlan
@@ -100,6 +101,7 @@ class Fakes:
             FindEqual: self._equal,
             SplitShard: self._split,
             Sign: self._signed,
+            Merge: lambda shard: (Merged(1 << 29), {MERGED: 1 << 29}),
             Buckets: self._paired,
             Join: self._joined,
             Gather: lambda shard: (Gathered([0]), {"sketches.bin": self._members * SKETCH}),
@@ -144,7 +146,7 @@ class Fakes:
         return made, {"keys.bin": made.keys * 12, "rows.bin": made.rows * 12, "sketches.bin": made.size}
 
     def _paired(self, shard: Buckets) -> tuple[Paired, dict[str, int]]:
-        edges = int(self.slices * self.rows * DUPLICATES * 20 / len(shard.keys.runs)) or 1
+        edges = int(2 * self.rows * DUPLICATES * 20) or 1  # there are half as many partitions as slices
         return Paired(edges, edges // 4), {"edges.bin": 16 * edges, "families.bin": 4 * edges}
 
     def _joined(self, shard: Join) -> tuple[Grouped, dict[str, int]]:

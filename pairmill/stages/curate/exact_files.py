@@ -10,10 +10,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmill import storage
 from pairmill.engine import shuffle
 from pairmill.engine.manifest import Ledger, content_key
-from pairmill.engine.runs import Run, Runs, RunWriter
+from pairmill.engine.runs import Range, Run, Runs, RunWriter
 from pairmill.engine.shuffle import Shuffled
 from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
@@ -73,9 +72,7 @@ class SortedKeys:
         start, stop = self.within(part, bits)
         if start == stop:
             return np.empty(0, kind)
-        with storage.store_for(self.uri).open(self.uri) as file:
-            file.seek(start * kind.itemsize)
-            result: NDArray[Any] = np.frombuffer(file.read((stop - start) * kind.itemsize), kind)
+        result = Range(self.uri, start * kind.itemsize, (stop - start) * kind.itemsize).array(kind)
         return result[result["high"] >> np.uint64(64 - bits) == part] if bits else result
 
 
@@ -84,7 +81,8 @@ class DealKeys(Shard[object], reads=()):
     """Brings the entries of some slices into parts of the keys: a run of ENTRY, each file an owner.
 
     Args:
-        content: digest of what the files hold.
+        content: digest of the shards whose files they are.
+        kind: of the keys.
         files: of slices.
         bits: of a key that are its part.
     """
@@ -92,6 +90,7 @@ class DealKeys(Shard[object], reads=()):
     work = "bring parts together"
 
     content: str
+    kind: Kind
     files: tuple[SortedKeys, ...] = field(metadata=PLACE)
     bits: int
 
@@ -142,6 +141,7 @@ class KeyedFiles:
         records = yield [
             DealKeys(
                 content=content_key([self.files[place].key for place in group]),
+                kind=self.kind,
                 files=tuple(self.files[place] for place in group),
                 bits=self.bits,
                 name=f"{self.kind} keys {number:05}",

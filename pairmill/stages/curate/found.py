@@ -15,6 +15,7 @@ from pairmill import storage
 from pairmill.digest import digest_bytes
 from pairmill.engine.keys import unkeyed
 from pairmill.engine.manifest import Ledger, content_key
+from pairmill.engine.runs import Range, read_all
 from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats import decisions
@@ -120,7 +121,8 @@ class SplitShard(Shard["Sequence[Place]"], reads=()):
     rules: tuple[str, ...]
 
     def run(self, context: Sequence[Place], out: Writer) -> ShardResult:
-        result = np.concatenate([np.empty(0, DROP), *(_read(*part) for part in self.parts)])
+        ranges = [Range(uri, start * DROP.itemsize, (stop - start) * DROP.itemsize) for uri, start, stop in self.parts]
+        result = np.frombuffer(b"".join(read_all(ranges)), DROP)
         # By row, then by rule: the first rule of a row is the first that is asked.
         result = result[np.lexsort((result["rule"], result["row"]))]
         data = Split()
@@ -203,10 +205,3 @@ def _named(ids: NDArray[np.uint64], places: Sequence[Place]) -> tuple[NDArray[np
     return ordinals.astype(np.uint32), pa.DictionaryArray.from_arrays(
         pa.array(codes[at] if len(ids) else np.empty(0, np.int32)), pa.array(list(names), pa.string())
     )
-
-
-def _read(uri: str, start: int, stop: int) -> NDArray[Any]:
-    with storage.store_for(uri).open(uri) as file:
-        file.seek(start * DROP.itemsize)
-        result: NDArray[Any] = np.frombuffer(file.read((stop - start) * DROP.itemsize), DROP)
-    return result

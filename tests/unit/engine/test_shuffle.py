@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import functools
+import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +21,8 @@ from pairmill.engine.rounds import with_keys
 from pairmill.engine.runs import Range, Run, Runs, RunWriter
 from pairmill.engine.shards import Todo, run_shard
 from pairmill.engine.shuffle import Shuffled, fans
+from pairmill.errors import StorageError
+from tests.support.crash_points import crashes
 
 ROW = np.dtype([("key", "<u8"), ("at", "<u4")])
 TERABYTE = 10**12
@@ -171,3 +176,36 @@ def test_a_part_that_is_larger_than_a_block_is_copied_in_pieces(
     found, _ = merged(runs, tmp_path / "cache")
     assert parts_of(found, 2) == parts_of(Shuffled((runs,)), 2)
     assert max(sizes) <= 64 < sum(sizes)
+
+
+@pytest.mark.parametrize(("code", "name"), [(errno.ENOSPC, "segments"), (errno.EIO, "segments"), (errno.EIO, "fill")])
+def test_a_disk_that_fails_fails_the_shard_and_the_next_run_makes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, name: str
+) -> None:
+    monkeypatch.setattr(shuffle, "fans", lambda count, *_: [2])
+    runs = written(tmp_path, [[0, 1, 1], [1, 1], [0]], 2)
+    cache = tmp_path / "cache"
+
+    def failing(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shuffle, name, failing)
+        with pytest.raises(StorageError, match="toy: "):
+            merged(runs, cache)
+    assert not [path for path in cache.rglob("*") if path.is_file()]
+    assert parts_of(merged(runs, cache)[0], 2) == parts_of(Shuffled((runs,)), 2)
+
+
+def test_a_kill_at_every_call_of_the_store_leaves_what_the_next_run_goes_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shuffle, "fans", lambda count, *_: [2, 2])
+    runs = written(tmp_path, [[0, 1, 1], [1, 1], [0], [1]], 2)
+    cache, expected = tmp_path / "cache", parts_of(Shuffled((runs,)), 2)
+    killed = 0
+    for _ in crashes(lambda: merged(runs, cache), cache):
+        assert parts_of(merged(runs, cache)[0], 2) == expected
+        shutil.rmtree(cache)
+        killed += 1
+    assert killed > 10
