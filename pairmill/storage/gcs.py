@@ -17,7 +17,7 @@ from typing import Any
 import google_crc32c
 import requests
 import urllib3
-from google.api_core.exceptions import GoogleAPICallError, GoogleAPIError, RequestRangeNotSatisfiable, RetryError
+from google.api_core.exceptions import GoogleAPICallError, GoogleAPIError, RetryError, from_http_response
 from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, TransportError
 from google.cloud.storage import Client
 from google.cloud.storage.exceptions import DataCorruption
@@ -90,23 +90,24 @@ class GcsStore(RemoteStore):
         return Stat(blob.size, str(blob.generation), blob.updated)
 
     def _get(self, place: Place, start: int, end: int, body: Body) -> None:
-
-        # By generation, not by a condition: a versioned bucket still has the generation after it was replaced.
-        version = {"generation": int(body.version)} if body.version else {}
-        try:
-            self._blob(place, **version).download_to_file(
-                body.data,
-                start=start,
-                end=end - 1,
-                raw_download=True,
-                # Twice as fast, but a cut loses all bytes, so only the first try uses it.
-                single_shot_download=body.tries == 1,
-                checksum=None,
-                retry=None,
-                timeout=timeouts(),
-            )
-        except RequestRangeNotSatisfiable:
-            return
+        # The client's own download is one piece in memory, or pieces of 8 KiB, which take three times as long.
+        blob = self._blob(place)
+        url = f"{self._client.api_endpoint}/download/storage/v1{blob.path}?alt=media"
+        if body.version:
+            # Not by a condition: a versioned bucket still has the generation after it was replaced.
+            url += f"&generation={body.version}"
+        headers = {"Range": f"bytes={start}-{end - 1}", "Accept-Encoding": "gzip"}  # as it is stored
+        with self._client._http.get(url, headers=headers, stream=True, timeout=timeouts()) as answer:
+            if answer.status_code == 416:
+                return
+            if answer.status_code >= 300:
+                raise from_http_response(answer)  # type: ignore[no-untyped-call]
+            left = int(answer.headers["Content-Length"])
+            while piece := answer.raw.read(body.piece(end - start), decode_content=False):
+                body.write(piece)
+                left -= len(piece)
+            if left:
+                raise Again(f"a body ended {left} bytes early")
 
     def _page(self, place: Place, token: str, most: int) -> tuple[list[tuple[str, Stat]], str]:
         fields = "items(name,size,generation,updated),nextPageToken"

@@ -28,7 +28,7 @@ from pairmill.storage.base import Digested, Entry, Store
 from pairmill.storage.uris import bucket_and_key, join, local_path, scheme
 
 if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer, WriteableBuffer
+    from _typeshed import WriteableBuffer
 
 T = TypeVar("T")
 Fetch = Callable[[int, int, Event], memoryview]
@@ -51,6 +51,7 @@ KEPT = 8
 WHOLE = 1 << 20
 """Objects of at most as many bytes are read in one request."""
 _READERS = 32
+_PIECE = 128 << 10
 _QUOTE = '"'
 _TRIED = 10
 _HEAD = "pairmill-"
@@ -103,13 +104,36 @@ class Stat:
         return self.version and f"{self.size} {self.version.strip(_QUOTE)}"
 
 
-@dataclass
 class Body:
-    """The bytes of an object received so far; ``version`` is empty until the backend has told it."""
+    """The bytes of an object received so far; ``version`` is empty until the backend has told it.
 
-    version: str = ""
-    data: io.BytesIO = field(default_factory=io.BytesIO)
-    tries: int = 0
+    They are kept as they come: a copy of each byte, into memory that is new, takes as long as receiving it.
+    """
+
+    def __init__(self, version: str = "", digest: Digest | None = None) -> None:
+        self.version, self.tries, self.length = version, 0, 0
+        self._digest = digest
+        self._pieces: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        """Take the next bytes. What is digested is not kept."""
+        if self._digest is not None:
+            self._digest.update(data)
+        else:
+            self._pieces.append(data)
+        self.length += len(data)
+
+    def piece(self, size: int) -> int:
+        """Return how much to read at a time of so many bytes: a cut loses the piece that was being read."""
+        return size if self.tries == 1 and size <= BLOCK else _PIECE
+
+    def begin_again(self) -> None:
+        """Forget all bytes: the object may be another one by now."""
+        self._pieces, self.length = [], 0
+
+    def all(self) -> bytes:
+        """Return all bytes."""
+        return self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
 
 
 def _replaced(uri: str, got: str, expected: str) -> Replaced:
@@ -120,24 +144,6 @@ def _replaced(uri: str, got: str, expected: str) -> Replaced:
 def _require_all(uri: str, got: int, size: int) -> None:
     if got != size:
         raise StorageError("is shorter than its store says", where=uri, got=f"{got} bytes", expected=f"{size} bytes")
-
-
-class _Digesting(io.BytesIO):
-    """A sink that keeps only the digest and the length of what is written to it."""
-
-    def __init__(self, like: str) -> None:
-        super().__init__()
-        self.digest = Digest(like=like)
-        self._written = 0
-
-    def write(self, data: ReadableBuffer, /) -> int:
-        self.digest.update(data)
-        length = memoryview(data).nbytes
-        self._written += length
-        return length
-
-    def tell(self) -> int:
-        return self._written
 
 
 class RemoteStore(Store):
@@ -241,7 +247,7 @@ class RemoteStore(Store):
             with self.open(uri) as file:
                 file.seek(start)
                 return file.read(length)
-        return self._fetch(Place.from_uri(uri), start, start + length, "", Event()).getvalue()
+        return self._fetch(Place.from_uri(uri), start, start + length, "", Event())
 
     def open(self, uri: str) -> BinaryIO:
         # An object may be replaced between the question for its size and that for its bytes.
@@ -268,9 +274,9 @@ class RemoteStore(Store):
             raise _replaced(uri, f"bytes and version {stat.stamp}", stamp)
 
         def fetch(start: int, end: int, stop: Event) -> memoryview:
-            data = self._fetch(place, start, end, stat.version, stop).getbuffer()
+            data = self._fetch(place, start, end, stat.version, stop)
             _require_all(uri, start + len(data), end)
-            return data
+            return memoryview(data)
 
         # typeshed has BufferedReader apart from BinaryIO, which it is.
         return cast(BinaryIO, io.BufferedReader(Reader(fetch, stat.size, self._readers), FIRST))
@@ -343,10 +349,11 @@ class RemoteStore(Store):
     def digest_of(self, uri: str, like: str, stop: Event) -> Digested:
         # From the stream of one request: a reader of blocks copies each byte twice.
         def digest() -> Digested:
-            stat, result = self._head(uri), _Digesting(like)
-            self._fill(Body(stat.version, result), Place.from_uri(uri), 0, stat.size, stop)
-            _require_all(uri, result.tell(), stat.size)
-            return Digested(result.digest.text(), stat.size, stat.stamp)
+            stat, result = self._head(uri), Digest(like=like)
+            body = Body(stat.version, result)
+            self._fill(body, Place.from_uri(uri), 0, stat.size, stop)
+            _require_all(uri, body.length, stat.size)
+            return Digested(result.text(), stat.size, stat.stamp)
 
         return raced(digest, Replaced, _TRIED)
 
@@ -408,11 +415,11 @@ class RemoteStore(Store):
     def _buckets(self) -> set[str]:
         return set()
 
-    def _fetch(self, place: Place, start: int, end: int, version: str, stop: Event) -> io.BytesIO:
+    def _fetch(self, place: Place, start: int, end: int, version: str, stop: Event) -> bytes:
         """Return bytes ``[start, end)``."""
         body = Body(version)
         self._fill(body, place, start, end, stop)
-        return body.data
+        return body.all()
 
     def _fill(self, body: Body, place: Place, start: int, end: int, stop: Event) -> None:
         """Fetch bytes ``[start, end)`` into a body; after a cut the fetch continues where it ended."""
@@ -420,13 +427,12 @@ class RemoteStore(Store):
         def go_on() -> None:
             body.tries += 1
             if not body.version:
-                # The object may be another one by now.
-                body.data = io.BytesIO()
-            if start + body.data.tell() < end:
-                self._get(place, start + body.data.tell(), end, body)
+                body.begin_again()
+            if start + body.length < end:
+                self._get(place, start + body.length, end, body)
 
         try:
-            self._ask(place, go_on, lambda: body.data.tell() if body.version else 0, stop)
+            self._ask(place, go_on, lambda: body.length if body.version else 0, stop)
         except (Absent, Taken):
             if not body.version:
                 raise

@@ -17,13 +17,15 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from threading import Event
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import botocore.session
 import urllib3
 from botocore import exceptions
 from botocore.config import Config
+from botocore.credentials import Credentials
 from botocore.parsers import ResponseParserError
+from botocore.response import StreamingBody
 
 from pairmill.errors import StorageError, UsageError
 from pairmill.retry import Again, raced, timeouts
@@ -39,6 +41,7 @@ from pairmill.storage.remote import (
     no_credentials,
     refusal,
 )
+from pairmill.storage.s3_signed import CHECKSUM, SignedRequests
 
 KUBEFLOWS = "http://seaweedfs.kubeflow:9000"
 """Kubeflow's own store, the default of its launcher 2.17. Source: its backend/src/v2/objectstore/config.go."""
@@ -48,7 +51,7 @@ COPIED = 5 << 30
 """The limit of bytes that one request copies. Source: the same."""
 COPIED_PART = 512 << 20
 """Bytes of each part of a larger copy."""
-_PIECE = 128 << 10  # a cut loses the piece that was being read
+_CONNECTIONS = 64
 _Options = dict[str, Any]
 _Send = Callable[[_Options, int, int, Event], _Options]
 _TRIED = 3
@@ -76,16 +79,20 @@ class S3Store(RemoteStore):
         config = Config(
             connect_timeout=connect,
             read_timeout=read,
-            max_pool_connections=64,
+            max_pool_connections=_CONNECTIONS,
             retries={"total_max_attempts": 1},
             user_agent_extra="pairmill",
         )
         given = _of_kubeflow(os.environ) if self._kind == "minio" else {}
-        client = botocore.session.get_session().create_client("s3", config=config, **given)
+        session = botocore.session.get_session()
+        client = session.create_client("s3", config=config, **given)
         if self._kind == "minio" and str(urlsplit(client.meta.endpoint_url).hostname).endswith(".amazonaws.com"):
             raise UsageError(
                 "minio:// needs an endpoint", where="AWS_ENDPOINT_URL_S3", expected="http(s)://<host>:<port>"
             )
+        keys = (given.get("aws_access_key_id"), given.get("aws_secret_access_key"))
+        credentials = Credentials(*keys) if all(keys) else session.get_credentials()
+        self._signed = SignedRequests(session, client, credentials, (connect, read), _CONNECTIONS)
         return client
 
     @contextmanager
@@ -128,26 +135,36 @@ class S3Store(RemoteStore):
         except exceptions.BotoCoreError as error:
             raise StorageError("storage failed", where=place.uri, got=type(error).__name__) from None
 
+    def _reached(self, place: Place) -> bool:
+        """Return whether the client has reached a bucket before, so that requests need it no more."""
+        return bool(self._client) and self._signed.knows(place.bucket)
+
     def _stat(self, place: Place) -> Stat:
         answer = self._client.head_object(Bucket=place.bucket, Key=place.key)
+        self._signed.learn(place)
         return Stat(answer["ContentLength"], answer["ETag"], answer.get("LastModified"))
 
     def _get(self, place: Place, start: int, end: int, body: Body) -> None:
-
-        condition = {"IfMatch": body.version} if body.version else {}
+        bounds = f"bytes={start}-{end - 1}"
         try:
-            answer = self._client.get_object(
-                Bucket=place.bucket, Key=place.key, Range=f"bytes={start}-{end - 1}", **condition
-            )
+            if self._reached(place):
+                condition = {"If-Match": body.version} if body.version else {}
+                answer = self._signed.send("GET", place, {"Range": bounds, **condition})
+                version, stream = answer.headers["ETag"], StreamingBody(answer.raw, answer.headers["Content-Length"])
+            else:
+                condition = {"IfMatch": body.version} if body.version else {}
+                told = self._client.get_object(Bucket=place.bucket, Key=place.key, Range=bounds, **condition)
+                self._signed.learn(place)
+                version, stream = told["ETag"], told["Body"]
         except exceptions.ClientError as error:
             if error.response["ResponseMetadata"]["HTTPStatusCode"] == 416:
                 return
             raise
-        body.version = answer["ETag"]
-        # `with answer["Body"]` would give the urllib3 response below, which takes a cut for the end.
-        with closing(answer["Body"]) as stream:
-            while piece := stream.read(_PIECE):
-                body.data.write(piece)
+        body.version = version
+        # `with stream` would give the urllib3 response below, which takes a cut for the end.
+        with closing(stream):
+            while piece := stream.read(body.piece(end - start)):
+                body.write(piece)
 
     def _page(self, place: Place, token: str, most: int) -> tuple[list[tuple[str, Stat]], str]:
         further = {"ContinuationToken": token} if token else {}
@@ -164,10 +181,13 @@ class S3Store(RemoteStore):
         return [item["Prefix"] for item in answer.get("CommonPrefixes", [])], answer.get("NextContinuationToken", "")
 
     def _put(self, place: Place, data: bytes, *, replace: bool) -> None:
+        checksum = _checksum(data)
+        if self._reached(place):
+            self._signed.send("PUT", place, {CHECKSUM: checksum, **({} if replace else {"If-None-Match": "*"})}, data)
+            return
         condition = {} if replace else {"IfNoneMatch": "*"}
-        self._client.put_object(
-            Bucket=place.bucket, Key=place.key, Body=data, ChecksumSHA256=_checksum(data), **condition
-        )
+        self._client.put_object(Bucket=place.bucket, Key=place.key, Body=data, ChecksumSHA256=checksum, **condition)
+        self._signed.learn(place)
 
     def _put_large(self, place: Place, path: Path) -> None:
         size = path.stat().st_size
@@ -178,12 +198,15 @@ class S3Store(RemoteStore):
                 file.seek(start)
                 data = file.read(width)
             checksum = _checksum(data)
-            answer = self._ask(
-                place,
-                lambda: self._client.upload_part(**upload, PartNumber=number, Body=data, ChecksumSHA256=checksum),
-                stop=stop,
-            )
-            return {"PartNumber": number, "ETag": answer["ETag"], "ChecksumSHA256": checksum}
+            query = urlencode({"partNumber": number, "uploadId": upload["UploadId"]})
+
+            def put() -> str:
+                if self._reached(place):
+                    return str(self._signed.send("PUT", place, {CHECKSUM: checksum}, data, query).headers["ETag"])
+                part = {"PartNumber": number, "Body": data, "ChecksumSHA256": checksum}
+                return str(self._client.upload_part(**upload, **part)["ETag"])
+
+            return {"PartNumber": number, "ETag": self._ask(place, put, stop=stop), "ChecksumSHA256": checksum}
 
         self._multipart(place, range(0, size, width), send, {"ChecksumAlgorithm": "SHA256"})
 
@@ -214,6 +237,7 @@ class S3Store(RemoteStore):
     def _upload(self, place: Place, starts: range, send: _Send, options: _Options) -> None:
         client, target = self._client, {"Bucket": place.bucket, "Key": place.key}
         made = self._ask(place, lambda: client.create_multipart_upload(**target, **options))
+        self._signed.learn(place)
         upload = {**target, "UploadId": made["UploadId"]}
         try:
             parts = each(lambda part, stop: send(upload, part[0], part[1], stop), enumerate(starts, 1), PARTS_AT_ONCE)

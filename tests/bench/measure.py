@@ -75,11 +75,12 @@ def one_core() -> Iterator[None]:
 
 
 class Run(NamedTuple):
-    """A process that has ended well: its wall time, peak resident MiB and standard output."""
+    """A process that has ended well: wall time, peak resident MiB, standard output, CPU seconds with its children's."""
 
     seconds: float
     peak: float
     out: str
+    cpu: float
 
 
 # A small process stands between: what a process counts as its peak begins with that of the one which started it.
@@ -88,7 +89,8 @@ import resource, subprocess, sys, time
 start = time.perf_counter()
 code = subprocess.call(sys.argv[1:])
 print()
-print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024)
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(time.perf_counter() - start, used.ru_maxrss / 1024, used.ru_utime + used.ru_stime)
 sys.exit(code)
 """
 
@@ -101,8 +103,8 @@ def run(command: list[str]) -> Run:
     if done.returncode:
         raise SystemExit(f"{command} failed:\n{done.stderr}")
     out, _, said = done.stdout.rstrip().rpartition("\n")
-    seconds, peak = map(float, said.split())
-    return Run(seconds, peak, out.strip())
+    seconds, peak, cpu = map(float, said.split())
+    return Run(seconds, peak, out.strip(), cpu)
 
 
 def stage(name: str, *arguments: str) -> Run:

@@ -21,6 +21,7 @@ from pairmill.digest import digest_bytes
 from pairmill.errors import InputError, PairmillError, StorageError, UsageError
 from pairmill.storage import Entry, remote, s3
 from pairmill.storage.remote import Place, RemoteStore
+from pairmill.storage.s3 import S3Store
 from tests.support.helpers import REPOSITORY, mount, python
 from tests.support.objectstores.fixtures import Use
 from tests.support.objectstores.proxy import Fault, FaultProxy
@@ -348,6 +349,39 @@ def test_the_server_of_the_tests_refuses_what_came_otherwise_than_it_was_sent(s3
         store._client.put_object(  # type: ignore[attr-defined]
             Bucket=place.bucket, Key=place.key, Body=b"bytes", ChecksumSHA256="A" * 43 + "="
         )
+
+
+def test_the_client_of_s3_is_asked_where_a_bucket_is_and_for_no_bytes_after_that(
+    s3_server: S3Server, s3: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = storage.store_for(s3)
+    assert isinstance(store, S3Store)
+    store.write(f"{s3}/first", b"bytes")
+
+    def refuse(**_: object) -> None:
+        raise AssertionError("the client is slow")
+
+    for name in ("get_object", "put_object", "upload_part"):
+        monkeypatch.setattr(store._client, name, refuse)
+    store.write(f"{s3}/large", LARGE)
+    assert store.read(f"{s3}/large") == LARGE
+    assert store.commit(f"{s3}/first", b"other") == b"bytes"
+    # A bucket that has moved, or whose requests are signed in a way of its own, is the client's again.
+    monkeypatch.undo()
+    with FaultProxy(s3_server, faults=[Fault("status", status=301, on="GET *", times=1)]) as proxy:
+        moved = S3Store("s3")
+        for name, value in proxy.environment().items():
+            monkeypatch.setenv(name, value)
+        assert moved.size(f"{s3}/first") == 5
+        assert moved.read(f"{s3}/first") == b"bytes"
+        assert [request.method for request in proxy.requests] == ["HEAD", "GET", "GET"]
+        assert proxy.injected["status"] == 1
+        assert moved._signed.knows(Place.from_uri(s3).bucket)
+        request = moved._signed._last.request
+        request.headers["Authorization"] = "AWS pairmill-access:signature"
+        moved._signed._routes.clear()
+        moved._signed.learn(Place.from_uri(f"{s3}/first"))
+        assert not moved._signed.knows(Place.from_uri(s3).bucket)
 
 
 def test_a_pod_reaches_kubeflows_own_store_without_being_told(s3_server: S3Server, use: Use) -> None:
