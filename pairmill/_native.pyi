@@ -52,6 +52,7 @@ __all__ = [
     "curate_metrics",
     "curate_near_buckets",
     "curate_near_deal",
+    "curate_near_distinct",
     "curate_near_find",
     "curate_near_join",
     "curate_near_mark",
@@ -1195,6 +1196,16 @@ def curate_near_places(
 
     Raises:
         ValueError: a number that the set has no bit for.
+    """
+
+def curate_near_distinct(pairs: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return the distinct ones of pairs, in the order in which they first come; uint64 [2 m].
+
+    Args:
+        pairs: both numbers of each, one pair after another, uint64 [2 n].
+
+    Raises:
+        ValueError: an odd number of numbers, or 2^32 pairs or more.
     """
 
 def curate_near_find(names: NDArray[np.uint64], values: NDArray[np.uint64]) -> NDArray[np.uint32]:

@@ -16,7 +16,7 @@ from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats import rows as row_files
 from pairmill.formats.rows import Row
-from pairmill.stages.curate.near import components, core, resolve, sign
+from pairmill.stages.curate.near import components, core, exchange, resolve, sign
 from pairmill.stages.curate.near.core import NearInput, NearSlice
 from pairmill.stages.curate.near.index import INDEX, Indexed
 from pairmill.stages.curate.near.settings import NearSettings, native
@@ -54,14 +54,23 @@ def bytes_of(found: Found) -> dict[str, bytes]:
     return {task: table_bytes(table) for task, table in found.tasks.items()}
 
 
-def test_components_from_files_make_the_same_decisions(
-    files: list[Path], once: Found, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("few", "groups"), [(1 << 20, 1), (1 << 20, 300), (50, 6)])
+def test_components_in_parts_make_the_same_decisions(
+    files: list[Path], once: Found, few: int, groups: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(components, "_HELD", 0)
-    monkeypatch.setattr(components, "_RANGE", 100)
-    found = run(NearInput(NearSettings(), all_slices(files)), str(tmp_path))
+    """In one group, in more groups than there are components, and with levels of names."""
+    monkeypatch.setattr(components, "_FEW_ROWS", 0)
+    monkeypatch.setattr(exchange, "_FEW", few)
+    monkeypatch.setattr(exchange, "_PAIRS", 5_000)
+    monkeypatch.setattr(exchange, "_ROWS", 600)
+    monkeypatch.setattr(core, "_MOST_GROUP", once.costs["sketch_bytes"] // groups)
+    found = run(NearInput(NearSettings(), all_slices(files)), str(tmp_path), shares=2)
     assert bytes_of(found) == bytes_of(once)
-    assert found.costs == once.costs
+    same = ("rows", "candidates", "removed", "compared_rows", "edges", "unverified")
+    assert [found.costs[name] for name in same] == [once.costs[name] for name in same]
+    names = {name.split()[1] for names in found.ran for name in names if name.startswith("near ")}
+    assert names >= {"part", "groups", "members"}
+    assert ("range" in names) == (few == 50)
 
 
 def test_rows_are_found_in_every_file_and_families_are_refined(once: Found) -> None:

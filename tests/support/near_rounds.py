@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,10 +14,12 @@ from pairmill.engine.keys import identify
 from pairmill.engine.manifest import content_key
 from pairmill.engine.rounds import with_keys
 from pairmill.engine.shards import Todo, run_shard
-from pairmill.engine.stage import Shard
+from pairmill.engine.stage import Shard, ShardRecord
 from pairmill.formats import rows as row_files
 from pairmill.formats.slices import FileSlice, Slicing
 from pairmill.stages.curate.near.core import NearFound, NearInput, NearSlice, rounds
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -54,9 +56,17 @@ def slices_of(path: Path, task: str = "", *, group_bytes: int = 0, fixed: bool =
 
 def run(given: NearInput, cache: str, *, shares: int = 1) -> Found:
     """Run all rounds; shares of a round run one after another, each planned from the records alone."""
-    generator = with_keys(rounds(given), lambda shard: content_key(identify(shard, ())))
     ran: list[list[str]] = []
-    shards: Sequence[Shard[Any]] = next(generator)
+    found = run_rounds(rounds(given), cache, ran, shares=shares)
+    return Found({task: one.read() for task, one in found.tasks.items()}, found.costs, ran, found)
+
+
+def run_rounds(
+    generator: Generator[Sequence[Shard[Any]], list[ShardRecord], T], cache: str, ran: list[list[str]], shares: int = 1
+) -> T:
+    """Run rounds, and return what they return; ``ran`` gets the names of the shards that were run in each."""
+    keyed = with_keys(generator, lambda shard: content_key(type(shard).__name__, identify(shard, ())))
+    shards: Sequence[Shard[Any]] = next(keyed)
     while True:
         names: list[str] = []
         for share in range(shares):
@@ -66,10 +76,10 @@ def run(given: NearInput, cache: str, *, shares: int = 1) -> Found:
         ran.append(names)
         records = Todo.look_up(shards, cache, verify=False).records()
         try:
-            shards = generator.send(records)
+            shards = keyed.send(records)
         except StopIteration as end:
-            found: NearFound = end.value
-            return Found({task: one.read() for task, one in found.tasks.items()}, found.costs, ran, found)
+            result: T = end.value
+            return result
 
 
 def table_bytes(table: pa.Table) -> bytes:

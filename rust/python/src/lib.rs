@@ -59,7 +59,9 @@ mod _native {
     #[pymodule_export]
     use super::curate::select::{select_count, select_draws, select_ln, select_score, select_tokens};
     #[pymodule_export]
-    use super::curate::union::{curate_near_find, curate_near_join, curate_near_mark, curate_near_places};
+    use super::curate::union::{
+        curate_near_distinct, curate_near_find, curate_near_join, curate_near_mark, curate_near_places,
+    };
     #[pymodule_export]
     use super::digest::{Blake3, blake3_files};
     #[pymodule_export]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -16,13 +16,12 @@ from pairmill.engine.runs import OF_INPUTS, Range, Run, Runs, RunWriter
 from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.stages.curate.near import ranks
-from pairmill.stages.curate.near.ranges import Ranges
 from pairmill.stages.curate.near.records import EDGE, MEMBER, ROW
 from pairmill.stages.curate.near.union import Components, Marked
 
 MEMBERS, EDGES, FAMILIES = "members.bin", "edges.bin", "families.bin"
-# Rows with an edge of which all arrays are in memory: 2 GiB. Of more, those of a range are: 0.5 GiB.
-_HELD, _RANGE = 50 << 20, 8 << 20
+# Rows and pairs that one shard joins: the rows that have an edge take 40 bytes each.
+_FEW_ROWS, _FEW_PAIRS = 8 << 20, 32 << 20
 # Edges that are looked at together, and rows of a slice.
 _EDGES = 1 << 20
 _ROWS = 1 << 20
@@ -57,8 +56,7 @@ class Grouped:
 class Join(Shard[object], reads=()):
     """Finds the components, and deals them into groups.
 
-    Memory: two bits for every row, and some 40 bytes for each row that has an edge, but 2 GiB at most. Of more such
-    rows there are files: 8 bytes an edge and 20 such a row, on the disk of this process.
+    Memory: two bits for every row, and some 40 bytes for each row that has an edge.
 
     Args:
         inputs: digest of all that is signed, and the number of partitions.
@@ -83,26 +81,16 @@ class Join(Shard[object], reads=()):
         for edge in self._all():
             marked.add(ranks.numbers(edge["low"]))
             marked.add(ranks.numbers(edge["high"]))
-        if len(marked) > _HELD:
-            with Ranges(len(marked), _RANGE) as ranges:
-                return self._written(marked, self._far(marked, ranges), out)
-        return self._written(marked, self._near(marked), out)
-
-    def _all(self) -> Iterator[NDArray[Any]]:
-        yield from _blocks(self.edges)
-        yield from _blocks(self.families)
-
-    def _near(self, marked: Marked) -> _Groups:
-        """Return the groups, from arrays in memory."""
         joined = Components(len(marked))
         weights = np.zeros(len(marked), np.int64)
-        for low, high in self._ends(marked):
+        for edge in self._all():
+            low, high = (marked.rank(ranks.numbers(edge[name])) for name in ("low", "high"))
             joined.join(low, high)
             np.add.at(weights, low, EDGE.itemsize)
         labels = joined.labels()
         sizes = np.empty(len(labels), np.uint32)
-        for _, first, places, rows in self._slices(marked):
-            sizes[first : first + len(places)] = rows["size"]
+        for _, first, places, table in self._slices(marked):
+            sizes[first : first + len(places)] = _chosen(table, places)["size"]
         # A component is known by its smallest member, so components are in rank order (or in that of numbers).
         roots = np.flatnonzero(labels == np.arange(len(labels), dtype=np.uint32))
         component = np.searchsorted(roots, labels).astype(np.uint32)
@@ -114,95 +102,50 @@ class Join(Shard[object], reads=()):
         group_of = group.astype(np.uint32)[component]
         group_sizes = np.zeros(len(names), np.int64)
         np.add.at(group_sizes, group_of, sizes.astype(np.int64))
-        return _Groups(
-            sizes=group_sizes,
+        made = Grouped(
+            groups=len(names),
+            sizes=group_sizes.tolist(),
+            slices=self._enrolled(marked, group_of, out),
+            edges=self._dealt(EDGES, marked, group_of, len(names), out),
+            families=self._dealt(FAMILIES, marked, group_of, len(names), out),
+            rows=len(marked),
             components=len(roots),
             largest=int(np.bincount(component).max(initial=0)) if len(component) else 0,
-            between=lambda start, stop: group_of[start:stop],
-            next=lambda edge: group_of[marked.rank(ranks.numbers(edge["low"]))],
-        )
-
-    def _far(self, marked: Marked, ranges: Ranges) -> _Groups:
-        """Return the same groups, from files."""
-        for _, _, _, rows in self._slices(marked):
-            ranges.add_sizes(rows["size"])
-        for low, high in self._ends(marked):
-            ranges.add(low, high)
-        ranges.group(EDGE.itemsize, self.group_size)
-        return _Groups(
-            sizes=ranges.group_sizes,
-            components=ranges.components,
-            largest=ranges.largest,
-            between=ranges.between,
-            next=lambda edge: ranges.next(*_members(marked, edge)),
-        )
-
-    def _ends(self, marked: Marked) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        for edge in self._all():
-            yield _members(marked, edge)
-
-    def _written(self, marked: Marked, groups: _Groups, out: Writer) -> ShardResult:
-        slices: list[tuple[int, int, int, str]] = []
-        with out.create(MEMBERS, scratch=True) as local, local.open("wb") as file:
-            for owner, first, places, _ in self._slices(marked, read=False):
-                members = np.empty(len(places), MEMBER)
-                members["at"], members["group"] = places, groups.between(first, first + len(places))
-                data = members.view(np.uint8).data
-                file.write(data)
-                slices.append((owner, first, len(places), hashlib.sha256(data).hexdigest()[:32]))
-        edges = self._deal(EDGES, self.edges, marked, groups, out)
-        families = self._deal(FAMILIES, self.families, marked, groups, out)
-        count, sizes = len(groups.sizes), groups.sizes.tolist()
-        made = Grouped(
-            groups=count,
-            sizes=sizes,
-            slices=slices,
-            edges=edges,
-            families=families,
-            rows=len(marked),
-            components=groups.components,
-            largest=groups.largest,
         )
         return ShardResult(Ledger(), asdict(made))
 
-    def _slices(
-        self, marked: Marked, *, read: bool = True
-    ) -> Iterator[tuple[int, int, NDArray[np.int64], NDArray[Any]]]:
-        """Yield the slices with members: place, first member, places of members among signed rows, and their ROWs."""
+    def _all(self) -> Iterator[NDArray[Any]]:
+        yield from _blocks(self.edges)
+        yield from _blocks(self.families)
+
+    def _slices(self, marked: Marked) -> Iterator[tuple[int, int, NDArray[np.int64], Range]]:
+        """Yield the slices with members: place, first member, places of members among signed rows, and their table."""
         first = 0
         for owner, table in enumerate(self.rows):
             places = marked.between(self.bases[owner], self.bases[owner + 1]) - self.bases[owner]
             if len(places):
-                rows = _chosen(table, places) if read else np.empty(0, ROW)
-                yield owner, first, places, rows
+                yield owner, first, places, table
                 first += len(places)
 
-    def _deal(self, path: str, pairs: tuple[Range, ...], marked: Marked, groups: _Groups, out: Writer) -> list[int]:
+    def _enrolled(self, marked: Marked, group_of: NDArray[np.uint32], out: Writer) -> list[tuple[int, int, int, str]]:
+        """Write the members by slice; list them."""
+        slices: list[tuple[int, int, int, str]] = []
+        with out.create(MEMBERS, scratch=True) as local, local.open("wb") as file:
+            for owner, first, places, _ in self._slices(marked):
+                members = np.empty(len(places), MEMBER)
+                members["at"], members["group"] = places, group_of[first : first + len(places)]
+                data = members.view(np.uint8).data
+                file.write(data)
+                slices.append((owner, first, len(places), hashlib.sha256(data).hexdigest()[:32]))
+        return slices
+
+    def _dealt(self, path: str, marked: Marked, group_of: NDArray[np.uint32], groups: int, out: Writer) -> list[int]:
         """Write pairs by group; return where each run begins."""
         with out.create(path, scratch=True) as local, local.open("wb") as file:
-            runs = RunWriter(file, len(groups.sizes))
-            for block in _blocks(pairs):
-                runs.write(groups.next(block), block)
+            runs = RunWriter(file, groups)
+            for block in _blocks(self.edges if path == EDGES else self.families):
+                runs.write(group_of[marked.rank(ranks.numbers(block["low"]))], block)
         return runs.starts
-
-
-@dataclass(frozen=True)
-class _Groups:
-    """Where members are.
-
-    Args:
-        sizes: bytes of the sketches of each group, int64 [groups].
-        components: how many.
-        largest: rows of the largest component.
-        between: the groups of some members, by the first and one past the last.
-        next: the groups of some edges; all are given once, in the order of :meth:`Join._all`.
-    """
-
-    sizes: NDArray[np.int64]
-    components: int
-    largest: int
-    between: Callable[[int, int], NDArray[np.uint32]]
-    next: Callable[[NDArray[Any]], NDArray[np.uint32]]
 
 
 @dataclass(frozen=True)
@@ -215,6 +158,7 @@ class Candidates:
         families: of each partition, anchors and members: EDGEs.
         rows: the table of signed rows of each slice.
         bases: the number of each slice's first row, and one past the last row.
+        sketches: bytes of those of all rows.
         group_size: bytes of the sketches and edges of a group; a component alone may have more.
     """
 
@@ -223,7 +167,18 @@ class Candidates:
     families: tuple[Range, ...]
     rows: tuple[Range, ...]
     bases: tuple[int, ...]
+    sketches: int
     group_size: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of all pairs."""
+        return sum(item.size for item in (*self.edges, *self.families))
+
+    @property
+    def few(self) -> bool:
+        """Whether one shard joins them."""
+        return not self.size or (self.bases[-1] <= _FEW_ROWS and self.size <= _FEW_PAIRS * EDGE.itemsize)
 
 
 @dataclass(frozen=True)
@@ -254,11 +209,19 @@ def joined(
     given: Candidates,
 ) -> Generator[list[Shard[Any]], list[ShardRecord], tuple[list[ShardRecord], Groups | None]]:
     """Yield the shards that deal the ends of pairs into groups; return their records, and None if there is no pair."""
-    size = sum(item.size for item in (*given.edges, *given.families))
-    if not size:
+    if not given.size:
         yield []
         return [], None
-    join = Join(**vars(given), name="near components", size=size)
+    join = Join(
+        inputs=given.inputs,
+        edges=given.edges,
+        families=given.families,
+        rows=given.rows,
+        bases=given.bases,
+        group_size=given.group_size,
+        name="near components",
+        size=given.size,
+    )
     (record,) = records = yield [join]
     result, width = record.read(Grouped), MEMBER.itemsize
     members = [
@@ -277,11 +240,6 @@ def joined(
         )
     )
     return records, Groups(record.key, result.sizes, members, edges, families)
-
-
-def _members(marked: Marked, edge: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the ends of edges, as places among the rows that have one."""
-    return marked.rank(ranks.numbers(edge["low"])), marked.rank(ranks.numbers(edge["high"]))
 
 
 def _blocks(pairs: tuple[Range, ...]) -> Iterator[NDArray[Any]]:

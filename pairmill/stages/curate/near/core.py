@@ -25,7 +25,7 @@ from pairmill.engine.manifest import content_key
 from pairmill.engine.rounds import abreast
 from pairmill.engine.runs import Range, Run, Runs
 from pairmill.engine.stage import Shard, ShardRecord
-from pairmill.stages.curate.near import buckets, components, index, sign
+from pairmill.stages.curate.near import buckets, components, exchange, index, sign
 from pairmill.stages.curate.near.buckets import Buckets, Paired
 from pairmill.stages.curate.near.components import Candidates, Groups
 from pairmill.stages.curate.near.decided import Decided, DecidedTask
@@ -134,9 +134,10 @@ def rounds(given: NearInput) -> Generator[list[Shard[Any]], list[ShardRecord], N
         families=families,
         rows=tuple(item.table for item in sources),
         bases=bases,
+        sketches=costs["sketch_bytes"],
         group_size=min(_MOST_GROUP, max(_GROUP, costs["sketch_bytes"] // _MANY)),
     )
-    joined, groups = yield from components.joined(candidates)
+    joined, groups = yield from (components if candidates.few else exchange).joined(candidates)
     gathered, resolved = yield from _decided(given, sources, groups, bases, fixed)
     results = [record.read(Resolved) for record in resolved]
     for name in ("removed", "verifications", "unverified", "edges"):

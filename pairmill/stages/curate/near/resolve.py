@@ -240,8 +240,8 @@ class Resolve(Shard[object], reads=()):
                 data: NDArray[np.uint8] = np.memmap(file, np.uint8, shape=size)
             else:
                 data = np.empty(size, np.uint8)
-            rows: list[NDArray[Any]] = []
-            owners: list[NDArray[np.uint32]] = []
+            rows: list[NDArray[Any]] = [np.empty(0, GATHERED)]
+            owners: list[NDArray[np.uint32]] = [np.empty(0, np.uint32)]
             at = 0
             cells = zip(np.cumsum(sizes).tolist(), sizes.tolist(), numbers.tolist(), strict=True)
             before = 0

@@ -1,7 +1,7 @@
 //! Components of rows.
 
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1, PyReadwriteArray1};
-use pairmill_core::curate::near::union::{find, join, mark, places};
+use pairmill_core::curate::near::union::{distinct_pairs, find, join, mark, places};
 use pyo3::prelude::*;
 
 use crate::errors::value_error;
@@ -46,6 +46,18 @@ pub(crate) fn curate_near_join(
     }
     let limit = parents.len();
     py.detach(|| join(parents, a, b)).map_err(|member| beyond(member, limit))
+}
+
+/// The distinct ones of pairs.
+#[pyfunction]
+pub(crate) fn curate_near_distinct<'py>(
+    py: Python<'py>,
+    pairs: PyReadonlyArray1<'py, u64>,
+) -> PyResult<Bound<'py, PyArray1<u64>>> {
+    let pairs = pairs.as_slice()?;
+    let found = py.detach(|| distinct_pairs(pairs));
+    let found = found.ok_or_else(|| value_error(format!("got {} numbers; expected pairs, below 2^32", pairs.len())))?;
+    Ok(found.into_pyarray(py))
 }
 
 /// Places of values among names that ascend.

@@ -112,6 +112,46 @@ pub fn find(names: &[u64], values: &[u64]) -> Result<Vec<u32>, u64> {
         .collect()
 }
 
+/// The distinct pairs, one after another in `pairs`, in the order in which they first come. None if one has no second.
+///
+/// Most pairs come more than once: a table of those that are new stays in the cache, which a sort would not.
+pub fn distinct_pairs(pairs: &[u64]) -> Option<Vec<u64>> {
+    let (pairs, rest) = pairs.as_chunks::<2>();
+    if !rest.is_empty() || u32::try_from(pairs.len()).is_err() {
+        return None;
+    }
+    let mut found: Vec<[u64; 2]> = Vec::new();
+    // Where a pair is in `found`, plus one; less than half full.
+    let mut table = vec![0_u32; 1 << 12];
+    for pair in pairs {
+        if 2 * found.len() >= table.len() {
+            table = vec![0; 2 * table.len()];
+            for (at, pair) in found.iter().enumerate() {
+                let slot = slot(&table, &found, pair);
+                table[slot] = at as u32 + 1;
+            }
+        }
+        let slot = slot(&table, &found, pair);
+        if table[slot] == 0 {
+            found.push(*pair);
+            table[slot] = found.len() as u32;
+        }
+    }
+    Some(found.into_flattened())
+}
+
+/// The slot of a pair in the table: its own, or a free one.
+fn slot(table: &[u32], found: &[[u64; 2]], pair: &[u64; 2]) -> usize {
+    let [low, high] = *pair;
+    let mixed = (low ^ high.rotate_left(32)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let mixed = (mixed ^ (mixed >> 32)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    let mut slot = (mixed >> (64 - table.len().ilog2())) as usize;
+    while table[slot] != 0 && found[table[slot] as usize - 1] != *pair {
+        slot = (slot + 1) & (table.len() - 1);
+    }
+    slot
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -127,6 +167,18 @@ mod tests {
             assert_eq!(mark(&mut words, &[wrong]), Err(wrong));
             assert_eq!(places(&words, &before, &[wrong]), Err(wrong));
         }
+    }
+
+    #[test]
+    fn pairs_come_once() {
+        let mut pairs = Vec::new();
+        for number in 0..30_000_u64 {
+            pairs.extend([number % 7_000, number % 7_000 << 40]);
+        }
+        assert_eq!(distinct_pairs(&pairs), Some(pairs[..14_000].to_vec()));
+        assert_eq!(distinct_pairs(&[1, 2, 2, 1, 1, 2]), Some(vec![1, 2, 2, 1]));
+        assert_eq!(distinct_pairs(&[]), Some(vec![]));
+        assert_eq!(distinct_pairs(&[1, 2, 3]), None);
     }
 
     #[test]

@@ -1,0 +1,139 @@
+"""Components of pairs in parts: those of SQLite's recursion, whatever their shape, and however pairs and rows are cut."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from pairmill.engine import shuffle
+from pairmill.engine.runs import Range
+from pairmill.engine.stage import ShardRecord
+from pairmill.stages.curate.near import exchange, parts, ranks
+from pairmill.stages.curate.near.components import Candidates, Groups
+from pairmill.stages.curate.near.records import EDGE, MEMBER
+from tests.support.near_rounds import run_rounds
+
+Pairs = NDArray[np.uint64]
+
+
+def put(path: Path, pairs: Pairs) -> Range:
+    path.write_bytes(np.ascontiguousarray(pairs, np.uint64).tobytes())
+    return Range(str(path), 0, path.stat().st_size)
+
+
+def candidates(folder: Path, sizes: list[int], edges: list[Pairs], families: list[Pairs], group: int) -> Candidates:
+    """Slices of these sizes, and the edges and families of each partition."""
+    folder.mkdir(exist_ok=True)
+    placed = {
+        name: tuple(put(folder / f"{name}{place}", pairs) for place, pairs in enumerate(some))
+        for name, some in (("edges", edges), ("families", families))
+    }
+    bases = tuple(np.cumsum([0, *sizes]).tolist())
+    return Candidates("inputs", **placed, rows=(), bases=bases, sketches=0, group_size=group)
+
+
+def small(monkeypatch: pytest.MonkeyPatch, *, pairs: int, rows: int, few: int) -> None:
+    """Small parts of pairs, ranges of rows, and what the last shard joins."""
+    monkeypatch.setattr(exchange, "_PAIRS", pairs)
+    monkeypatch.setattr(exchange, "_ROWS", rows)
+    monkeypatch.setattr(exchange, "_FEW", few)
+    monkeypatch.setattr(exchange, "_SCATTERED", 40 * EDGE.itemsize)
+    monkeypatch.setattr(parts, "_BLOCK", 13)
+
+
+def read(groups: Groups, bases: tuple[int, ...]) -> tuple[dict[int, int], list[Pairs], list[Pairs]]:
+    """The group of each row that has one, and the edges and families of each group."""
+    group = {}
+    for place, members, digest in groups.members:
+        assert len(digest) == 32
+        for at, number in members.array(MEMBER).tolist():
+            group[bases[place] + at] = number
+    pairs = [
+        [runs.rows(number, EDGE)[0].view(np.uint64).reshape(-1, 2) for number in range(groups.count)]
+        for runs in (groups.edges, groups.families)
+    ]
+    return group, pairs[0], pairs[1]
+
+
+def labels(pairs: list[tuple[int, int]]) -> dict[int, int]:
+    """The smallest row of the component of each row, by SQLite."""
+    database = sqlite3.connect(":memory:")
+    database.execute("create table pair (a integer, b integer, primary key (a, b)) without rowid")
+    database.executemany("insert or ignore into pair values (?, ?)", [*pairs, *((b, a) for a, b in pairs)])
+    query = """with recursive reached (start, row) as (
+        select a, a from pair union select start, b from reached join pair on a = row
+    ) select row, min(start) from reached group by row"""
+    return dict(database.execute(query))
+
+
+def chain(random: np.random.Generator, rows: int) -> Pairs:
+    order = random.permutation(rows)
+    return np.stack([order[:-1], order[1:]], axis=1).astype(np.uint64)
+
+
+def ascending(random: np.random.Generator, rows: int) -> Pairs:
+    return np.stack([np.arange(rows - 1), np.arange(1, rows)], axis=1).astype(np.uint64)
+
+
+def stars(random: np.random.Generator, rows: int) -> Pairs:
+    centres = random.integers(0, max(1, rows // 50), rows)
+    return np.stack([centres, random.integers(0, rows, rows)], axis=1).astype(np.uint64)
+
+
+def giant(random: np.random.Generator, rows: int) -> Pairs:
+    return random.integers(0, rows, (3 * rows, 2)).astype(np.uint64)
+
+
+def couples(random: np.random.Generator, rows: int) -> Pairs:
+    return random.permutation(rows)[: rows // 2 * 2].reshape(-1, 2).astype(np.uint64)
+
+
+def sparse(random: np.random.Generator, rows: int) -> Pairs:
+    return random.integers(0, rows, (rows // 3, 2)).astype(np.uint64)
+
+
+SHAPES = (chain, ascending, stars, giant, couples, sparse)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("seed", range(3))
+def test_components_are_those_of_another_program(
+    shape: Any, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(seed)
+    sizes = random.integers(0, 60, 6).tolist()
+    sizes[1], sizes[3], sizes[5] = 40, 0, 30
+    pairs = shape(random, sum(sizes))
+    pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+    pairs.sort(axis=1)
+    if seed % 2:  # longer responses rank first: a rank is no number
+        preference = random.integers(0, 1 << 24, sum(sizes), np.uint64) << np.uint64(40)
+        pairs |= preference[pairs]
+    # A pair is in up to 20 partitions; some are entries of families.
+    repeated = random.permutation(np.repeat(pairs, random.integers(1, 20, len(pairs)), axis=0))
+    edges, families = repeated[: len(repeated) * 2 // 3], repeated[len(repeated) * 2 // 3 :]
+    given = candidates(tmp_path / "in", sizes, np.array_split(edges, 7), np.array_split(families, 7), 160)
+    small(monkeypatch, pairs=int(random.choice([150, 700])), rows=int(random.choice([35, 90])), few=seed * 30)
+    records, groups = run_rounds(exchange.joined(given), str(tmp_path / "cache"), [])
+
+    group, found_edges, found_families = read(groups, given.bases)
+    numbers = ranks.numbers(repeated)
+    expected = labels([tuple(pair) for pair in numbers.tolist()])
+    assert set(group) == set(expected)
+    by_component = defaultdict(set)
+    for row, label in expected.items():
+        by_component[label].add(group[row])
+    assert all(len(some) == 1 for some in by_component.values()), "a component is in two groups"
+    for found, dealt in ((found_edges, edges), (found_families, families)):
+        assert sorted(map(tuple, np.concatenate(found).tolist())) == sorted({tuple(pair) for pair in dealt.tolist()})
+        for number, some in enumerate(found):
+            assert {group[int(row)] for row in ranks.numbers(some).ravel()} <= {number}
+    if groups.count > 4 and len(by_component) > 20:
+        assert len(set(group.values())) > groups.count // 3, "components are in few groups"
+    assert len(records) > 10
