@@ -190,8 +190,9 @@ class _Job(Generic[C, P]):
 
     def title_of(self, shards: Sequence[Shard[Any]]) -> str:
         """Return what the next round is called, for people: ``curate 3/14 find exact duplicates``."""
-        count = self.stage.round_count
-        number = f"{len(self.rounds) + 1}/{count}" if count else str(len(self.rounds) + 1)
+        place, count = len(self.rounds) + 1, self.stage.round_count
+        # Very much data takes rounds that only it needs.
+        number = f"{place}/{count}" if place <= count else str(place)
         return f"{self.stage.name} {number} {shards[0].words()}"
 
     def todo(self, shards: Sequence[Shard[Any]], *, verify: bool = False) -> Todo:

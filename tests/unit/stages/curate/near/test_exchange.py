@@ -1,4 +1,4 @@
-"""Components of pairs in parts: those of SQLite's recursion, whatever their shape, and however pairs and rows are cut."""
+"""Components of pairs in parts: those of SQLite's recursion, whatever their shape and however they are cut."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pairmill.engine import shuffle
 from pairmill.engine.runs import Range
-from pairmill.engine.stage import ShardRecord
 from pairmill.stages.curate.near import exchange, parts, ranks
 from pairmill.stages.curate.near.components import Candidates, Groups
 from pairmill.stages.curate.near.records import EDGE, MEMBER
