@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from pairmill import storage
@@ -22,7 +22,7 @@ from pairmill.stages.curate import core as curate
 from pairmill.stages.fetch import core as fetch
 from pairmill.stages.sample.config import held_out_path
 from pairmill.stages.sample.node.folder import Node
-from pairmill.stages.sample.node.space import require_space
+from pairmill.stages.sample.node.space import free_bytes, require_space
 from pairmill.stages.select import core as select
 from pairmill.stages.tokenize import chats
 from pairmill.storage.writable import require_writable
@@ -98,14 +98,20 @@ def _check_root(root: str, raws: Collection[str], least: int) -> None:
             raise error.moved(f"root={root}") from error
         return
     path = storage.local_path(root)
-    existing = require_writable("root", path, path)
-    free = shutil.disk_usage(existing).free
-    if least > free and not (path.exists() and any(path.iterdir())):
+    require_writable("root", path, path)
+    if not (path.exists() and any(path.iterdir())):
+        require_room(path, least)
+
+
+def require_room(root: Path, needed: int) -> None:
+    """Raise StorageError unless results of ``needed`` bytes fit below the root."""
+    existing, free = free_bytes(root)
+    if needed > free:
         raise StorageError(
             "no space left for the results",
-            where=f"root={path}",
+            where=f"root={root}",
             got=f"{free:,} bytes free in {existing}",
-            expected=f"{least:,} bytes or more",
+            expected=f"{needed:,} bytes or more",
             hint="free space, or write root=<a folder of a larger disk>; dry_run=true says how much a run takes",
         )
 

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from textwrap import indent
 from typing import Any, Final
 
 from pairmill import log, storage
@@ -23,11 +24,12 @@ from pairmill.engine import manifest as manifests
 from pairmill.errors import Attempts, StorageError, UsageError
 from pairmill.formats import rows as row_files
 from pairmill.formats.results import CleanResult, SampleResult
-from pairmill.line.checks import Wanted
+from pairmill.line.checks import Wanted, require_room
 from pairmill.line.measured import Memory, MemoryUsed, cpu_seconds, disk_bytes, quiet
 from pairmill.line.runs import Ended
 from pairmill.lineage.steps import Step
 from pairmill.policy.enforce import in_force
+from pairmill.report.model import Bytes, Cell, Table
 from pairmill.rules.book import Rules
 from pairmill.sources.files import raw
 from pairmill.sources.files.card import suffix_of
@@ -169,19 +171,8 @@ def refuse_too_large(values: Mapping[str, Any], made: Mapping[str, Any]) -> None
     """
     attempts, total = Attempts(), made["total"]
     if storage.scheme(values["root"]) == "file":
-        root = storage.local_path(values["root"])
-        existing = next(path for path in (root, *root.parents) if path.exists())
-        system = os.statvfs(existing)
-        free = system.f_bavail * system.f_frsize
         with attempts.each():
-            if total["disk_bytes"] > free:
-                raise StorageError(
-                    "no space left for the results",
-                    where=f"root={root}",
-                    got=f"{free:,} bytes free in {existing}",
-                    expected=f"about {total['disk_bytes']:,} bytes",
-                    hint="free space, or write root=<a folder of a larger disk>",
-                )
+            require_room(storage.local_path(values["root"]), total["disk_bytes"])
     with attempts.each():
         if made["arrays_bytes"]:
             require_space(storage.local_path(values["output_path"]), made["arrays_bytes"], 0)
@@ -201,38 +192,23 @@ def refuse_too_large(values: Mapping[str, Any], made: Mapping[str, Any]) -> None
 
 def table(made: Mapping[str, Any]) -> str:
     """Write an estimate for people."""
-    header = ("stage", "minutes", "rows", "tokens", "disk", "memory", "requests", "fetched")
-    lines = [
-        (
-            item["stage"],
-            f"{item['seconds'] / 60:.1f}",
-            *("" if item.get(name) is None else f"{item[name]:,}" for name in ("rows", "tokens")),
-            _size(item["disk_bytes"]),
-            _size(item["memory_bytes"]),
-            f"{item['requests']:,}" if item["requests"] else "",
-            _size(item["fetched_bytes"]) if item["fetched_bytes"] else "",
-        )
-        for item in (*made["tasks"], {**made["total"], "stage": "all"})
-    ]
-    used = [at for at in range(len(header)) if any(line[at] for line in lines)]
-    widths = [max(len(line[at]) for line in (header, *lines)) for at in range(len(header))]
-    texts = (
-        "  ".join(f"{line[at]:{'>' if at else '<'}{widths[at]}}" for at in used).rstrip() for line in (header, *lines)
-    )
+    columns: dict[str, Callable[[Mapping[str, Any]], Cell]] = {
+        "stage": lambda item: item["stage"],
+        "minutes": lambda item: f"{item['seconds'] / 60:.1f}",
+        "rows": lambda item: "" if item.get("rows") is None else item["rows"],
+        "tokens": lambda item: "" if item.get("tokens") is None else item["tokens"],
+        "disk": lambda item: Bytes(item["disk_bytes"]),
+        "memory": lambda item: Bytes(item["memory_bytes"]),
+        "requests": lambda item: item["requests"] or "",
+        "fetched": lambda item: Bytes(item["fetched_bytes"]) if item["fetched_bytes"] else "",
+    }
+    items = [*made["tasks"], {**made["total"], "stage": "all"}]
+    shown = {name: cells for name, cell in columns.items() if any(cells := [cell(item) for item in items])}
+    text = Table("", list(shown), list(zip(*shown.values(), strict=True))).text()
     count, seconds = made["measured"]["records_of_each_source"], made["measured"]["seconds"]
     what = f"the first {count:,} records of each source" if count else "all of it"
-    arrays = f"\n  arrays: {_size(made['arrays_bytes'])} in output_path\n" if made["arrays_bytes"] else ""
-    return "".join(f"  {text}\n" for text in texts) + (
-        f"{arrays}\n  measured on {what} in {seconds:.0f} s; nothing was left behind\n"
-    )
-
-
-def _size(count: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if count >= 10 or unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"
+    arrays = f"\n  arrays: {Bytes(made['arrays_bytes'])} in output_path\n" if made["arrays_bytes"] else ""
+    return indent(text, "  ") + f"{arrays}\n  measured on {what} in {seconds:.0f} s; nothing was left behind\n"
 
 
 @dataclass(frozen=True)

@@ -136,8 +136,8 @@ def test_shapes_of_data_become_the_rows_that_are_shown(
 def described(*arguments: str, capsys: pytest.CaptureFixture[str], code: int = 0) -> tuple[dict[str, object], str]:
     """What ``init`` writes, and all that it says."""
     assert run(["init", *arguments, *([] if code else ["output=made.yaml", "confirm=true"])]) == code
-    said = "".join(capsys.readouterr())
-    return ({} if code else yaml.safe_load(Path("made.yaml").read_text())), said
+    shown = "".join(capsys.readouterr())
+    return ({} if code else yaml.safe_load(Path("made.yaml").read_text())), shown
 
 
 @pytest.mark.parametrize(
@@ -174,9 +174,9 @@ def test_records_of_public_forms_are_recognized(
     record: dict[str, object], lines: dict[str, object], here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tools.write_lines(here / "some.jsonl", [record] * 5)
-    made, said = described("some.jsonl", capsys=capsys)
+    made, shown = described("some.jsonl", capsys=capsys)
     assert {key: made.get(key) for key in lines} == lines, made
-    assert "5 of 5 records make rows" in said
+    assert "5 of 5 records make rows" in shown
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "cp1252", "latin-1"])
@@ -195,9 +195,9 @@ def test_tables_of_any_encoding_and_delimiter_are_read(
 def test_a_choice_between_columns_is_a_warning_and_a_comment(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record = {"question": "Why?", "answer": "So.", "solution": "Since it is so.", "date": "2024-01-01", "stars": 3}
     tools.write_lines(here / "some.jsonl", [record] * 5)
-    made, said = described("some.jsonl", capsys=capsys)
+    made, shown = described("some.jsonl", capsys=capsys)
     assert made["response"] == "solution"
-    assert "response: solution was taken; it may also be answer" in said
+    assert "response: solution was taken; it may also be answer" in shown
     text = Path("made.yaml").read_text()
     assert "# or response: answer" in text
     assert "# attributes: {date: date}" in text
@@ -209,15 +209,15 @@ def test_a_choice_between_columns_is_a_warning_and_a_comment(here: Path, capsys:
 
 def test_a_table_without_a_header_and_texts_without_names(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tools.write_text(here / "t.tsv", "".join(f"{n}\tWhat is number {n}?\tIt is {n}.\n" for n in range(9)))
-    made, said = described("t.tsv", capsys=capsys)
+    made, shown = described("t.tsv", capsys=capsys)
     assert made["header"] == ["column_1", "column_2", "column_3"]
     assert (made["instruction"], made["response"]) == ("column_2", "column_3")
-    assert "column_2 was taken for the question" in said
+    assert "column_2 was taken for the question" in shown
     assert len(cleaned(here / "root", "sources=made.yaml")) == 9
 
 
 @pytest.mark.parametrize(
-    ("files", "said"),
+    ("files", "shown"),
     [
         ({"a.jsonl": '{"x": 1, "y": [2]}\n'}, "nothing tells which columns are a question and its answer"),
         ({"a.jsonl": '{"a": "some words", "b": "some words", "c": "some words"}\n'}, "(text, 10 characters)"),
@@ -233,11 +233,11 @@ def test_a_table_without_a_header_and_texts_without_names(here: Path, capsys: py
     ],
 )
 def test_what_cannot_become_rows_is_refused_with_what_was_seen(
-    files: dict[str, str], said: str, here: Path, capsys: pytest.CaptureFixture[str]
+    files: dict[str, str], shown: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name, text in files.items():
         tools.write_text(here / "data" / name, text)
-    assert said in described("data", capsys=capsys, code=3)[1]
+    assert shown in described("data", capsys=capsys, code=3)[1]
     assert not list(here.glob("*.yaml"))
 
 
@@ -246,10 +246,10 @@ def test_several_kinds_splits_and_documents_of_a_folder(here: Path, capsys: pyte
         tools.write_lines(here / "data" / name, pairs())
     tools.write_text(here / "data" / "notes" / "a.txt", "Some words that are a document.")
     tools.write_text(here / "data" / "b.csv", "question,answer\n1?,2\n")
-    made, said = described("data", capsys=capsys)
+    made, shown = described("data", capsys=capsys)
     assert made["files"] == "data/train-*.jsonl"
-    assert ".csv files are left out: format=jsonl was taken" in said
-    assert "files of other splits are left out: test-0.jsonl" in said
+    assert ".csv files are left out: format=jsonl was taken" in shown
+    assert "files of other splits are left out: test-0.jsonl" in shown
     assert described("data", "format=csv", capsys=capsys)[0]["files"] == "data/b.csv"
     assert "expected csv, jsonl" in described("data", "format=parquet", capsys=capsys, code=2)[1]
     made, _ = described("data/notes", capsys=capsys)
@@ -262,8 +262,8 @@ def test_data_elsewhere_is_named_with_raw(here: Path, capsys: pytest.CaptureFixt
     work = here / "work"
     work.mkdir()
     os.chdir(work)
-    _, said = described(str(here / "pairs.csv"), capsys=capsys)
-    assert f"pairmill run sources=made.yaml raw={here} root=build" in said
+    _, shown = described(str(here / "pairs.csv"), capsys=capsys)
+    assert f"pairmill run sources=made.yaml raw={here} root=build" in shown
     assert len(cleaned(work / "root", "sources=made.yaml", f"raw={here}")) == COUNT
 
 
@@ -273,10 +273,10 @@ def test_ten_thousand_files_are_looked_at_in_seconds(here: Path, capsys: pytest.
     for number in range(10_000):
         (here / "many" / f"{number:05}.jsonl").write_text(line)
     start = time.process_time()
-    made, said = described("many", capsys=capsys)
+    made, shown = described("many", capsys=capsys)
     assert time.process_time() - start < 50
     assert made["files"] == "many/*.jsonl"
-    assert "12 of 12 records make rows" in said
+    assert "12 of 12 records make rows" in shown
     assert "about 10,000 records" in Path("made.yaml").read_text()
 
 
@@ -291,12 +291,12 @@ def test_a_data_set_of_the_hub(here: Path, capsys: pytest.CaptureFixture[str], m
     with Hub() as server:
         ask_here(monkeypatch, server, here / "home")
         server.add("someone/pairs", files)
-        made, said = described("hf://datasets/someone/pairs", capsys=capsys)
-        assert "other configurations: config: more" in said
+        made, shown = described("hf://datasets/someone/pairs", capsys=capsys)
+        assert "other configurations: config: more" in shown
         assert made["hub"] == "someone/pairs"
         assert (made["config"], made["licence"], made["language"]) == ("main", "mit", "da")
-        assert "3 rows" not in said
-        assert f"{COUNT} of {COUNT} records make rows" in said
+        assert "3 rows" not in shown
+        assert f"{COUNT} of {COUNT} records make rows" in shown
         assert run(["fetch", "sources=made.yaml", f"root={here}/root", "workers=1"]) == 0
         raw = capsys.readouterr().out.strip()
         assert len(cleaned(here / "root", "sources=made.yaml", f"raw={raw}")) == COUNT
@@ -344,5 +344,5 @@ def test_a_result_of_pairmill_is_not_raw_data(here: Path, capsys: pytest.Capture
     described(write_csv(here), capsys=capsys)
     cleaned(here / "root", "sources=made.yaml")
     (folder,) = (path.parent for path in (here / "root" / "clean").glob("*/_MANIFEST.json"))
-    said = described(str(folder), capsys=capsys, code=3)[1]
-    assert f"pairmill show {folder}" in said
+    shown = described(str(folder), capsys=capsys, code=3)[1]
+    assert f"pairmill show {folder}" in shown

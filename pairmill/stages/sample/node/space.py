@@ -39,9 +39,8 @@ def require_space(target: Path, needed: int, working: int, freed: int = 0) -> No
         working: bytes of memory to make them with.
         freed: bytes of older samples there that are removed first.
     """
-    existing = next(path for path in target.parents if path.exists())
-    system = os.statvfs(existing)
-    free = system.f_bavail * system.f_frsize + freed
+    existing, free = free_bytes(target.parent)
+    free += freed
     if needed > free:
         raise StorageError(
             "no space left for the sample",
@@ -64,6 +63,13 @@ def require_space(target: Path, needed: int, working: int, freed: int = 0) -> No
                 hint=f"nothing was written; set the limit to {-(-(enough + _ROOM) // _MIB)} MiB or more "
                 "(what is written to /dev/shm counts as memory)",
             )
+
+
+def free_bytes(path: Path) -> tuple[Path, int]:
+    """Return the nearest folder to ``path`` that exists, and bytes that we may still write there."""
+    existing = next(item for item in (path, *path.parents) if item.exists())
+    system = os.statvfs(existing)
+    return existing, system.f_bavail * system.f_frsize
 
 
 @dataclass(frozen=True)
