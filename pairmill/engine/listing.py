@@ -27,6 +27,8 @@ _STAGES: Final = {"tokenized": "tokenize", "sampled": "sample", "index": "curate
 """The stage that finished the folders of some roles. Of others the input says it."""
 SHARDS: Final = "shards"
 """The folder of a stage's shards, beside its results."""
+BLOCKS: Final = "blocks"
+"""The folder of a stage's records once more, a thousand in one object, beside its shards."""
 RECORD: Final = "_RECORD.json"
 """In the folder of a shard that is done."""
 _INPUTS: Final = re.compile(rb'"fingerprint": "[0-9a-f]{16}",\n ?"format": [0-9]+,\n ?"inputs": ')

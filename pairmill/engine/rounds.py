@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import cache
 from itertools import islice
 from typing import Any, TypeVar
 
 from pairmill.engine import keys
-from pairmill.engine.manifest import content_key
+from pairmill.engine.manifest import content_key, fingerprint_from
 from pairmill.engine.options import RunOptions
 from pairmill.engine.stage import Shard, ShardRecord, Stage, StagePlan
 from pairmill.errors import InternalError
@@ -21,13 +21,21 @@ T = TypeVar("T")
 
 def rounds_of(stage: Stage[C, P], config: C, plan: P) -> Generator[Sequence[Shard[Any]], list[ShardRecord], P | None]:
     """Yield the shards of each round with their keys, and send the stage the records of each."""
-    return with_keys(stage.rounds(config, plan), key_maker(stage, config, plan))
+    shared = _sharing(stage, config, plan)
+
+    @cache
+    def series_of(kind: type[Shard[Any]]) -> str:
+        return fingerprint_from(stage.name, stage.version, kind.__qualname__, *shared(kind))
+
+    return with_keys(stage.rounds(config, plan), key_maker(stage, config, plan), series_of)
 
 
 def with_keys(
-    rounds: Generator[Sequence[Shard[Any]], list[ShardRecord], T], key_of: Callable[[Shard[Any]], str]
+    rounds: Generator[Sequence[Shard[Any]], list[ShardRecord], T],
+    key_of: Callable[[Shard[Any]], str],
+    series_of: Callable[[type[Shard[Any]]], str] = lambda kind: kind.__qualname__,
 ) -> Generator[Sequence[Shard[Any]], list[ShardRecord], T]:
-    """Give each shard of these rounds its key."""
+    """Give each shard of these rounds its key and its series."""
     records: list[ShardRecord] | None = None
     while True:
         try:
@@ -35,7 +43,14 @@ def with_keys(
         except StopIteration as end:
             result: T = end.value
             return result
-        records = yield [replace(shard, key=key_of(shard)) for shard in shards]
+        # Nothing but the sender may hold the records and shards of a round while the next one is made.
+        records = None
+        for shard in shards:
+            # In place: a copy of each would double what a round of a million shards holds.
+            object.__setattr__(shard, "key", key_of(shard))
+            object.__setattr__(shard, "series", series_of(type(shard)))
+        records = yield shards
+        del shards
 
 
 def abreast(
@@ -64,6 +79,17 @@ def key_maker(stage: Stage[C, P], config: C, plan: P) -> Callable[[Shard[Any]], 
     It raises InternalError if a field has a value of an unknown type, or the class reads an option that the stage
     lacks.
     """
+    shared = _sharing(stage, config, plan)
+
+    def key_of(shard: Shard[Any]) -> str:
+        content = keys.identify(shard, (stage.name, type(shard).__qualname__))
+        return content_key(stage.name, stage.version, *shared(type(shard)), content)
+
+    return key_of
+
+
+def _sharing(stage: Stage[C, P], config: C, plan: P) -> Callable[[type[Shard[Any]]], list[object]]:
+    """Make what returns the code and the options that the keys of shards of a class follow from."""
     home = type(stage).__module__
 
     @cache
@@ -79,8 +105,4 @@ def key_maker(stage: Stage[C, P], config: C, plan: P) -> Callable[[Shard[Any]], 
         read = {name: plan.options.get(name, getattr(config, name)) for name in kind.options_read}
         return [code, keys.identify(read, where)]
 
-    def key_of(shard: Shard[Any]) -> str:
-        content = keys.identify(shard, (stage.name, type(shard).__qualname__))
-        return content_key(stage.name, stage.version, *shared(type(shard)), content)
-
-    return key_of
+    return shared

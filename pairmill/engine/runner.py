@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from pairmill import log, storage
-from pairmill.engine import links, policing, vanished
+from pairmill.engine import blocks, links, policing, vanished
 from pairmill.engine import manifest as manifests
+from pairmill.engine.blocks import Blocks
 from pairmill.engine.listing import RECORD as RECORD
 from pairmill.engine.listing import SHARDS
 from pairmill.engine.made_by import command_of, links_of, options_of, with_alarms
@@ -30,6 +31,8 @@ from pairmill.storage.writable import require_writable
 
 # Look at the version of this many finished folders at most: each takes a request or two to an object store.
 _MAX_OLD = 16
+# A wait between two looks for records is so many times as long as a look.
+_LOOKS = 20
 C = TypeVar("C", bound=RunOptions)
 S = TypeVar("S", bound=RunConfig)
 P = TypeVar("P", bound=StagePlan[Any])
@@ -140,6 +143,7 @@ class _Job(Generic[C, P]):
 
     Attributes:
         shards: of the next round; None after the last.
+        blocks: the records of that round in blocks, if it has many shards.
         rounds: records of the finished rounds.
     """
 
@@ -152,14 +156,19 @@ class _Job(Generic[C, P]):
             self.plan = stage.plan(config)
         self.rounds: list[list[ShardRecord]] = []
         self.shards: Sequence[Shard[Any]] | None = None
+        self.blocks: Blocks | None = None
         self._changed = False
         self._generator = rounds_of(stage, config, self.plan)
         self._advance(None)
-        self._first: Sequence[Shard[Any]] = self.shards or []
+        self._named: tuple[P, str] | None = None
 
     @property
     def fingerprint(self) -> str:
-        return fingerprint_of(self.stage, self.config, self.plan, self._first)
+        """Name of the finished folder."""
+        if self._named is None or self._named[0] is not self.plan:
+            first = self.rounds[0] if self.rounds else self.shards or []
+            self._named = self.plan, fingerprint_of(self.stage, self.config, self.plan, first)
+        return self._named[1]
 
     @property
     def home(self) -> str:
@@ -195,9 +204,9 @@ class _Job(Generic[C, P]):
         number = f"{place}/{count}" if place <= count else str(place)
         return f"{self.stage.name} {number} {shards[0].words()}"
 
-    def todo(self, shards: Sequence[Shard[Any]], *, verify: bool = False) -> Todo:
+    def todo(self, shards: Sequence[Shard[Any]], *, verify: bool = False, most: int | None = None) -> Todo:
         """Return what is done of shards of the next round; see :meth:`Todo.look_up`."""
-        todo = Todo.look_up(shards, self.cache, verify=verify)
+        todo = Todo.look_up(shards, self.cache, verify=verify, blocks=self.blocks, most=most)
         self._changed = self._changed or todo.changed
         return todo
 
@@ -232,6 +241,7 @@ class _Job(Generic[C, P]):
         names = [shard.name for shard in self.shards]
         if len(set(names)) != len(names):
             raise InternalError("two shards of a round have the same name", where=self.stage.name)
+        self.blocks = Blocks(self.cache, self.shards) if len(self.shards) > blocks.MANY else None
         if self._changed:
             # What earlier runs made of the changed bytes is whole, and wrong.
             discard(self.shards, self.cache)
@@ -253,20 +263,27 @@ class _Job(Generic[C, P]):
 def _with_others(job: _Job[C, P], pool: WorkerPool, together: Together, done: list[ShardRecord]) -> list[ShardRecord]:
     """Return the records of the round, once each share's part is done; ``done`` gets what is done here."""
     shards, name = job.shards or [], job.stage.name
-    todo = job.todo(shards)
-    since, wait, absent = time.monotonic(), 0.05, False
+    # Others put what they finish into blocks: of what is in none yet, some show that they make progress.
+    todo = job.todo(shards, most=blocks.MANY)
+    since, wait, looked, absent = time.monotonic(), 0.05, 0.0, False
+    progress = bool(todo.done)
     while todo.left:
+        taken: list[Shard[Any]] = []
+        if progress:
+            since, wait = time.monotonic(), 0.05
         # Of an array that begins late none may come: what they leave is done without another wait.
         absent = absent or time.monotonic() - since >= together.patience
-        if not absent:
-            time.sleep(min(wait, together.pause))
+        if progress or not absent:
+            time.sleep(min(wait, max(together.pause, _LOOKS * looked)))
             wait *= 2
         else:
             taken = together.take_over(todo.left, pool.processes)
             log.event(f"{name}: other shares have {len(todo.left)} shards left and make no progress", stage=name)
             done += _run_round(job, pool, Todo(taken, {}, taken))
-        seen = job.todo(todo.left)
-        since = time.monotonic() if seen.done else since
+        began = time.monotonic()
+        seen = job.todo(todo.left, most=blocks.MANY)
+        looked = time.monotonic() - began
+        progress = len(seen.done) > len(taken)
         todo = Todo(shards, {**todo.done, **seen.done}, seen.left)
     return todo.records()
 
@@ -311,7 +328,11 @@ def _run_round(job: _Job[C, P], pool: WorkerPool, todo: Todo) -> list[ShardRecor
                     failures.append((shard.name, outcome))
                 else:
                     todo.done[shard.name] = outcome
+                    if job.blocks is not None:
+                        job.blocks.add([outcome])
                     progress.advance(1, outcome.ledger.rows_in, sum(file.size for file in outcome.files))
+        if job.blocks is not None:
+            job.blocks.flush()
     if failures:
         order = {shard.name: index for index, shard in enumerate(todo.planned)}
         raise StageFailure(name, sorted(failures, key=lambda item: order[item[0]]), len(todo.planned))

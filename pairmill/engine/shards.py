@@ -13,21 +13,26 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from itertools import groupby
 from typing import Any
 
 from pairmill import log, storage
 from pairmill.cpu import available_cores
 from pairmill.engine import manifest as manifests
+from pairmill.engine.blocks import Blocks
 from pairmill.engine.content import broken
 from pairmill.engine.listing import RECORD as RECORD
-from pairmill.engine.manifest import File, Ledger, Manifest
-from pairmill.engine.stage import Shard, ShardRecord, X
-from pairmill.engine.writer import ATTEMPT, AttemptWriter, FinishWriter
+from pairmill.engine.manifest import Ledger, Manifest
+from pairmill.engine.records import ATTEMPT, ShardRecord, pack
+from pairmill.engine.stage import Shard, X
+from pairmill.engine.writer import AttemptWriter, FinishWriter
 from pairmill.errors import InputError, InternalError, PairmillError, from_os_error
 
 _ATTEMPT = re.compile(f"[0-9a-f]{{{ATTEMPT}}}")
 # Records looked for at once in an object store.
 _AT_ONCE = 32
+_STARTS = "0123456789abcdef"
+"""The folders of shards are listed by the first digit of their keys, all at once."""
 
 
 @dataclass
@@ -47,7 +52,15 @@ class Todo:
     changed: bool = False
 
     @classmethod
-    def look_up(cls, planned: Sequence[Shard[Any]], folder: str, *, verify: bool) -> Todo:
+    def look_up(
+        cls,
+        planned: Sequence[Shard[Any]],
+        folder: str,
+        *,
+        verify: bool,
+        blocks: Blocks | None = None,
+        most: int | None = None,
+    ) -> Todo:
         """Look up the records of these shards in the cache, and delete damaged ones.
 
         Args:
@@ -55,10 +68,22 @@ class Todo:
             folder: URI of the cache.
             verify: compare digests of all files of the shards. Without it sizes are compared, and on a file system
                 digests of scratch files: no manifest names those, so later stages could not find a changed one.
+            blocks: of the round, if it has many shards. What is in none is read one at a time, and added to them.
+            most: so many are read one at a time, for a look at what others do: they write the blocks, and the rest is
+                taken as not done; None = all.
         """
-        loaded = _load_all(planned, folder, verify)
-        done = {item.record.name: item.record for item in loaded if item.record is not None}
-        old = [shard.name for shard, item in zip(planned, loaded, strict=True) if item.old]
+        whole: dict[str, ShardRecord] = {}
+        alone = planned
+        if blocks is not None and not verify:
+            whole, there = _listed(blocks, planned, folder)
+            alone = [shard for shard in planned if shard.name not in whole and shard.key in there][:most]
+        loaded = _load_all(alone, folder, verify)
+        found = [item.record for item in loaded if item.record is not None]
+        done = whole | {record.name: record for record in found}
+        if blocks is not None and most is None:
+            blocks.add(found)
+            blocks.flush()
+        old = [shard.name for shard, item in zip(alone, loaded, strict=True) if item.old]
         if old:
             log.event(
                 f"{len(old)} shards run again, {old[0]} first: an older pairmill wrote their records, which have no "
@@ -91,6 +116,49 @@ class Todo:
         return replace(self, left=[item for item in self.left if item.name not in failures]), list(failures.items())
 
 
+def _listed(blocks: Blocks, planned: Sequence[Shard[Any]], folder: str) -> tuple[dict[str, ShardRecord], set[str]]:
+    """Return the records that blocks have of shards whose files are all there, by name, and the keys of the others that
+    have something in the cache."""
+    blocks.refresh()
+    store, local = storage.store_for(folder), storage.scheme(folder) == "file"
+    # Shards of equal keys, of different names, are rare: a list for each key would be most of what is held here.
+    names: dict[str, str] = {}
+    others = [shard for shard in planned if names.setdefault(shard.key, shard.name) != shard.name]
+
+    def look(start: str) -> tuple[list[ShardRecord], list[str]]:
+        whole, alone = [], []
+        for key, entries in groupby(store.scan(folder, start), lambda entry: entry.path.partition("/")[0]):
+            if key not in names:
+                continue
+            sizes = {entry.path: entry.size for entry in entries}
+            packed = blocks.offered.get(key)
+            if packed is not None and f"{key}/{RECORD}" in sizes:
+                record = ShardRecord.unpack(packed, names[key], folder)
+                below = record.folder[len(folder) + 1 :]
+                if all(sizes.get(f"{below}/{file.path}") == file.size for file in record.files) and not (
+                    local and any(_changed_scratch(record))
+                ):
+                    whole.append(record)
+                    continue
+            alone.append(key)
+        return whole, alone
+
+    with ThreadPoolExecutor(len(_STARTS)) as pool:
+        looked = list(pool.map(look, _STARTS))
+    # A listing may be older than the last write: what a block has and no listing is asked for by name.
+    there = {key for _, alone in looked for key in alone} | (blocks.offered.keys() & names.keys())
+    found = {record.name: record for whole, _ in looked for record in whole}
+    for shard in others:
+        if names[shard.key] in found:
+            found[shard.name] = ShardRecord.unpack(blocks.offered[shard.key], shard.name, folder)
+    return found, there
+
+
+def _changed_scratch(record: ShardRecord) -> Iterator[str]:
+    scratch = set(record.scratch)
+    return manifests.find_changed(record.folder, [file for file in record.files if file.path in scratch])
+
+
 def discard(planned: Sequence[Shard[Any]], folder: str) -> None:
     """Delete the records of these shards, so that they are run again."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -119,12 +187,12 @@ def _load_all(planned: Sequence[Shard[Any]], folder: str, verify: bool) -> list[
 
 
 def _load(name: str, key: str, cache: str, *, verify: bool) -> _Loaded:
-    folder = storage.join(cache, key)
+    folder = storage.join(cache, key) if key else cache
     store, uri = storage.store_for(folder), storage.join(folder, RECORD)
     if not store.exists(uri):
         return _Loaded()
     data = store.read(uri)
-    record = _parse(data, name, key, folder)
+    record = _parse(data, name, key, cache)
     folder = folder if record is None else record.folder
     if record is None:
         result = _Loaded(old=_is_old(data))
@@ -147,16 +215,13 @@ def _load(name: str, key: str, cache: str, *, verify: bool) -> _Loaded:
     return result
 
 
-def _parse(data: bytes, name: str, key: str, home: str) -> ShardRecord | None:
-    """Read a record; None unless it is as it was written."""
+def _parse(data: bytes, name: str, key: str, cache: str) -> ShardRecord | None:
+    """Read a record; None unless it is as it was written. ``cache`` has the folder of the key."""
     if not manifests.is_sealed(data):
         return None
     raw = json.loads(data)
-    files = [File.from_json(item) for item in raw["files"]]
-    folder = storage.join(home, raw["folder"]) if raw["folder"] else home
-    return ShardRecord(
-        name, key, folder, ledger=Ledger(**raw["ledger"]), files=files, data=raw["data"], scratch=raw["scratch"]
-    )
+    said = {part: raw[part] for part in ("ledger", "files", "data", "scratch")}
+    return ShardRecord.unpack(pack(key, raw["folder"], said), name, cache)
 
 
 def _is_old(data: bytes) -> bool:
@@ -191,7 +256,7 @@ def run_shard(stage: str, shard: Shard[X], context: X, folder: str) -> Callable[
         with _translated(where, out):
             # Runs that share a shard may call it by different names: the record holds content only.
             data = commit_record(out, {"ledger": asdict(result.ledger), "data": result.data})
-        record = _parse(data, shard.name, shard.key, home)
+        record = _parse(data, shard.name, shard.key, folder)
         assert record is not None
         return record
 
@@ -249,13 +314,12 @@ def commit_finish(out: FinishWriter, stage: str, manifest: Manifest) -> tuple[Ma
     Returns:
         The manifest that all runs finish the folder with, and the record of those files.
     """
-    cache, key = storage.parent_of(out.home), storage.name_of(out.home)
     # A run that was killed may have left one. One that ends now removes its own.
     with suppress(InputError):
-        _load(f"{stage}: its end", key, cache, verify=True)
+        _load(f"{stage}: its end", "", out.home, verify=True)
     ours = manifest.dump().decode()
     data = commit_record(out, {"ledger": asdict(Ledger()), "data": asdict(_Finished(ours))})
-    record = _parse(data, stage, key, out.home)
+    record = _parse(data, stage, "", out.home)
     assert record is not None
     theirs = record.read(_Finished).manifest
     return manifest if theirs == ours else Manifest.load(theirs.encode(), storage.join(out.home, RECORD)), record

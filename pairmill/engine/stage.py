@@ -10,22 +10,22 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
-from pairmill import storage
 from pairmill.engine import policing
 from pairmill.engine.content import Content
 from pairmill.engine.keys import unkeyed
 from pairmill.engine.links import LeftOut, left_out
-from pairmill.engine.manifest import File, InputRef, Ledger, Manifest, fingerprint_from
+from pairmill.engine.manifest import InputRef, Ledger, Manifest, fingerprint_from
 from pairmill.engine.options import RunOptions, byte_options, list_item
+from pairmill.engine.records import ShardFile as ShardFile
+from pairmill.engine.records import ShardRecord as ShardRecord
 from pairmill.engine.writer import Writer
 from pairmill.report.model import Report
 
 X = TypeVar("X")
-D = TypeVar("D")
 X_contra = TypeVar("X_contra", contravariant=True)
 
 
@@ -57,6 +57,7 @@ class Shard(ABC, Generic[X_contra]):
         name: what a person calls it; unique within its round.
         key: given by the engine.
         size: bytes to read; larger shards start first.
+        series: given by the engine: a name that shards have in common which differ only in what they read.
     """
 
     work: ClassVar[str] = ""
@@ -67,6 +68,7 @@ class Shard(ABC, Generic[X_contra]):
     name: str = field(kw_only=True, metadata=unkeyed("only people read it: while a shard runs, its name is its key"))
     key: str = field(default="", kw_only=True, metadata=unkeyed("it is made of all others"))
     size: int = field(default=0, kw_only=True, metadata=unkeyed("it decides only what starts first"))
+    series: str = field(default="", kw_only=True, metadata=unkeyed("it follows from what the key follows from"))
 
     def __init_subclass__(cls, *, reads: tuple[str, ...] | None = None, **more: Any) -> None:
         super().__init_subclass__(**more)
@@ -85,54 +87,6 @@ class Shard(ABC, Generic[X_contra]):
     def random_access(self) -> Mapping[str, Content]:
         """Return the files that it reads with random access, by URI; others are digested while they are read."""
         return {}
-
-
-@dataclass(frozen=True)
-class ShardFile:
-    """A file that a shard made, for a shard of a later round; see :meth:`ShardRecord.file`."""
-
-    uri: str = field(metadata=unkeyed("a place"))
-    path: str
-    size: int = field(metadata=unkeyed("follows from the digest"))
-    digest: str
-
-
-@dataclass
-class ShardRecord:
-    """What a committed shard made. Written last into the shard's folder, as ``_RECORD.json``."""
-
-    name: str
-    key: str
-    folder: str
-    """URI of the shard's folder; paths of files are relative to it."""
-    ledger: Ledger
-    files: list[File]
-    data: dict[str, Any] = field(default_factory=dict)
-    scratch: list[str] = field(default_factory=list)
-    """Paths of the files that only later rounds read."""
-
-    def read(self, kind: type[D]) -> D:
-        """Return the data, as the dataclass that the shard made it of."""
-        return kind(**self.data)
-
-    def identify(self) -> object:
-        """Return what a shard that reads the record is keyed by: all of it but places."""
-        files = [[file.path, file.digest, file.task] for file in self.files]
-        return [self.name, asdict(self.ledger), files, self.data]
-
-    def file(self, path: str) -> ShardFile:
-        """Return one of its files, for a shard that reads no other."""
-        (file,) = (file for file in self.files if file.path == path)
-        return ShardFile(self.uri(path), path, file.size, file.digest)
-
-    def lasting(self) -> list[File]:
-        """Return the files that are not scratch."""
-        scratch = set(self.scratch)
-        return [file for file in self.files if file.path not in scratch]
-
-    def uri(self, path: str) -> str:
-        """Return the URI of one of its files."""
-        return storage.join(self.folder, *path.split("/"))
 
 
 Rounds: TypeAlias = Sequence[Sequence[ShardRecord]]
@@ -314,7 +268,7 @@ def fingerprint_of(
     stage: Stage[Any, Any] | type[Stage[Any, Any]],
     config: RunOptions,
     plan: StagePlan[Any],
-    shards: Sequence[Shard[Any]],
+    shards: Sequence[Shard[Any] | ShardRecord],
 ) -> str:
     """Return the name of the finished folder: 16 hexadecimal digits over all that it and its manifest follow from.
 
@@ -322,7 +276,8 @@ def fingerprint_of(
         stage: of the folder.
         config: its options.
         plan: what it reads.
-        shards: of the first round. Their names and order are included, because the manifest lists them.
+        shards: of the first round, or their records. Their names and order are included, because the manifest lists
+            them.
     """
     if plan.fingerprint:
         return plan.fingerprint

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -30,11 +32,63 @@ _MAX_DEATHS = 8
 
 @dataclass
 class _Worker:
-    """A process, our end of its pipe, and whether it was sent the context."""
+    """A process, our end of its pipe, whether it was sent the context, and what it was sent that shards share."""
 
     process: SpawnProcess
     pipe: Connection
     has_context: bool = False
+    shared: _Shared | None = None
+    sent: set[int] = field(default_factory=set)
+
+
+class _Shared:
+    """What several shards of a round have as a field, as the list of all slices: it is sent to a process once.
+
+    Args:
+        shards: of the round, which keep the values alive.
+    """
+
+    def __init__(self, shards: Sequence[Shard[Any]]) -> None:
+        seen: set[int] = set()
+        self.values: dict[int, object] = {}
+        for shard in shards:
+            for value in vars(shard).values():
+                if id(value) in seen:
+                    self.values[id(value)] = value
+                elif not isinstance(value, str | bytes | int | float | None):
+                    seen.add(id(value))
+
+    def dump(self, shard: Shard[Any], sent: set[int]) -> tuple[dict[int, object], bytes]:
+        """Return what a process that was ``sent`` some of it lacks, by number, and the shard, which has the numbers."""
+        file = io.BytesIO()
+        pickler = _Pickler(file, self.values)
+        pickler.dump(shard)
+        fresh = {number: self.values[number] for number in pickler.named - sent}
+        sent |= pickler.named
+        return fresh, file.getvalue()
+
+
+class _Pickler(pickle.Pickler):
+    def __init__(self, file: io.BytesIO, shared: Mapping[int, object]) -> None:
+        super().__init__(file, pickle.HIGHEST_PROTOCOL)
+        self._shared = shared
+        self.named: set[int] = set()
+
+    def persistent_id(self, value: object) -> int | None:
+        number = id(value)
+        if number not in self._shared:
+            return None
+        self.named.add(number)
+        return number
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, data: bytes, shared: Mapping[int, object]) -> None:
+        super().__init__(io.BytesIO(data))
+        self._shared = shared
+
+    def persistent_load(self, number: int) -> object:
+        return self._shared[number]
 
 
 class WorkerPool:
@@ -95,17 +149,20 @@ class WorkerPool:
                 yield _outcome(*uploads.popleft())
 
     def _in_processes(self, context: X, shards: Sequence[Shard[X]]) -> Iterator[Outcome[X]]:
-        left = deque(shards)
+        left, shared = deque(shards), _Shared(shards)
         died = done = 0
         while left or self._busy:
             while left and self._idle:
-                self._assign(self._idle.pop(), context, left.popleft())
+                self._assign(self._idle.pop(), context, left.popleft(), shared)
             for pipe in wait(list(self._busy)):
                 assert isinstance(pipe, Connection)
                 worker, shard = self._busy.pop(pipe)
                 outcome: ShardRecord | PairmillError
                 try:
                     outcome = pipe.recv()
+                    if isinstance(outcome, ShardRecord):
+                        # Name and folder of each would be copies.
+                        outcome = ShardRecord.unpack(outcome.packed, shard.name, self._folder)
                     done += 1
                     self._idle.append(worker)
                 except (EOFError, OSError):
@@ -130,13 +187,18 @@ class WorkerPool:
         theirs.close()
         return _Worker(process, mine)
 
-    def _assign(self, worker: _Worker, context: X, shard: Shard[X]) -> None:
+    def _assign(self, worker: _Worker, context: X, shard: Shard[X], shared: _Shared) -> None:
         self._busy[worker.pipe] = (worker, shard)
         with suppress(OSError):  # the worker died; the end of its pipe is read next
             if not worker.has_context:
                 worker.has_context = True
                 worker.pipe.send(context)
-            worker.pipe.send(shard)
+            if worker.shared is not shared:
+                worker.shared, worker.sent = shared, set()
+                worker.pipe.send(None)
+            fresh, data = shared.dump(shard, worker.sent)
+            worker.pipe.send(fresh)
+            worker.pipe.send_bytes(data)
 
 
 def _outcome(shard: Shard[X], commit: Future[ShardRecord]) -> Outcome[X]:
@@ -172,8 +234,14 @@ def _serve(pipe: Connection, stage: str, folder: str) -> None:
     threading.Thread(target=_die_with_parent, daemon=True).start()
     with suppress(EOFError):
         context = pipe.recv()
+        shared: dict[int, object] = {}
         while True:
-            shard: Shard[Any] = pipe.recv()
+            fresh = pipe.recv()
+            if fresh is None:  # the shards of another round
+                shared = {}
+                continue
+            shared |= fresh
+            shard: Shard[Any] = _Unpickler(pipe.recv_bytes(), shared).load()
             try:
                 pipe.send(run_shard(stage, shard, context, folder)())
             except PairmillError as error:

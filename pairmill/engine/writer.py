@@ -12,13 +12,12 @@ from pathlib import Path
 from pairmill import storage
 from pairmill.digest import digest_bytes, digest_file
 from pairmill.engine.manifest import File, content_key
+from pairmill.engine.records import ATTEMPT
 from pairmill.errors import PairmillError
 from pairmill.report.model import Report
 
 # Concurrent copies and uploads: an object store answers one in 10 to 100 ms, and many as fast as one.
 _AT_ONCE = 32
-ATTEMPT = 16
-"""Characters of the name of the folder that has a shard's files."""
 
 
 class Writer:

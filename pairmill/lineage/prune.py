@@ -18,7 +18,7 @@ from typing import Final
 
 from pairmill import storage
 from pairmill.engine import manifest as manifests
-from pairmill.engine.listing import FOLDERS, RECORD, SHARDS, ResultFolder, list_results
+from pairmill.engine.listing import BLOCKS, FOLDERS, RECORD, SHARDS, ResultFolder, list_results
 from pairmill.engine.manifest import MANIFEST, STARTED
 from pairmill.engine.options import option
 from pairmill.errors import InputError, StorageError, UsageError, did_you_mean
@@ -39,6 +39,7 @@ _AT_ONCE: Final = 32
 _SOON: Final = 5.0
 """Seconds after its manifest in which a run still removes what it has left."""
 RESULT, SHARD, UNFINISHED, PARTIAL = "result", "shards of what goes", "unfinished", "partial file"
+BLOCK: Final = "records"
 
 
 @dataclass(kw_only=True)
@@ -72,10 +73,11 @@ class Leaving:
 
 @dataclass
 class _Stage:
-    """The objects of a stage, by the names of its results and of its shards, and when work was last written."""
+    """The objects of a stage, by the names of its results and of its shards, and the blocks of records."""
 
     results: dict[str, list[Entry]] = field(default_factory=dict)
     shards: dict[str, list[Entry]] = field(default_factory=dict)
+    blocks: list[Entry] = field(default_factory=list)
 
 
 class Pruning:
@@ -112,6 +114,7 @@ class Pruning:
         going = [item for item in self._finished.values() if item.fingerprint not in stays]
         self.leaving = [*self._going_results(going), *self._unfinished(), *self._old_partials()]
         self.leaving += self._going_shards(stays)
+        self.leaving += self._going_blocks()
 
     @property
     def _folders(self) -> list[Leaving]:
@@ -124,7 +127,8 @@ class Pruning:
             return "nothing can go\n"
         shards: dict[tuple[str, str, str], list[Leaving]] = {}
         for item in self.leaving:
-            place = item.place if _is_result(item.place) or item.kind == PARTIAL else item.place.rpartition("/")[0]
+            whole = _is_result(item.place) or item.kind in {PARTIAL, BLOCK}
+            place = item.place if whole else item.place.rpartition("/")[0]
             shards.setdefault((item.kind, place, item.why), []).append(item)
         rows = [
             (place, kind, len(items), Bytes(sum(e.size for item in items for e in item.entries)), why)
@@ -302,6 +306,15 @@ class Pruning:
         records = self._read(f"{item.place}/{RECORD}" for item in result)
         return [item for item in result if digests.isdisjoint(_DIGEST.findall(records[f"{item.place}/{RECORD}"]))]
 
+    def _going_blocks(self) -> list[Leaving]:
+        """Return the blocks of stages of which shards go or are gone: a run makes them again of records that stay."""
+        going = {item.place.partition("/")[0] for item in self.leaving if f"/{SHARDS}/" in item.place}
+        return [
+            Leaving(BLOCK, f"{stage}/{BLOCKS}", "they have records of shards that go", own.blocks, 0.0)
+            for stage, own in self._stages.items()
+            if own.blocks and (stage in going or not own.shards)
+        ]
+
     def _old_partials(self) -> Iterator[Leaving]:
         for entry in self._partials:
             if 0 < entry.written < self._before:
@@ -323,6 +336,8 @@ def _by_stage(entries: Iterable[Entry]) -> dict[str, _Stage]:
         own = result.setdefault(stage, _Stage())
         if manifests.is_fingerprint(name):
             own.results.setdefault(name, []).append(entry)
+        elif name == BLOCKS:
+            own.blocks.append(entry)
         elif name == SHARDS and "/" in below:
             own.shards.setdefault(below.partition("/")[0], []).append(entry)
     return result

@@ -75,6 +75,13 @@ class Store(ABC):
         Objects that are being written are not listed. An absent prefix gives an empty list.
         """
 
+    def scan(self, prefix: str, start: str) -> Iterator[Entry]:
+        """Yield the objects of the folders below ``prefix`` whose names begin with ``start``, those of each together.
+
+        Of millions of objects it holds a page at a time.
+        """
+        yield from (entry for entry in self.list(prefix) if entry.path.startswith(start))
+
     @abstractmethod
     def folders(self, prefix: str) -> Sequence[str]:
         """Return names of the folders directly below ``prefix``, sorted by code point. The objects in them are not

@@ -9,6 +9,7 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
@@ -76,6 +77,13 @@ class LocalStore(Store):
                             facts = entry.stat()
                             result.append(Entry(path, facts.st_size, _stamp(facts), facts.st_mtime))
         return sorted(result, key=lambda entry: entry.path), sorted(links)
+
+    def scan(self, prefix: str, start: str) -> Iterator[Entry]:
+        top = local_text(prefix)
+        with translated(prefix), suppress(FileNotFoundError, NotADirectoryError):
+            for name in sorted(name for name in os.listdir(top) if name.startswith(start)):
+                for entry in self.list(join(prefix, name)):
+                    yield replace(entry, path=f"{name}/{entry.path}")
 
     def folders(self, prefix: str) -> Sequence[str]:
         top = local_path(prefix)

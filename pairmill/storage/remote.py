@@ -14,7 +14,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from threading import Event, Lock
@@ -211,19 +211,20 @@ class RemoteStore(Store):
         return self._head(uri).size
 
     def list(self, prefix: str) -> list[Entry]:
-        place = Place.below(prefix)
-        result: list[Entry] = []
-        token = ""
+        return sorted(self.scan(prefix, ""), key=lambda entry: entry.path)
+
+    def scan(self, prefix: str, start: str) -> Iterator[Entry]:
+        below, token = Place.below(prefix), ""
+        place = replace(below, key=below.key + start)
         while True:
             page, token = self._ask(place, functools.partial(self._page, place, token, 1000))
-            # Consoles of object stores create an empty object with a slash at its end to show a folder.
-            result += [
-                Entry(key[len(place.key) :], stat.size, stat.stamp, stat.written.timestamp() if stat.written else 0.0)
-                for key, stat in page
-                if stat.size or not key.endswith("/")
-            ]
+            for key, stat in page:
+                # Consoles of object stores create an empty object with a slash at its end to show a folder.
+                if stat.size or not key.endswith("/"):
+                    written = stat.written.timestamp() if stat.written else 0.0
+                    yield Entry(key[len(below.key) :], stat.size, stat.stamp, written)
             if not token:
-                return sorted(result, key=lambda entry: entry.path)
+                return
 
     def folders(self, prefix: str) -> Sequence[str]:
         place = Place.below(prefix)

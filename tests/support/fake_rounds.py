@@ -121,7 +121,7 @@ class Fakes:
         ledger = Ledger(self.rows, self.rows, self.rows) if isinstance(shard, WriteRows) else Ledger()
         # As from a file: no text is shared with another record.
         said = json.loads(json.dumps(data if isinstance(data, dict) else asdict(data)))
-        return ShardRecord(shard.name, shard.key, f"{HOME}/{shard.key}", ledger, listed, said)
+        return ShardRecord(shard.name, shard.key, HOME, ledger=ledger, files=listed, data=said)
 
     def _keys(self, shard: ReadKeys) -> tuple[KeysRead, dict[str, int]]:
         bits = (self.rows // 1024).bit_length()

@@ -65,10 +65,17 @@ class Options(RunConfig):
 
 
 PLAN: StagePlan[object] = StagePlan(inputs=[], build_context=object)
-RECORD = ShardRecord("a", "0" * 64, "folder", Ledger(3, 3, 3), [File("rows", 7, "1" * 64)], {"bounds": [1, 2]})
+
+
+def record(**given: Any) -> ShardRecord:
+    """A record of which one thing is another."""
+    made = {"ledger": Ledger(3, 3, 3), "files": [File("rows", 7, "1" * 64)], "data": {"bounds": [1, 2]}}
+    return ShardRecord(**{"name": "a", "key": "0" * 64, "cache": "folder", **made, **given})
+
+
 FILTER = Filter(
     InputFile("here/a.jsonl", "a", 3, "2" * 64),
-    RECORD,
+    record(),
     Bounds(3),
     Form.RAW,
     {"a": 1.0, "b": 2.0},
@@ -90,10 +97,10 @@ def test_each_value_counts() -> None:
         replace(FILTER, file=replace(FILTER.file, digest="3" * 64)),
         replace(FILTER, file=replace(FILTER.file, uri="here/a.parquet")),
         replace(FILTER, file=replace(FILTER.file, task="b")),
-        replace(FILTER, record=replace(RECORD, files=[File("rows", 7, "4" * 64)])),
-        replace(FILTER, record=replace(RECORD, data={"bounds": [1, 3]})),
-        replace(FILTER, record=replace(RECORD, ledger=Ledger(3, 2, 3, {"short": 1}))),
-        replace(FILTER, record=replace(RECORD, name="b")),
+        replace(FILTER, record=record(files=[File("rows", 7, "4" * 64)])),
+        replace(FILTER, record=record(data={"bounds": [1, 3]})),
+        replace(FILTER, record=record(ledger=Ledger(3, 2, 3, {"short": 1}))),
+        replace(FILTER, record=record(name="b")),
         replace(FILTER, bounds=Bounds(4)),
         replace(FILTER, bounds=Bounds(3, 3)),
         replace(FILTER, bounds=Bounds(3, 3.0)),
@@ -112,7 +119,7 @@ def test_each_value_counts() -> None:
     same = [
         replace(FILTER, place="there", name="b", size=9),
         replace(FILTER, file=replace(FILTER.file, uri="there/x.jsonl", size=4, stamp="s", promised=True)),
-        replace(FILTER, record=replace(RECORD, folder="elsewhere", key="5" * 64)),
+        replace(FILTER, record=record(cache="elsewhere", attempt="6" * 16, key="5" * 64)),
         replace(FILTER, weights={"b": 2.0, "a": 1.0}),
     ]
     assert {key_of(FILTER), *map(key_of, same)} == {key_of(FILTER)}

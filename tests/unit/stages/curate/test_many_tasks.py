@@ -67,7 +67,7 @@ def record_of(shard: Shard[Any]) -> ShardRecord:
         data = dataclasses.asdict(Decided(1000, 990, slices=[(1000, 10, "0" * 64, {"dup_exact": 10})]))
     elif isinstance(shard, WriteRows):
         data = dataclasses.asdict(Written(shard.file.task))
-    return ShardRecord(shard.name, shard.key, f"/cache/{shard.key}", Ledger(), files, data)
+    return ShardRecord(shard.name, shard.key, "/cache", ledger=Ledger(), files=files, data=data)
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from pairmill.stages.curate.outcome import _counted
 
 def _count(name: str, *counts: dict[str, int]) -> dict[str, int]:
     data = [{"rows": 1, "counts": item} for item in counts]
-    return _counted(name, [ShardRecord("", "", "", Ledger(), files=[], data=item, scratch=[]) for item in data])
+    return _counted(name, [ShardRecord("", "", "", ledger=Ledger(), data=item) for item in data])
 
 
 def test_questions_that_were_not_compared_are_counted_of_all_slices() -> None:

@@ -267,7 +267,7 @@ def finish(tmp_path: Path, counts: dict[bytes, int]) -> Any:
     counter.merge(pa.array(list(counts)), pa.array(list(counts.values())))
     runs.write(out, "words-00000.parquet", [counter.words()])
     ledger = Ledger(1, 1, 1, measures={"text_bytes": 1})
-    record = ShardRecord(shard.name, shard.key, str(shards / shard.key), ledger, out.files)
+    record = ShardRecord(shard.name, shard.key, str(shards), ledger=ledger, files=out.files)
     stage.finish(config, plan, [[record], []], Writer(str(made)))
     return json.loads((made / "tokenizer.json").read_text())["model"]["merges"]
 
