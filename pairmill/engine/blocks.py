@@ -3,7 +3,7 @@
 A process that has finished a thousand shards, or the last of its round, writes their records once more as a block; so
 does who had to read them one at a time. A later look-up lists the blocks, reads those, and lists the folders of shards:
 a record of a block counts if the listing has the shard's ``_RECORD.json``, which alone decides, and its files with
-their sizes. So blocks need no order and no lock: the same records may be in two, and any block may be deleted at any time.
+their sizes. So blocks need no order and no lock: the same records may be in two, and any block may be deleted.
 """
 
 from __future__ import annotations

@@ -68,7 +68,9 @@ class Shard(ABC, Generic[X_contra]):
     name: str = field(kw_only=True, metadata=unkeyed("only people read it: while a shard runs, its name is its key"))
     key: str = field(default="", kw_only=True, metadata=unkeyed("it is made of all others"))
     size: int = field(default=0, kw_only=True, metadata=unkeyed("it decides only what starts first"))
-    series: str = field(default="", kw_only=True, metadata=unkeyed("it follows from what the key follows from"))
+    series: str = field(
+        default="", kw_only=True, repr=False, metadata=unkeyed("it follows from what the key follows from")
+    )
 
     def __init_subclass__(cls, *, reads: tuple[str, ...] | None = None, **more: Any) -> None:
         super().__init_subclass__(**more)

@@ -54,6 +54,7 @@ def child_weights(rows: str, target: str, work: str, dsir: str) -> None:
     """Fit and score: from files of rows to files of log weights."""
     from dataclasses import replace
 
+    from pairmill.engine.manifest import content_key
     from pairmill.engine.shards import run_shard
     from pairmill.formats.limits import EXPANSION, RECORD_BYTES
     from pairmill.rowstage import Rows
@@ -73,7 +74,7 @@ def child_weights(rows: str, target: str, work: str, dsir: str) -> None:
     )
 
     def run(shards: list[Any]) -> tuple[Any, ...]:
-        named = [replace(shard, key=shard.name.replace(" ", "-")) for shard in shards]
+        named = [replace(shard, key=content_key(shard.name)) for shard in shards]
         return tuple(run_shard("select", shard, None, place)() for shard in named)
 
     start = cpu()

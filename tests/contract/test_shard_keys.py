@@ -47,7 +47,7 @@ def shard_classes() -> list[type[Shard[Any]]]:
     ]
 
 
-def bare(kind: type[Any], **values: str) -> Any:
+def bare(kind: type[Any], /, **values: str) -> Any:
     """A shard with a text in each field, which its own code does not see."""
     made = object.__new__(kind)
     for item in fields(kind):

@@ -14,6 +14,7 @@ import pytest
 
 from pairmill import _native
 from pairmill.engine import manifest
+from pairmill.engine.manifest import content_key
 from pairmill.engine.shards import run_shard
 from pairmill.engine.stage import Shard, ShardRecord
 from pairmill.errors import InputError
@@ -37,7 +38,7 @@ def settings_of(more: str = "") -> Settings:
 
 
 def run(shard: Shard[Any], root: Path) -> ShardRecord:
-    return run_shard("select", replace(shard, key=shard.name.replace(" ", "-")), None, root.as_uri())()
+    return run_shard("select", replace(shard, key=content_key(shard.name)), None, root.as_uri())()
 
 
 def written(path: Path, rows: list[dict[str, str]]) -> Path:
