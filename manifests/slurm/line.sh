@@ -6,7 +6,7 @@
 # fetch runs here, where there is a network. STAGES="clean tokenize" submits those alone: what is before them has to be
 # finished, and what is between them is done by the tasks of the next one.
 set -euo pipefail
-[ $# -ge 2 ] || { sed -n '3,7s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -ge 2 ] || { sed -n '4,7s/^# *//p' "$0" >&2; exit 2; }
 run_file=$1 tasks=$2
 shift 2
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
