@@ -7,7 +7,7 @@ Below ``<root>/<stage>`` are ``shards/<key>/…`` (:mod:`pairmill.engine.shards`
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
@@ -136,6 +136,15 @@ def run_share(stage: Stage[S, P], config: S, together: Together) -> Result:
     manifest.shards = {f"round {number}: {record.name}": record.ledger for number, record in numbered}
     manifest.files = [file for _, record in numbered for file in record.files]
     return Result(job.home, manifest, not numbered, time.monotonic() - start)
+
+
+def locate(stage: Stage[C, P], config: C) -> tuple[str, Callable[[], bool]]:
+    """Return the URI of the folder that a run would finish, and a function that looks whether it is finished."""
+    job = _Job(stage, config)
+    return (
+        job.home,
+        lambda: manifests.load_or_discard(job.home, job.is_wanted, verify=config.verify, discard=False) is not None,
+    )
 
 
 class _Job(Generic[C, P]):

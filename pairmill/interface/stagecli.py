@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
@@ -23,6 +24,9 @@ from pairmill.policy.enforce import in_force
 from pairmill.report.model import Report, Table
 
 C = TypeVar("C", bound=RunConfig)
+
+_JOB = "PAIRMILL_JOB"
+"""Of a pod whose stage a Job is to share out, what :mod:`pairmill.jobs` takes: it alone needs a client of http."""
 
 
 def settings_command(settings: type[FileSettings]) -> Command:
@@ -47,6 +51,9 @@ def run(stage: Stage[C, Any], config: C) -> Outcome:
     finishes = config.finish and (together is None or together.part.number == 1 or not config.share.startswith("auto"))
     share = together is not None and not finishes
     with in_force(config):
+        if together is None and given is None and not config.is_off and _JOB in os.environ:
+            jobs = importlib.import_module("pairmill.jobs.fan_out")
+            jobs.fan_out(stage.name, config, *runner.locate(stage, config), os.environ[_JOB])
         if together is not None and share:
             result = runner.run_share(stage, config, together)
         else:

@@ -29,6 +29,19 @@ COMPILED = "pipelines/compiled"
 
 MAX_WORKERS, MAX_WORKERS_TRAINING = 4, 3
 """With more the workflow object of a run, or of one that trains, would pass ``weight.MAX_BYTES``."""
+MAX_SHARES = 1000
+"""Of a Job, which is one task whatever its size."""
+
+FanOut = Literal["tasks", "job"]
+
+
+def fan_out_option() -> Any:
+    """Make the option that says what pods that share a stage are."""
+    return option(
+        "tasks",
+        help=f"with workers=: tasks of the pipeline, or the pods of a Job that a task starts, at most {MAX_SHARES} "
+        "(docs/operations.md says what that takes)",
+    )
 
 
 @dataclass(kw_only=True)
@@ -59,17 +72,22 @@ class ImageConfig(Placement):
         return Placement(**{item.name: getattr(self, item.name) for item in dataclasses.fields(Placement)})
 
 
-def refuse_workers(count: int, train: bool) -> None:
+def refuse_workers(count: int, train: bool, fan_out: FanOut = "tasks") -> None:
     """Raise UsageError if a stage cannot be shared out over this many pods."""
-    most = MAX_WORKERS_TRAINING if train else MAX_WORKERS
+    most = MAX_SHARES if fan_out == "job" else MAX_WORKERS_TRAINING if train else MAX_WORKERS
+    if fan_out == "job" and count == 1:
+        raise UsageError("nothing to share", where="workers", got="1", expected=f"2 to {most} with fan_out=job")
     if not 1 <= count <= most:
+        with_more = "a pod with more cores does more: cpu=16 memory=16Gi"
         raise UsageError(
             "out of range",
             where="workers",
             got=str(count),
-            expected=f"1 to {most}{' with train=true' if train else ''}",
-            hint="Argo compresses the workflow object of a run with more, and Kubeflow then shows no task any more; "
-            "a pod with more cores shares as well: cpu=16 memory=16Gi",
+            expected=f"1 to {most}{' with train=true' if train and fan_out != 'job' else ''}",
+            hint=with_more
+            if fan_out == "job"
+            else "Argo compresses the workflow object of a run with more, and Kubeflow then shows no task any more; "
+            f"fan_out=job takes up to {MAX_SHARES}, and {with_more}",
         )
 
 
@@ -83,6 +101,7 @@ class CompileConfig(ImageConfig):
         help="pods that share the work of each of clean, curate, select, train_tokenizer and tokenize, at most "
         f"{MAX_WORKERS} ({MAX_WORKERS_TRAINING} with train=true); 1 = the pipeline of one pod a stage",
     )
+    fan_out: FanOut = fan_out_option()
     form: Literal["ir", "manifests"] = option(
         "ir", help="ir: what the UI and the SDK take; manifests: Pipeline and PipelineVersion objects, for GitOps"
     )
@@ -98,7 +117,7 @@ class CompileConfig(ImageConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        refuse_workers(self.workers, self.train)
+        refuse_workers(self.workers, self.train, self.fan_out)
         asked = [name for name in ("search", "compare", "train", "component") if getattr(self, name)]
         asked += ["workers"] if self.workers > 1 else []
         if len(asked) > 1 and asked[0] in ("search", "compare"):
@@ -145,6 +164,7 @@ def _written(target: Path, config: CompileConfig, without: Collection[str] = ())
             config.placement(),
             image=config.image,
             workers=config.workers,
+            fan_out=config.fan_out,
             docs=config.docs,
             without=without,
             trainer_image=config.trainer_image if config.train else None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from pairmill.engine.options import option
 from pairmill.errors import UsageError
 from pairmill.fields import Checked
 from pairmill.interface import launcher
+from pairmill.jobs.indexed import VARIABLE, Fanout
 from pairmill.line.stages import EVERY, LAST
 
 SCRATCH = "/scratch"
@@ -30,6 +31,7 @@ _SIZES_OF_TRAINING = {"cpu": "8", "memory": "64Gi", "shm": "32Gi"}
 _CORES = re.compile("[1-9][0-9]*m?")
 _BYTES = re.compile("([1-9][0-9]*)([KMGTP])(i?)")
 _EFFECTS = "NoSchedule|PreferNoSchedule|NoExecute"
+_NAME = ("[a-z0-9]([a-z0-9.-]*[a-z0-9])?", "small letters, digits, - and .")
 _FORMS = {
     "resources": (
         re.compile(r"(\w+)\.(cpu|memory|scratch|shm)=(.*)"),
@@ -80,6 +82,13 @@ class Placement(Checked):
         [],
         help="PersistentVolumeClaims that every pod mounts, as <claim>=<path>: root= may then be below that path; "
         "empty = all data is in buckets",
+    )
+    queue: str = option(
+        "", help="with fan_out=job: LocalQueue of Kueue that admits the Jobs; empty = they start at once", form=_NAME
+    )
+    priority: str = option("", help="with fan_out=job: PriorityClass of the Jobs' pods; empty = the usual", form=_NAME)
+    wait_hours: float = option(
+        12.0, help="with fan_out=job: hours without a running pod after which a task fails, and says why", above=0
     )
     secret: str = option("pairmill-storage", help="Kubernetes secret with AWS_*, GOOGLE_* or key files; need not exist")
     hub_secret: str = option(
@@ -142,6 +151,60 @@ class Placement(Checked):
                 task, key=key, operator="Equal" if value else "Exists", value=value or None, effect=effect
             )
         return task
+
+    def apply_job(self, task: Any, stage: str, image: str, shares: int) -> Any:
+        """Set these options on a task that starts a Job of ``shares`` pods and watches it; return the task."""
+        fanout = Fanout(
+            shares=shares,
+            pod=self._pod(stage, image),
+            queue=self.queue,
+            retries=self.retries,
+            hours=self.timeout_hours,
+            wait_hours=self.wait_hours,
+        )
+        # It watches, and looks at what is finished.
+        replace(self, cpu="1", memory="4Gi", resources=[]).apply(task, stage)
+        return task.set_env_variable(VARIABLE, fanout.dump())
+
+    def _pod(self, stage: str, image: str) -> dict[str, Any]:
+        """Return the specification of a Job's pod, which has what :meth:`apply` gives a task."""
+        sizes = self._sizes(stage)
+        limits = {"cpu": sizes["cpu"], "memory": sizes["memory"]}
+        variables: list[dict[str, Any]] = [{"name": "TMPDIR", "value": SCRATCH}]
+        volumes: list[tuple[str, str, dict[str, Any]]] = [
+            ("scratch", SCRATCH, {"emptyDir": {"sizeLimit": sizes["scratch"]}})
+        ]
+        for secret, path in ((_KUBEFLOWS, launcher.STORE_SECRETS), (self.secret, launcher.SECRETS)):
+            if secret:
+                volumes.append((secret, path, {"secret": {"secretName": secret, "optional": True}}))
+        if self.hub_secret and stage in _OF_THE_HUB:
+            name = _OF_THE_HUB[stage]
+            key = {"name": self.hub_secret, "key": name, "optional": True}
+            variables += [{"name": name, "valueFrom": {"secretKeyRef": key}}]
+            variables += [{"name": "HF_HOME", "value": f"{SCRATCH}/huggingface"}]
+        for claim, path in self._items("volume"):
+            volumes.append((claim, path, {"persistentVolumeClaim": {"claimName": claim}}))
+        container = {
+            "image": image,
+            "env": variables,
+            "resources": {"limits": limits, "requests": {name: _quarter(size) for name, size in limits.items()}},
+            "volumeMounts": [{"name": name, "mountPath": path} for name, path, _ in volumes],
+            "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        }
+        tolerations = [
+            {"key": key, "operator": "Equal" if value else "Exists", "effect": effect}
+            | ({"value": value} if value else {})
+            for key, value, effect in self._items("tolerations")
+        ]
+        return {
+            "containers": [container],
+            "volumes": [{"name": name, **source} for name, _, source in volumes],
+            "automountServiceAccountToken": False,
+            "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+            **({"nodeSelector": dict(self._items("node_selector"))} if self.node_selector else {}),
+            **({"tolerations": tolerations} if tolerations else {}),
+            **({"priorityClassName": self.priority} if self.priority else {}),
+        }
 
     def _train(self, kubernetes: Any, task: Any, shm: str) -> None:
         """Give a task what it needs in order to train; ``kubernetes`` is that of kfp."""

@@ -46,6 +46,7 @@ def build(
     *,
     image: str = "",
     workers: int = 1,
+    fan_out: str = "tasks",
     docs: str = "",
     without: Collection[str] = (),
     trainer_image: str | None = None,
@@ -58,6 +59,7 @@ def build(
         image: of every stage; empty = that of the environment, or a placeholder.
         workers: pods that share the work of each of clean, curate, select, train_tokenizer and tokenize. They are tasks
             of the pipeline and no loop: each iteration of one would cost a pod and six nodes of the workflow more.
+        fan_out: ``job``: they are pods of a Job, and the stage is one task that starts it.
         docs: address below which the repository's files can be read, for links; empty = their paths alone.
         without: stages to leave out, because every run of this pipeline is given their result (``rows=``,
             ``tokenizer=``, ``tokenized=``) or has them switched off. A pipeline for any run has them all: they pass on
@@ -78,6 +80,7 @@ def build(
             image=image,
             given=values_of,
             workers=workers,
+            by_job=fan_out == "job",
             without=without,
             trainer_image=trainer_image,
             samples_path=samples_path,
@@ -88,7 +91,8 @@ def build(
     line.__doc__ = str(given.__doc__)
     name, title = NAME, "Pretraining data"
     if workers > 1:
-        name, title = f"{NAME}-parallel", f"{title}, shared out over pods"
+        how = "jobs" if fan_out == "job" else "parallel"
+        name, title = f"{NAME}-{how}", f"{title}, shared out over pods"
     if train:
         name, title = f"{name}-train", f"{title}, and a training"
     with short_stacks():
@@ -121,6 +125,7 @@ class _Line:
     image: str
     given: SimpleNamespace
     workers: int
+    by_job: bool
     without: Collection[str]
     trainer_image: str | None
     samples_path: str
@@ -153,6 +158,8 @@ class _Line:
     def _of_all_shares(self, task: Task, results: Mapping[str, Any]) -> Any:
         """Place a task and its shares, the first of which finishes it; return its output."""
         values = {**self.handed, **_options(task, results)}
+        if task.shared and self.by_job:
+            return self._placed(task, values, shares=self.workers).outputs["output"]
         first, *others = (WorkerSlice.all(self.workers) if task.shared else []) or [""]
         for share in others:
             self._placed(task, {**values, "share": share})
@@ -168,8 +175,8 @@ class _Line:
         placed = self.placement.apply(component(**values, **{launcher.DEFAULTS: parameters.defaults()}), task.stage)
         return placed.set_display_name(task.title)
 
-    def _placed(self, task: Task, values: Mapping[str, Any], image: str | None = None) -> Any:
-        """Place a task. One that only shares its work hands nothing on but its shards."""
+    def _placed(self, task: Task, values: Mapping[str, Any], image: str | None = None, shares: int = 0) -> Any:
+        """Place a task. One that only shares its work hands nothing on but its shards; ``shares`` are pods of a Job."""
         stage = EVERY[task.stage]
         alone = [key for key in values if key != launcher.OPTIONS]
         inputs = inputs_of(stage, alone) | ({launcher.OPTIONS: dict} if launcher.OPTIONS in values else {})
@@ -183,7 +190,11 @@ class _Line:
             name=f"{task.name}_share" if is_share else task.name,
         )
         title = f"{task.title}: share {values['share']}" if is_share else task.title
-        return self.placement.apply(component(**values), task.stage).set_display_name(title)
+        made = component(**values)
+        if shares:
+            container = made.container_spec.image
+            return self.placement.apply_job(made, task.stage, container, shares).set_display_name(title)
+        return self.placement.apply(made, task.stage).set_display_name(title)
 
     def _train(self, task: Task, results: Mapping[str, Any]) -> None:
         values = {name: getattr(self.given, name) for name in parameters.taken(task.stage)}

@@ -23,7 +23,15 @@ from pairmill.engine.options import option
 from pairmill.errors import UsageError
 from pairmill.interface import cli
 from pairmill.kubeflow import compile as compiler
-from pairmill.kubeflow.compile import MAX_WORKERS, MAX_WORKERS_TRAINING, CompileConfig, ImageConfig, refuse_workers
+from pairmill.kubeflow.compile import (
+    MAX_WORKERS,
+    MAX_WORKERS_TRAINING,
+    CompileConfig,
+    FanOut,
+    ImageConfig,
+    fan_out_option,
+    refuse_workers,
+)
 from pairmill.kubeflow.submit import publish
 from pairmill.kubeflow.submit.server import Server, ServerConfig
 from pairmill.kubeflow.submit.watch import Ended, WatchConfig, watch
@@ -115,11 +123,12 @@ class PipelineConfig(Training, Parameters, UploadConfig):
         help="pods that share the work of each of clean, curate, select, train_tokenizer and tokenize, at most "
         f"{MAX_WORKERS} ({MAX_WORKERS_TRAINING} with train=true); 1 = one pod a stage",
     )
+    fan_out: FanOut = fan_out_option()
     train: bool = option(False, help="the pipeline whose last task trains on the sample: docs/training.md")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        refuse_workers(self.workers, self.train)
+        refuse_workers(self.workers, self.train, self.fan_out)
         if self.train:
             self.require_trainer("train=true")
         stage_configs(self.parameters())
@@ -130,7 +139,7 @@ class PipelineConfig(Training, Parameters, UploadConfig):
         return parameters_class(self.train)
 
     def form(self) -> dict[str, Any]:
-        return {"workers": self.workers, "train": self.train}
+        return {"workers": self.workers, "fan_out": self.fan_out, "train": self.train}
 
     def without(self) -> Collection[str]:
         # It is compiled for these parameters, so a stage whose result is given has no pod at all.

@@ -1,0 +1,1 @@
+"""Stages that are shared out by an Indexed Job of Kubernetes."""
