@@ -26,7 +26,7 @@ from pairmill.report.model import Report, Table
 C = TypeVar("C", bound=RunConfig)
 
 _JOB = "PAIRMILL_JOB"
-"""Of a pod whose stage a Job is to share out, what :mod:`pairmill.jobs` takes: it alone needs a client of http."""
+"""Of a pod whose stage a Job is to share out, how (:mod:`pairmill.kubeflow.jobs.pods`)."""
 
 
 def settings_command(settings: type[FileSettings]) -> Command:
@@ -52,7 +52,7 @@ def run(stage: Stage[C, Any], config: C) -> Outcome:
     share = together is not None and not finishes
     with in_force(config):
         if together is None and given is None and not config.is_off and _JOB in os.environ:
-            jobs = importlib.import_module("pairmill.jobs.fan_out")
+            jobs = importlib.import_module("pairmill.kubeflow.jobs.fan_out")
             jobs.fan_out(stage.name, config, *runner.locate(stage, config), os.environ[_JOB])
         if together is not None and share:
             result = runner.run_share(stage, config, together)

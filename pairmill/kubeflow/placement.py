@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ from pairmill.engine.options import option
 from pairmill.errors import UsageError
 from pairmill.fields import Checked
 from pairmill.interface import launcher
-from pairmill.jobs.indexed import VARIABLE, Fanout
 from pairmill.line.stages import EVERY, LAST
 
 SCRATCH = "/scratch"
@@ -23,9 +22,9 @@ MEMORY = "/dev/shm"  # noqa: S108 - the place of arrays
 
 # The stages that ask the Hub (curate for benchmarks) or tell Weights & Biases, and the variable that lets them in.
 # These tokens are in a secret of their own, as a mounted secret shows all of its keys.
-_OF_THE_HUB = {"fetch": "HF_TOKEN", "curate": "HF_TOKEN", "train": "WANDB_API_KEY"}
+OF_THE_HUB = {"fetch": "HF_TOKEN", "curate": "HF_TOKEN", "train": "WANDB_API_KEY"}
 # Kubeflow's own store, for minio://.
-_KUBEFLOWS = "mlpipeline-minio-artifact"
+KUBEFLOWS_STORE = "mlpipeline-minio-artifact"
 _SIZED = ("cpu", "memory", "scratch")
 _SIZES_OF_TRAINING = {"cpu": "8", "memory": "64Gi", "shm": "32Gi"}
 _CORES = re.compile("[1-9][0-9]*m?")
@@ -101,7 +100,7 @@ class Placement(Checked):
         for name in _SIZED:
             _quantity(name, getattr(self, name))
         for stage in LAST:
-            sizes = self._sizes(stage)
+            sizes = self.sizes(stage)
             if _bytes(sizes["shm"]) >= _bytes(sizes["memory"]):
                 raise UsageError(
                     f"what is in {MEMORY} counts as memory of the pod",
@@ -110,13 +109,13 @@ class Placement(Checked):
                     expected=f"less than {stage}.memory",
                 )
         for name in ("node_selector", "tolerations", "gpu_nodes", "volume"):
-            self._items(name)
+            self.items(name)
 
     def apply(self, task: Any, stage: str) -> Any:
         """Set these options on a task of the pipeline; return the task."""
         from kfp import kubernetes
 
-        sizes = self._sizes(stage)
+        sizes = self.sizes(stage)
         cpu, memory, scratch = (sizes[name] for name in _SIZED)
         seconds = self.timeout_hours * 3600
         # Kubeflow's cache never looks whether the data at a URI changed or is still there. Every stage does, and ends
@@ -126,85 +125,31 @@ class Placement(Checked):
         # failed later than that would never be tried again.
         every = (self.retries + 1) * seconds
         task.set_retry(self.retries, backoff_duration="30s", backoff_factor=2.0, backoff_max_duration=f"{every}s")
-        task.set_cpu_request(_quarter(cpu)).set_cpu_limit(cpu)
+        task.set_cpu_request(quarter(cpu)).set_cpu_limit(cpu)
         task.set_memory_request(_asked(memory, sizes.get("shm"))).set_memory_limit(memory)
         kubernetes.set_timeout(task, seconds)
         kubernetes.empty_dir_mount(task, volume_name="scratch", mount_path=SCRATCH, size_limit=scratch)
         task.set_env_variable("TMPDIR", SCRATCH)
-        if stage in _OF_THE_HUB or stage in LAST:
+        if stage in OF_THE_HUB or stage in LAST:
             task.set_env_variable("HF_HOME", f"{SCRATCH}/huggingface")
         # The program reads variables there. No result depends on them: Kubeflow's cache does not see them.
-        kubernetes.use_secret_as_volume(task, _KUBEFLOWS, launcher.STORE_SECRETS, optional=True)
+        kubernetes.use_secret_as_volume(task, KUBEFLOWS_STORE, launcher.STORE_SECRETS, optional=True)
         if self.secret:
             kubernetes.use_secret_as_volume(task, self.secret, launcher.SECRETS, optional=True)
-        if self.hub_secret and stage in _OF_THE_HUB:
-            name = _OF_THE_HUB[stage]
+        if self.hub_secret and stage in OF_THE_HUB:
+            name = OF_THE_HUB[stage]
             kubernetes.use_secret_as_env(task, self.hub_secret, {name: name}, optional=True)
-        for claim, path in self._items("volume"):
+        for claim, path in self.items("volume"):
             kubernetes.mount_pvc(task, claim, path)
         if stage in LAST:
             self._train(kubernetes, task, sizes["shm"])
-        for key, value in self._items("gpu_nodes" if stage in LAST and self.gpu_nodes else "node_selector"):
+        for key, value in self.items("gpu_nodes" if stage in LAST and self.gpu_nodes else "node_selector"):
             kubernetes.add_node_selector(task, key, value)
-        for key, value, effect in self._items("tolerations"):
+        for key, value, effect in self.items("tolerations"):
             kubernetes.add_toleration(
                 task, key=key, operator="Equal" if value else "Exists", value=value or None, effect=effect
             )
         return task
-
-    def apply_job(self, task: Any, stage: str, image: str, shares: int) -> Any:
-        """Set these options on a task that starts a Job of ``shares`` pods and watches it; return the task."""
-        fanout = Fanout(
-            shares=shares,
-            pod=self._pod(stage, image),
-            queue=self.queue,
-            retries=self.retries,
-            hours=self.timeout_hours,
-            wait_hours=self.wait_hours,
-        )
-        # It watches, and looks at what is finished.
-        replace(self, cpu="1", memory="4Gi", resources=[]).apply(task, stage)
-        return task.set_env_variable(VARIABLE, fanout.dump())
-
-    def _pod(self, stage: str, image: str) -> dict[str, Any]:
-        """Return the specification of a Job's pod, which has what :meth:`apply` gives a task."""
-        sizes = self._sizes(stage)
-        limits = {"cpu": sizes["cpu"], "memory": sizes["memory"]}
-        variables: list[dict[str, Any]] = [{"name": "TMPDIR", "value": SCRATCH}]
-        volumes: list[tuple[str, str, dict[str, Any]]] = [
-            ("scratch", SCRATCH, {"emptyDir": {"sizeLimit": sizes["scratch"]}})
-        ]
-        for secret, path in ((_KUBEFLOWS, launcher.STORE_SECRETS), (self.secret, launcher.SECRETS)):
-            if secret:
-                volumes.append((secret, path, {"secret": {"secretName": secret, "optional": True}}))
-        if self.hub_secret and stage in _OF_THE_HUB:
-            name = _OF_THE_HUB[stage]
-            key = {"name": self.hub_secret, "key": name, "optional": True}
-            variables += [{"name": name, "valueFrom": {"secretKeyRef": key}}]
-            variables += [{"name": "HF_HOME", "value": f"{SCRATCH}/huggingface"}]
-        for claim, path in self._items("volume"):
-            volumes.append((claim, path, {"persistentVolumeClaim": {"claimName": claim}}))
-        container = {
-            "image": image,
-            "env": variables,
-            "resources": {"limits": limits, "requests": {name: _quarter(size) for name, size in limits.items()}},
-            "volumeMounts": [{"name": name, "mountPath": path} for name, path, _ in volumes],
-            "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-        }
-        tolerations = [
-            {"key": key, "operator": "Equal" if value else "Exists", "effect": effect}
-            | ({"value": value} if value else {})
-            for key, value, effect in self._items("tolerations")
-        ]
-        return {
-            "containers": [container],
-            "volumes": [{"name": name, **source} for name, _, source in volumes],
-            "automountServiceAccountToken": False,
-            "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
-            **({"nodeSelector": dict(self._items("node_selector"))} if self.node_selector else {}),
-            **({"tolerations": tolerations} if tolerations else {}),
-            **({"priorityClassName": self.priority} if self.priority else {}),
-        }
 
     def _train(self, kubernetes: Any, task: Any, shm: str) -> None:
         """Give a task what it needs in order to train; ``kubernetes`` is that of kfp."""
@@ -216,17 +161,17 @@ class Placement(Checked):
 
     def is_mounted(self, path: str) -> bool:
         """Return whether a path is on a volume that every pod mounts."""
-        mounted = [Path(place) for _, place in self._items("volume")]
+        mounted = [Path(place) for _, place in self.items("volume")]
         return any(Path(os.path.normpath(path)).is_relative_to(place) for place in mounted)
 
-    def _sizes(self, stage: str) -> dict[str, str]:
-        """Quantities of a stage's pod by resource."""
+    def sizes(self, stage: str) -> dict[str, str]:
+        """Return the quantities of a stage's pod by resource."""
         usual = {name: getattr(self, name) for name in _SIZED}
         return usual | (_SIZES_OF_TRAINING if stage in LAST else {}) | self._of_stages().get(stage, {})
 
     def _of_stages(self) -> dict[str, dict[str, str]]:
         result: dict[str, dict[str, str]] = {}
-        for stage, name, value in self._items("resources"):
+        for stage, name, value in self.items("resources"):
             if stage not in EVERY:
                 raise UsageError("unknown stage", where="resources", got=stage, expected=", ".join(EVERY))
             if name == "shm" and stage not in LAST:
@@ -235,7 +180,7 @@ class Placement(Checked):
             result.setdefault(stage, {})[name] = value
         return result
 
-    def _items(self, name: str) -> list[tuple[str, ...]]:
+    def items(self, name: str) -> list[tuple[str, ...]]:
         """Return each item of a list option, split into its parts."""
         form, what, expected = _FORMS[name]
         result = []
@@ -265,11 +210,11 @@ def _asked(memory: str, shm: str | None) -> str:
     quarter of the rest, because the node would else be promised to others.
     """
     if shm is None:
-        return _quarter(memory)
+        return quarter(memory)
     return f"{(_bytes(shm) + (_bytes(memory) - _bytes(shm)) // 4) // 1024**2}Mi"
 
 
-def _quarter(size: str) -> str:
+def quarter(size: str) -> str:
     """Return a quarter of a quantity, in the next smaller unit so that it is an integer."""
     match = re.fullmatch("([0-9]+)(m|[KMGTP]?)(i?)", size)
     assert match is not None

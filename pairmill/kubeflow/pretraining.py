@@ -13,6 +13,7 @@ from kfp import dsl
 from pairmill.engine.options import WorkerSlice
 from pairmill.interface import launcher
 from pairmill.kubeflow.component import SHOWN, inputs_of, task_component
+from pairmill.kubeflow.jobs.pods import apply_job
 from pairmill.kubeflow.placement import Placement
 from pairmill.kubeflow.tasks import short_stacks, signature_of
 from pairmill.line import parameters
@@ -193,7 +194,7 @@ class _Line:
         made = component(**values)
         if shares:
             container = made.container_spec.image
-            return self.placement.apply_job(made, task.stage, container, shares).set_display_name(title)
+            return apply_job(self.placement, made, task.stage, container, shares).set_display_name(title)
         return self.placement.apply(made, task.stage).set_display_name(title)
 
     def _train(self, task: Task, results: Mapping[str, Any]) -> None:

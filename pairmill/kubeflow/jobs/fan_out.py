@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pairmill.errors import PairmillError, StorageError
-from pairmill.jobs.indexed import CONTAINER, SPEC, Fanout, Starter, Work, job_of
-from pairmill.jobs.server import ApiServer, Doc, Exists
-from pairmill.jobs.waiting import check_queue, reason_of_wait
+from pairmill.kubeflow.jobs.indexed import CONTAINER, SPEC, Starter, Work, job_of
+from pairmill.kubeflow.jobs.pods import JobConfig
+from pairmill.kubeflow.jobs.server import ApiServer, Doc, Exists
+from pairmill.kubeflow.jobs.waiting import check_queue, reason_of_wait
 from pairmill.log import event
 
 _POLL = 5.0
@@ -43,7 +44,7 @@ def fan_out(stage: str, config: Any, home: str, is_finished: Callable[[], bool],
         config: its options.
         home: URI of its finished folder.
         is_finished: whether that is there.
-        text: of :data:`pairmill.jobs.indexed.VARIABLE`.
+        text: of :data:`pairmill.kubeflow.jobs.pods.VARIABLE`.
 
     Raises:
         UsageError: the queue does not exist, or the cluster refuses the Job.
@@ -52,16 +53,16 @@ def fan_out(stage: str, config: Any, home: str, is_finished: Callable[[], bool],
     """
     if is_finished():
         return
-    fanout, server = Fanout.parse(text), ApiServer()
+    job, server = JobConfig.parse(text), ApiServer()
     fields = {item.name: item for item in dataclasses.fields(config) if item.name not in {"share", "finish", "workers"}}
     values = {name: getattr(config, name) for name in fields}
     defaults = {name: item.default for name, item in fields.items()}
     options = {name: value for name, value in values.items() if value != defaults[name] and value != []}
     pod = os.environ.get("KFP_POD_NAME", "")
     starter = Starter.from_pod(server.get(server.path("pods", pod, "/api/v1")) if pod else None)
-    check_queue(server, fanout.queue)
-    watched = _Watched(server, Work(stage, options, home), fanout)
-    watched.start(job_of(watched.work, fanout, starter))
+    check_queue(server, job.queue)
+    watched = _Watched(server, Work(stage, options, home), job)
+    watched.start(job_of(watched.work, job, starter))
     watched.follow(is_finished)
 
 
@@ -71,7 +72,7 @@ class _Watched:
 
     server: ApiServer
     work: Work
-    fanout: Fanout
+    config: JobConfig
     idle_since: float = field(default_factory=time.monotonic)
     said: str = ""
     said_at: float = 0.0
@@ -94,7 +95,7 @@ class _Watched:
                 if there is None:
                     continue
             else:
-                self.say(f"started for {self.fanout.shares} shares")
+                self.say(f"started for {self.config.shares} shares")
                 return
             if not there["metadata"].get("deletionTimestamp"):
                 same = there["metadata"].get("annotations", {}).get(SPEC) == job["metadata"]["annotations"][SPEC]
@@ -118,7 +119,7 @@ class _Watched:
                 raise StorageError("was deleted before it had ended", where=self.where, hint="submit again")
             end = _end_of(job)
             if end and end["type"] != "Failed":
-                self.say(f"all {self.fanout.shares} shares are done")
+                self.say(f"all {self.config.shares} shares are done")
                 self.server.delete(self.path)
                 return
             if end:
@@ -130,17 +131,17 @@ class _Watched:
         """Say how far it is and what it waits for. Raises StorageError if no pod has run for too long."""
         status = job.get("status", {})
         done, running, active = (status.get(name, 0) for name in ("succeeded", "ready", "active"))
-        text = f"{done} of {self.fanout.shares} shares are done, {running} run"
+        text = f"{done} of {self.config.shares} shares are done, {running} run"
         reason = ""
         if running and not job["spec"].get("suspend"):
             self.idle_since = time.monotonic()
-        if running + done < self.fanout.shares:
-            reason = reason_of_wait(self.server, job, self.fanout.queue)
+        if running + done < self.config.shares:
+            reason = reason_of_wait(self.server, job, self.config.queue)
         if status.get("failed"):
             text += f", {status['failed']} pods failed or were ended from outside"
         self.say(f"{text}; {active - running} pods wait: {reason}" if reason else text)
         hours = (time.monotonic() - self.idle_since) / 3600
-        if hours > self.fanout.wait_hours:
+        if hours > self.config.wait_hours:
             self.server.delete(self.path)
             raise StorageError(
                 "no pod has run",
@@ -168,7 +169,7 @@ class _Watched:
         for line in lines:
             event(f"share {first.index + 1}: {line}", level=logging.ERROR, stage=self.work.stage)
         return ShareFailed(
-            f"share {first.index + 1} of {self.fanout.shares} failed with exit code {first.code}{first.why}",
+            f"share {first.index + 1} of {self.config.shares} failed with exit code {first.code}{first.why}",
             first.code,
             where=self.where,
             got=lines[-1] if lines else end.get("message", ""),

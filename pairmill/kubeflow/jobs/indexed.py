@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,47 +10,14 @@ from typing import Any, Final, Self
 from pairmill.engine.manifest import fingerprint_from
 from pairmill.interface import launcher
 from pairmill.interface.interrupt import TERMINATED
+from pairmill.kubeflow.jobs.pods import JobConfig
 
-VARIABLE: Final = "PAIRMILL_JOB"
-"""Of the pod that starts a Job: :class:`Fanout` as JSON. No result depends on it, so it is not an option."""
 CONTAINER: Final = "share"
 QUEUE: Final = "kueue.x-k8s.io/queue-name"
 SPEC: Final = "pairmill.dev/spec"
 _KEPT_SECONDS = 24 * 3600
 _DEFECTS: Final = (2, 3)
 """Exit codes of what would fail again: an option or the data is wrong."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fanout:
-    """How a stage is shared out.
-
-    Args:
-        shares: pods, all at the same time.
-        pod: the specification of a pod, but for what its container runs.
-        queue: LocalQueue of Kueue; empty = the Job is not queued.
-        retries: further pods of a share that failed; those that were ended from outside do not count.
-        hours: that the Job may run.
-        wait_hours: that it may wait with no pod running.
-    """
-
-    shares: int
-    pod: Mapping[str, Any]
-    queue: str = ""
-    retries: int = 2
-    hours: int = 24
-    wait_hours: float = 12.0
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Read it from :data:`VARIABLE`."""
-        return cls(**json.loads(text))
-
-    def dump(self) -> str:
-        """Return it as :meth:`parse` reads it, without what is the default."""
-        given = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
-        kept = {item.name: given[item.name] for item in dataclasses.fields(self) if given[item.name] != item.default}
-        return json.dumps(kept, sort_keys=True, separators=(",", ":"))
 
 
 @dataclass(frozen=True)
@@ -101,35 +67,37 @@ class Starter:
         return cls(pod["spec"].get("serviceAccountName", ""), labels, owners)
 
 
-def job_of(work: Work, fanout: Fanout, starter: Starter) -> dict[str, Any]:
+def job_of(work: Work, config: JobConfig, starter: Starter) -> dict[str, Any]:
     """Return the Job. Its annotation :data:`SPEC` differs where its pods would do other work."""
     labels = {
         "app.kubernetes.io/name": "pairmill-share",
         "pairmill.dev/stage": work.stage,
-        **({QUEUE: fanout.queue} if fanout.queue else {}),
+        **({QUEUE: config.queue} if config.queue else {}),
         **starter.labels,
     }
+    pod = _pod(work, config, starter)
     spec = {
         "completionMode": "Indexed",
-        "completions": fanout.shares,
+        "completions": config.shares,
         # A share that never ran would be waited for by the others.
-        "parallelism": fanout.shares,
-        "backoffLimitPerIndex": fanout.retries,
-        "activeDeadlineSeconds": fanout.hours * 3600,
+        "parallelism": config.shares,
+        "backoffLimitPerIndex": config.retries,
+        "activeDeadlineSeconds": config.timeout_hours * 3600,
         "ttlSecondsAfterFinished": _KEPT_SECONDS,
         "podReplacementPolicy": "Failed",
         "podFailurePolicy": {"rules": _rules()},
-        **({"suspend": True} if fanout.queue else {}),
+        **({"suspend": True} if config.queue else {}),
         "template": {
             # A sidecar would keep the pod running for ever.
             "metadata": {
                 "labels": {**labels, "sidecar.istio.io/inject": "false"},
                 "annotations": {"sidecar.istio.io/inject": "false"},
             },
-            "spec": _pod(work, fanout, starter),
+            "spec": pod,
         },
     }
-    annotations = {SPEC: fingerprint_from(spec), "pairmill.dev/result": work.home}
+    # The run that it is of is not part of it.
+    annotations = {SPEC: fingerprint_from(config.shares, config.queue, pod), "pairmill.dev/result": work.home}
     meta = {"name": work.name, "labels": labels, "annotations": annotations}
     owners = {"ownerReferences": starter.owners} if starter.owners else {}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {**meta, **owners}, "spec": spec}
@@ -145,12 +113,13 @@ def _rules() -> list[dict[str, Any]]:
     ]
 
 
-def _pod(work: Work, fanout: Fanout, starter: Starter) -> dict[str, Any]:
-    values = {**work.options, "share": f"auto/{fanout.shares}", "finish": True}
+def _pod(work: Work, config: JobConfig, starter: Starter) -> dict[str, Any]:
+    values = {**work.options, "share": f"auto/{config.shares}", "finish": True}
     given = {"inputs": {"parameterValues": values}, "outputs": {"outputFile": "/tmp/outputs.json"}}  # noqa: S108
     # Kubernetes reads $(NAME) in arguments, and $$ as $.
     text = json.dumps(given, sort_keys=True).replace("$", "$$")
-    (container,) = fanout.pod["containers"]
+    pod = config.pod(work.stage)
+    (container,) = pod["containers"]
     program = {"name": CONTAINER, "command": ["python", "-m", "pairmill", "stage", work.stage, launcher.FLAG, text]}
     account = {"serviceAccountName": starter.account} if starter.account else {}
-    return {**fanout.pod, **account, "restartPolicy": "Never", "containers": [{**container, **program}]}
+    return {**pod, **account, "restartPolicy": "Never", "containers": [{**container, **program}]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pairmill.errors import StorageError, UsageError
-from pairmill.jobs.server import ApiServer, Doc
+from pairmill.kubeflow.jobs.server import ApiServer, Doc
 
 _KUEUE: Final = "/apis/kueue.x-k8s.io"
 
