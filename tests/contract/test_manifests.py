@@ -29,6 +29,7 @@ training = lazy.Module("kubeflow.training.models")
 MANIFESTS = REPOSITORY / "manifests"
 KUBERNETES = "1.34"
 FOLDERS = (
+    "base/jobs",
     "base/sampler-daemonset",
     "base/training-runtime",
     "examples/stage-in",

@@ -84,8 +84,10 @@ class Jobs:
         self.account.mkdir(parents=True)
         key, signed = self.folder / "key.pem", self.account / "ca.crt"
         subprocess.run(
-            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=kubernetes"]
-            + ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(signed)],
+            [
+                *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=kubernetes"),
+                *("-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(signed)),
+            ],
             check=True,
             capture_output=True,
         )

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pairmill.errors import PairmillError, StorageError
+from pairmill.fields import default_value
 from pairmill.kubeflow.jobs.indexed import CONTAINER, SPEC, Starter, Work, job_of
 from pairmill.kubeflow.jobs.pods import JobConfig
 from pairmill.kubeflow.jobs.server import ApiServer, Doc, Exists
@@ -54,10 +55,9 @@ def fan_out(stage: str, config: Any, home: str, is_finished: Callable[[], bool],
     if is_finished():
         return
     job, server = JobConfig.parse(text), ApiServer()
-    fields = {item.name: item for item in dataclasses.fields(config) if item.name not in {"share", "finish", "workers"}}
-    values = {name: getattr(config, name) for name in fields}
-    defaults = {name: item.default for name, item in fields.items()}
-    options = {name: value for name, value in values.items() if value != defaults[name] and value != []}
+    fields = [item for item in dataclasses.fields(config) if item.name not in {"share", "finish", "workers"}]
+    values = {item.name: getattr(config, item.name) for item in fields}
+    options = {item.name: values[item.name] for item in fields if values[item.name] != default_value(item)}
     pod = os.environ.get("KFP_POD_NAME", "")
     starter = Starter.from_pod(server.get(server.path("pods", pod, "/api/v1")) if pod else None)
     check_queue(server, job.queue)

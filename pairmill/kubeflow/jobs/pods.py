@@ -58,6 +58,7 @@ class JobConfig(Placement):
             {"key": key, "effect": effect, **({"value": value} if value else {"operator": "Exists"})}
             for key, value, effect in self.items("tolerations")
         ]
+        nodes = {key: value for key, value, *_ in self.items("node_selector")}
         container = {
             "image": self.image,
             "env": variables,
@@ -70,7 +71,7 @@ class JobConfig(Placement):
             "volumes": [{"name": name, **source} for name, _, source in volumes],
             "automountServiceAccountToken": False,
             "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
-            **({"nodeSelector": dict(self.items("node_selector"))} if self.node_selector else {}),
+            **({"nodeSelector": nodes} if nodes else {}),
             **({"tolerations": tolerations} if tolerations else {}),
             **({"priorityClassName": self.priority} if self.priority else {}),
         }
