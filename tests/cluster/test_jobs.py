@@ -134,9 +134,8 @@ def test_pods_that_are_deleted_at_will_and_a_watcher_that_is_give_the_bytes_of_o
     for path in ("_MANIFEST.json", *(entry.path for entry in storage.store_for(result).list(result))):
         if path != "report.html":
             assert read(f"{result}/{path}") == (Path(expected) / path).read_bytes(), path
-    say(
-        f"{shares} shares, {deleted} pods and a watcher deleted, bytes of one process: {time.monotonic() - start:.0f} s, bytes of one process"
-    )
+    seconds = time.monotonic() - start
+    say(f"{shares} shares, {deleted} pods and a watcher deleted: the bytes of one process after {seconds:.0f} s")
     assert job["spec"]["completions"] == shares
 
 
