@@ -26,7 +26,7 @@ from pairmill.report.model import Report, Table
 C = TypeVar("C", bound=RunConfig)
 
 _JOB = "PAIRMILL_JOB"
-"""Of a pod whose stage a Job is to share out, how (:mod:`pairmill.kubeflow.jobs.pods`)."""
+"""Of a pod whose stage a Job is to share out, how (:mod:`pairmill.kubeflow.pods`)."""
 
 
 def settings_command(settings: type[FileSettings]) -> Command:

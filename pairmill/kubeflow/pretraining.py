@@ -13,8 +13,8 @@ from kfp import dsl
 from pairmill.engine.options import WorkerSlice
 from pairmill.interface import launcher
 from pairmill.kubeflow.component import SHOWN, inputs_of, task_component
-from pairmill.kubeflow.jobs.pods import apply_job
 from pairmill.kubeflow.placement import Placement
+from pairmill.kubeflow.pods import apply_job
 from pairmill.kubeflow.tasks import short_stacks, signature_of
 from pairmill.line import parameters
 from pairmill.line.stages import EVERY, STAGES

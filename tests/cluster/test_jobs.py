@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from pairmill import storage
-from pairmill.kubeflow.jobs.pods import VARIABLE, JobConfig
+from pairmill.kubeflow.pods import VARIABLE, JobConfig
 from tests.support import tools
 from tests.support.cluster.rig import SECRET, Cluster, Doc, ReachableS3, require, say, until
+from tests.support.results import upload
 
 NAMESPACE = "pairmill-jobs-test"
 ACCOUNT = "pipeline-runner"
@@ -84,7 +85,7 @@ def test_pods_that_are_deleted_at_will_and_a_watcher_that_is_give_the_bytes_of_o
 ) -> None:
     shares = int(os.environ.get("SHARES") or 64)
     root = f"{store.bucket()}/root"
-    raw = raw_files(tmp_path / "raw", shares)
+    raw = upload(raw_files(tmp_path / "raw", shares), f"{store.bucket()}/raw")
     fetched = tools.ended(tools.stage("fetch", raw=raw, root=root, sources="dmmath")).out.splitlines()[-1]
     given = {"raw": fetched}
     expected = tools.ended(tools.stage("clean", root=tmp_path / "alone", **given)).out.strip()
@@ -97,7 +98,7 @@ def test_pods_that_are_deleted_at_will_and_a_watcher_that_is_give_the_bytes_of_o
     def disturb() -> None:
         nonlocal deleted
         source = random.Random(1)
-        while not over.wait(2):
+        while not over.wait(1):
             names = cluster.get("pods", PODS, "--field-selector=status.phase=Running", HERE)["items"]
             for pod in source.sample(names, min(2, len(names))):
                 force = ["--force"] if deleted % 2 else []
@@ -179,7 +180,7 @@ def test_without_the_role_the_task_says_what_the_server_forbids(
     cluster.kubectl("delete", "rolebinding", "pairmill-jobs", HERE)
     config = JobConfig(shares=2, image=cluster.image, cpu="100m", memory="1Gi", scratch="1Gi")
     root = f"{store.bucket()}/other"
-    raw = raw_files(tmp_path / "raw", 1)
+    raw = upload(raw_files(tmp_path / "raw", 1), f"{store.bucket()}/few")
     fetched = tools.ended(tools.stage("fetch", raw=raw, root=root, sources="dmmath")).out.splitlines()[-1]
     pod = watcher(cluster, "forbidden", config, {"raw": fetched, "root": root})
     cluster.put(NAMESPACE, pod, "create")

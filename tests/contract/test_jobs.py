@@ -10,7 +10,7 @@ from pairmill.interface import cli
 from pairmill.kubeflow import compile as compiler
 from pairmill.kubeflow.compile import CompileConfig, documents
 from pairmill.kubeflow.jobs.indexed import CONTAINER, Starter, Work, job_of
-from pairmill.kubeflow.jobs.pods import VARIABLE, JobConfig
+from pairmill.kubeflow.pods import VARIABLE, JobConfig
 from pairmill.stages.tokenize.config import TokenizeConfig
 from tests.contract.test_weight import GIVEN, HELD_OUT, line
 from tests.support import lazy

@@ -18,9 +18,9 @@ from typing import Any, Final
 from pairmill.errors import PairmillError, StorageError
 from pairmill.fields import default_value
 from pairmill.kubeflow.jobs.indexed import CONTAINER, SPEC, Starter, Work, job_of
-from pairmill.kubeflow.jobs.pods import JobConfig
 from pairmill.kubeflow.jobs.server import ApiServer, Doc, Exists
 from pairmill.kubeflow.jobs.waiting import check_queue, reason_of_wait
+from pairmill.kubeflow.pods import JobConfig
 from pairmill.log import event
 
 _POLL = 5.0
@@ -45,7 +45,7 @@ def fan_out(stage: str, config: Any, home: str, is_finished: Callable[[], bool],
         config: its options.
         home: URI of its finished folder.
         is_finished: whether that is there.
-        text: of :data:`pairmill.kubeflow.jobs.pods.VARIABLE`.
+        text: of :data:`pairmill.kubeflow.pods.VARIABLE`.
 
     Raises:
         UsageError: the queue does not exist, or the cluster refuses the Job.

@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 from pairmill.engine.manifest import fingerprint_from
 from pairmill.interface import launcher
 from pairmill.interface.interrupt import TERMINATED
-from pairmill.kubeflow.jobs.pods import JobConfig
+from pairmill.kubeflow.pods import JobConfig
 
 CONTAINER: Final = "share"
 QUEUE: Final = "kueue.x-k8s.io/queue-name"

@@ -16,8 +16,8 @@ import pytest
 from pairmill.errors import PairmillError, StorageError, UsageError
 from pairmill.kubeflow.jobs import fan_out as module
 from pairmill.kubeflow.jobs.indexed import SPEC, Starter, Work, job_of
-from pairmill.kubeflow.jobs.pods import JobConfig
 from pairmill.kubeflow.jobs.server import ApiServer
+from pairmill.kubeflow.pods import JobConfig
 from pairmill.stages.clean.config import CleanConfig
 from tests.support.emulator.containers import Pod, Running
 from tests.support.helpers import PATIENCE, until
