@@ -1,6 +1,5 @@
 """The compiled pipeline whose stages are Jobs, under Kubeflow's launcher and a server that carries out Jobs."""
 
-import dataclasses
 import signal
 import threading
 from pathlib import Path
@@ -12,7 +11,6 @@ from pairmill.kubeflow import compile as compiler
 from pairmill.line.table import LINE
 from tests.support import tools
 from tests.support.emulator import Attempt, Backend, Folder, Forked, load
-from tests.support.emulator.containers import Pod, Running
 from tests.support.helpers import REPOSITORY
 from tests.support.jobs import Jobs, Ran
 from tests.support.results import manifests
@@ -21,15 +19,9 @@ OPTIONS = {"sources": "gsm8k_train,scibench", "vocab_size": 300, "epochs": 1, "c
 SHARED = [task.stage for task in LINE if task.shared]
 
 
-class Pods(Forked):
-    """The pipeline's pods, which have a service account."""
-
-    def __init__(self, jobs: Jobs) -> None:
-        super().__init__(env={**jobs.environment(), "PAIRMILL_LOG": "json"})
-        self._volumes = jobs.volumes()
-
-    def start(self, pod: Pod) -> Running:
-        return super().start(dataclasses.replace(pod, volumes={**pod.volumes, **self._volumes}))
+def pods(jobs: Jobs) -> Forked:
+    """Return what runs the pipeline's pods, which have a service account."""
+    return Forked(env={**jobs.environment(), "PAIRMILL_LOG": "json"})
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +43,7 @@ def test_pods_that_are_killed_and_a_watcher_that_is_cost_no_byte(raw: Path, tmp_
     tools.ended(tools.stage("run", raw=raw, root=alone, **OPTIONS))
     killed: set[tuple[str, str]] = set()
     with Jobs(tmp_path / "cluster", Forked()) as jobs:
-        backend = Backend(Folder(tmp_path / "objects"), Pods(jobs), tmp_path / "pods", second=0.01)
+        backend = Backend(Folder(tmp_path / "objects"), pods(jobs), tmp_path / "pods", second=0.01)
 
         def kill(ran: Ran) -> None:
             meta = ran.doc["metadata"]
@@ -91,7 +83,7 @@ def test_pods_that_are_killed_and_a_watcher_that_is_cost_no_byte(raw: Path, tmp_
 
 def test_the_reason_of_a_share_is_the_reason_of_the_task(raw: Path, tmp_path: Path) -> None:
     with Jobs(tmp_path / "cluster", Forked()) as jobs:
-        backend = Backend(Folder(tmp_path / "objects"), Pods(jobs), tmp_path / "pods", second=0.01)
+        backend = Backend(Folder(tmp_path / "objects"), pods(jobs), tmp_path / "pods", second=0.01)
 
         def vanish(attempt: Attempt) -> None:
             if attempt.task == "curate":

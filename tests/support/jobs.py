@@ -1,6 +1,6 @@
 """A stand-in for a Kubernetes API server that carries out Indexed Jobs: a process for each pod.
 
-It is reached over TLS with a token, as from a pod: :meth:`Jobs.account` is the folder of the service account. What the
+It is reached over TLS with a token, as from a pod: the environment names the folder of the service account. What the
 role of ``manifests/base/jobs`` does not allow is forbidden. A pod's end is judged by the Job's own podFailurePolicy and
 backoffLimitPerIndex, and a pod that is deleted or preempted is made anew, as the Job controller does.
 """
@@ -23,7 +23,6 @@ from urllib.parse import parse_qsl, urlsplit
 
 import yaml
 
-from pairmill.kubeflow.jobs.server import ACCOUNT
 from tests.support.emulator.containers import Engine, Pod, Process, Running
 from tests.support.helpers import REPOSITORY, until
 
@@ -132,17 +131,13 @@ class Jobs:
 
     @property
     def account(self) -> Path:
-        """The folder that a pod has at ``ACCOUNT``."""
+        """The folder of the service account."""
         return self.folder / "account"
 
     def environment(self) -> dict[str, str]:
-        """Return the variables that Kubernetes gives every pod."""
+        """Return the variables that lead a pod here."""
         address = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(self._http.server_port)}
-        return {**address, "PAIRMILL_JOB_POLL": "0.1"}
-
-    def volumes(self) -> dict[str, Path]:
-        """Return what a pod with the service account has mounted."""
-        return {str(ACCOUNT): self.account}
+        return {**address, "PAIRMILL_SERVICE_ACCOUNT": str(self.account), "PAIRMILL_JOB_POLL": "0.1"}
 
     # --- requests
 

@@ -13,8 +13,9 @@ import httpx
 from pairmill.errors import InternalError, StorageError, UsageError
 from pairmill.retry import TRANSIENT, Again, asked_pause, retried
 
-ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where a pod finds the token of its service account, its namespace, and who signs the server's certificate."""
+_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
+"""Where a pod finds the token of its service account, its namespace, and who signs the server's certificate;
+``PAIRMILL_SERVICE_ACCOUNT`` overrides it."""
 _TIMEOUT = 30.0
 _RIGHTS = "kubectl apply -k manifests/base/jobs gives them (docs/operations.md, Fan-out by a Job)"
 
@@ -28,14 +29,12 @@ class Exists(InternalError):
 class ApiServer:
     """The API server, with objects of the pod's namespace.
 
-    Args:
-        account: folder of the service account.
-
     Raises:
         UsageError: this process is not in a pod, or the pod has no service account.
     """
 
-    def __init__(self, account: Path = ACCOUNT) -> None:
+    def __init__(self) -> None:
+        account = Path(os.environ.get("PAIRMILL_SERVICE_ACCOUNT", _ACCOUNT))
         host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
         self._account = account
         if not host or not (account / "token").is_file():

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pairmill.errors import PairmillError, StorageError, UsageError
-from pairmill.kubeflow.jobs import fan_out as module
+from pairmill.kubeflow.jobs.fan_out import fan_out
 from pairmill.kubeflow.jobs.indexed import SPEC, Starter, Work, job_of
 from pairmill.kubeflow.jobs.server import ApiServer
 from pairmill.kubeflow.pods import JobConfig
@@ -58,7 +58,6 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Jobs]:
         for name, value in server.environment().items():
             monkeypatch.setenv(name, value)
         monkeypatch.delenv("KFP_POD_NAME", raising=False)
-        monkeypatch.setattr(module, "ApiServer", lambda: ApiServer(server.account))
         yield server
 
 
@@ -68,7 +67,7 @@ def config(**options: Any) -> JobConfig:
 
 def run(given: JobConfig | None = None, finished: bool = False) -> None:
     options = CleanConfig(root="s3://bucket/root", raw="s3://bucket/raw", policy="a $(HOME) $x")
-    module.fan_out("clean", options, HOME, lambda: finished, (given or config()).dump())
+    fan_out("clean", options, HOME, lambda: finished, (given or config()).dump())
 
 
 def test_a_job_is_started_watched_and_gone_when_it_has_ended_well(
@@ -181,7 +180,7 @@ def test_a_job_of_another_size_is_replaced(jobs: Jobs, tmp_path: Path, caplog: p
     caplog.set_level(logging.INFO)
     work = Work("clean", {}, HOME)
     jobs.engine = Shell("sleep 9")
-    ApiServer(jobs.account).create(f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs", job_of(work, config(), Starter()))
+    ApiServer().create(f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs", job_of(work, config(), Starter()))
     jobs.engine = Shell(f"echo >> {tmp_path}/done")
     run(config(shares=7))
     assert "was started with other options (4 shares), and is replaced; finished shards are reused" in caplog.text
@@ -254,10 +253,10 @@ def test_a_quota_that_never_comes_ends_the_task_and_says_what_waits_for_what(
     assert jobs.jobs == {}, "it would begin after all"
 
 
-def test_outside_of_a_pod_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_outside_of_a_pod_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(UsageError, match="a Job is started by a pod that has a service account"):
-        ApiServer(tmp_path)
+        ApiServer()
 
 
 # --- the Job
