@@ -102,8 +102,8 @@ test-long: develop object-stores build/torch/.installed ## 10,000 random runs of
 
 # Says which variables are missing: of a cluster with one node that nobody works on, or with KFP= of a Kubeflow Pipelines.
 .PHONY: cluster-test
-cluster-test: develop object-stores ## the manifests on a real node; KFP=<endpoint>: the pipeline on that backend, and a node
-	$(BIN)/pytest -x -q -s tests/cluster/$(if $(KFP),test_pipeline,test_node).py
+cluster-test: develop object-stores ## the manifests on a real node; KFP=<endpoint>: the pipeline on that backend, and a node; SHARES=64: a Job
+	$(BIN)/pytest -x -q -s tests/cluster/$(if $(SHARES),test_jobs,$(if $(KFP),test_pipeline,test_node)).py
 
 .PHONY: conformance
 conformance: develop build/kenlm/.installed build/torch/.installed ## outputs against the reference's, recorded in PAIRMILL_SHARED (default ../shared)
