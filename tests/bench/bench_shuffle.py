@@ -1,35 +1,42 @@
 """Requests, bytes, memory and CPU of curate by round, as the rows grow: docs/scale.md.
 
-    python tests/bench/bench_shuffle.py FOLDER ROWS [WORDS]
+    python -m tests.bench.bench_shuffle FOLDER ROWS [WORDS [PROCESSES]]
 
-Runs exact and near deduplication of generated rows (curate_rows.py) in this process, over a store that counts. Slices,
-partitions, groups and blocks are a sixteenth of the shipped ones, so that 10^7 rows are cut as 1.6 x 10^8 are. With
-WORDS texts are cut to so many words each. Prints JSON: of each kind of shard what it took.
+Runs exact and near deduplication of generated rows (curate_rows.py) over a store that counts. Slices, partitions,
+groups and blocks are a sixteenth of the shipped ones, so that 10^7 rows are cut as 1.6 × 10^8 are. With WORDS texts are
+cut to so many words each. Prints JSON: what each kind of shard took. A process has been forked from the one that plans,
+so its memory has that one's too.
 """
 
 from __future__ import annotations
 
 import json
+import multiprocessing
 import re
 import resource
 import shutil
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from pairmill.engine import runner, shuffle
-from pairmill.formats.slices import Slicing
+from pairmill.engine.shards import run_shard
+from pairmill.engine.shuffle import Merge
+from pairmill.engine.stage import Shard, ShardRecord
 from pairmill.stages.curate import exact_files
 from pairmill.stages.curate.config import CurateConfig
 from pairmill.stages.curate.core import Curate
 from pairmill.stages.curate.near import core
+from pairmill.stages.curate.near.buckets import Buckets
+from pairmill.stages.curate.near.resolve import Gather
 from tests.bench import curate_rows
 from tests.support.counted_store import CountedStore, counted
 
@@ -40,6 +47,7 @@ SIZES = (
     *((shuffle, name) for name in ("_BLOCK", "_FILE", "_CHUNK", "_PER_REQUEST", "_COPIED")),
     (exact_files, "_PARTITION_BYTES"),
 )
+NEAR = ("Sign", "Buckets", "Gather", "Resolve", "Split", "Join")
 SETTINGS = """
 exact: {mode: drop}
 near: {mode: drop}
@@ -48,17 +56,30 @@ decontaminate: {mode: off}
 """
 
 
-def make(folder: Path, rows: int, words: int) -> None:
+def make(folder: Path, rows: int, words: int, processes: int) -> None:
     """Write the rows as files of a slice each."""
     folder.mkdir(parents=True, exist_ok=True)
-    made = curate_rows.Words()
-    for number, first in enumerate(range(0, rows, SLICE)):
-        table = curate_rows.block(made, first, min(SLICE, rows - first), rows)
-        if words:
-            for name in ("instruction", "response"):
-                cut = pc.replace_substring_regex(table[name], rf"^((?:\S+\s+){{0,{words - 1}}}\S+).*$", r"\1")
-                table = table.set_column(table.schema.get_field_index(name), name, cut)
-        pq.write_table(table, folder / f"part-{number:06}.parquet", use_dictionary=["condition"])
+    vocabulary = curate_rows.Words()
+    if words:  # what would be cut off need not be made
+        vocabulary.lengths = np.minimum(vocabulary.lengths, 2 * words).astype(np.uint16)
+    Job.context = vocabulary, folder, rows, words
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("fork")) as executor:
+        list(executor.map(make_file, range(-(-rows // SLICE)), chunksize=8))
+
+
+def make_file(number: int) -> None:
+    """Write one of the files."""
+    vocabulary, folder, rows, words = Job.context
+    path, first = folder / f"part-{number:06}.parquet", number * SLICE
+    if path.exists():
+        return
+    table = curate_rows.block(vocabulary, first, min(SLICE, rows - first), rows)
+    if words:
+        for name in ("instruction", "response"):
+            cut = pc.replace_substring_regex(table[name], rf"^((?:\S+\s+){{0,{words - 1}}}\S+).*$", r"\1")
+            table = table.set_column(table.schema.get_field_index(name), name, cut)
+    pq.write_table(table, path.with_suffix(".part"), use_dictionary=["condition"])
+    path.with_suffix(".part").rename(path)
 
 
 def peak() -> int:
@@ -74,46 +95,70 @@ def cpu() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def measured(store: CountedStore) -> tuple[dict[str, dict[str, float]], Callable[..., Any]]:
-    """What each kind of shard took, and a function that runs a round and notes it."""
-    found: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    inner = runner._run_round
+class Job:
+    """What the processes of a round were forked with."""
 
-    def now() -> dict[str, float]:
-        return {
-            "requests": store.requests.total(),
-            "read": store.received,
-            "written": store.sent,
-            "cpu": cpu(),
-            "seconds": time.monotonic(),
-        }
+    store: CountedStore
+    cache: str
+    context: Any
 
-    last = now()
 
-    def run_round(job: Any, pool: Any, todo: Any) -> Any:
-        nonlocal last
-        peak()
-        records = inner(job, pool, todo)
-        kinds = {type(shard).__name__ for shard in todo.planned}
-        if kinds:
-            name, after = "+".join(sorted(kinds)), now()
-            for key, value in after.items():
-                found[name][key] += value - last[key]
-            found[name]["shards"] += len(todo.planned)
-            found[name]["memory"] = max(found[name]["memory"], peak())
-            last = after
-            print(name, json.dumps(found[name]), file=sys.stderr, flush=True)
+def work(shard: Shard[Any]) -> tuple[ShardRecord, dict[str, float]]:
+    """Run a shard in a process of the pool; return what it took."""
+    store = Job.store
+    peak()
+    before, start = cost(store), time.monotonic()
+    record = run_shard("curate", shard, Job.context, Job.cache)()
+    took = {name: value - before[name] for name, value in cost(store).items()}
+    return record, {**took, "seconds": time.monotonic() - start, "memory": peak()}
+
+
+def cost(store: CountedStore) -> dict[str, float]:
+    """What this process has taken so far."""
+    return {"requests": store.requests.total(), "read": store.received, "written": store.sent, "cpu": cpu()}
+
+
+class Rounds:
+    """Runs rounds in processes, and adds up what each kind of shard took.
+
+    Attributes:
+        took: by kind of shard: requests, bytes read and written, CPU, the most memory of a process, shards.
+    """
+
+    def __init__(self, processes: int, folder: Path) -> None:
+        self.took: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        self._processes, self._folder = processes, folder
+
+    def run(self, job: Any, pool: object, todo: Any) -> list[ShardRecord]:
+        """Run what is left of a round: in place of ``runner._run_round``."""
+        Job.cache, Job.context = job.cache, job.plan.context
+        with ProcessPoolExecutor(self._processes, multiprocessing.get_context("fork")) as executor:
+            for shard, (record, took) in zip(todo.left, executor.map(work, todo.left, chunksize=4), strict=True):
+                todo.done[shard.name] = record
+                kind = type(shard).__name__
+                of_kind = self.took[f"{kind} {shard.name.rsplit(' ', 3)[0]}" if kind == "Merge" else kind]
+                for name, value in took.items():
+                    of_kind[name] = max(of_kind[name], value) if name == "memory" else of_kind[name] + value
+                of_kind["shards"] += 1
+        self._forget(todo.planned)
+        print({name: dict(took) for name, took in self.took.items()}, file=sys.stderr, flush=True)
+        records: list[ShardRecord] = todo.records()
         return records
 
-    return found, run_round
+    def _forget(self, shards: Sequence[Shard[Any]]) -> None:
+        """Delete what no later round reads: the disk of a bench is small."""
+        dead = {run.uri for shard in shards if isinstance(shard, Merge) for run in shard.runs.runs}
+        dead |= {run.uri for shard in shards if isinstance(shard, Buckets) for run in shard.keys.runs}
+        dead |= {shard.sketches.uri for shard in shards if isinstance(shard, Gather)}
+        for uri in dead:
+            (self._folder / uri.removeprefix("s3://")).unlink(missing_ok=True)
 
 
 def main() -> None:
     """Run and print."""
-    folder, rows, words = Path(sys.argv[1]), int(sys.argv[2]), int((sys.argv[3:] or ["0"])[0])
+    folder, rows, words, processes = Path(sys.argv[1]), *map(int, (*sys.argv[2:], "0", "1")[:3])
     source = folder / f"rows-{rows}-{words}"
-    if not source.exists():
-        make(source, rows, words)
+    make(source, rows, words, processes)
     for module, name in SIZES:
         setattr(module, name, getattr(module, name) // SMALLER)
     # Slices times parts of as many rows are more by the square.
@@ -123,23 +168,26 @@ def main() -> None:
     shutil.rmtree(folder / "store", ignore_errors=True)
     (folder / "store" / "bucket").mkdir(parents=True)
     with counted(folder / "store") as store:
-        found, runner._run_round = measured(store)
+        Job.store, rounds = store, Rounds(processes, folder / "store")
+        runner._run_round = rounds.run
         config = CurateConfig(rows=[str(source)], root="s3://bucket/root", workers=1, curate_config=str(settings))
-        start, began = cpu(), time.monotonic()
+        start = cost(store)
         result = runner.run(Curate(), config)
-        total = {
-            "rows": rows,
-            "cpu": cpu() - start,
-            "seconds": time.monotonic() - began,
-            "requests": dict(store.requests),
-            "read": store.received,
-            "written": store.sent,
-            "kept": result.manifest.ledger.rows_out,
-        }
-    print(json.dumps({"total": total, "rounds": found}))
+        took = {name: value - start[name] for name, value in cost(store).items()}
+        rounds.took["planning, look-ups, end"] = {**took, "memory": peak()}
+    every = {name: sum(took[name] for took in rounds.took.values()) for name in start}
+    near = [took for name, took in rounds.took.items() if name.split()[0] in NEAR or name.startswith("Merge near")]
+    total = {
+        **every,
+        "rows": rows,
+        "kept": result.manifest.ledger.rows_out,
+        "requests a row": every["requests"] / rows,
+        "near rows per CPU second": rows / sum(took["cpu"] for took in near),
+        "memory": max(took["memory"] for took in rounds.took.values()),
+    }
+    print(json.dumps({"total": total, "rounds": rounds.took}, indent=1))
     shutil.rmtree(folder / "store", ignore_errors=True)
 
 
 if __name__ == "__main__":
-    assert Slicing
     main()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import pytest
 from pairmill.engine import runner
 from pairmill.engine.manifest import MANIFEST, Ledger
 from pairmill.engine.options import WorkerSlice
-from pairmill.engine.rounds import rounds_of
+from pairmill.engine.rounds import abreast, rounds_of
 from pairmill.engine.runner import Result, Together
 from pairmill.engine.shards import Todo
 from pairmill.engine.stage import Rounds, Shard, Stage
@@ -295,3 +295,19 @@ def kill_everywhere(kitchen: Kitchen) -> None:
         shutil.rmtree(kitchen.root)
     # The later the kill, the less was left: it went through every shard of every round.
     assert left == set(range(len(everything) + 1))
+
+
+def test_rounds_abreast_get_their_own_records() -> None:
+    def doubling(name: str, rounds: int) -> Generator[list[str], list[str], list[str]]:
+        seen: list[str] = []
+        for number in range(rounds):
+            seen += yield [f"{name}{number}"] * number
+        return seen
+
+    several = abreast(doubling("a", 3), doubling("b", 0), doubling("c", 2))  # type: ignore[arg-type]
+    rounds: list[Any] = [next(several)]
+    with pytest.raises(StopIteration) as end:
+        while True:
+            rounds.append(several.send([f"<{shard}>" for shard in rounds[-1]]))  # type: ignore[misc]
+    assert rounds == [[], ["a1", "c1"], ["a2", "a2"]]
+    assert end.value.value == [["<a1>", "<a2>", "<a2>"], [], ["<c1>"]]
