@@ -72,7 +72,7 @@ class CountedStore(RemoteStore):
             raise Absent("no such object", where=place.uri) from None
         with self._lock:
             self.received += len(data)
-        body.data.write(data)
+        body.write(data)
 
     def _page(self, place: Place, token: str, most: int) -> tuple[list[tuple[str, Stat]], str]:
         self._count("LIST")

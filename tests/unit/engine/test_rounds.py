@@ -304,10 +304,16 @@ def test_rounds_abreast_get_their_own_records() -> None:
             seen += yield [f"{name}{number}"] * number
         return seen
 
-    several = abreast(doubling("a", 3), doubling("b", 0), doubling("c", 2))  # type: ignore[arg-type]
-    rounds: list[Any] = [next(several)]
-    with pytest.raises(StopIteration) as end:
-        while True:
-            rounds.append(several.send([f"<{shard}>" for shard in rounds[-1]]))  # type: ignore[misc]
-    assert rounds == [[], ["a1", "c1"], ["a2", "a2"]]
-    assert end.value.value == [["<a1>", "<a2>", "<a2>"], [], ["<c1>"]]
+    def together() -> Generator[list[str], list[str], None]:
+        results = yield from abreast(doubling("a", 3), doubling("b", 0), doubling("c", 2))  # type: ignore[arg-type]
+        ended.append(results)
+
+    ended: list[Any] = []
+    rounds = together()
+    first = next(rounds)
+    second = rounds.send(first)
+    third = rounds.send([f"<{shard}>" for shard in second])
+    assert (first, second, third) == ([], ["a1", "c1"], ["a2", "a2"])
+    with pytest.raises(StopIteration):
+        rounds.send(["<a2>", "<A2>"])
+    assert ended == [[["<a1>", "<a2>", "<A2>"], [], ["<c1>"]]]

@@ -22,6 +22,7 @@ from pairmill.engine.runs import Range, Run, Runs, RunWriter
 from pairmill.engine.shards import Todo, run_shard
 from pairmill.engine.shuffle import Shuffled, fans
 from pairmill.errors import StorageError
+from tests.support.counted_store import counted
 from tests.support.crash_points import crashes
 
 ROW = np.dtype([("key", "<u8"), ("at", "<u4")])
@@ -45,7 +46,7 @@ def written(folder: Path, slices: list[list[int]], parts: int) -> Runs:
     return Runs(parts, tuple(runs), size=ROW.itemsize * sum(map(len, slices)))
 
 
-def merged(runs: Runs, cache: Path, levels: int = shuffle.LEVELS) -> tuple[Shuffled, list[int]]:
+def merged(runs: Runs, cache: Path | str, levels: int = shuffle.LEVELS) -> tuple[Shuffled, list[int]]:
     """Run the rounds; return the runs, and how many shards each round had."""
     rounds = with_keys(shuffle.rounds("keys", runs, levels), lambda shard: content_key(identify(shard, ())))
     counts: list[int] = []
@@ -209,3 +210,35 @@ def test_a_kill_at_every_call_of_the_store_leaves_what_the_next_run_goes_on_with
         shutil.rmtree(cache)
         killed += 1
     assert killed > 10
+
+
+def requested(folder: Path, slices: int) -> float:
+    """Requests for each slice, to merge runs of as many parts and to read all parts."""
+    (folder / "bucket").mkdir(parents=True)
+    parts = slices // 2
+    random = np.random.default_rng(slices)
+    with counted(folder) as store:
+        runs = []
+        for number in range(slices):
+            uri = f"s3://bucket/slice-{number}"
+            with store.create(uri) as local, local.open("wb") as file:
+                writer = RunWriter(file, parts)
+                writer.write(random.integers(0, parts, 400).astype(np.uint32), np.zeros(400, ROW))
+            runs.append(Run(uri, 0, (number,), str(number)))
+        before = store.requests.total()
+        shuffled, _ = merged(Runs(parts, tuple(runs), size=slices * 400 * ROW.itemsize), "s3://bucket/cache")
+        rows = [shuffled.runs(part).rows(part, ROW)[0] for part in range(parts)]
+        assert sum(map(len, rows)) == slices * 400
+        return (store.requests.total() - before) / slices
+
+
+def test_requests_are_counted_to_grow_with_the_data_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Some thousandths of what is shipped: of 96 slices 4,600 cells, of 288 there are 41,000.
+    sizes = {"_FEW": 64, "_BLOCK": 128 << 10, "_CHUNK": 1_200, "_FILE": 512 << 10, "_PER_REQUEST": 1_000}
+    for name, value in sizes.items():
+        monkeypatch.setattr(shuffle, name, value)
+    few, many = requested(tmp_path / "few", 96), requested(tmp_path / "many", 288)
+    monkeypatch.setattr(shuffle, "_FEW", 1 << 40)
+    straight = requested(tmp_path / "straight", 96)
+    assert straight == pytest.approx(2 * 48, rel=0.1)
+    assert many < 1.25 * few < straight / 4  # a level more is what it may take
