@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, unquote
 
@@ -160,10 +160,6 @@ class Description:
             raise self.wrong(key, "not a text", got=_shown(value), expected=expected, hint=hint)
         if not value.strip() and (not value or key != "delimiter"):
             raise self.wrong(key, "the text is empty", expected=expected)
-        try:
-            value.encode()
-        except UnicodeEncodeError as error:
-            raise self.wrong(key, "the text has an unpaired surrogate", got=ascii(value)) from error
         return value
 
     def mapping(self, key: str, expected: str) -> list[tuple[str, Any, str]]:
@@ -494,6 +490,20 @@ def _shown(value: Any) -> str:
     return {list: "a list", dict: "a mapping", type(None): "nothing"}.get(type(value)) or repr(value)
 
 
+def _scalars(node: yaml.Node) -> Iterator[tuple[str, int]]:
+    """Yield every text of a node, the names of mappings too, with its line from 1 on."""
+    left, seen = [node], {id(node)}  # an alias is the node itself: a few of them can stand for billions
+    while left:
+        node = left.pop()
+        if isinstance(node, yaml.ScalarNode):
+            yield str(node.value), node.start_mark.line + 1
+        elif isinstance(node, yaml.CollectionNode):
+            items = chain.from_iterable(node.value) if isinstance(node, yaml.MappingNode) else node.value
+            new = [item for item in items if id(item) not in seen]
+            seen.update(map(id, new))
+            left += new
+
+
 def _entries(uri: str, data: bytes) -> dict[str, _Entry]:
     """Return the top-level entries of a YAML file by key."""
     entries: dict[str, _Entry] = {}
@@ -513,6 +523,10 @@ def _entries(uri: str, data: bytes) -> dict[str, _Entry]:
             if name in entries:
                 where = f"{uri} lines {entries[name].line} and {line}, {name}"
                 raise UsageError("the key occurs twice", where=where, expected="one value")
+            for text, place in _scalars(value):
+                if text.encode("utf-8", "replace").decode() != text:
+                    where = f"{uri} line {place}, {name}"
+                    raise UsageError("the text has an unpaired surrogate", where=where, got=ascii(text))
             entries[name] = _Entry(loader.construct_document(value), line, value)
     except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)

@@ -411,6 +411,7 @@ def test_the_instructions_of_a_chat_do_not_grow_without_end(load: Load, monkeypa
         ({"turns": "5"}, "line 4, turns: not a text"),
         ({"answers": "some"}, "line 5, answers: unknown value; got 'some'; expected all or last or first"),
         ({"roles": "user"}, "line 5, roles: not a mapping; got 'user'; expected what roles mean, as {narrator: user}"),
+        ({"roles": r'{"nar\ud800rator": user}'}, "line 5, roles: the text has an unpaired surrogate"),
         ({"roles": "{narrator: usr}"}, "line 5, roles: narrator: unknown role; got 'usr'.*did you mean 'user'"),
         ({"roles": "{narrator: 5}"}, "line 5, roles: narrator: unknown role; got 5"),
         ({"role": "a b"}, "line 5, role: not a valid path"),
