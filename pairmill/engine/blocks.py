@@ -9,7 +9,7 @@ their sizes. So blocks need no order and no lock: the same records may be in two
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from pairmill import storage
@@ -35,34 +35,33 @@ class Blocks:
         shards: of the round.
 
     Attributes:
-        offered: packed records by key, of these shards. Whether their files are there was not looked at.
+        offered: packed records by key, of these and of earlier shards of their series. Nobody looked for their files.
     """
 
     def __init__(self, cache: str, shards: Sequence[Shard[Any]]) -> None:
         self._home = storage.join(storage.parent_of(cache), BLOCKS)
-        self._series = {shard.key: shard.series for shard in shards}
+        self._series = sorted({shard.series for shard in shards})
         self._seen: set[str] = set()
-        self._pending: dict[str, list[ShardRecord]] = {}
+        self._pending: dict[str, list[bytes]] = {}
         self.offered: dict[str, bytes] = {}
 
     def refresh(self) -> None:
         """Read the blocks that were not read yet."""
         store = storage.store_for(self._home)
-        for series in sorted(set(self._series.values())):
+        for series in self._series:
             folder = storage.join(self._home, series)
             uris = [storage.join(folder, entry.path) for entry in store.list(folder)]
             fresh = [uri for uri in uris if uri not in self._seen]
             for data in each(lambda uri, _: store.read(uri), fresh, _AT_ONCE):
-                self._offer(_parse(data))
+                self.offered |= {ShardRecord.unpack(packed, "", "").key: packed for packed in _parse(data)}
             self._seen.update(fresh)
 
-    def add(self, records: Iterable[ShardRecord]) -> None:
-        """Take records of shards that are finished and in no block; a thousand of them become one."""
-        for record in records:
-            pending = self._pending.setdefault(self._series[record.key], [])
-            pending.append(record)
-            if len(pending) == RECORDS:
-                self._write(self._series[record.key])
+    def add(self, shard: Shard[Any], record: ShardRecord) -> None:
+        """Take the record of a shard that is finished and in no block; a thousand of them become one."""
+        pending = self._pending.setdefault(shard.series, [])
+        pending.append(record.packed)
+        if len(pending) == RECORDS:
+            self._write(shard.series)
 
     def flush(self) -> None:
         """Write what was added and is in no block yet."""
@@ -70,19 +69,10 @@ class Blocks:
             self._write(series)
 
     def _write(self, series: str) -> None:
-        packed = [record.packed for record in self._pending.pop(series)]
-        body = b"".join([_MAGIC, *(len(item).to_bytes(4, "little") + item for item in packed)])
+        body = b"".join([_MAGIC, *(len(item).to_bytes(4, "little") + item for item in self._pending.pop(series))])
         digest = hashlib.sha256(body)
         uri = storage.join(self._home, series, digest.hexdigest()[:_DIGEST])
         storage.store_for(uri).write(uri, body + digest.digest())
-        self._seen.add(uri)
-        self._offer(packed)
-
-    def _offer(self, packed: Iterable[bytes]) -> None:
-        for item in packed:
-            key = ShardRecord.unpack(item, "", "").key
-            if key in self._series:
-                self.offered[key] = item
 
 
 def _parse(data: bytes) -> Iterator[bytes]:

@@ -7,6 +7,7 @@ decoded when it is asked for. The same bytes are sent by a worker, and are in bl
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -21,8 +22,11 @@ D = TypeVar("D")
 
 ATTEMPT: Final = 16
 """Characters of the name of the folder that has a shard's files: hexadecimal digits."""
-_KEY, _FOLDER = slice(1, 33), slice(33, 33 + ATTEMPT // 2)
-"""Where key and name of the folder are, after a byte that says which of them there are."""
+_KEY, _FOLDER, _COUNT = slice(1, 33), slice(33, 33 + ATTEMPT // 2), slice(41, 45)
+"""Where key, name of the folder and number of digests are, after a byte that says which of the first two there are."""
+_HEXADECIMAL: Final = re.compile(rb"[0-9a-f]{64}")
+_PLACE: Final = b"\0"
+"""In place of a digest, whose bytes are before the rest: JSON has no such byte, and digits would take twice as many."""
 _COMMON: Final = canonical(
     {
         "data": {"bytes": 0, "runs": [0], "rows": 0, "size": 0},
@@ -163,14 +167,19 @@ class ShardRecord:
 
 def pack(key: str, attempt: str, said: Mapping[str, Any]) -> bytes:
     """Return the bytes of a record: its key, the name of the folder of its files, and what it says, JSON-like."""
-    stream = _EMPTY.copy()
+    stream, text = _EMPTY.copy(), canonical(said)
+    digests = [bytes.fromhex(item.decode()) for item in _HEXADECIMAL.findall(text)]
+    text = _HEXADECIMAL.sub(_PLACE, text)
     head = bytes.fromhex(f"{bool(key) + 2 * bool(attempt):02x}{key or '0' * 64}{attempt or '0' * ATTEMPT}")
-    return b"".join((head, stream.compress(canonical(said)), stream.flush()))
+    return b"".join((head, len(digests).to_bytes(4, "little"), *digests, stream.compress(text), stream.flush()))
 
 
 # A stage asks a record for its data, then for its files: it is decoded once.
 @lru_cache(64)
 def _decoded(packed: bytes) -> dict[str, Any]:
-    stream = zlib.decompressobj(-10, zdict=_COMMON)
-    said: dict[str, Any] = json.loads(stream.decompress(packed[_FOLDER.stop :]) + stream.flush())
+    place, stream = _COUNT.stop, zlib.decompressobj(-10, zdict=_COMMON)
+    end = place + 32 * int.from_bytes(packed[_COUNT], "little")
+    digests = (packed[start : start + 32].hex().encode() for start in range(place, end, 32))
+    text = stream.decompress(packed[end:]) + stream.flush()
+    said: dict[str, Any] = json.loads(re.sub(_PLACE, lambda _: next(digests), text))
     return said

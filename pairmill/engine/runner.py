@@ -226,17 +226,25 @@ class _Job(Generic[C, P]):
             require_writable("root", storage.local_path(self.config.root), storage.local_path(self.cache))
         with WorkerPool(self.stage.name, self.cache, self.config.workers) as pool:
             while self.shards is not None:
-                mine = self.shards if together is None else together.deal(self.shards)
-                todo = self.todo(mine, verify=self.config.verify)
-                left = {shard.name for shard in todo.left}
-                records = _run_round(self, pool, todo)
-                done.append([record for record in records if record.name in left])
-                self.next_round(records if together is None else _with_others(self, pool, together, done[-1]))
+                fresh, records = self._run(pool, together)
+                done.append(fresh)
+                self.next_round(records)
         return done
+
+    def _run(self, pool: WorkerPool, together: Together | None) -> tuple[list[ShardRecord], list[ShardRecord]]:
+        """Run the next round; return the records of the shards that were run here, and of all."""
+        shards = self.shards or []
+        todo = self.todo(shards if together is None else together.deal(shards), verify=self.config.verify)
+        left = {shard.name for shard in todo.left}
+        records = _run_round(self, pool, todo)
+        fresh = [record for record in records if record.name in left]
+        return fresh, records if together is None else _with_others(self, pool, together, fresh)
 
     def next_round(self, records: list[ShardRecord]) -> None:
         """Send the stage the records of this round and get the shards of the next."""
         self.rounds.append(records)
+        # Those of this round go before those of the next come.
+        self.shards = self.blocks = None
         self._advance(records)
 
     def _advance(self, records: list[ShardRecord] | None) -> None:
@@ -338,7 +346,7 @@ def _run_round(job: _Job[C, P], pool: WorkerPool, todo: Todo) -> list[ShardRecor
                 else:
                     todo.done[shard.name] = outcome
                     if job.blocks is not None:
-                        job.blocks.add([outcome])
+                        job.blocks.add(shard, outcome)
                     progress.advance(1, outcome.ledger.rows_in, sum(file.size for file in outcome.files))
         if job.blocks is not None:
             job.blocks.flush()

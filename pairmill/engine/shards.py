@@ -78,10 +78,11 @@ class Todo:
             whole, there = _listed(blocks, planned, folder)
             alone = [shard for shard in planned if shard.name not in whole and shard.key in there][:most]
         loaded = _load_all(alone, folder, verify)
-        found = [item.record for item in loaded if item.record is not None]
-        done = whole | {record.name: record for record in found}
+        done = whole | {item.record.name: item.record for item in loaded if item.record is not None}
         if blocks is not None and most is None:
-            blocks.add(found)
+            for shard, item in zip(alone, loaded, strict=True):
+                if item.record is not None:
+                    blocks.add(shard, item.record)
             blocks.flush()
         old = [shard.name for shard, item in zip(alone, loaded, strict=True) if item.old]
         if old:
@@ -119,11 +120,11 @@ class Todo:
 def _listed(blocks: Blocks, planned: Sequence[Shard[Any]], folder: str) -> tuple[dict[str, ShardRecord], set[str]]:
     """Return the records that blocks have of shards whose files are all there, by name, and the keys of the others that
     have something in the cache."""
-    blocks.refresh()
     store, local = storage.store_for(folder), storage.scheme(folder) == "file"
     # Shards of equal keys, of different names, are rare: a list for each key would be most of what is held here.
     names: dict[str, str] = {}
     others = [shard for shard in planned if names.setdefault(shard.key, shard.name) != shard.name]
+    blocks.refresh()
 
     def look(start: str) -> tuple[list[ShardRecord], list[str]]:
         whole, alone = [], []
