@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -64,6 +64,12 @@ class Writer:
         """Write these bytes."""
         with self.create(path, task=task, digest=partial(digest_bytes, data)) as local:
             local.write_bytes(data)
+
+    def join(self, path: str, pieces: Sequence[bytes | storage.Span], *, task: str = "") -> None:
+        """Write bytes and spans of other files, in order, as :meth:`storage.Store.join` does."""
+        uri = storage.join(self._place(), path)
+        made = storage.store_for(uri).join(uri, pieces, final=True)
+        self.files.append(File(path, made.size, made.digest, task))
 
     def write_report(self, report: Report) -> None:
         """Write the report as HTML and as Markdown."""

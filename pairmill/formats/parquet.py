@@ -92,7 +92,7 @@ def number_row_groups(path: Path) -> None:
     """
     with path.open("r+b") as file:
         footer, start = footer_of(file)
-        footer = _numbered(footer)
+        footer = numbered(footer)
         file.seek(start)
         file.write(footer + len(footer).to_bytes(4, "little") + MAGIC)
 
@@ -110,7 +110,8 @@ def footer_of(file: BinaryIO) -> tuple[bytes, int]:
     return file.read(end - start), start
 
 
-def _numbered(footer: bytes) -> bytes:
+def numbered(footer: bytes) -> bytes:
+    """Return a footer of pyarrow's with the ordinal of each row group."""
     compact = Compact(footer)
     parts, done = [], 0
     for field, kind in compact.fields():

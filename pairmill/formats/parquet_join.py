@@ -7,14 +7,13 @@ it takes as long as a copy. pyarrow cannot do it, and writing the rows again tak
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
-from typing import Any, BinaryIO, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
+from pairmill import storage
 from pairmill.errors import InternalError
 from pairmill.formats.parquet import MAGIC, Compact, footer_of, varint
 
-_BLOCK = 1 << 20
 _ROWS, _ROW_GROUPS = 3, 4
 _STRUCT = 12
 # The fields of a row group, its columns and their metadata that are positions in the file.
@@ -26,38 +25,39 @@ _INDEX: Final = (4, 6)
 _BLOOM: Final = 14
 
 
-def join(parts: Iterable[AbstractContextManager[BinaryIO]], target: BinaryIO) -> None:
-    """Write one file with the row groups of others, in order.
+def join(parts: Sequence[str], finish: Callable[[bytes], bytes] = bytes) -> list[bytes | storage.Span]:
+    """Return the pieces of one file with the row groups of others, in order.
 
     Args:
-        parts: one or more files, opened one at a time.
-        target: open for writing, at its beginning.
+        parts: URIs of one or more files, whose footers are read.
+        finish: makes the footer that is written of the footer.
 
     Raises:
         InternalError: the files have different columns or writers, or an index of pages.
     """
-    target.write(MAGIC)
     around: tuple[bytes, bytes, bytes] | None = None
     groups: list[bytes] = []
+    spans: list[storage.Span] = []
     place, rows, count = len(MAGIC), 0, 0
-    for opened in parts:
-        with opened as part:
+    for uri in parts:
+        with storage.store_for(uri).open(uri) as part:
             footer, end = footer_of(part)
-            if not footer:
-                raise InternalError("a part of a Parquet file is truncated", where=str(part))
-            mine, own_rows, own_count, own_groups = _taken_apart(footer, place - len(MAGIC))
-            if around is not None and mine != around:
-                raise InternalError("the parts of a Parquet file differ in more than their rows", where=str(part))
-            around = mine
-            _copy(part, len(MAGIC), end, target)
+        if not footer:
+            raise InternalError("a part of a Parquet file is truncated", where=uri)
+        mine, own_rows, own_count, own_groups = _taken_apart(footer, place - len(MAGIC))
+        if around is not None and mine != around:
+            raise InternalError("the parts of a Parquet file differ in more than their rows", where=uri)
+        around = mine
+        if end > len(MAGIC):
+            spans.append(storage.Span(uri, len(MAGIC), end))
         place += end - len(MAGIC)
         groups.append(own_groups)
         rows, count = rows + own_rows, count + own_count
     assert around is not None, "no part"
     header = bytes([count << 4 | _STRUCT]) if count < 15 else bytes([15 << 4 | _STRUCT]) + varint(count)
     before, between, after = around
-    footer = b"".join([before, varint(rows << 1), between, header, *groups, after])
-    target.write(footer + len(footer).to_bytes(4, "little") + MAGIC)
+    footer = finish(b"".join([before, varint(rows << 1), between, header, *groups, after]))
+    return [MAGIC, *spans, footer + len(footer).to_bytes(4, "little") + MAGIC]
 
 
 def _taken_apart(footer: bytes, moved: int) -> tuple[tuple[bytes, bytes, bytes], int, int, bytes]:
@@ -106,13 +106,3 @@ def _moved(footer: bytes, start: int, stop: int, places: list[tuple[int, int, in
         made += [footer[start:first], varint(value + by << 1)]
         start = end
     return b"".join([*made, footer[start:stop]])
-
-
-def _copy(source: BinaryIO, start: int, stop: int, target: BinaryIO) -> None:
-    source.seek(start)
-    while start < stop:
-        data = source.read(min(_BLOCK, stop - start))
-        if not data:
-            raise InternalError("a part of a Parquet file is truncated", where=str(source), got=f"{start} bytes")
-        start += len(data)
-        target.write(data)

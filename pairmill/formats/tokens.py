@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import io
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -173,6 +173,16 @@ class Array:
                 raise Changed("changed while it was read", where=self.uri, hint="run the same command again")
             while data := file.read(size * self.dtype.itemsize):
                 yield np.frombuffer(data, self.dtype)
+
+
+def joined(dtype: type[np.generic], arrays: Sequence[Array]) -> list[bytes | storage.Span]:
+    """Return the pieces of a ``.npy`` with the values of arrays of this type, in order."""
+    spans = [
+        storage.Span(item.uri, item.offset, item.offset + item.length * item.dtype.itemsize)
+        for item in arrays
+        if item.length
+    ]
+    return [header(np.dtype(dtype), sum(item.length for item in arrays)), *spans]
 
 
 _HEAD: Final = len(header(np.dtype(np.uint64), 0))

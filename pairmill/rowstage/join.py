@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import BinaryIO, Final
+from typing import Final
 
-from pairmill import storage
 from pairmill.engine.manifest import Ledger
 from pairmill.engine.stage import Shard, ShardFile, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats import parquet_join
-from pairmill.formats.parquet import number_row_groups
+from pairmill.formats.parquet import numbered
 
 PARTS_FROM: Final = 1 << 30
 """Bytes of text of a Parquet file that is written in parts; a smaller one takes a few seconds."""
@@ -43,15 +41,7 @@ class JoinParts(Shard[object], reads=()):
 
     def run(self, context: object, out: Writer) -> ShardResult:
         for parts in self.files:
-            path = parts[0].path
-            with out.create(path, task=self.task if path == self.rows else "") as local:
-                with local.open("wb") as file:
-                    parquet_join.join(_opened(parts), file)
-                if path == self.rows:
-                    number_row_groups(local)
+            path, is_rows = parts[0].path, parts[0].path == self.rows
+            pieces = parquet_join.join([part.uri for part in parts], numbered if is_rows else bytes)
+            out.join(path, pieces, task=self.task if is_rows else "")
         return ShardResult(Ledger())
-
-
-def _opened(parts: Sequence[ShardFile]) -> Iterator[AbstractContextManager[BinaryIO]]:
-    for part in parts:
-        yield storage.store_for(part.uri).open(part.uri)

@@ -13,7 +13,7 @@ import shutil
 from urllib.parse import quote
 
 from pairmill.errors import InputError, UsageError
-from pairmill.storage.base import Entry, Store
+from pairmill.storage.base import Entry, Span, Store
 from pairmill.storage.local import LocalStore
 from pairmill.storage.uris import (
     OBJECT_STORES,
@@ -31,6 +31,7 @@ __all__ = [
     "OBJECT_STORES",
     "Entry",
     "LocalStore",
+    "Span",
     "Store",
     "clear",
     "forget",

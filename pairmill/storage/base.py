@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import io
+import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import zip_longest
 from pathlib import Path
 from threading import Event
-from typing import BinaryIO, ClassVar, TypeVar
+from typing import BinaryIO, ClassVar, TypeVar, cast
 
 from pairmill.digest import Digest
-from pairmill.errors import Changed, from_os_error
+from pairmill.errors import Changed, StorageError, from_os_error
 from pairmill.retry import raced
 
 T = TypeVar("T")
@@ -22,6 +24,8 @@ R = TypeVar("R")
 
 # Requests for times of objects that are under way at once.
 _ASKED = 32
+# Bytes that are read at a time of what is joined.
+_BLOCK = 2 << 20
 # How often an object that keeps changing is read for its digest.
 _TRIED = 5
 
@@ -45,7 +49,16 @@ class Digested:
 
     digest: str
     size: int
-    stamp: str
+    stamp: str = ""
+
+
+@dataclass(frozen=True)
+class Span:
+    """Bytes ``[start, stop)`` of an object."""
+
+    uri: str
+    start: int
+    stop: int
 
 
 class Store(ABC):
@@ -168,6 +181,19 @@ class Store(ABC):
         The source is an object of this store, which is copied by the store itself, or a local file.
         """
 
+    def join(self, uri: str, pieces: Sequence[bytes | Span], *, final: bool = False) -> Digested:
+        """Create an object, as :meth:`create` does, of bytes and of spans of this store's objects, in order.
+
+        Returns:
+            Its digest and size. A store that can copies spans by itself; they are read once, for the digest.
+
+        Raises:
+            Changed: an object was replaced meanwhile.
+            StorageError: an object ends before its span does.
+        """
+        with self.create(uri, final=final) as path, translated(uri), path.open("wb") as file:
+            return self._digest_pieces(pieces, file.write, Event())
+
     @abstractmethod
     def attempt(self, folder: str) -> AbstractContextManager[str]:
         """Yield the URI of a folder below this one, in which no other process writes.
@@ -229,6 +255,43 @@ class Store(ABC):
             Changed: an object keeps changing.
         """
         return each(lambda item, stop: self.digest_of(*item, stop), zip_longest(uris, like, fillvalue=""), self.at_once)
+
+    def _digest_pieces(
+        self, pieces: Sequence[bytes | Span], write: Callable[[memoryview], object], stop: Event
+    ) -> Digested:
+        """Read pieces, hand them on, and digest them. A thread reads and digests one block while another is written."""
+        uris = [*dict.fromkeys(piece.uri for piece in pieces if isinstance(piece, Span))]
+        stamps = dict(zip(uris, self.stamps(uris), strict=True))
+        digest, size = Digest(), 0
+
+        def read() -> Generator[memoryview, None, None]:
+            # New memory for each block would take as long as reading does.
+            buffers = itertools.cycle([memoryview(bytearray(_BLOCK)) for _ in range(2)])
+            for piece in pieces:
+                if isinstance(piece, bytes):
+                    digest.update(piece)
+                    yield memoryview(piece)
+                    continue
+                place = piece.start
+                with self.pinned(piece.uri, stamps[piece.uri]) as file:
+                    file.seek(place)
+                    while place < piece.stop and not stop.is_set():
+                        block = next(buffers)[: piece.stop - place]
+                        block = block[: cast(io.BufferedIOBase, file).readinto(block)]
+                        if not block:
+                            got, expected = f"{place} bytes", f"{piece.stop} bytes"
+                            raise StorageError("ends too early", where=piece.uri, got=got, expected=expected)
+                        place += len(block)
+                        digest.update(block)
+                        yield block
+
+        with closing(read()) as blocks, ThreadPoolExecutor(1) as ahead:
+            pending = ahead.submit(next, blocks, None)
+            while (block := pending.result()) is not None:
+                pending = ahead.submit(next, blocks, None)
+                write(block)
+                size += len(block)
+        return Digested(digest.text(), size)
 
     def digest_of(self, uri: str, like: str, stop: Event) -> Digested:
         """Digest as ``digested`` does, for one object; the event stops it."""

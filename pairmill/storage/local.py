@@ -8,22 +8,26 @@ import re
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Event
 from typing import BinaryIO
 
 from pairmill.digest import digest_files, is_blake3
 from pairmill.errors import Changed, InputError, from_os_error
 from pairmill.storage import partials
-from pairmill.storage.base import Digested, Entry, Store, translated
+from pairmill.storage.base import Digested, Entry, Span, Store, translated
 from pairmill.storage.uris import join, local_path, local_text, parent_of
 
 _PARTIAL = re.compile(r"\..+\.[^.]+\.partial", re.DOTALL)
 _ATTEMPT = ".attempt."
 _TICK = 20_000_000
 """Nanoseconds: more than a tick of the kernel's clock (1 to 10 ms)."""
+_SYNCED = 64 << 20
+"""Bytes of a large file after which the disk is asked to write them."""
 _UNLINKABLE = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS}
 
 
@@ -202,6 +206,26 @@ class LocalStore(Store):
                     # rename() does nothing if both names are links to one inode.
                     partials.remove(link)
             raise partials.removed(end)
+
+    def join(self, uri: str, pieces: Sequence[bytes | Span], *, final: bool = False) -> Digested:
+        with self.create(uri, final=final) as path, translated(uri), path.open("wb") as file:
+            # The disk writes what is there while the rest is read, so that the end need not wait for all of it.
+            with ThreadPoolExecutor(1) as disk:
+                syncing: Future[None] | None = None
+                synced = 0
+
+                def write(block: memoryview) -> None:
+                    nonlocal syncing, synced
+                    file.write(block)
+                    if (syncing is None or syncing.done()) and file.tell() - synced >= _SYNCED:
+                        if syncing is not None:
+                            syncing.result()
+                        syncing, synced = disk.submit(os.fdatasync, file.fileno()), file.tell()
+
+                result = self._digest_pieces(pieces, write, Event())
+                if syncing is not None:
+                    syncing.result()
+            return result
 
     def modified(self, uri: str) -> datetime | None:
         with translated(uri), suppress(FileNotFoundError, NotADirectoryError):

@@ -24,7 +24,7 @@ from pairmill.digest import Digest
 from pairmill.errors import SPACE, Changed, InputError, PairmillError, StorageError, from_os_error
 from pairmill.retry import TRANSIENT, Again, asked_pause, raced, retried
 from pairmill.storage import partials
-from pairmill.storage.base import Digested, Entry, Store
+from pairmill.storage.base import Digested, Entry, Store, each
 from pairmill.storage.uris import bucket_and_key, join, local_path, scheme
 
 if TYPE_CHECKING:
@@ -256,6 +256,9 @@ class RemoteStore(Store):
 
     def stamp(self, uri: str) -> str:
         return self._head(uri).stamp
+
+    def stamps(self, uris: Sequence[str]) -> Sequence[str]:
+        return each(lambda uri, _: self.stamp(uri), uris, _READERS)
 
     def modified(self, uri: str) -> datetime | None:
         with suppress(Absent):

@@ -29,7 +29,7 @@ from botocore.response import StreamingBody
 
 from pairmill.errors import StorageError, UsageError
 from pairmill.retry import Again, raced, timeouts
-from pairmill.storage.base import Entry, each
+from pairmill.storage.base import Digested, Entry, Span, T, each
 from pairmill.storage.remote import (
     PART,
     PARTS_AT_ONCE,
@@ -49,11 +49,14 @@ PARTS = 10_000
 """The limit of parts per object. Source: docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html."""
 COPIED = 5 << 30
 """The limit of bytes that one request copies. Source: the same."""
+SMALLEST = 5 << 20
+"""Bytes of each part but the last at least. Source: the same."""
 COPIED_PART = 512 << 20
 """Bytes of each part of a larger copy."""
 _CONNECTIONS = 64
 _Options = dict[str, Any]
-_Send = Callable[[_Options, int, int, Event], _Options]
+_Send = Callable[[_Options, int, T, Event], _Options]
+_Part = Span | Sequence[bytes | Span]
 _TRIED = 3
 # Codes of status 400 that blame the connection, not the request.
 _PASSING = {"BadDigest", "IncompleteBody", "RequestTimeout", "XAmzContentSHA256Mismatch"}
@@ -198,17 +201,23 @@ class S3Store(RemoteStore):
                 file.seek(start)
                 data = file.read(width)
             checksum = _checksum(data)
-            query = urlencode({"partNumber": number, "uploadId": upload["UploadId"]})
-
-            def put() -> str:
-                if self._reached(place):
-                    return str(self._signed.send("PUT", place, {CHECKSUM: checksum}, data, query).headers["ETag"])
-                part = {"PartNumber": number, "Body": data, "ChecksumSHA256": checksum}
-                return str(self._client.upload_part(**upload, **part)["ETag"])
-
-            return {"PartNumber": number, "ETag": self._ask(place, put, stop=stop), "ChecksumSHA256": checksum}
+            etag = self._put_part(place, upload, number, data, checksum, stop)
+            return {"PartNumber": number, "ETag": etag, "ChecksumSHA256": checksum}
 
         self._multipart(place, range(0, size, width), send, {"ChecksumAlgorithm": "SHA256"})
+
+    def _put_part(self, place: Place, upload: _Options, number: int, data: bytes, checksum: str, stop: Event) -> str:
+        """Upload a part, with a checksum if all parts have them, and return its ETag."""
+        query = urlencode({"partNumber": number, "uploadId": upload["UploadId"]})
+
+        def put() -> str:
+            if self._reached(place):
+                headers = {CHECKSUM: checksum} if checksum else {}
+                return str(self._signed.send("PUT", place, headers, data, query).headers["ETag"])
+            given = {"ChecksumSHA256": checksum} if checksum else {}
+            return str(self._client.upload_part(**upload, PartNumber=number, Body=data, **given)["ETag"])
+
+        return self._ask(place, put, stop=stop)
 
     def _copy(self, source: Place, target: Place, stat: Stat) -> None:
         origin = {"CopySource": {"Bucket": source.bucket, "Key": source.key}, "CopySourceIfMatch": stat.version}
@@ -218,30 +227,65 @@ class S3Store(RemoteStore):
         width = max(COPIED_PART, -(-stat.size // PARTS))
 
         def send(upload: _Options, number: int, start: int, stop: Event) -> _Options:
-            bounds = f"bytes={start}-{min(start + width, stat.size) - 1}"
-            answer = self._ask(
-                source,
-                lambda: self._client.upload_part_copy(**upload, **origin, PartNumber=number, CopySourceRange=bounds),
-                stop=stop,
-            )
-            return {"PartNumber": number, "ETag": answer["CopyPartResult"]["ETag"]}
+            span = Span(source.uri, start, min(start + width, stat.size))
+            return {"PartNumber": number, "ETag": self._copy_part(upload, number, span, stat, stop)}
 
         self._multipart(target, range(0, stat.size, width), send, {})
 
-    def _multipart(self, place: Place, starts: range, send: _Send, options: _Options) -> None:
+    def _copy_part(self, upload: _Options, number: int, span: Span, stat: Stat, stop: Event) -> str:
+        """Make a part of what another object has, and return its ETag."""
+        source = Place.from_uri(span.uri)
+        given = {
+            "CopySource": {"Bucket": source.bucket, "Key": source.key},
+            "CopySourceIfMatch": stat.version,
+            "CopySourceRange": f"bytes={span.start}-{span.stop - 1}",
+        }
+        copy = functools.partial(self._client.upload_part_copy, **upload, **given, PartNumber=number)
+        return str(self._ask(source, copy, stop=stop)["CopyPartResult"]["ETag"])
+
+    def join(self, uri: str, pieces: Sequence[bytes | Span], *, final: bool = False) -> Digested:
+        place, parts = Place.from_uri(uri), parts_of(pieces)
+        copied = [part for part in parts if isinstance(part, Span)]
+        if not copied or len(parts) >= PARTS or max(part.stop - part.start for part in copied) > COPIED:
+            return super().join(uri, pieces, final=final)
+        uris = [*dict.fromkeys(part.uri for part in copied)]
+        stats = dict(zip(uris, each(lambda uri, _: self._head(uri), uris, PARTS_AT_ONCE), strict=True))
+
+        digested: list[Digested] = []
+
+        def send(upload: _Options, number: int, part: _Part, stop: Event) -> _Options:
+            if not part:
+                # Before the object is complete: it exists only if its pieces could be read.
+                digested[:] = [self._digest_pieces(pieces, len, stop)]
+                return {}
+            number -= 1
+            if isinstance(part, Span):
+                return {"PartNumber": number, "ETag": self._copy_part(upload, number, part, stats[part.uri], stop)}
+            held = [
+                item if isinstance(item, bytes) else self.read_range(item.uri, item.start, item.stop - item.start)
+                for item in part
+            ]
+            etag = self._put_part(place, upload, number, b"".join(held), "", stop)
+            return {"PartNumber": number, "ETag": etag}
+
+        self._multipart(place, [[], *parts], send, {})
+        return digested[0]
+
+    def _multipart(self, place: Place, parts: Sequence[T], send: _Send[T], options: _Options) -> None:
         """Write an object in parts; ``send`` uploads one, several run at once. A failure removes the parts."""
         # An upload that is absent at its completion was completed by a try whose answer was lost, or removed by a rule
         # of the bucket. Writing once more is right in both cases.
-        raced(lambda: self._upload(place, starts, send, options), Absent, _TRIED)
+        raced(lambda: self._upload(place, parts, send, options), Absent, _TRIED)
 
-    def _upload(self, place: Place, starts: range, send: _Send, options: _Options) -> None:
+    def _upload(self, place: Place, parts: Sequence[T], send: _Send[T], options: _Options) -> None:
         client, target = self._client, {"Bucket": place.bucket, "Key": place.key}
-        made = self._ask(place, lambda: client.create_multipart_upload(**target, **options))
+        begun = self._ask(place, lambda: client.create_multipart_upload(**target, **options))
         self._signed.learn(place)
-        upload = {**target, "UploadId": made["UploadId"]}
+        upload = {**target, "UploadId": begun["UploadId"]}
         try:
-            parts = each(lambda part, stop: send(upload, part[0], part[1], stop), enumerate(starts, 1), PARTS_AT_ONCE)
-            self._ask(place, lambda: client.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts}))
+            made = each(lambda part, stop: send(upload, part[0], part[1], stop), enumerate(parts, 1), PARTS_AT_ONCE)
+            given = {"Parts": [part for part in made if part]}
+            self._ask(place, lambda: client.complete_multipart_upload(**upload, MultipartUpload=given))
         except BaseException:
             with suppress(Exception):
                 client.abort_multipart_upload(**upload)
@@ -282,6 +326,31 @@ def _of_kubeflow(environment: Mapping[str, str]) -> dict[str, str]:
         result["aws_access_key_id"] = environment["MINIO_ACCESS_KEY"]
         result["aws_secret_access_key"] = environment.get("MINIO_SECRET_KEY", "")
     return result
+
+
+def parts_of(pieces: Sequence[bytes | Span]) -> Sequence[_Part]:
+    """Return the parts of an upload: spans that the store copies, and between them what has to be sent.
+
+    Only the last part may have less than SMALLEST bytes, so what is shorter takes of the span behind it.
+    """
+    result: list[_Part] = []
+    held: list[bytes | Span] = []
+    size = 0
+    for piece in pieces:
+        if isinstance(piece, Span):
+            cut = piece.start + (max(0, SMALLEST - size) if held else 0)
+            if piece.stop - cut >= SMALLEST:
+                if held:
+                    result.append([*held, *([Span(piece.uri, piece.start, cut)] if cut > piece.start else [])])
+                result.append(Span(piece.uri, cut, piece.stop))
+                held, size = [], 0
+                continue
+        held.append(piece)
+        size += len(piece) if isinstance(piece, bytes) else piece.stop - piece.start
+        if size >= PART:
+            result.append(held)
+            held, size = [], 0
+    return [*result, held] if held else result
 
 
 def _checksum(data: bytes) -> str:

@@ -19,9 +19,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from pairmill import storage
 from pairmill.digest import digest_bytes
 from pairmill.errors import InputError, PairmillError, StorageError, UsageError
-from pairmill.storage import Entry, remote, s3
+from pairmill.storage import Entry, Span, remote, s3
 from pairmill.storage.remote import Place, RemoteStore
-from pairmill.storage.s3 import S3Store
+from pairmill.storage.s3 import SMALLEST, S3Store, parts_of
 from tests.support.helpers import REPOSITORY, mount, python
 from tests.support.objectstores.fixtures import Use
 from tests.support.objectstores.proxy import Fault, FaultProxy
@@ -382,6 +382,48 @@ def test_the_client_of_s3_is_asked_where_a_bucket_is_and_for_no_bytes_after_that
         moved._signed._routes.clear()
         moved._signed.learn(Place.from_uri(f"{s3}/first"))
         assert not moved._signed.knows(Place.from_uri(s3).bucket)
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_parts_of_what_is_joined_have_all_bytes_in_order_and_none_is_too_short(seed: int) -> None:
+    dice = random.Random(seed)
+    pieces: list[bytes | Span] = []
+    for number in range(dice.randrange(1, 12)):
+        start, size = dice.randrange(3) * 7, int(2 ** dice.uniform(0, 25))
+        pieces.append(bytes(dice.randrange(1, 2000)) if dice.random() < 0.3 else Span(f"{number}", start, start + size))
+    parts = parts_of(pieces)
+    lengths = [sum(map(length, [part] if isinstance(part, Span) else part)) for part in parts]
+    assert all(size >= SMALLEST for size in lengths[:-1])
+    flat = [piece for part in parts for piece in ([part] if isinstance(part, Span) else part)]
+    merged: list[bytes | Span] = []
+    for piece in flat:
+        last = merged[-1] if merged else b""
+        if isinstance(piece, Span) and isinstance(last, Span) and (last.uri, last.stop) == (piece.uri, piece.start):
+            merged[-1] = Span(last.uri, last.start, piece.stop)
+        else:
+            merged.append(piece)
+    assert merged == pieces
+    # What the store could copy is not sent: less than two parts for each that it copies, or for each that is short.
+    sent = sum(size for part, size in zip(parts, lengths, strict=True) if not isinstance(part, Span))
+    assert sent <= sum(min(length(piece), 2 * SMALLEST) for piece in pieces)
+
+
+def length(piece: bytes | Span) -> int:
+    return len(piece) if isinstance(piece, bytes) else piece.stop - piece.start
+
+
+def test_s3_copies_what_is_joined_and_little_is_sent(s3_server: S3Server, s3: str, use: Use) -> None:
+    with FaultProxy(s3_server, faults=[]) as proxy:
+        use(proxy.environment())
+        store, source, target = storage.store_for(s3), f"{s3}/source", f"{s3}/target"
+        store.write(source, LARGE)
+        proxy.requests.clear()
+        store.join(target, [b"head", Span(source, 10, 20 << 20), Span(source, 0, 20 << 20)])
+        copied = [request for request in proxy.requests if "x-amz-copy-source" in request.headers]
+        sent = [int(request.headers.get("content-length", 0)) for request in proxy.requests if request.method == "PUT"]
+        assert len(copied) == 2
+        assert sum(sent) == SMALLEST
+        assert store.read(target) == b"head" + LARGE[10:] + LARGE
 
 
 def test_a_pod_reaches_kubeflows_own_store_without_being_told(s3_server: S3Server, use: Use) -> None:

@@ -7,6 +7,7 @@ import errno
 import fcntl
 import io
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -20,7 +21,8 @@ import pytest
 from pairmill import storage
 from pairmill.digest import digest_bytes
 from pairmill.errors import Changed, InputError, PairmillError, StorageError, UsageError
-from pairmill.storage import Entry, Store
+from pairmill.storage import Entry, Span, Store, local
+from pairmill.storage.base import Digested
 from tests.support.helpers import PATIENCE, SOON, mount, start, until
 
 ODD = "a b%41#c?é"
@@ -530,6 +532,78 @@ def test_two_processes_copying_to_one_name_both_succeed(place: str, store: Store
         assert (process.returncode, output, errors) == (0, "", "")
     assert store.read(target) == b"bytes" * 1000
     assert leftovers(place) == []
+
+
+# --- joining --------------------------------------------------------------------------------------------------------
+
+
+def test_bytes_and_spans_of_objects_are_joined_in_their_order(place: str, store: Store) -> None:
+    large, small = random.Random(3).randbytes(12 << 20), b"0123456789"
+    first, second, target = (storage.join(place, name) for name in ("first", "second", "target"))
+    store.write(first, large)
+    store.write(second, small)
+    store.write(target, b"something older")
+    pieces = [
+        b"head",
+        Span(first, 100, len(large)),
+        Span(second, 3, 5),
+        b"between",
+        Span(first, 0, 6 << 20),
+        Span(second, 0, 10),
+    ]
+    expected = b"head" + large[100:] + small[3:5] + b"between" + large[: 6 << 20] + small
+    made = store.join(target, pieces, final=True)
+    assert store.read(target) == expected
+    assert made == Digested(digest_bytes(expected), len(expected))
+    assert leftovers(place) == []
+    assert store.join(target, [b"only ", b"bytes"]).size == 10
+    assert store.read(target) == b"only bytes"
+
+
+@pytest.mark.parametrize("size", [10, 12 << 20])
+def test_what_cannot_be_joined_is_an_error_and_nothing_is_there(place: str, store: Store, size: int) -> None:
+    source, target = storage.join(place, "source"), storage.join(place, "target")
+    store.write(source, bytes(size))
+    with pytest.raises(InputError, match="nothing"):
+        store.join(target, [Span(source, 0, size), Span(storage.join(place, "nothing"), 0, 6 << 20)])
+    with pytest.raises(StorageError):
+        store.join(target, [b"head", Span(source, 0, size + 1)])
+    assert not store.exists(target)
+    assert leftovers(place) == []
+
+
+@of_files
+def test_files_an_error_of_the_disk_is_raised_by_what_is_joined(
+    place: str, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = storage.join(place, "source"), storage.join(place, "target")
+    store.write(source, bytes(6 << 20))
+    monkeypatch.setattr(local, "_SYNCED", 1 << 20)
+    assert store.join(target, [Span(source, 0, 6 << 20)]).size == 6 << 20
+    store.delete(target)
+
+    def fail(_: int) -> None:
+        # The kernel tells of a failed write once: whoever swallows it has lost it.
+        monkeypatch.undo()
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(local, "_SYNCED", 1 << 20)
+    monkeypatch.setattr(os, "fdatasync", fail)
+    with pytest.raises(StorageError, match="Input/output error"):
+        store.join(target, [Span(source, 0, 6 << 20)])
+    assert not store.exists(target)
+    assert leftovers(place) == []
+
+
+def test_files_what_is_joined_onto_a_full_disk_is_a_storage_error_and_nothing_is_left(
+    tmp_path: Path, small_disk: Path
+) -> None:
+    source = str(tmp_path / "source")
+    storage.store_for(source).write(source, bytes(6 << 20))
+    with pytest.raises(StorageError, match="no space left"):
+        storage.store_for(source).join(str(small_disk / "target"), [Span(source, 0, 6 << 20)])
+    assert leftovers(str(small_disk)) == []
+    assert storage.store_for(source).list(str(small_disk)) == []
 
 
 def test_a_deleted_object_is_gone_and_deleting_again_is_fine(place: str, store: Store) -> None:

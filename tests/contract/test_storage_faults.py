@@ -10,8 +10,10 @@ from typing import cast
 import pytest
 
 from pairmill import retry, storage
-from pairmill.errors import Changed, InputError, StorageError
-from pairmill.storage import Entry, gcs, s3
+from pairmill.digest import digest_bytes
+from pairmill.errors import Changed, InputError, PairmillError, StorageError
+from pairmill.storage import Entry, Span, gcs, s3
+from pairmill.storage.base import Digested
 from pairmill.storage.remote import RemoteStore, Stat
 from tests.support.objectstores.fixtures import Use
 from tests.support.objectstores.proxy import EVERYTHING, Fault, FaultProxy
@@ -112,6 +114,32 @@ def test_a_large_object_is_whole_whatever_passes(proxy: FaultProxy, bucket: str,
     with store.open(uri) as file:
         assert b"".join(iter(lambda: file.read(1 << 20), b"")) == LARGE
     assert proxy.injected[fault.kind]
+
+
+@pytest.mark.parametrize("fault", [fault for fault in PASSING if fault.kind not in {"latency", "stale"}], ids=named)
+def test_what_is_joined_is_whole_whatever_passes(
+    proxy: FaultProxy, bucket: str, fault: Fault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PAIRMILL_STORAGE_PATIENCE", "160")
+    store, source, target = storage.store_for(bucket), storage.join(bucket, "source"), storage.join(bucket, "target")
+    store.write(source, LARGE)
+    proxy.faults = (replace(fault, times=6, on="*" if fault.on.startswith("GET") else fault.on),)
+    made = store.join(target, [b"head", Span(source, 1000, len(LARGE)), b"between", Span(source, 0, 6 << 20)])
+    proxy.faults = ()
+    expected = b"head" + LARGE[1000:] + b"between" + LARGE[: 6 << 20]
+    assert store.read(target) == expected
+    assert made == Digested(digest_bytes(expected), len(expected))
+    assert proxy.injected[fault.kind]
+
+
+def test_a_source_that_is_replaced_while_it_is_joined_is_an_error(proxy: FaultProxy, bucket: str) -> None:
+    store, source, target = storage.store_for(bucket), storage.join(bucket, "source"), storage.join(bucket, "target")
+    store.write(source, LARGE)
+    proxy.faults = (Fault("status", status=412, code="PreconditionFailed", on="GET *source*", times=1),)
+    with pytest.raises(PairmillError) as caught:
+        store.join(target, [Span(source, 0, len(LARGE))])
+    assert caught.value.exit_code in {3, 4}
+    assert not store.exists(target)
 
 
 @pytest.mark.parametrize("seed", range(3))

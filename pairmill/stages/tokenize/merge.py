@@ -1,6 +1,6 @@
 """The second round of tokenize: the arrays of a file's pieces become those of its task, in the file's order.
 
-Values are copied a few MB at a time, and starts moved by the tokens before them.
+Starts are moved by the tokens before them. All else is joined as it is: a store that can does it by itself.
 """
 
 from __future__ import annotations
@@ -47,15 +47,21 @@ class MergeArrays(Shard[object], reads=()):
             windows = {"window_tokens": sum(item["window_tokens"] for item in measures)}
             lengths[window_files.NAME], dtypes[window_files.NAME] = windows["window_tokens"], window_files.DTYPE
         for name, length in lengths.items():
+            if not name.endswith("_start"):
+                arrays = [self._array(piece, name) for piece in self.pieces]
+                out.join(f"{name}.npy", tokens.joined(dtypes[name], arrays))
+                continue
             digests: list[str] = []
             with out.create(f"{name}.npy", digest=digests.pop) as path:
                 digests.append(tokens.write_npy(path, dtypes[name], length, self._values(name)))
         return ShardResult(Ledger(rows, rows, rows, measures=windows))
 
+    def _array(self, piece: ShardRecord, name: str) -> tokens.Array:
+        return tokens.Array.open(piece.uri(f"{name}.npy"))
+
     def _values(self, name: str) -> Iterator[NDArray[Any]]:
         before = 0
         for piece in self.pieces:
-            shift = before if name.endswith("_start") else 0
-            for values in tokens.Array.open(piece.uri(f"{name}.npy")).pieces():
-                yield values + values.dtype.type(shift) if shift else values
+            for values in self._array(piece, name).pieces():
+                yield values + values.dtype.type(before)
             before += piece.ledger.measures["tokens"]

@@ -9,6 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pairmill import storage
+from pairmill.digest import digest_bytes
 from pairmill.errors import InternalError
 from pairmill.formats import parquet_join
 from tests.unit.formats.test_parquet import FORMS, table, write
@@ -16,10 +18,15 @@ from tests.unit.formats.test_parquet import FORMS, table, write
 PLAIN = [form for form in FORMS if not form.get("write_page_index")]
 
 
-def joined(parts: list[bytes]) -> bytes:
-    target = io.BytesIO()
-    parquet_join.join((io.BytesIO(part) for part in parts), target)
-    return target.getvalue()
+def joined(folder: Path, parts: list[bytes]) -> bytes:
+    uris = [str(folder / f"part-{number}") for number in range(len(parts))]
+    for uri, part in zip(uris, parts, strict=True):
+        Path(uri).write_bytes(part)
+    target = str(folder / "joined")
+    made = storage.store_for(target).join(target, parquet_join.join(uris))
+    data = Path(target).read_bytes()
+    assert (made.digest, made.size) == (digest_bytes(data), len(data))
+    return data
 
 
 @pytest.mark.parametrize("form", PLAIN, ids=str)
@@ -32,7 +39,7 @@ def test_the_bytes_are_those_of_one_writer(tmp_path: Path, form: dict[str, Any],
     def written(groups: list[pa.Table]) -> bytes:
         return write(tmp_path / "a", *(groups or [schema.empty_table()]), **form) if groups else empty(schema, form)
 
-    made = joined([written(groups) for groups in parts])
+    made = joined(tmp_path, [written(groups) for groups in parts])
     every = [group for groups in parts for group in groups]
     assert made == written(every)
     assert pq.read_table(io.BytesIO(made)).equals(pa.concat_tables([schema.empty_table(), *every]))
@@ -49,7 +56,7 @@ def test_columns_in_lists_and_of_dictionaries_are_moved_too(tmp_path: Path) -> N
     codes = pa.array(["x", "y", "x", None]).dictionary_encode()
     groups = [pa.table({"texts": texts, "codes": codes}) for _ in range(3)]
     parts = [write(tmp_path / "part", group) for group in groups]
-    assert joined(parts) == write(tmp_path / "whole", *groups)
+    assert joined(tmp_path, parts) == write(tmp_path / "whole", *groups)
 
 
 def test_parts_of_other_columns_or_with_an_index_are_refused(tmp_path: Path) -> None:
@@ -57,13 +64,13 @@ def test_parts_of_other_columns_or_with_an_index_are_refused(tmp_path: Path) -> 
     one = write(tmp_path / "a", table(rng, 3))
     other = write(tmp_path / "b", table(rng, 3).drop(["tag"]))
     with pytest.raises(InternalError, match="differ"):
-        joined([one, other])
+        joined(tmp_path, [one, other])
     with pytest.raises(InternalError, match="index"):
-        joined([write(tmp_path / "c", table(rng, 3), write_page_index=True)])
+        joined(tmp_path, [write(tmp_path / "c", table(rng, 3), write_page_index=True)])
 
 
 def test_a_truncated_part_is_noticed(tmp_path: Path) -> None:
     data = write(tmp_path / "a", table(random.Random(1), 300))
     for wrong in (data[:-1], data[: len(data) // 2], data[-8:], b""):
         with pytest.raises(InternalError, match="truncated"):
-            joined([data, wrong])
+            joined(tmp_path, [data, wrong])
