@@ -17,6 +17,7 @@ import pytest
 import yaml
 from huggingface_hub import constants
 
+from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.errors import InputError, PairmillError
 from pairmill.export.command import ExportConfig
@@ -28,6 +29,7 @@ from tests.support.crash_points import crashes
 from tests.support.finished_rows import ABOUT, put_rows
 from tests.support.hub_writes import WritableHub
 from tests.support.kill_points import EVERY
+from tests.support.objectstores.servers import Server
 from tests.support.tools import World
 
 TO = "hf://me/mine"
@@ -233,6 +235,39 @@ def test_a_folder_killed_at_each_write_of_the_store(result: Path, tmp_path: Path
     (to / "report.md").write_bytes(b"# Report\n")
     with pytest.raises(InputError, match="1 of 8 files"):
         status(PublishConfig(result=str(result), to=str(to)))
+
+
+@pytest.mark.parametrize("kind", ["s3", "gs"])
+def test_to_a_bucket_and_back(kind: str, request: pytest.FixtureRequest, world: World, tmp_path: Path) -> None:
+    server: Server = request.getfixturevalue(f"{kind}_server" if kind == "s3" else "gcs_server")
+    request.getfixturevalue("use")(server.environment())
+    options = {"tokenized_path": world.tokenized, "prefix_config_path": world.rules, "epochs": 2, "root": tmp_path}
+    made = tools.stage("sample", **options)
+    assert made.code == 0, made.err
+    (sample,) = (path.parent for path in tmp_path.glob("sample/*/_MANIFEST.json"))
+    for place in (world.tokenized, sample):
+        to = f"{server.bucket()}/public/it"
+        config = PublishConfig(result=str(place), to=to)
+        publish(place, to, allow=["licence", "gated"])
+        store = storage.store_for(to)
+        there = {entry.path: store.read(storage.join(to, *entry.path.split("/"))) for entry in store.list(to)}
+        mine = {path: data for path, data in contents(place).items() if not path.startswith("_")}
+        assert {path: there[path] for path in mine} == mine
+        assert tools.run(tools.command("verify", path=to)).code == 0
+        victim = max(mine, key=lambda path: len(mine[path]))
+        uri = storage.join(to, *victim.split("/"))
+        store.write(uri, mine[victim][:-1] + bytes([mine[victim][-1] ^ 1]))
+        with pytest.raises(InputError, match="are missing there, or differ"):
+            status(config)
+        publish(place, to, allow=["licence", "gated"])
+        assert store.read(uri) == mine[victim]
+    arrays = {}
+    for plan in (str(sample), to):
+        output = tmp_path / f"at{len(arrays)}"
+        done = tools.stage("sample", plan=plan, tokenized_path=world.tokenized, root=tmp_path, output_path=output)
+        assert done.code == 0, done.err
+        arrays[plan] = contents(output)
+    assert arrays[str(sample)] == arrays[to]
 
 
 def test_an_export_is_published_with_its_subsets(hub: WritableHub, result: Path, tmp_path: Path) -> None:
