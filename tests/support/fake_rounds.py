@@ -36,6 +36,18 @@ from pairmill.stages.curate.exact import FindEqual, KeysRead, ReadKeys
 from pairmill.stages.curate.found import Split, SplitShard
 from pairmill.stages.curate.near.buckets import Buckets, Paired
 from pairmill.stages.curate.near.components import Grouped, Join
+from pairmill.stages.curate.near.parts import (
+    Agree,
+    Allot,
+    Contract,
+    Enrol,
+    Enrolled,
+    Finish,
+    Scatter,
+    Starts,
+    Unite,
+    United,
+)
 from pairmill.stages.curate.near.records import DECISION
 from pairmill.stages.curate.near.resolve import DECISIONS, TASKS, BySlice, Gather, Gathered, Resolve, Resolved
 from pairmill.stages.curate.near.resolve import Split as NearSplit
@@ -104,6 +116,17 @@ class Fakes:
             Merge: lambda shard: (Merged(1 << 29), {MERGED: 1 << 29}),
             Buckets: self._paired,
             Join: self._joined,
+            Scatter: lambda shard: (Starts([0]), {"pairs.bin": shard.size}),
+            Unite: self._united,
+            Agree: lambda shard: (Starts([0]), {"answers.bin": 8}),
+            # One of two names is ready or another's on the next level.
+            Contract: lambda shard: (United(shard.asks.size // 32), {"asks.bin": shard.asks.size // 2}),
+            Finish: lambda shard: ({}, {"labels.bin": shard.size // 2}),
+            Allot: lambda shard: (
+                Starts([0], [0]),
+                {"edges.bin": 8, "families.bin": 8, "members.bin": shard.size // 2},
+            ),
+            Enrol: self._enrolled,
             Gather: lambda shard: (Gathered([0]), {"sketches.bin": self._members * SKETCH}),
             Resolve: self._resolved,
             NearSplit: self._by_slice,
@@ -158,6 +181,19 @@ class Fakes:
         return Grouped(self.groups, sizes, slices, runs, runs, many * self.slices, self.slices, 1000), {
             "members.bin": 8,
         }
+
+    def _united(self, shard: Unite) -> tuple[United, dict[str, int]]:
+        # A pair comes ten times, and a row has two pairs.
+        edges, families = (shard.size // 16 * many // 50 for many in (4, 1))
+        names = edges + families
+        sizes = {"asks.bin": 16 * names, "edges.bin": 8 * edges, "families.bin": 8 * families}
+        return United(names, edges, families), sizes
+
+    def _enrolled(self, shard: Enrol) -> tuple[Enrolled, dict[str, int]]:
+        many = self._members
+        places = enumerate(range(shard.place, shard.place + len(shard.bases) - 1))
+        slices = [(place, at * many, many, digest(str(place))[:32]) for at, place in places]
+        return Enrolled(slices), {"members.bin": 8 * many * len(slices)}
 
     def _resolved(self, shard: Resolve) -> tuple[Resolved, dict[str, int]]:
         # A component has rows of any slices, so each group finds something in each range of them.

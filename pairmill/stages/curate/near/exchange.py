@@ -254,5 +254,4 @@ class _Exchange:
             )
             for path, name in ((EDGES, "runs"), (FAMILIES, "families"))
         )
-        key = content_key(self._inputs, groups)
-        return self._records, Groups(key, [int(weight) // groups] * groups, chosen, edges, families)
+        return self._records, Groups(allotted[0].key, [int(weight) // groups] * groups, chosen, edges, families)
