@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections import defaultdict
 from pathlib import Path
@@ -135,3 +136,35 @@ def test_components_are_those_of_another_program(
     if groups.count > 4 and len(by_component) > 20:
         assert len(set(group.values())) > groups.count // 3, "components are in few groups"
     assert len(records) > 10
+
+
+@pytest.mark.parametrize("shape", [chain, ascending, stars, giant])
+def test_rounds_grow_with_the_logarithm_of_the_rows(
+    shape: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random, levels = np.random.default_rng(5), []
+    for rows in (300, 30_000):
+        pairs = shape(random, rows)
+        pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+        given = candidates(tmp_path / str(rows), [rows], np.array_split(pairs, 2), [pairs[:0], pairs[:0]], 1 << 20)
+        small(monkeypatch, pairs=len(pairs) // 2, rows=rows, few=1)
+        monkeypatch.setattr(exchange, "_SCATTERED", 1 << 30)
+        monkeypatch.setattr(parts, "_BLOCK", 1 << 20)
+        ran: list[list[str]] = []
+        run_rounds(exchange.joined(given), str(tmp_path / f"cache {rows}"), ran)
+        levels.append(sum(any(name.startswith("near range") for name in names) for names in ran))
+    assert 2 < levels[0] <= levels[1]
+    # A level leaves 3/4 of a component at most, on average.
+    assert levels[1] - levels[0] <= math.log(100, 4 / 3)
+    assert levels[1] <= math.log(30_000, 4 / 3) / 2
+
+
+def test_names_are_drawn_without_loss() -> None:
+    names = np.array([0, 1, 2, (1 << 64) - 1, 1 << 40, 77 << 40 | 5], np.uint64)
+    orders = set()
+    for level in range(-1, 40):
+        numbers = parts.drawn(names, level)
+        assert len(set(numbers.tolist())) == len(names)
+        assert parts.undrawn(numbers, level).tolist() == names.tolist()
+        orders.add(tuple(np.argsort(numbers).tolist()))
+    assert len(orders) > 30, "levels draw the same order"
