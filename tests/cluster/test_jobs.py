@@ -90,8 +90,8 @@ def test_pods_that_are_deleted_at_will_and_a_watcher_that_is_give_the_bytes_of_o
     given = {"raw": fetched}
     expected = tools.ended(tools.stage("clean", root=tmp_path / "alone", **given)).out.strip()
 
-    # So little of the node is asked for by each that some wait for it.
-    config = JobConfig(shares=shares, image=cluster.image, cpu="100m", memory="2Gi", scratch="1Gi", retries=0)
+    # So much of the node is asked for by each that most wait for it.
+    config = JobConfig(shares=shares, image=cluster.image, cpu="500m", memory="8Gi", scratch="1Gi", retries=0)
     start, deleted, over = time.monotonic(), 0, threading.Event()
     cluster.put(NAMESPACE, watcher(cluster, "watcher-0", config, {**given, "root": root}), "create")
 
