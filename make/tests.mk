@@ -34,7 +34,7 @@ test: test-beside test-serial ## unit, contract, integration and browser tests, 
 .PHONY: test-beside
 test-beside: develop build/numpy-oldest/.installed build/kenlm/.installed object-stores ## those that anything may run beside
 	cd rust && $(CARGO) test --quiet --package pairmill-core
-	$(BIN)/pytest -m 'not serial' -n $(JOBS) --dist worksteal --durations=40 $(TESTS)
+	$(BIN)/pytest -m 'not serial and not full' -n $(JOBS) --dist worksteal --durations=40 $(TESTS)
 
 .PHONY: test-serial
 test-serial: develop object-stores ## those that the clock decides, so nothing may run beside them
@@ -66,7 +66,7 @@ build/kenlm/.installed: requirements/kenlm.txt requirements/kenlm-build.txt
 
 .PHONY: torch-test
 torch-test: develop build/torch/.installed object-stores $(TRAIN)/sampled/_MANIFEST.json ## what needs torch: training, killed and resumed, and the loader's adapter
-	build/torch/bin/python -m pytest --confcutdir=tests/pytorch tests/pytorch
+	build/torch/bin/python -m pytest -m 'not full' --confcutdir=tests/pytorch tests/pytorch
 
 # A hundred packages beside torch's, at the same versions.
 build/harness/.installed: requirements/harness.txt $(VENV)/.installed
@@ -89,12 +89,14 @@ readers-test: develop build/torch/.installed build/readers/.installed ## exports
 	PYTHONPATH=.:build/readers OMP_NUM_THREADS=1 build/torch/bin/python -m pytest --confcutdir=tests/readers tests/readers
 
 .PHONY: test-long
-test-long: develop object-stores build/torch/.installed ## 10,000 random runs of the loader, an hour of fuzz-line, kills at random instants, and hundreds of megabytes
+test-long: develop object-stores build/torch/.installed $(TRAIN)/sampled/_MANIFEST.json ## 10,000 random runs of the loader, an hour of fuzz-line, kills at random instants, and hundreds of megabytes
 	PAIRMILL_LOADER_SEQUENCES=10000 $(BIN)/pytest -s tests/property/test_loader.py
 	PAIRMILL_DISTURBED_RUNS=30 PAIRMILL_FETCH_KILLS=40 $(BIN)/pytest tests/integration/test_stores.py tests/integration/test_fetch_kill.py
 	PAIRMILL_EVERY_KILL=1 $(BIN)/pytest -s $$(grep --recursive --files-with-matches --include='test_*.py' -e stride= -e kill_points tests/integration tests/unit)
 	PAIRMILL_CURATE_TASKS=100000 $(BIN)/pytest -s tests/unit/stages/curate/test_many_tasks.py
 	PAIRMILL_CHATS=100000 $(BIN)/pytest -s tests/unit/chats/test_encode.py -k plain_recipe
+	$(BIN)/pytest -s -m full $(TESTS)
+	build/torch/bin/python -m pytest -s -m full --confcutdir=tests/pytorch tests/pytorch
 	$(BIN)/pytest -s tests/long
 	$(MAKE) --no-print-directory fuzz-line FUZZ_SECONDS=3600
 	OMP_NUM_THREADS=1 PAIRMILL_COMPARISONS=100 build/torch/bin/python -m pytest -s --confcutdir=tests/pytorch tests/pytorch/compare/test_power.py

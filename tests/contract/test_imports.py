@@ -1,7 +1,9 @@
 """Who may import whom, and that the picture of it in docs/architecture.md is what the code says."""
 
 import ast
+import json
 import re
+from collections.abc import Sequence
 from graphlib import TopologicalSorter
 
 from docs import imports
@@ -89,44 +91,46 @@ def test_kfp_is_imported_where_kubeflow_is_meant_and_nowhere_else() -> None:
     assert {imports.package_of(name) for name in users} == {"pairmill.kubeflow"}
 
 
-def test_nothing_that_a_stage_image_runs_needs_kfp() -> None:
+def helps(without: set[str], commands: Sequence[Sequence[str]]) -> list[str]:
+    """What each command prints, in one interpreter that has none of these packages."""
     code = (
-        "import runpy, sys\n"
+        "import io, json, runpy, sys\n"
+        "from contextlib import redirect_stdout\n"
+        "without, commands = map(json.loads, sys.argv[1:])\n"
         "class No:\n"
         "    def find_spec(self, name, *rest):\n"
-        "        if name.split('.')[0] in {'kfp', 'kubernetes', 'docstring_parser'}:\n"
+        "        if name.split('.')[0] in without:\n"
         "            raise ImportError(name)\n"
         "sys.meta_path.insert(0, No())\n"
-        "runpy.run_module('pairmill', run_name='__main__')"
+        "printed = []\n"
+        "for command in commands:\n"
+        "    sys.argv[1:] = command\n"
+        "    with redirect_stdout(io.StringIO()) as out:\n"
+        "        try:\n"
+        "            runpy.run_module('pairmill', run_name='__main__', alter_sys=True)\n"
+        "        except SystemExit as end:\n"
+        "            assert not end.code, command\n"
+        "    printed.append(out.getvalue())\n"
+        "print(json.dumps(printed))"
     )
-    for stage in EVERY:
-        done = python("-c", code, "stage", stage, "--help")
-        assert done.returncode == 0, done.stderr
-        assert f" {stage} key=value" in done.stdout.splitlines()[0]
+    done = python("-c", code, json.dumps(sorted(without)), json.dumps(commands))
+    assert done.returncode == 0, done.stderr
+    printed: list[str] = json.loads(done.stdout)
+    return printed
+
+
+def test_nothing_that_a_stage_image_runs_needs_kfp() -> None:
+    printed = helps({"kfp", "kubernetes", "docstring_parser"}, [("stage", stage, "--help") for stage in EVERY])
+    for stage, text in zip(EVERY, printed, strict=True):
+        assert f" {stage} key=value" in text.splitlines()[0]
 
 
 def test_what_has_no_torch_knows_the_stage_that_trains() -> None:
     """Options, settings, the help, the compiled pipelines: nothing of these imports torch, or anything of its extra."""
-    code = (
-        "import runpy, sys\n"
-        "class No:\n"
-        "    def find_spec(self, name, *rest):\n"
-        "        if name.split('.')[0] in {'torch', 'safetensors', 'tensorboard', 'transformers', 'wandb'}:\n"
-        "            raise ImportError(name)\n"
-        "sys.meta_path.insert(0, No())\n"
-        "runpy.run_module('pairmill', run_name='__main__', alter_sys=True)"
-    )
-    commands = [
-        ("train", "--help"),
-        ("train", "settings"),
-        ("compile", "--help"),
-    ]
+    commands = [("train", "--help"), ("train", "settings"), ("compile", "--help")]
     commands += [("train", name, "--help") for name in COMMANDS]
     commands += [("evaluate", "--help"), ("evaluate", "settings")]
-    for arguments in commands:
-        done = python("-c", code, *arguments)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout
+    assert all(helps({"torch", "safetensors", "tensorboard", "transformers", "wandb"}, commands))
 
 
 def test_torch_is_imported_by_what_trains_and_nowhere_else() -> None:

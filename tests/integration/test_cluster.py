@@ -16,7 +16,7 @@ from tests.support.nursery import STORES
 from tests.support.objectstores.servers import S3Server
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_the_cluster_test_on_a_stand_in(s3_server: S3Server, s3: str, tmp_path: Path) -> None:
     if os.geteuid():
         missing("mounts of a process's own")

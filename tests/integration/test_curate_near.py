@@ -146,7 +146,7 @@ class Limits:
         monkeypatch.setattr(shuffle, "_FILE", 3 * self.block)
 
 
-@pytest.mark.parametrize("field", ["instruction", "response"])
+@pytest.mark.parametrize("field", [pytest.param("instruction", marks=pytest.mark.full), "response"])
 def test_a_cap_removes_a_row_that_so_many_retained_rows_are_like(
     files: list[Path], field: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -397,7 +397,7 @@ def test_killed_at_every_instant_and_run_again_it_is_the_same_extract(tmp_path: 
     wanted = fetched(runner.run(Fetch(), replace(config, root=str(tmp_path / "reference"))), "set")
     assert b"".join(wanted.values()) == lines(4) + lines(4, 10) + lines(2, 20)
     instants = 0
-    for number in crashes(lambda: runner.run(Fetch(), config), root):
+    for number in crashes(lambda: runner.run(Fetch(), config), root, stride=3):
         instants = number
         found = runner.run(Fetch(), config)
         assert fetched(found, "set") == wanted, f"after instant {number}"

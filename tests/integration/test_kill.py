@@ -152,8 +152,8 @@ def test_sharded_stage(name: str, inputs: dict[str, Path], shm: Path) -> None:
         f"{refused} unfinished folders shown to a reader"
     )
     assert len(changes) >= this.changes
-    assert len(chosen) >= this.kinds
-    assert refused >= (2 if name == "mix" else 5)
+    assert len({*changes}) >= this.kinds
+    assert refused >= (1 if name == "mix" else 3)
 
 
 def remove_hidden_links(root: Path) -> int:

@@ -14,8 +14,9 @@ import string
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -271,6 +272,11 @@ TOKENIZE: dict[str, tuple[str, int, Callable[[Path, int], None]]] = {
 }
 
 
+def cases(kinds: Iterable[str], *full: str) -> list[Any]:
+    """Kinds as parameters; some of them for `make test-long` alone, since another is much like each of them."""
+    return [pytest.param(kind, marks=pytest.mark.full) if kind in full else kind for kind in kinds]
+
+
 def compare(
     what: str,
     make: Callable[[Path, int], None],
@@ -304,7 +310,10 @@ def compare(
     assert large <= LIMIT
 
 
-@pytest.mark.parametrize("what", CLEAN)
+@pytest.mark.parametrize(
+    "what",
+    cases(CLEAN, "gsm8k parquet, row groups of 1000", "flan, 700 tasks", "ampsmathematica tar, 909 tasks"),
+)
 def test_clean(what: str, tmp_path: Path) -> None:
     name, size, make = CLEAN[what]
     compare(
@@ -363,7 +372,7 @@ def assert_rows(root: Path, least: int) -> None:
     assert answers["rows"] * 33 == answers["found"] > least
 
 
-@pytest.mark.parametrize("what", FAMILIES)
+@pytest.mark.parametrize("what", cases(FAMILIES, "openmathinstruct2 parquet, one file"))
 def test_clean_of_hundreds_of_megabytes(what: str, tmp_path: Path) -> None:
     """In full with worker processes, of which the largest counts."""
     compare(
@@ -413,7 +422,7 @@ def test_train_tokenizer_of_many_words(tmp_path: Path) -> None:
     assert each <= 512
 
 
-@pytest.mark.parametrize("what", TOKENIZE)
+@pytest.mark.parametrize("what", cases(TOKENIZE, "rows parquet, one row group"))
 def test_tokenize(what: str, world: World, tmp_path: Path) -> None:
     name, size, make = TOKENIZE[what]
     shards = []

@@ -183,7 +183,16 @@ def line(server: Server, expected: Expected, folder: Path, environment: dict[str
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("server", "workers"), [("s3", 1), ("s3", 2), ("gs", 2), ("gs", 4)], indirect=["server"])
+@pytest.mark.parametrize(
+    ("server", "workers"),
+    [
+        pytest.param("s3", 1, marks=pytest.mark.full),
+        ("s3", 2),
+        pytest.param("gs", 2, marks=pytest.mark.full),
+        ("gs", 4),
+    ],
+    indirect=["server"],
+)
 def test_any_number_of_workers_gives_equal_manifests(
     server: Server, expected: Expected, tmp_path: Path, workers: int
 ) -> None:

@@ -74,7 +74,7 @@ def _expected(some: list[PlannedTask], epochs: int) -> float:
     )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(tasks(), st.data())
 def test_what_is_drawn_is_what_is_planned(some: list[Task], data: Any) -> None:
     with tempfile.TemporaryDirectory() as top:
@@ -132,7 +132,7 @@ def test_what_is_drawn_is_what_is_planned(some: list[Task], data: Any) -> None:
                 assert abs(share.difference) < 1e-9
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(st.integers(0, 2**31), st.integers(3, 8))
 def test_standard_errors_are_those_of_many_draws(seed: int, tasks_there: int) -> None:
     """Differences in standard errors: their mean square over sources and seeds is about 1."""

@@ -50,12 +50,12 @@ def test_every_path_of_this_machine_is_tried() -> None:
 
 
 def test_random_documents(vocabularies: dict[str, Sides]) -> None:
-    for seed in strings.seeds(8):
+    for seed in strings.seeds(3):
         draw = random.Random(seed)
         texts = [strings.document(draw) for _ in range(400)]
         for name, vocabulary in vocabularies.items():
             vocabulary.compare(texts, f"seed {seed}, {name}")
-    assert min(vocabulary.ids for vocabulary in vocabularies.values()) > 100_000
+    assert min(vocabulary.ids for vocabulary in vocabularies.values()) > 40_000
 
 
 FILLERS = {
@@ -65,6 +65,10 @@ FILLERS = {
     "punctuation": "!?.-=" * 17,
     "lines": "x\n" * 41,
 }
+
+
+# Around the ends of what is scanned at once.
+_PLACES = (0, 1, 2, 3, 7, 8, 14, 15, 16, 17, 30, 31, 32, 33, 34, 47, 48, 49, 62, 63, 64, 65, 66, 79, 80)
 
 
 @pytest.mark.parametrize("filler", FILLERS)
@@ -83,7 +87,7 @@ def test_every_place_within_a_block(vocabularies: dict[str, Sides], filler: str)
     ]
     texts = [
         FILLERS[filler][:place] + piece + after
-        for place in range(81)
+        for place in (range(81) if strings.SECONDS else _PLACES)
         for piece in pieces
         for after in ("", "the end of it, 12 or so.")
     ]

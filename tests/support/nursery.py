@@ -56,6 +56,13 @@ STORES = (
     "pairmill.storage.gcs",
     "pairmill.storage.s3",
 )
+TRAINING = (
+    *STAGES,
+    "pairmill.stages.train.run.loop",
+    "pairmill.stages.evaluate.held_out",
+    "pairmill.stages.search.core",
+)
+"""Where torch is."""
 PIPELINES = (
     *STORES,
     "kfp.compiler",

