@@ -169,7 +169,7 @@ class Fakes:
         return made, {"keys.bin": made.keys * 12, "rows.bin": made.rows * 12, "sketches.bin": made.size}
 
     def _paired(self, shard: Buckets) -> tuple[Paired, dict[str, int]]:
-        edges = int(2 * self.rows * DUPLICATES * 20) or 1  # there are half as many partitions as slices
+        edges = int(shard.size / 12 / KEYS_OF_ROW * DUPLICATES * 20) or 1
         return Paired(edges, edges // 4), {"edges.bin": 16 * edges, "families.bin": 4 * edges}
 
     def _joined(self, shard: Join) -> tuple[Grouped, dict[str, int]]:

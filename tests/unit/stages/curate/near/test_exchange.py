@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import shutil
 import sqlite3
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +15,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from pairmill.engine import shuffle
 from pairmill.engine.runs import Range
+from pairmill.engine.writer import Writer
+from pairmill.errors import StorageError
 from pairmill.stages.curate.near import exchange, parts, ranks
 from pairmill.stages.curate.near.components import Candidates, Groups
 from pairmill.stages.curate.near.records import EDGE, MEMBER
+from tests.support.crash_points import STRIDE, crashes
 from tests.support.near_rounds import run_rounds
 
 Pairs = NDArray[np.uint64]
@@ -168,3 +175,53 @@ def test_names_are_drawn_without_loss() -> None:
         assert parts.undrawn(numbers, level).tolist() == names.tolist()
         orders.add(tuple(np.argsort(numbers).tolist()))
     assert len(orders) > 30, "levels draw the same order"
+
+
+def shuffled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Candidates:
+    """Pairs that take every kind of round, with merges between them."""
+    monkeypatch.setattr(shuffle, "fans", lambda runs, *_: [2] if runs else [])
+    small(monkeypatch, pairs=150, rows=100, few=30)
+    pairs = chain(np.random.default_rng(3), 120)
+    return candidates(folder, [60, 60], np.array_split(np.repeat(pairs, 2, axis=0), 2), [pairs[:9], pairs[:0]], 900)
+
+
+def outcome(groups: Groups, bases: tuple[int, ...]) -> tuple[Any, ...]:
+    """The groups, and all that is in them."""
+    group, *pairs = read(groups, bases)
+    return groups.key, group, [some.tolist() for of_kind in pairs for some in of_kind]
+
+
+def test_a_kill_at_every_call_of_the_store(tmp_path: Path, shm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given, root = shuffled(tmp_path / "in", monkeypatch), shm / "root"
+    root.mkdir()
+    ran: list[list[str]] = []
+    expected = outcome(run_rounds(exchange.joined(given), str(shm / "whole"), ran)[1], given.bases)
+    kinds = {name.split()[1] for names in ran for name in names}
+    assert kinds == {"pairs", "part", "asks", "range", "answers", "names", "last", "groups", "members"}
+    instant = 0
+    for instant in crashes(lambda: run_rounds(exchange.joined(given), str(root), []), root, stride=3 * STRIDE):
+        again = run_rounds(exchange.joined(given), str(root), [])[1]
+        assert outcome(again, given.bases) == expected, f"killed at instant {instant}"
+        shutil.rmtree(root)
+        root.mkdir()
+    assert instant > 100
+
+
+def test_a_full_disk_is_said_whatever_is_written(tmp_path: Path, shm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = shuffled(tmp_path / "in", monkeypatch)
+    create, paths, full = Writer.create, dict.fromkeys(["none"]), ["none"]
+
+    @contextmanager
+    def creating(writer: Writer, path: str, **more: Any) -> Iterator[Path]:
+        with create(writer, path, **more) as local:
+            paths[path] = None
+            yield Path("/dev/full") if path == full[0] else local
+
+    monkeypatch.setattr(Writer, "create", creating)
+    expected = outcome(run_rounds(exchange.joined(given), str(shm / "whole"), [])[1], given.bases)
+    assert len(paths) == 9
+    for full[0] in [*paths][1:]:
+        with pytest.raises(StorageError, match="no space left"):
+            run_rounds(exchange.joined(given), str(shm / "root"), [])
+    full[0] = "none"
+    assert outcome(run_rounds(exchange.joined(given), str(shm / "root"), [])[1], given.bases) == expected
