@@ -178,9 +178,11 @@ class Pruning:
         shards = [
             entry.path
             for item in self.leaving
-            if item.kind != PARTIAL and not _is_result(item.place)
+            if item.kind not in {PARTIAL, BLOCK} and not _is_result(item.place)
             for entry in item.entries
         ]
+        # While a shard is there that goes, a removal that was killed knows that its blocks go too.
+        self._delete(entry.path for item in self.leaving if item.kind == BLOCK for entry in item.entries)
         self._delete(path for path in shards if path.endswith(f"/{RECORD}"))
         self._delete(path for path in shards if not path.endswith(f"/{RECORD}"))
         self._delete(last)

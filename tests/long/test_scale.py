@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from tests.integration.test_many_shards import kinds, resumed, told
 from tests.unit.stages.curate.test_scale import ROWS, planned
 
 SLICES, GROUPS = 16_000, 1_100
@@ -14,3 +17,16 @@ def test_a_hundred_thousand_shards_are_planned_within_a_minute_and_a_gigabyte() 
     assert sum(sum(kinds.values()) for kinds in found["rounds"]) > 100_000
     assert found["planning"] < MOST_SECONDS
     assert found["peak"] < MOST_BYTES
+
+
+def test_a_round_of_a_million_shards_is_planned_within_a_gigabyte() -> None:
+    found = told("plan", 1_000_000)
+    assert found["done"] == 1_000_000
+    assert found["peak"] < MOST_BYTES
+
+
+def test_a_hundred_thousand_finished_shards_are_resumed_within_a_minute(tmp_path: Path) -> None:
+    found, requests = resumed(tmp_path, 100_000)
+    assert found["done"] == 100_000
+    assert found["seconds"] < MOST_SECONDS
+    assert sum(kinds(requests).values()) < 500

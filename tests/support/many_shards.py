@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 import time
 from collections.abc import Generator, Sequence
@@ -19,7 +20,7 @@ from typing import Any, ClassVar
 
 from pairmill import storage
 from pairmill.engine.blocks import Blocks
-from pairmill.engine.listing import RECORD
+from pairmill.engine.listing import BLOCKS, RECORD
 from pairmill.engine.manifest import File, Ledger, Manifest, canonical, seal
 from pairmill.engine.options import StageConfig, option
 from pairmill.engine.runner import _Job, first_round
@@ -100,12 +101,20 @@ def fill(cache: Path, count: int, blocks: int | None = None) -> None:
         made = record(shard, str(cache))
         home = cache / shard.key
         (home / ATTEMPT).mkdir(parents=True)
-        (home / ATTEMPT / "rows.bin").write_bytes(b"row")
+        _write(home / ATTEMPT / "rows.bin", b"row")
         said = {"ledger": asdict(made.ledger), "files": [file.to_json() for file in made.files], "data": made.data}
-        (home / RECORD).write_bytes(seal(canonical({**said, "scratch": [], "folder": ATTEMPT})))
+        _write(home / RECORD, seal(canonical({**said, "scratch": [], "folder": ATTEMPT})))
         if blocks is None or number < blocks:
             index.add(shard, made)
     index.flush()
+    for path in cache.with_name(BLOCKS).glob("*/*"):
+        _write(path, path.read_bytes())
+
+
+def _write(path: Path, data: bytes) -> None:
+    """As versitygw writes an object."""
+    path.write_bytes(data)
+    os.setxattr(path, "user.etag", f'"{hashlib.md5(data).hexdigest()}"'.encode())
 
 
 def main() -> None:
