@@ -153,7 +153,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("small")
 def test_each_row_is_decided_by_better_ranked_rows_that_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counts: Counter[str] = Counter()
-    for run in range(5):
+    for run in range(10):
         # The state of groups is in memory, or in a file.
         monkeypatch.setattr(exact_by_rank, "_MOST_GROUPS", 0 if run % 4 > 1 else 1000)
         draw = random.Random(f"{run} {strings.SEED}")
