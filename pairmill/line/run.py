@@ -36,7 +36,7 @@ _SHARED = tuple(task.stage for task in LINE if task.shared)
 
 
 @dataclass(kw_only=True)
-class _Extent(Checked):
+class Extent(Checked):
     """How much of the line this process runs."""
 
     dry_run: Literal["false", "true", "json"] = option(
@@ -72,7 +72,7 @@ class _Extent(Checked):
 
 
 @dataclass(kw_only=True)
-class RunParameters(_Extent, parameters.TrainingParameters):
+class RunParameters(Extent, parameters.TrainingParameters):
     """Every stage, from raw files to a trained net; a first argument run.yaml has options in it."""
 
 
@@ -85,9 +85,7 @@ class TaskRun:
     fingerprint: str
 
 
-def run(
-    values: Mapping[str, Any], without: Collection[str], here: Here, extent: _Extent | None = None
-) -> list[TaskRun]:
+def run(values: Mapping[str, Any], without: Collection[str], here: Here, extent: Extent | None = None) -> list[TaskRun]:
     """Run the tasks of the line one after another; return those that ran, in that order.
 
     Args:
@@ -101,7 +99,7 @@ def run(
     """
     runs: list[TaskRun] = []
     results: dict[str, str] = {}
-    values, extent = dict(values), extent or _Extent()
+    values, extent = dict(values), extent or Extent()
     for task in extent.tasks():
         if task.only_with and not values.get(task.only_with):
             continue
@@ -129,8 +127,8 @@ def main(given: Sequence[str]) -> int:
         start = time.monotonic()
         options = run_file.read(given, parameters.LISTS)
         try:
-            own = [item.name for item in dataclasses.fields(_Extent) if item.name in options.values]
-            extent = cli.build(_Extent, {name: options.values.pop(name) for name in own})
+            own = [item.name for item in dataclasses.fields(Extent) if item.name in options.values]
+            extent = cli.build(Extent, {name: options.values.pop(name) for name in own})
             extent.tasks()
             values, without, wanted = checked(options.values)
         except PairmillError as error:
