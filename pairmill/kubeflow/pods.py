@@ -50,6 +50,8 @@ class JobConfig(Placement):
             *((claim, path, {"persistentVolumeClaim": {"claimName": claim}}) for claim, path in self.items("volume")),
         ]
         variables: list[dict[str, Any]] = [{"name": "TMPDIR", "value": SCRATCH}]
+        if stage in OF_THE_HUB:
+            variables.append({"name": "HF_HOME", "value": f"{SCRATCH}/huggingface"})
         if self.hub_secret and stage in OF_THE_HUB:
             name = OF_THE_HUB[stage]
             key = {"name": self.hub_secret, "key": name, "optional": True}

@@ -65,6 +65,7 @@ def test_its_pods_have_what_a_task_of_the_pipeline_has(options: dict[str, Any], 
     assert pod["volumes"][0] == {"name": "scratch", "emptyDir": {"sizeLimit": placed["emptyDirMounts"][0]["sizeLimit"]}}
     secrets = {pair["envVar"] for item in placed.get("secretAsEnv", []) for pair in item["keyToEnv"]}
     assert {item["name"] for item in container["env"] if "valueFrom" in item} == secrets
+    assert [item for item in container["env"] if "value" in item] == executor["env"]
     assert container["image"] == executor["image"]
 
 
