@@ -48,18 +48,104 @@ pub(crate) fn classify(bytes: &[u8; BLOCK]) -> Ascii {
 /// may be white space; and which are blanks.
 #[inline(always)]
 pub(crate) fn spaces(bytes: &[u8; BLOCK]) -> (u64, u64) {
-    let mut signed = [0; BLOCK];
-    // A loop: where map() is not inlined, it takes twice the time of all else.
-    for (signed, byte) in signed.iter_mut().zip(bytes) {
-        *signed = byte.cast_signed();
-    }
-    let block = i8x64::new(signed);
+    let block = signed(bytes);
     let equal = |byte: u8| block.simd_eq(i8x64::splat(byte as i8));
     let within = |first: u8, last: u8| {
         block.simd_gt(i8x64::splat(first as i8 - 1)) & block.simd_lt(i8x64::splat(last as i8 + 1))
     };
     let others = within(b'\t', b'\r') | within(0x1C, 0x1F) | equal(0xC2) | within(0xE1, 0xE3);
     (others.to_bitmask(), equal(b' ').to_bitmask())
+}
+
+/// Which bytes of a folded block are lower-case letters or digits, and which separate and do something more: symbols but for
+/// the backtick, `%`, `/`, `*`, `-`, a line feed, a byte outside ASCII.
+#[inline(always)]
+pub(crate) fn tokens(bytes: &[u8; BLOCK]) -> (u64, u64) {
+    let block = signed(bytes);
+    let equal = |byte: u8| block.simd_eq(i8x64::splat(byte as i8));
+    let within = |first: u8, last: u8| {
+        block.simd_gt(i8x64::splat(first as i8 - 1)) & block.simd_lt(i8x64::splat(last as i8 + 1))
+    };
+    let word = within(b'a', b'z') | within(b'0', b'9');
+    let few = equal(b'\n') | equal(b'-') | equal(b'/') | equal(b'^') | equal(b'|') | equal(b'~');
+    let more = within(b'$', b'%') | within(b'*', b'+') | within(b'<', b'>');
+    (word.to_bitmask(), (few | more | block).to_bitmask())
+}
+
+/// Which bytes of a block are what, for the metrics of texts; byte i in bit i.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Looks {
+    /// White space by Python's `str.isspace`.
+    pub(crate) space: u64,
+    pub(crate) newline: u64,
+    pub(crate) lower: u64,
+    pub(crate) upper: u64,
+    pub(crate) digit: u64,
+    pub(crate) colon: u64,
+    pub(crate) dot: u64,
+    pub(crate) hash: u64,
+    /// `?`, `!` and the comma.
+    pub(crate) mark: u64,
+    pub(crate) high: u64,
+    /// The byte continues a character.
+    pub(crate) continues: u64,
+}
+
+/// Classify the bytes of a block for the metrics of texts.
+#[inline(always)]
+pub(crate) fn looks(bytes: &[u8; BLOCK]) -> Looks {
+    let block = signed(bytes);
+    let equal = |byte: u8| block.simd_eq(i8x64::splat(byte as i8));
+    let within = |first: u8, last: u8| {
+        block.simd_gt(i8x64::splat(first as i8 - 1)) & block.simd_lt(i8x64::splat(last as i8 + 1))
+    };
+    Looks {
+        space: (within(b'\t', b'\r') | within(0x1C, b' ')).to_bitmask(),
+        newline: equal(b'\n').to_bitmask(),
+        lower: within(b'a', b'z').to_bitmask(),
+        upper: within(b'A', b'Z').to_bitmask(),
+        digit: within(b'0', b'9').to_bitmask(),
+        colon: equal(b':').to_bitmask(),
+        dot: equal(b'.').to_bitmask(),
+        hash: equal(b'#').to_bitmask(),
+        mark: (equal(b'?') | equal(b'!') | equal(b',')).to_bitmask(),
+        high: block.to_bitmask(),
+        continues: block.simd_lt(i8x64::splat(0xC0_u8.cast_signed())).to_bitmask(),
+    }
+}
+
+/// Bytes outside ASCII are below all others.
+#[inline(always)]
+fn signed(bytes: &[u8; BLOCK]) -> i8x64 {
+    let mut signed = [0; BLOCK];
+    // A loop: where map() is not inlined, it takes twice the time of all else.
+    for (signed, byte) in signed.iter_mut().zip(bytes) {
+        *signed = byte.cast_signed();
+    }
+    i8x64::new(signed)
+}
+
+/// A block of a text from a place on, with zeros behind the end of the text.
+#[inline(always)]
+pub(crate) fn block_at(text: &[u8], at: usize) -> [u8; BLOCK] {
+    let rest = text.get(at..).unwrap_or_default();
+    rest.first_chunk::<BLOCK>().copied().unwrap_or_else(|| {
+        let mut padded = [0; BLOCK];
+        padded[..rest.len()].copy_from_slice(rest);
+        padded
+    })
+}
+
+/// The first bit from a place on that is set.
+#[inline(always)]
+pub(crate) fn next_set(bits: &[u64], from: usize) -> Option<usize> {
+    let mut place = from / 64;
+    let mut left = bits.get(place)? & (u64::MAX << (from % 64));
+    while left == 0 {
+        place += 1;
+        left = *bits.get(place)?;
+    }
+    Some(place * 64 + left.trailing_zeros() as usize)
 }
 
 /// What the processor can do.
@@ -71,6 +157,12 @@ pub enum Level {
     // Not to be made outside this crate: on a processor without it, `run` would do anything.
     #[non_exhaustive]
     Avx2,
+}
+
+impl Default for Level {
+    fn default() -> Self {
+        Self::best()
+    }
 }
 
 impl Level {

@@ -47,11 +47,6 @@ impl Classes {
         self.0.of(character)
     }
 
-    /// Those of the characters below 128.
-    pub(crate) fn ascii(&self) -> &[u8; 128] {
-        &self.0.ascii
-    }
-
     fn build() -> Self {
         let mut flat = vec![0_u8; SCALARS];
         let mut assigned = vec![true; SCALARS];

@@ -1,6 +1,5 @@
-//! Sets and counts of 64-bit hashes in tables that are used again for every text.
+//! Sets and counts of 64-bit hashes, all of whose bits are mixed, in tables that are used again for every text.
 
-const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
 const SMALLEST: usize = 16;
 
 /// A hash that is mixed enough to be added to others.
@@ -36,7 +35,7 @@ impl Places {
     fn place(&mut self, hash: u64) -> (usize, bool) {
         let hash = hash.max(1);
         let keys = &mut self.keys[..self.slots];
-        let mut place = (hash.wrapping_mul(MULTIPLIER) >> self.shift) as usize;
+        let mut place = (hash >> self.shift) as usize;
         loop {
             let key = &mut keys[place];
             if *key == hash {
@@ -53,7 +52,7 @@ impl Places {
     fn has(&self, hash: u64) -> bool {
         let hash = hash.max(1);
         let keys = &self.keys[..self.slots];
-        let mut place = (hash.wrapping_mul(MULTIPLIER) >> self.shift) as usize;
+        let mut place = (hash >> self.shift) as usize;
         while keys[place] != 0 {
             if keys[place] == hash {
                 return true;
@@ -84,9 +83,8 @@ impl Filter {
     /// Read the whole list.
     pub(crate) fn read(&mut self, hashes: &[u64]) {
         self.clear(hashes.len());
-        for &hash in hashes {
-            self.add(hash);
-        }
+        let mut add = self.adding();
+        hashes.iter().for_each(|&hash| add(hash));
     }
 
     /// Begin a list of so many hashes.
@@ -97,19 +95,29 @@ impl Filter {
         self.shift = 64 - words.trailing_zeros();
     }
 
+    /// What reads the next hash.
+    #[inline(always)]
+    pub(crate) fn adding(&mut self) -> impl FnMut(u64) {
+        let Self { taken, shift } = self;
+        let (taken, shift) = (taken.as_mut_slice(), *shift);
+        move |hash| {
+            // There is a power of two of words, so the mask changes nothing but saves the check of bounds.
+            let word = (hash >> shift) as usize & (taken.len() - 1);
+            let bit = 1 << (hash >> 8 & 63);
+            let [once, twice] = &mut taken[word];
+            *twice |= *once & bit;
+            *once |= bit;
+        }
+    }
+
     /// Read the next hash.
     #[inline(always)]
     pub(crate) fn add(&mut self, hash: u64) {
-        // Grown to a power of two, so the mask of `place` changes nothing but saves the check of bounds.
-        let (word, bit) = self.place(hash);
-        let [once, twice] = &mut self.taken[word];
-        *twice |= *once & bit;
-        *once |= bit;
+        self.adding()(hash);
     }
 
     #[inline(always)]
     fn place(&self, hash: u64) -> (usize, u64) {
-        let hash = hash.wrapping_mul(MULTIPLIER);
         ((hash >> self.shift) as usize & (self.taken.len() - 1), 1 << (hash >> 8 & 63))
     }
 
@@ -122,11 +130,12 @@ impl Filter {
 
     /// Move the hashes that `has_twice` to the front. Returns how many they are.
     pub(crate) fn keep(&self, hashes: &mut [u64]) -> usize {
+        let (taken, shift) = (self.taken.as_slice(), self.shift);
         let mut kept = 0;
         for at in 0..hashes.len() {
             let hash = hashes[at];
             hashes[kept] = hash;
-            kept += usize::from(self.has_twice(hash));
+            kept += (taken[(hash >> shift) as usize & (taken.len() - 1)][1] >> (hash >> 8 & 63) & 1) as usize;
         }
         kept
     }
@@ -182,85 +191,85 @@ impl Set {
     }
 }
 
+/// A hash, or 0 where none is; how often it occurs, and where first.
+#[derive(Clone, Copy, Default)]
+struct Counted {
+    hash: u64,
+    count: u32,
+    first: u32,
+}
+
 /// How often each hash occurs, and where first. It grows too.
 #[derive(Default)]
 pub(crate) struct Counts {
-    places: Places,
-    /// By place: the number of the hash among those that occur more than once, from 1, or 0.
-    numbers: Vec<u32>,
-    /// By place.
-    first: Vec<u32>,
-    repeated: Vec<u32>,
+    /// As in `Places`.
+    counted: Vec<Counted>,
+    slots: usize,
+    shift: u32,
     distinct: usize,
+    /// Places of those that occur more than once.
+    repeated: Vec<u32>,
 }
 
 impl Counts {
     /// Make it empty, with room for `hashes` hashes.
     pub(crate) fn clear(&mut self, hashes: usize) {
-        self.places.clear(hashes);
-        let slots = self.places.slots;
-        if self.numbers.len() < slots {
-            self.numbers = vec![0; slots];
-            self.first = vec![0; slots];
-        } else {
-            self.numbers[..slots].fill(0);
-        }
-        self.repeated.clear();
+        self.slots = (hashes + hashes / 3 + 1).next_power_of_two().max(SMALLEST);
+        self.shift = 64 - self.slots.trailing_zeros();
+        self.counted.clear();
+        self.counted.resize(self.slots, Counted::default());
         self.distinct = 0;
+        self.repeated.clear();
+    }
+
+    /// The place of a hash, or where it would be.
+    #[inline(always)]
+    fn place(&self, hash: u64) -> usize {
+        let mut place = (hash >> self.shift) as usize;
+        while self.counted[place].hash != hash && self.counted[place].hash != 0 {
+            place = (place + 1) & (self.counted.len() - 1);
+        }
+        place
     }
 
     /// Count a hash at the position `at`. Returns how often it has occurred, and the position of its first occurrence.
     #[inline]
     pub(crate) fn add(&mut self, hash: u64, at: u32) -> (u32, u32) {
-        let (place, new) = self.places.place(hash);
-        if new {
-            self.first[place] = at;
-            self.distinct += 1;
-            if self.distinct * 4 > self.places.slots * 3 {
-                self.grow();
+        let place = self.place(hash.max(1));
+        let counted = &mut self.counted[place];
+        if counted.hash != 0 {
+            counted.count += 1;
+            if counted.count == 2 {
+                self.repeated.push(place as u32);
             }
-            return (1, at);
+            return (counted.count, counted.first);
         }
-        let number = &mut self.numbers[place];
-        if *number == 0 {
-            self.repeated.push(1);
-            *number = self.repeated.len() as u32;
+        *counted = Counted { hash: hash.max(1), count: 1, first: at };
+        self.distinct += 1;
+        if self.distinct * 4 > self.slots * 3 {
+            self.grow();
         }
-        let count = &mut self.repeated[*number as usize - 1];
-        *count += 1;
-        (*count, self.first[place])
+        (1, at)
     }
 
     /// Whether a hash is new, and there are so many already.
     #[inline]
     pub(crate) fn lacks(&self, hash: u64, most: usize) -> bool {
-        self.distinct >= most && !self.places.has(hash)
+        self.distinct >= most && self.counted[self.place(hash.max(1))].hash == 0
     }
 
-    /// The position at which a hash was first given; now, if it is new.
-    #[inline]
-    pub(crate) fn first_of(&mut self, hash: u64, at: u32) -> u32 {
-        let (place, new) = self.places.place(hash);
-        if !new {
-            return self.first[place];
-        }
-        self.first[place] = at;
-        self.distinct += 1;
-        if self.distinct * 4 > self.places.slots * 3 {
-            self.grow();
-        }
-        at
-    }
-
+    #[cold]
     fn grow(&mut self) {
         let mut larger = Self::default();
-        larger.clear(self.places.slots);
-        for (at, &key) in self.places.keys[..self.places.slots].iter().enumerate().filter(|(_, key)| **key != 0) {
-            let (place, _) = larger.places.place(key);
-            larger.numbers[place] = self.numbers[at];
-            larger.first[place] = self.first[at];
+        larger.clear(self.slots);
+        for &counted in self.counted.iter().filter(|counted| counted.hash != 0) {
+            let place = larger.place(counted.hash);
+            larger.counted[place] = counted;
+            if counted.count > 1 {
+                larger.repeated.push(place as u32);
+            }
         }
-        (self.places, self.numbers, self.first) = (larger.places, larger.numbers, larger.first);
+        *self = Self { distinct: self.distinct, ..larger };
     }
 
     /// How many hashes there are.
@@ -268,14 +277,13 @@ impl Counts {
         self.distinct
     }
 
-    /// The counts of the hashes that occur more than once.
-    pub(crate) fn repeated(&self) -> &[u32] {
-        &self.repeated
+    /// The counts of the hashes that occur more than once, in no order.
+    pub(crate) fn repeated(&self) -> impl Iterator<Item = usize> {
+        self.repeated.iter().map(|&place| self.counted[place as usize].count as usize)
     }
 
     pub(crate) fn shrink(&mut self, limit: usize) {
-        self.places.shrink(limit);
-        if self.numbers.len() > limit {
+        if self.counted.capacity() > limit {
             *self = Self::default();
         }
     }
@@ -315,7 +323,7 @@ mod tests {
             counts.clear(room);
             let seen: Vec<_> = [5, 0, 5, 7, 0, 5].into_iter().zip(0..).map(|(hash, at)| counts.add(hash, at)).collect();
             assert_eq!(seen, [(1, 0), (1, 1), (2, 0), (1, 3), (2, 1), (3, 0)]);
-            assert_eq!((counts.distinct(), counts.repeated()), (3, &[3, 2][..]));
+            assert_eq!((counts.distinct(), counts.repeated().sum()), (3, 5));
         }
     }
 
@@ -328,6 +336,6 @@ mod tests {
                 assert_eq!(counts.add(mixed(u64::from(at)), at + 5000 * (round - 1)), (round, at));
             }
         }
-        assert_eq!((counts.distinct(), counts.repeated()), (1000, &[3; 1000][..]));
+        assert!(counts.distinct() == 1000 && counts.repeated().eq([3; 1000]));
     }
 }

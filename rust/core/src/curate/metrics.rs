@@ -7,10 +7,12 @@ use std::ops::Range;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::classes::{Classes, DIGIT, LETTER, SPACE, SYMBOL, UPPER};
+use super::bits::{self, Bits, Read};
+use super::classes::Classes;
 use super::counts::Set;
-use super::repetition::{Asked, GRAM, KEPT, Repetition, gram_of};
+use super::repetition::{Asked, GRAM, KEPT, Repetition, Word, chars_of, gram_of};
 use super::text::{Tokens, light};
+use crate::simd::{Level, Work, next_set, run};
 
 /// The metrics by number.
 pub const NAMES: [&str; COUNT] = [
@@ -63,6 +65,7 @@ pub fn is_integer(metric: usize) -> bool {
 }
 
 // The metrics that take time of their own, by number.
+const LINES: usize = 3;
 const DUP_LINE: usize = 20;
 const DUP_PARA: usize = 22;
 const TOP_2: usize = 24;
@@ -72,32 +75,18 @@ const WORD_REP: usize = 34;
 
 const SHORT_LINE: usize = 30;
 const STOP_WORDS: [&[u8]; 8] = [b"the", b"be", b"to", b"of", b"and", b"that", b"have", b"with"];
-const TERMINALS: [&str; 11] = [".", "!", "?", "。", "！", "？", "…", "\"", "'", "”", "’"];
-
-// Flags of a byte or a word, beyond those of `classes`.
-const COLON: u8 = 32;
-const DOT: u8 = 64;
-/// The first byte of a character of several bytes.
-const LEAD: u8 = 128;
-
-// 8 counters of 8 bits, added up over at most 255 bytes. The one at bit 40 stays 0: an ellipsis has several bytes.
-const LANE_SPACE: u64 = 1;
-const LANE_PLAIN: u64 = 1 << 8;
-const LANE_SYMBOL: u64 = 1 << 16;
-const LANE_DIGIT: u64 = 1 << 24;
-const LANE_HASH: u64 = 1 << 32;
-const LANE_NEWLINE: u64 = 1 << 48;
-/// The byte continues a character.
-const LANE_CONTINUES: u64 = 1 << 56;
-const RUN: usize = 255;
+/// By it the beginnings of the stop words have products whose first three bits differ.
+const STOP_FACTOR: u64 = 0xC42D_DDC2_2F41_F7CD;
+const TERMINALS: [&str; 6] = ["。", "！", "？", "…", "”", "’"];
 
 /// Measures texts, one after another.
 pub struct Meter {
     wanted: u64,
     classes: &'static Classes,
-    /// Of a byte: lanes; a leading byte has none, its character is looked up.
-    lanes: [u64; 256],
-    flags: [u8; 256],
+    level: Level,
+    bits: Bits,
+    /// By the first bits of the product of a word's beginning: the beginning and length of a stop word.
+    stops: [(u64, usize); 8],
     values: [f64; COUNT],
     pieces: Set,
     paragraphs: Set,
@@ -122,26 +111,15 @@ impl Repeats {
     }
 }
 
-/// The line that is being read.
-#[derive(Default)]
-struct Line {
-    /// Its first character.
-    start: usize,
-    /// Where its last word begins and ends, in bytes.
-    last: Option<(usize, usize)>,
-    bullet: bool,
-}
-
-/// What one pass over the words of a text counts.
+/// What is counted of the words and lines of a text.
 #[derive(Default)]
 struct Tally {
     words: usize,
-    word_chars: usize,
     longest: usize,
     alpha: usize,
-    url_chars: usize,
-    dots: usize,
     stop: u8,
+    /// Where the first word begins, and where the last one ends.
+    visible: Option<(usize, usize)>,
     lines: usize,
     bullets: usize,
     ellipses: usize,
@@ -160,39 +138,19 @@ impl Default for Meter {
 impl Meter {
     /// Measure the metrics whose bits are set in `wanted`; what others would cost is saved where it can be.
     pub fn new(wanted: u64) -> Self {
-        let classes = Classes::get();
-        let mut lanes = [0; 256];
-        let mut flags = [0; 256];
-        for byte in 0..=255_u8 {
-            let at = usize::from(byte);
-            (lanes[at], flags[at]) = match byte {
-                0..128 => {
-                    let class = classes.ascii()[at];
-                    let mut lane = lanes_of(class);
-                    if byte.is_ascii_alphanumeric() || b"\n?!,.".contains(&byte) {
-                        lane += LANE_PLAIN;
-                    }
-                    lane += match byte {
-                        b'#' => LANE_HASH,
-                        b'\n' => LANE_NEWLINE,
-                        _ => 0,
-                    };
-                    let flag = match byte {
-                        b':' => COLON,
-                        b'.' => DOT,
-                        _ => 0,
-                    };
-                    (lane, flag | class & (SPACE | LETTER | UPPER))
-                }
-                128..192 => (LANE_CONTINUES, 0),
-                _ => (0, LEAD),
-            };
+        let mut stops = [(0, 0); 8];
+        for stop in STOP_WORDS {
+            let mut beginning = [0; 8];
+            beginning[..stop.len()].copy_from_slice(stop);
+            let beginning = u64::from_le_bytes(beginning);
+            stops[slot(beginning)] = (beginning, stop.len());
         }
         Self {
             wanted,
-            classes,
-            lanes,
-            flags,
+            classes: Classes::get(),
+            level: Level::best(),
+            bits: Bits::default(),
+            stops,
             values: [0.0; COUNT],
             pieces: Set::default(),
             paragraphs: Set::default(),
@@ -210,9 +168,14 @@ impl Meter {
 
     /// The metrics of a text, by number. Those that are not wanted may be 0.
     pub fn measure(&mut self, text: &str) -> &[f64; COUNT] {
-        let lanes = self.lanes_of_text(text);
-        let n = text.len() - lanes[7];
-        let tally = self.tally(text, n == text.len());
+        let Self { level, classes, bits, .. } = self;
+        let level = *level;
+        let sums = run(level, Read { text, classes, bits });
+        let n = sums.all;
+        let mut tally = run(level, Words { meter: self, text, ascii: n == text.len() });
+        self.lines(text.as_bytes(), &mut tally);
+        let urls = url_bytes(text.as_bytes(), &self.bits.colon);
+        let dots = ellipses(text.as_bytes(), &self.bits.dot);
         let of = |part: usize, whole: usize| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
         let (words, lines) = (tally.words, tally.lines);
         let empty = if n == 0 { 1.0 } else { 0.0 };
@@ -222,22 +185,22 @@ impl Meter {
             text.len() as f64,
             words as f64,
             lines as f64,
-            1.0 - of(lanes[1], n),
-            of(lanes[2], n),
-            of(lanes[3], n) + empty,
-            of(tally.url_chars, n) + empty,
-            of(lanes[0], n) + empty,
-            of(tally.word_chars, words),
+            1.0 - of(sums.plain, n),
+            of(sums.symbol, n),
+            of(sums.digit, n) + empty,
+            of(urls, n) + empty,
+            of(sums.space, n) + empty,
+            of(n - sums.space, words),
             tally.longest as f64,
             of(tally.alpha, words),
-            of(lanes[4], words),
-            of(tally.dots + lanes[5], words),
+            of(sums.hash, words),
+            of(dots + sums.ellipsis, words),
             f64::from(tally.stop.count_ones()),
             of(tally.bullets, lines),
             of(tally.ellipses, lines),
             of(tally.terminals, lines),
             of(tally.short, lines),
-            of(lanes[6], words),
+            of(sums.newline, words),
             of(line.repeated, line.pieces),
             of(line.chars, n),
             of(para.repeated, para.pieces),
@@ -260,167 +223,109 @@ impl Meter {
             self.values[CHAR_REP] = of(self.repetition.repeated_characters(text, grams), grams);
         }
         self.repetition.shrink();
+        self.bits.shrink(KEPT);
         &self.values
     }
 
-    /// Counts of characters by lane.
-    fn lanes_of_text(&self, text: &str) -> [usize; 8] {
-        let mut sums = [0; 8];
-        for run in text.as_bytes().chunks(RUN) {
-            let sum = run.iter().fold(0_u64, |sum, &byte| sum + self.lanes[usize::from(byte)]);
-            for (lane, byte) in sums.iter_mut().zip(sum.to_le_bytes()) {
-                *lane += usize::from(byte);
-            }
-        }
-        if sums[7] == 0 {
-            return sums;
-        }
-        for (at, _) in text.bytes().enumerate().filter(|&(_, byte)| byte >= 0xC0) {
-            let Some(character) = text[at..].chars().next() else { continue };
-            let class = self.classes.of(character);
-            for (flag, lane) in [(SPACE, 0), (SYMBOL, 2), (DIGIT, 3)] {
-                sums[lane] += usize::from(class & flag != 0);
-            }
-            sums[5] += usize::from(character == '…');
-        }
-        sums
-    }
-
-    /// Read the words and lines of a text; keep of the words what grams need.
-    fn tally(&mut self, text: &str, ascii: bool) -> Tally {
-        let bytes = text.as_bytes();
+    /// Count the lines and paragraphs of a text whose words were counted.
+    fn lines(&mut self, bytes: &[u8], tally: &mut Tally) {
         let split_lines = self.wants_any(DUP_LINE..DUP_PARA);
+        if !self.wants_any(LINES..TOP_2) {
+            return;
+        }
+        let (first, last) = tally.visible.unwrap_or_default();
         let split_paragraphs = self.wants_any(DUP_PARA..TOP_2);
-        self.repetition.begin(text, ascii);
         self.pieces.clear(0);
         self.paragraphs.clear(0);
-
-        let mut tally = Tally::default();
-        let mut line = Line::default();
-        // Bytes so far that continue a character.
-        let mut continues = 0;
-        let (mut piece, mut paragraph) = (0, 0);
-        let mut last_end = 0;
-        let mut at = 0;
-        while at < bytes.len() {
-            // White space before a word.
-            let gap = at;
-            let mut newlines = 0;
-            while at < bytes.len() {
-                let byte = bytes[at];
-                let flags = self.flags[usize::from(byte)];
-                if flags & LEAD != 0 {
-                    let (class, length) = self.class_at(text, at);
-                    if class & SPACE == 0 {
-                        break;
-                    }
-                    at += length;
-                    continues += length - 1;
-                    continue;
-                }
-                if flags & SPACE == 0 {
-                    break;
-                }
-                if byte == b'\n' {
-                    newlines += 1;
-                    tally.end_line(bytes, &line, at - continues);
-                    line = Line { start: at + 1 - continues, ..Line::default() };
-                    if split_lines {
-                        if at == 0 || bytes[at - 1] != b'\n' {
-                            tally.line_repeats.add(&mut self.pieces, &bytes[piece..at]);
-                        }
-                        piece = at + 1;
-                    }
-                }
-                at += 1;
+        let (mut line, mut paragraph, mut at) = (0, first, 0);
+        while let Some(start) = next_set(&self.bits.newline, at) {
+            at = start + bytes[start..].iter().take_while(|&&byte| byte == b'\n').count();
+            tally.line(bytes, &self.bits, line, start);
+            if split_lines {
+                tally.line_repeats.add(&mut self.pieces, &bytes[line..start]);
             }
-            if at == bytes.len() {
-                break;
-            }
-            if tally.words == 0 {
+            if split_paragraphs && at - start > 1 && (first..last).contains(&start) {
+                tally.para_repeats.add(&mut self.paragraphs, &bytes[paragraph..start]);
                 paragraph = at;
-            } else if newlines > 1 && split_paragraphs {
-                paragraph = split(&bytes[..at], paragraph, gap, |piece| {
-                    tally.para_repeats.add(&mut self.paragraphs, piece);
-                });
             }
-
-            let start = at;
-            let continues_before = continues;
-            let mut flags = 0;
-            while at < bytes.len() {
-                let byte = bytes[at];
-                let flag = self.flags[usize::from(byte)];
-                if flag & (SPACE | LEAD) != 0 {
-                    if flag & SPACE != 0 {
-                        break;
-                    }
-                    let (class, length) = self.class_at(text, at);
-                    if class & SPACE != 0 {
-                        break;
-                    }
-                    flags |= class & (LETTER | UPPER) | LEAD;
-                    at += length;
-                    continues += length - 1;
-                    continue;
-                }
-                flags |= flag;
-                at += 1;
-            }
-            let word = &bytes[start..at];
-            let chars = word.len() - (continues - continues_before);
-            last_end = at;
-            tally.words += 1;
-            tally.word_chars += chars;
-            tally.longest = tally.longest.max(chars);
-            tally.alpha += usize::from(flags & LETTER != 0);
-            if line.last.is_none() {
-                line.bullet = matches!(word[0], b'-' | b'*') || word.starts_with("•".as_bytes());
-            }
-            line.last = Some((start, at));
-            if flags & COLON != 0 {
-                tally.url_chars += url_bytes(word);
-            }
-            if flags & DOT != 0 && word.len() > 2 {
-                tally.dots += ellipses(word);
-            }
-            if word.len() <= 4 && flags & (UPPER | LEAD) == 0 {
-                for (stop, bit) in STOP_WORDS.iter().zip(0..) {
-                    tally.stop |= u8::from(*stop == word) << bit;
-                }
-            }
-            self.repetition.push(&text[start..at], flags & UPPER != 0);
+            line = at;
         }
-        tally.end_line(bytes, &line, bytes.len() - continues);
+        tally.line(bytes, &self.bits, line, bytes.len());
         if tally.line_repeats.pieces > 0 {
-            tally.line_repeats.add(&mut self.pieces, &bytes[piece..]);
+            tally.line_repeats.add(&mut self.pieces, &bytes[line..]);
         }
         if tally.para_repeats.pieces > 0 {
-            tally.para_repeats.add(&mut self.paragraphs, &bytes[paragraph..last_end]);
+            tally.para_repeats.add(&mut self.paragraphs, &bytes[paragraph..last]);
         }
         for set in [&mut self.pieces, &mut self.paragraphs] {
             set.shrink(2 * KEPT);
         }
-        tally
-    }
-
-    /// The class and the bytes of a character of several bytes.
-    #[inline]
-    fn class_at(&self, text: &str, at: usize) -> (u8, usize) {
-        text[at..].chars().next().map_or((0, 1), |character| (self.classes.of(character), character.len_utf8()))
     }
 }
 
+/// Counts the words of a text whose bits were read, and keeps of them what grams need.
+struct Words<'a> {
+    meter: &'a mut Meter,
+    text: &'a str,
+    ascii: bool,
+}
+
+impl Work for Words<'_> {
+    type Output = Tally;
+
+    #[inline(always)]
+    fn run(self) -> Tally {
+        let Self { meter, text, ascii } = self;
+        let Meter { bits, stops, repetition, .. } = meter;
+        repetition.begin(text, ascii);
+        let mut tally = Tally::default();
+        let (mut before, mut start) = (1, None);
+        for (number, &space) in bits.space.iter().enumerate() {
+            let mut turns = space ^ (space << 1 | before);
+            before = space >> 63;
+            while turns != 0 {
+                let at = number * 64 + turns.trailing_zeros() as usize;
+                turns &= turns - 1;
+                let Some(first) = start.take() else {
+                    start = Some(at);
+                    continue;
+                };
+                let word = Word::new(text.as_bytes(), first, at);
+                let chars = if ascii { at - first } else { at - first - bits::count(&bits.continues, first, at) };
+                tally.words += 1;
+                tally.longest = tally.longest.max(chars);
+                tally.alpha += usize::from(bits::any(&bits.letter, first, at));
+                let place = slot(word.beginning());
+                tally.stop |= u8::from(stops[place] == (word.beginning(), at - first)) << place;
+                tally.visible = Some((tally.visible.map_or(first, |visible| visible.0), at));
+                repetition.push(&word, bits::any(&bits.upper, first, at));
+            }
+        }
+        tally
+    }
+}
+
+/// The place of a word among eight, by its first bytes.
+#[inline(always)]
+fn slot(beginning: u64) -> usize {
+    (beginning.wrapping_mul(STOP_FACTOR) >> 61) as usize
+}
+
 impl Tally {
-    /// Count a line whose last character is before `end`.
-    fn end_line(&mut self, bytes: &[u8], line: &Line, end: usize) {
-        let Some((start, last)) = line.last else { return };
-        let word = &bytes[start..last];
+    /// Count a line, if there is something to see in it.
+    #[inline]
+    fn line(&mut self, bytes: &[u8], bits: &Bits, start: usize, end: usize) {
+        let Some((first, last)) = bits.visible(start, end) else { return };
+        let seen = &bytes[first..last];
         self.lines += 1;
-        self.short += usize::from(end - line.start <= SHORT_LINE);
-        self.bullets += usize::from(line.bullet);
-        self.ellipses += usize::from(word.ends_with(b"...") || word.ends_with("…".as_bytes()));
-        self.terminals += usize::from(TERMINALS.iter().any(|mark| word.ends_with(mark.as_bytes())));
+        self.short += usize::from(end - start <= SHORT_LINE || chars_of(&bytes[start..end]) <= SHORT_LINE);
+        self.bullets += usize::from(matches!(seen[0], b'-' | b'*') || seen.starts_with("•".as_bytes()));
+        self.ellipses += usize::from(seen.ends_with(b"...") || seen.ends_with("…".as_bytes()));
+        self.terminals += usize::from(match seen[seen.len() - 1] {
+            b'.' | b'!' | b'?' | b'"' | b'\'' => true,
+            0x80.. => TERMINALS.iter().any(|mark| seen.ends_with(mark.as_bytes())),
+            _ => false,
+        });
     }
 }
 
@@ -428,64 +333,48 @@ fn any(wanted: u64, metrics: Range<usize>) -> bool {
     metrics.into_iter().any(|metric| wanted >> metric & 1 == 1)
 }
 
-fn lanes_of(class: u8) -> u64 {
-    [(SPACE, LANE_SPACE), (SYMBOL, LANE_SYMBOL), (DIGIT, LANE_DIGIT)]
-        .into_iter()
-        .filter(|(flag, _)| class & flag != 0)
-        .map(|(_, lane)| lane)
-        .sum()
-}
-
-fn chars_of(bytes: &[u8]) -> usize {
-    bytes.iter().filter(|&&byte| byte & 0xC0 != 0x80).count()
-}
-
-/// Hand on the paragraphs that runs of two and more line feeds from `gap` on end. Returns where the next begins.
-fn split(bytes: &[u8], mut paragraph: usize, gap: usize, mut add: impl FnMut(&[u8])) -> usize {
-    let mut at = gap;
-    while at < bytes.len() {
-        let run = bytes[at..].iter().take_while(|&&byte| byte == b'\n').count();
-        if run > 1 {
-            add(&bytes[paragraph..at]);
-            paragraph = at + run;
-        }
-        at += run.max(1);
-    }
-    paragraph
-}
-
-/// Bytes of a word in matches of `https?://` and one or more characters of a URL, all of which are ASCII.
-fn url_bytes(word: &[u8]) -> usize {
-    let mut total = 0;
-    let mut at = 0;
-    while at < word.len() {
-        let rest = &word[at..];
-        let scheme = [&b"http://"[..], b"https://"].into_iter().find(|scheme| rest.starts_with(scheme));
-        let Some(scheme) = scheme else {
-            at += 1;
-            continue;
+/// Bytes in matches of `https?://` and one or more characters of a URL, all of which are ASCII.
+fn url_bytes(bytes: &[u8], colons: &[u64]) -> usize {
+    let (mut total, mut end) = (0, 0);
+    while let Some(colon) = next_set(colons, end) {
+        let before = &bytes[end..colon];
+        let scheme = if before.ends_with(b"http") {
+            4
+        } else if before.ends_with(b"https") {
+            5
+        } else {
+            0
         };
-        let mut end = scheme.len();
+        if scheme == 0 || !bytes[colon..].starts_with(b"://") {
+            // A letter before the next colon may be behind this one.
+            end = colon + 1;
+            continue;
+        }
+        end = colon + 3;
         loop {
-            match rest.get(end) {
+            match bytes.get(end) {
                 Some(byte) if byte.is_ascii_alphanumeric() || b"$-_@.&+/:=?#~!*(),".contains(byte) => end += 1,
-                Some(b'%') if rest.get(end + 1..end + 3).is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit)) => {
+                Some(b'%') if bytes.get(end + 1..end + 3).is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit)) => {
                     end += 3;
                 }
                 _ => break,
             }
         }
-        if end > scheme.len() {
-            total += end;
+        if end > colon + 3 {
+            total += end - colon + scheme;
         }
-        at += end;
     }
     total
 }
 
 /// Occurrences of `...` that do not overlap.
-fn ellipses(word: &[u8]) -> usize {
-    word.split(|&byte| byte != b'.').map(|dots| dots.len() / 3).sum()
+fn ellipses(bytes: &[u8], dots: &[u64]) -> usize {
+    let (mut total, mut at) = (0, 0);
+    while let Some(start) = next_set(dots, at) {
+        at = start + bytes[start..].iter().take_while(|&&byte| byte == b'.').count();
+        total += (at - start) / 3;
+    }
+    total
 }
 
 /// Tokens in a gram of `copy_ratio`.

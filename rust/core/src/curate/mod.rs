@@ -1,5 +1,6 @@
 //! What curate and select do to texts: forms for comparison, keys, near duplicates, leaks, metrics, weights, draws.
 
+mod bits;
 mod characters;
 mod classes;
 mod counts;

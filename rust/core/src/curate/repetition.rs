@@ -81,8 +81,8 @@ struct Words {
     hashes: Vec<u64>,
     /// A hash of each word in lower case; of a long text they take the place of the hashes.
     lower: Vec<u64>,
-    /// The words without anything between them.
-    joined: String,
+    /// The words without anything between them, and room behind them.
+    joined: Vec<u8>,
     /// Bytes of all words before each word; one more at the end.
     starts: Vec<u32>,
     classes: &'static Classes,
@@ -94,7 +94,7 @@ impl Repetition {
         let words = Words {
             hashes: Vec::new(),
             lower: Vec::new(),
-            joined: String::new(),
+            joined: Vec::new(),
             starts: Vec::new(),
             classes: Classes::get(),
             lowered: String::new(),
@@ -124,27 +124,31 @@ impl Repetition {
         words.joined.clear();
         words.starts.clear();
         words.starts.push(0);
+        if self.asked.tops || self.asked.repeats || text.len() >= self.from {
+            words.joined.resize(text.len() + BEGINNING, 0);
+        }
         (self.long, self.ascii) = (text.len() >= self.from, ascii);
     }
 
     /// Take the next word; `may_change` if its lower case may be something else.
-    #[inline]
-    pub(super) fn push(&mut self, word: &str, may_change: bool) {
+    #[inline(always)]
+    pub(super) fn push(&mut self, word: &Word<'_>, may_change: bool) {
         let (asked, words) = (self.asked, &mut self.words);
         if asked.tops || asked.repeats || self.long {
-            words.joined.push_str(word);
-            words.starts.push(words.joined.len() as u32);
+            let start = words.starts.last().map_or(0, |&start| start as usize);
+            word.copy(&mut words.joined[start..]);
+            words.starts.push((start + word.bytes.len()) as u32);
         }
         if self.long {
             return;
         }
         if asked.tops || asked.lower {
-            let key = xxh3_64(word.as_bytes());
+            let key = word.hash();
             if asked.tops {
                 words.hashes.push(key);
             }
             if asked.lower {
-                let key = if may_change { lower_hash(words.classes, &mut words.lowered, word) } else { key };
+                let key = if may_change { words.lower_hash(word) } else { key };
                 words.lower.push(key);
             }
         }
@@ -154,7 +158,7 @@ impl Repetition {
     fn chars(&self, first: usize, last: usize) -> usize {
         let words = &self.words;
         let bytes = words.starts[first] as usize..words.starts[last] as usize;
-        if self.ascii { bytes.len() } else { words.joined[bytes].chars().count() }
+        if self.ascii { bytes.len() } else { chars_of(&words.joined[bytes]) }
     }
 
     /// Characters that the most frequent n-gram of two, of three and of four words takes, with single blanks; the first
@@ -253,7 +257,7 @@ impl Repetition {
             best = better(best, counts.add(gram, at));
             done.set(at);
         });
-        occurrences += sum(counts.repeated());
+        occurrences += counts.repeated().sum::<usize>();
         let parts = Parts::of(left, *at_once);
         for part in (0..parts.count).filter(|_| left > 0) {
             counts.clear(0);
@@ -262,7 +266,7 @@ impl Repetition {
                     best = better(best, counts.add(gram, at));
                 }
             });
-            occurrences += sum(counts.repeated());
+            occurrences += counts.repeated().sum::<usize>();
         }
         (best, occurrences)
     }
@@ -282,13 +286,9 @@ impl Repetition {
     ///
     /// Without blanks, equal grams may be cut into words in different places. Their first bytes are equal all the same.
     fn find_repeats(&mut self) {
-        let Words { joined, starts, .. } = &mut self.words;
-        let end = joined.len();
-        joined.extend(['\0'; BEGINNING]);
+        let Words { joined, starts, .. } = &self.words;
         self.grams.clear();
-        let bytes = joined.as_bytes();
-        self.grams.extend(starts.iter().map(|&start| hash_of_ends::<BEGINNING>(&bytes[start as usize..])));
-        joined.truncate(end);
+        self.grams.extend(starts.iter().map(|&start| hash_of_ends::<BEGINNING>(&joined[start as usize..])));
         self.filter.read(&self.grams);
         self.positions.clear();
         let fives = starts.len().saturating_sub(5);
@@ -308,15 +308,18 @@ impl Repetition {
     fn repeated(&mut self, size: usize) -> usize {
         let words = &self.words;
         let grams = words.starts.len().saturating_sub(size);
-        self.seen.clear(0);
+        self.seen.clear(self.positions.len());
         let (mut next, mut chars) = (0, 0);
         for &at in &self.positions {
             let at = at as usize;
             if at >= grams {
                 break;
             }
-            let bytes = words.starts[at] as usize..words.starts[at + size] as usize;
-            if at >= next && !self.seen.insert(xxh3_64(&words.joined.as_bytes()[bytes])) {
+            let (start, end) = (words.starts[at] as usize, words.starts[at + size] as usize);
+            if at < next || end - start >= BEGINNING && !self.filter.has_twice(self.grams[at]) {
+                continue;
+            }
+            if !self.seen.insert(Word::new(&words.joined, start, end).hash()) {
                 chars += self.chars(at, at + size);
                 next = at + size;
             }
@@ -329,7 +332,7 @@ impl Repetition {
     fn repeated_of_long(&mut self, size: usize) -> usize {
         const NUMBERS: u64 = 1 << 32;
         let Words { joined, starts, .. } = &self.words;
-        let (bytes, counts) = (joined.as_bytes(), &mut self.counts);
+        let (bytes, counts) = (joined, &mut self.counts);
         let ends = starts.iter().skip(size);
         self.grams.clear();
         self.grams.extend(starts.iter().zip(ends).zip(0..).map(|((&start, &end), at)| {
@@ -342,7 +345,7 @@ impl Repetition {
             if counts.lacks(*gram, self.at_once) {
                 left += 1;
             } else {
-                *gram = u64::from(counts.first_of(*gram, at));
+                *gram = u64::from(counts.add(*gram, at).1);
             }
         }
         let parts = Parts::of(left, self.at_once);
@@ -350,7 +353,7 @@ impl Repetition {
             counts.clear(0);
             for (gram, at) in self.grams.iter_mut().zip(0..) {
                 if parts.of_hash(*gram) == part && *gram >= NUMBERS {
-                    *gram = u64::from(counts.first_of(*gram, at));
+                    *gram = u64::from(counts.add(*gram, at).1);
                 }
             }
         }
@@ -384,13 +387,14 @@ impl Repetition {
         }
         self.grams.clear();
         word_grams(&self.words.lower, |gram| self.grams.push(gram));
+        self.filter.read(&self.grams);
         self.count_repeated();
-        sum(self.counts.repeated())
+        self.counts.repeated().sum()
     }
 
-    /// Set `counts` to the counts of those of `grams` that may occur more than once. Returns how many others there are.
+    /// Set `counts` to the counts of those of `grams` that may occur more than once: the filter has read them. Returns how
+    /// many others there are.
     fn count_repeated(&mut self) -> usize {
-        self.filter.read(&self.grams);
         let all = self.grams.len();
         let kept = self.filter.keep(&mut self.grams);
         self.counts.clear(kept / 2);
@@ -403,7 +407,7 @@ impl Repetition {
     /// The sum of the k largest counts of 10-grams of characters, k the root of how many are distinct.
     pub(super) fn repeated_characters(&mut self, text: &str, grams: usize) -> usize {
         let mut distinct = 0;
-        let mut small = [0_usize; 256];
+        let (mut small, mut most) = ([0_usize; 256], 0);
         let mut large = Vec::new();
         if self.long {
             self.shrink(); // the words are not needed any more
@@ -418,38 +422,45 @@ impl Repetition {
                         self.counts.add(gram, 0);
                     }
                 };
-                if self.ascii {
-                    text.as_bytes().windows(GRAM).map(hash_of_ends::<GRAM>).for_each(count);
-                } else {
-                    character_grams(text, &mut count);
-                }
+                character_grams(text, &mut count);
                 0
             } else {
-                if self.ascii {
-                    self.grams.extend(text.as_bytes().windows(GRAM).map(hash_of_ends::<GRAM>));
-                } else {
-                    character_grams(text, |gram| self.grams.push(gram));
-                }
+                self.filter.clear(grams);
+                self.add_character_grams(text);
                 self.count_repeated()
             };
             distinct += once + self.counts.distinct();
-            for count in self.counts.repeated().iter().map(|&count| count as usize) {
+            for count in self.counts.repeated() {
                 match small.get_mut(count) {
                     Some(small) => *small += 1,
                     None => large.push(count),
                 }
+                most = most.max(count.min(small.len() - 1));
             }
         }
         let mut left = distinct.isqrt();
         large.sort_unstable_by(|left, right| right.cmp(left));
         let mut sum: usize = large.iter().take(left).sum();
         left = left.saturating_sub(large.len());
-        for (count, &number) in small.iter().enumerate().rev() {
+        for (count, &number) in small[..=most].iter().enumerate().rev() {
             let taken = number.min(left);
             sum += taken * count;
             left -= taken;
         }
         sum
+    }
+
+    fn add_character_grams(&mut self, text: &str) {
+        let mut add = self.filter.adding();
+        let mut added = |gram| {
+            add(gram);
+            gram
+        };
+        if self.ascii {
+            self.grams.extend(text.as_bytes().windows(GRAM).map(hash_of_ends::<GRAM>).map(added));
+        } else {
+            character_grams(text, |gram| self.grams.push(added(gram)));
+        }
     }
 
     /// Give back what only a very long text needs, and forget the text.
@@ -463,10 +474,10 @@ impl Repetition {
             numbers.clear();
             numbers.shrink_to(KEPT);
         }
-        for texts in [&mut words.joined, &mut words.lowered] {
-            texts.clear();
-            texts.shrink_to(KEPT);
-        }
+        words.joined.clear();
+        words.joined.shrink_to(KEPT);
+        words.lowered.clear();
+        words.lowered.shrink_to(KEPT);
         (self.once, self.done) = (Marks::default(), Marks::default());
         self.filter.shrink(KEPT);
         self.seen.shrink(2 * KEPT);
@@ -477,22 +488,102 @@ impl Repetition {
 impl Words {
     /// Make the hashes of a long text's words.
     fn hash(&mut self) {
-        let bytes = self.joined.as_bytes();
         self.hashes.clear();
         self.hashes.reserve_exact(self.starts.len() - 1);
-        self.hashes.extend(self.starts.windows(2).map(|word| xxh3_64(&bytes[word[0] as usize..word[1] as usize])));
+        let words = self.starts.windows(2).map(|word| Word::new(&self.joined, word[0] as usize, word[1] as usize));
+        self.hashes.extend(words.map(|word| word.hash()));
     }
 
     /// The same in lower case.
     fn hash_lower(&mut self) {
-        let Self { hashes, joined, starts, classes, lowered, .. } = self;
+        let mut hashes = std::mem::take(&mut self.hashes);
         hashes.clear();
-        hashes.reserve_exact(starts.len() - 1);
+        hashes.reserve_exact(self.starts.len() - 1);
+        let (joined, starts) = (std::mem::take(&mut self.joined), std::mem::take(&mut self.starts));
         hashes.extend(starts.windows(2).map(|word| {
-            let word = &joined[word[0] as usize..word[1] as usize];
-            let same = word.bytes().all(|byte| byte < 128 && !byte.is_ascii_uppercase());
-            if same { xxh3_64(word.as_bytes()) } else { lower_hash(classes, lowered, word) }
+            let word = Word::new(&joined, word[0] as usize, word[1] as usize);
+            let same = word.bytes.iter().all(|&byte| byte < 128 && !byte.is_ascii_uppercase());
+            if same { word.hash() } else { self.lower_hash(&word) }
         }));
+        (self.hashes, self.joined, self.starts) = (hashes, joined, starts);
+    }
+
+    /// The hash of a word in lower case.
+    fn lower_hash(&mut self, word: &Word<'_>) -> u64 {
+        let Self { classes, lowered, .. } = self;
+        let first = word.bytes.len().min(BEGINNING);
+        let mut ascii = [0; BEGINNING];
+        ascii[..first].copy_from_slice(&word.bytes[..first]);
+        if word.bytes.len() <= BEGINNING && ascii.is_ascii() {
+            ascii.make_ascii_lowercase();
+            return Word::new(&ascii, 0, first).hash();
+        }
+        // Words are cut out of texts at white space.
+        let word = std::str::from_utf8(word.bytes).unwrap_or_default();
+        lowered.clear();
+        if word.contains('Σ') {
+            // Its lower case follows its neighbours.
+            lowered.push_str(&word.to_lowercase());
+        } else {
+            for character in word.chars() {
+                if classes.of(character) & UPPER == 0 {
+                    lowered.push(character);
+                } else {
+                    lowered.extend(character.to_lowercase());
+                }
+            }
+        }
+        Word::new(lowered.as_bytes(), 0, lowered.len()).hash()
+    }
+}
+
+/// A word, and its first 16 bytes as numbers, with zeros behind its end.
+pub(super) struct Word<'a> {
+    bytes: &'a [u8],
+    first: u64,
+    second: u64,
+}
+
+impl<'a> Word<'a> {
+    /// The word of a text from `start` to `end`, which is not `start`.
+    #[inline(always)]
+    pub(super) fn new(text: &'a [u8], start: usize, end: usize) -> Self {
+        let bytes = &text[start..end];
+        let mut padded = [0; BEGINNING];
+        let ahead = text[start..].first_chunk::<BEGINNING>().unwrap_or_else(|| {
+            padded[..bytes.len()].copy_from_slice(bytes);
+            &padded
+        });
+        let both = u128::from_le_bytes(*ahead) & (u128::MAX >> (8 * (BEGINNING - bytes.len().min(BEGINNING))));
+        Self { bytes, first: both as u64, second: (both >> 64) as u64 }
+    }
+
+    /// The first eight bytes.
+    #[inline(always)]
+    pub(super) fn beginning(&self) -> u64 {
+        self.first
+    }
+
+    /// A hash; equal words have equal ones.
+    #[inline(always)]
+    fn hash(&self) -> u64 {
+        if self.bytes.len() > BEGINNING {
+            return xxh3_64(self.bytes);
+        }
+        let length = (self.bytes.len() as u64).wrapping_mul(FACTOR);
+        folded(self.first ^ 0xA076_1D64_78BD_642F, self.second ^ 0xE703_7ED1_A0B4_28DB ^ length)
+            .wrapping_add(self.first)
+    }
+
+    /// Write the word at the beginning of `to`, which has room for 16 bytes at least; what is behind it may change.
+    #[inline(always)]
+    fn copy(&self, to: &mut [u8]) {
+        if self.bytes.len() <= BEGINNING {
+            let both = u128::from(self.second) << 64 | u128::from(self.first);
+            to[..BEGINNING].copy_from_slice(&both.to_le_bytes());
+        } else {
+            to[..self.bytes.len()].copy_from_slice(self.bytes);
+        }
     }
 }
 
@@ -527,29 +618,8 @@ fn better(best: (u32, u32), other: (u32, u32)) -> (u32, u32) {
     if other.0 > best.0 || other.0 == best.0 && other.1 < best.1 { other } else { best }
 }
 
-fn sum(counts: &[u32]) -> usize {
-    counts.iter().map(|&count| count as usize).sum()
-}
-
-/// The hash of a word in lower case.
-fn lower_hash(classes: &Classes, lowered: &mut String, word: &str) -> u64 {
-    lowered.clear();
-    if word.is_ascii() {
-        lowered.push_str(word);
-        lowered.make_ascii_lowercase();
-    } else if word.contains('Σ') {
-        // Its lower case follows its neighbours.
-        lowered.push_str(&word.to_lowercase());
-    } else {
-        for character in word.chars() {
-            if classes.of(character) & UPPER == 0 {
-                lowered.push(character);
-            } else {
-                lowered.extend(character.to_lowercase());
-            }
-        }
-    }
-    xxh3_64(lowered.as_bytes())
+pub(super) fn chars_of(bytes: &[u8]) -> usize {
+    bytes.iter().filter(|&&byte| byte & 0xC0 != 0x80).count()
 }
 
 #[inline]
@@ -560,7 +630,7 @@ fn appended(gram: u64, word: u64) -> u64 {
 /// A gram of words or tokens, given their hashes.
 #[inline]
 pub(super) fn gram_of(hashes: &[u64]) -> u64 {
-    hashes.iter().copied().fold(0, appended)
+    folded(hashes.iter().copied().fold(0, appended), FACTOR)
 }
 
 /// Hand on the 10-grams of words.
@@ -569,7 +639,7 @@ fn word_grams(words: &[u64], mut push: impl FnMut(u64)) {
     let mut gram = words.iter().take(GRAM - 1).copied().fold(0, appended);
     for (&oldest, &newest) in words.iter().zip(words.iter().skip(GRAM - 1)) {
         gram = appended(gram, newest);
-        push(gram);
+        push(folded(gram, FACTOR));
         gram = gram.wrapping_sub(oldest.wrapping_mul(LEAVING));
     }
 }
@@ -580,23 +650,24 @@ fn hash_of_ends<const N: usize>(bytes: &[u8]) -> u64 {
     let (Some(first), Some(last)) = (bytes[..N].first_chunk(), bytes[..N].last_chunk()) else { return 0 };
     let first = u64::from_le_bytes(*first) ^ 0xA076_1D64_78BD_642F;
     let last = u64::from_le_bytes(*last).rotate_left(32) ^ 0xE703_7ED1_A0B4_28DB;
+    folded(first, last)
+}
+
+#[inline(always)]
+fn folded(first: u64, last: u64) -> u64 {
     let product = u128::from(first) * u128::from(last);
     (product as u64) ^ (product >> 64) as u64
 }
 
+/// Hand on the 10-grams of characters. Equal ones have equal bytes, ten if all of them are ASCII.
 #[inline]
 fn character_grams(text: &str, mut push: impl FnMut(u64)) {
-    let mut ring = [0; GRAM];
-    let mut place = 0;
-    let mut gram = 0_u64;
-    for (at, character) in text.chars().enumerate() {
-        let new = mixed(u64::from(character) + 1);
-        let old = std::mem::replace(&mut ring[place], new);
-        place = if place == GRAM - 1 { 0 } else { place + 1 };
-        gram = appended(gram.wrapping_sub(old.wrapping_mul(LEAVING)), new);
-        if at >= GRAM - 1 {
-            push(gram);
-        }
+    let bytes = text.as_bytes();
+    let starts = text.char_indices().map(|(at, _)| at);
+    let ends = text.char_indices().map(|(at, character)| at + character.len_utf8()).skip(GRAM - 1);
+    for (start, end) in starts.zip(ends) {
+        let gram = &bytes[start..end];
+        push(if gram.len() == GRAM { hash_of_ends::<GRAM>(gram) } else { xxh3_64(gram) });
     }
 }
 
@@ -609,7 +680,7 @@ mod tests {
     fn answers(repetition: &mut Repetition, text: &str) -> ([usize; 3], [usize; 6], usize, usize) {
         repetition.begin(text, text.is_ascii());
         for word in text.split_whitespace() {
-            repetition.push(word, true);
+            repetition.push(&Word::new(word.as_bytes(), 0, word.len()), true);
         }
         let (tops, repeats, lower) = (repetition.tops(), repetition.repeats(), repetition.repeated_lower());
         let grams = (text.chars().count() + 1).saturating_sub(GRAM);

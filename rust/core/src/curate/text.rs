@@ -9,7 +9,7 @@ use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 use xxhash_rust::xxh3::xxh3_64;
 
 pub use super::characters::UNICODE;
-use crate::simd::{BLOCK, Level, Work, run, spaces};
+use crate::simd::{BLOCK, Level, Work, block_at, next_set, run, spaces, tokens};
 
 use super::characters::{Characters, DELETED, DIGIT, FOLDS, KIND, LETTER, MARK, SINGLE, SPACE, WORD};
 
@@ -23,17 +23,11 @@ pub fn light(text: &str) -> Cow<'_, str> {
 }
 
 /// The light form of one text after another, as [`light`] has it, in buffers that stay.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Light {
     composed: String,
     text: String,
     level: Level,
-}
-
-impl Default for Light {
-    fn default() -> Self {
-        Self { composed: String::new(), text: String::new(), level: Level::best() }
-    }
 }
 
 impl Light {
@@ -143,13 +137,7 @@ impl<'a> Stops<'a> {
 
     #[inline(always)]
     fn look(&mut self) {
-        let rest = &self.bytes[self.base..];
-        let mut padded = [0; BLOCK];
-        let block = rest.first_chunk::<BLOCK>().unwrap_or_else(|| {
-            padded[..rest.len()].copy_from_slice(rest);
-            &padded
-        });
-        let (others, blanks) = spaces(block);
+        let (others, blanks) = spaces(&block_at(self.bytes, self.base));
         let before = self.base.checked_sub(1).is_none_or(|before| self.bytes[before] == b' ');
         self.left = others | blanks & (blanks << 1 | u64::from(before));
     }
@@ -168,6 +156,10 @@ pub struct Tokens {
     text: String,
     /// Start and end of each token in `text`.
     spans: Vec<(usize, usize)>,
+    /// Bits of the bytes of `text`: where something begins that does not only separate, and what is in no run of ASCII.
+    begins: Vec<u64>,
+    ends: Vec<u64>,
+    level: Level,
 }
 
 impl Tokens {
@@ -179,10 +171,13 @@ impl Tokens {
     /// Take the tokens of `text`; those of the text before are gone.
     pub fn read(&mut self, text: &str) {
         let characters = Characters::get();
-        let clean = cleaned(characters, text, &mut self.composed);
-        fold(characters, clean, &mut self.text);
-        self.spans.clear();
-        cut(characters, &self.text, &mut self.spans);
+        let Self { composed, text: folded, spans, begins, ends, level } = self;
+        let clean = cleaned(characters, text, composed);
+        fold(characters, clean, folded);
+        spans.clear();
+        begins.clear();
+        ends.clear();
+        run(*level, Cut { characters, text: folded, spans, begins, ends });
     }
 
     /// How many there are.
@@ -212,7 +207,8 @@ impl Tokens {
 
     /// Append the hashes of all tokens, as [`token_hash`] has them.
     pub fn hashes_into(&self, hashes: &mut Vec<u32>) {
-        hashes.extend(self.iter().map(token_hash));
+        let bytes = self.text.as_bytes();
+        hashes.extend(self.spans.iter().map(|&(start, end)| xxh3_64(&bytes[start..end]) as u32));
     }
 }
 
@@ -417,37 +413,63 @@ fn push_lower(folded: &mut String, text: &str) {
     folded[start..].make_ascii_lowercase();
 }
 
-/// Where the tokens of a folded text are.
-fn cut(characters: &Characters, text: &str, spans: &mut Vec<(usize, usize)>) {
-    let bytes = text.as_bytes();
-    let mut at = behind_marker(bytes, 0);
-    while let Some(&byte) = bytes.get(at) {
-        let start = at;
-        at += 1;
-        match ASCII[usize::from(byte)] {
-            Ascii::Other => {}
-            Ascii::Word => {
-                at = run_end(characters, text, at);
-                spans.push((start, at));
-            }
-            Ascii::High => {
-                let Some((cell, length)) = characters.at(text, start) else { break };
-                at = start + length;
-                match cell & KIND {
-                    WORD => at = run_end(characters, text, at),
-                    SINGLE => {}
-                    _ => continue,
+/// Finds where the tokens of a folded text are.
+struct Cut<'a> {
+    characters: &'a Characters,
+    text: &'a str,
+    spans: &'a mut Vec<(usize, usize)>,
+    begins: &'a mut Vec<u64>,
+    ends: &'a mut Vec<u64>,
+}
+
+impl Work for Cut<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Self { characters, text, spans, begins, ends } = self;
+        let bytes = text.as_bytes();
+        // Zeros behind the end begin nothing; there is a block of them at least in part, so that each run has an end.
+        for base in (0..=bytes.len()).step_by(BLOCK) {
+            let (word, more) = tokens(&block_at(bytes, base));
+            begins.push(word | more);
+            ends.push(!word);
+        }
+        let mut at = behind_marker(bytes, 0);
+        while let Some(start) = next_set(begins, at) {
+            at = start + 1;
+            let ascii = ASCII[usize::from(bytes[start])];
+            if matches!(ascii, Ascii::Word | Ascii::Single) {
+                // Nothing foretells which of both comes next, so there is no branch on it.
+                let end = next_set(ends, at).unwrap_or(bytes.len());
+                at = if ascii == Ascii::Word { end } else { at };
+                if ascii == Ascii::Word && bytes.get(at).is_some_and(|&byte| byte >= 0x80) {
+                    at = run_end(characters, text, at);
                 }
                 spans.push((start, at));
+                continue;
             }
-            Ascii::Newline => at = behind_marker(bytes, at),
-            Ascii::Star if bytes.get(at) == Some(&b'*') => at += 1,
-            Ascii::Hyphen if is_letter(characters, text[..start].chars().next_back()) => {
-                if !is_letter(characters, text[at..].chars().next()) {
+            match ascii {
+                Ascii::High => {
+                    let Some((cell, length)) = characters.at(text, start) else { break };
+                    at = start + length;
+                    match cell & KIND {
+                        WORD => at = run_end(characters, text, at),
+                        SINGLE => {}
+                        _ => continue,
+                    }
                     spans.push((start, at));
                 }
+                Ascii::Newline => at = behind_marker(bytes, at),
+                Ascii::Star if bytes.get(at) == Some(&b'*') => at += 1,
+                Ascii::Hyphen if is_letter(characters, text[..start].chars().next_back()) => {
+                    if !is_letter(characters, text[at..].chars().next()) {
+                        spans.push((start, at));
+                    }
+                }
+                Ascii::Star | Ascii::Hyphen => spans.push((start, at)),
+                Ascii::Other | Ascii::Word | Ascii::Single => {}
             }
-            Ascii::Star | Ascii::Hyphen | Ascii::Single => spans.push((start, at)),
         }
     }
 }
@@ -485,9 +507,9 @@ fn is_letter(characters: &Characters, character: Option<char>) -> bool {
 /// What a byte does to a text that is cut into tokens.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ascii {
-    Other,
     Word,
     Single,
+    Other,
     Newline,
     Star,
     Hyphen,

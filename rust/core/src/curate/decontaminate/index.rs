@@ -198,14 +198,20 @@ impl<'a> Index<'a> {
 
     /// How many questions have this gram; 0 if none has.
     pub(crate) fn count(self, gram: u64) -> u32 {
-        let buckets = self.numbers(Part::GramBuckets);
-        let (from, to) = buckets.range(bucket(gram, buckets.len() - 1));
-        let place = self.numbers(Part::Grams).within(from, to).position(|low| low == gram as u32);
-        let Some(number) = place.map(|place| from as usize + place) else { return 0 };
+        let Some(number) = self.number(gram) else { return 0 };
         match self.part(Part::GramCounts).get(number) {
             Some(&count) if count > 0 => u32::from(count),
             _ => self.many(number as u32),
         }
+    }
+
+    /// The place of a gram that a question has.
+    #[inline]
+    pub(crate) fn number(self, gram: u64) -> Option<usize> {
+        let buckets = self.numbers(Part::GramBuckets);
+        let (from, to) = buckets.range(bucket(gram, buckets.len() - 1));
+        let place = self.numbers(Part::Grams).within(from, to).position(|low| low == gram as u32);
+        place.map(|place| from as usize + place)
     }
 
     fn many(self, number: u32) -> u32 {

@@ -202,7 +202,11 @@ impl Scorer {
             self.reader.read(text);
             field.tokens.clear();
             self.reader.hashes_into(&mut field.tokens);
-            seeded = seeded || seeds(&field.tokens).any(|seed| filter.may_have(seed));
+            // All grams of a question's seed are in the index: what the filter lets through by chance mostly ends here.
+            seeded = seeded
+                || seeds(&field.tokens).zip(field.tokens.windows(SEED)).any(|(seed, tokens)| {
+                    filter.may_have(seed) && tokens.windows(GRAM).all(|one| index.number(gram(one)).is_some())
+                });
         }
         let few = self.fields[0].tokens.len() < SEED;
         if !seeded && !few {
