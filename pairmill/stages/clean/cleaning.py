@@ -24,7 +24,7 @@ from pairmill.sources.files.dialect import UTF8
 from pairmill.sources.files.recode import is_utf8
 from pairmill.sources.language.attributes import convert, size_of
 from pairmill.sources.language.missing_paths import Watch
-from pairmill.sources.parsed import ANSWERS, WITHHELD, Malformed, MalformedRecord, Note, parts_of, writable
+from pairmill.sources.parsed import ANSWERS, WITHHELD, Labelled, Malformed, MalformedRecord, Note, parts_of, writable
 from pairmill.sources.source import Context, Source, checked, is_complete, parse_record
 from pairmill.stages.clean.answers import Answers
 from pairmill.stages.clean.config import CleanConfig
@@ -272,10 +272,11 @@ class _Cleaner:
                 look(record)
             parsed = parse_record(source, record, self.context)
             # Most records: this is the inner loop of the stage.
-            if plain and type(parsed) is Row and is_complete(parsed, documents=documents):
+            label, row = parsed if type(parsed) is Labelled else ("", parsed)
+            if plain and type(row) is Row and is_complete(row, documents=documents):
                 ledger.rows_kept += 1
                 ledger.rows_out += 1
-                add("", parsed, measure(ledger.rows_out, parsed))
+                add(label, row, measure(ledger.rows_out, row))
                 continue
             result, drops = checked(parsed, profile, documents=documents)
             values: tuple[Any, ...] | Malformed = ()
