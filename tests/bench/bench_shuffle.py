@@ -1,11 +1,11 @@
 """Requests, bytes, memory and CPU of curate by round, as the rows grow: docs/scale.md.
 
-    python -m tests.bench.bench_shuffle FOLDER ROWS [WORDS [PROCESSES]]
+    python -m tests.bench.bench_shuffle FOLDER ROWS [WORDS [PROCESSES [SMALLER]]]
 
-Runs exact and near deduplication of generated rows (curate_rows.py) over a store that counts. Slices, partitions,
-groups and blocks are a sixteenth of the shipped ones, so that 10^7 rows are cut as 1.6 × 10^8 are. With WORDS texts are
-cut to so many words each. Prints JSON: what each kind of shard took. A process has been forked from the one that plans,
-so its memory has that one's too.
+Runs exact and near deduplication of generated rows (curate_rows.py) over a store that counts. With WORDS texts are cut
+to so many words each. Slices, partitions, groups and blocks are those that are shipped divided by SMALLER: with 16, the
+default, 10^7 rows are cut as 1.6 × 10^8 are. Prints JSON: what each kind of shard took. A process has been forked from
+the one that plans, so its memory has that one's too.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from pairmill.stages.curate.near.resolve import Gather
 from tests.bench import curate_rows
 from tests.support.counted_store import CountedStore, counted
 
-SMALLER = 16
-SLICE = 62_500 // SMALLER
+ROWS_OF_SLICE = 62_500
 SIZES = (
     *((core, name) for name in ("_KEYS", "_MOST_KEYS", "_GROUP", "_MOST_GROUP")),
     *((shuffle, name) for name in ("_BLOCK", "_FILE", "_CHUNK", "_PER_REQUEST", "_COPIED")),
     (exact_files, "_PARTITION_BYTES"),
 )
-NEAR = ("Sign", "Buckets", "Gather", "Resolve", "Split", "Join")
+# Not near deduplication, nor merging for it.
+OTHERS = ("ReadKeys", "DealKeys", "FindEqual", "SplitShard", "Decide", "WriteRows", "AddUp", "Summarise", "planning,")
 SETTINGS = """
 exact: {mode: drop}
 near: {mode: drop}
@@ -56,24 +56,25 @@ decontaminate: {mode: off}
 """
 
 
-def make(folder: Path, rows: int, words: int, processes: int) -> None:
+def make(folder: Path, rows: int, words: int, processes: int, smaller: int) -> None:
     """Write the rows as files of a slice each."""
     folder.mkdir(parents=True, exist_ok=True)
     vocabulary = curate_rows.Words()
     if words:  # what would be cut off need not be made
         vocabulary.lengths = np.minimum(vocabulary.lengths, 2 * words).astype(np.uint16)
-    Job.context = vocabulary, folder, rows, words
+    each = ROWS_OF_SLICE // smaller
+    Job.context = vocabulary, folder, rows, words, each
     with ProcessPoolExecutor(processes, multiprocessing.get_context("fork")) as executor:
-        list(executor.map(make_file, range(-(-rows // SLICE)), chunksize=8))
+        list(executor.map(make_file, range(-(-rows // each)), chunksize=8))
 
 
 def make_file(number: int) -> None:
     """Write one of the files."""
-    vocabulary, folder, rows, words = Job.context
-    path, first = folder / f"part-{number:06}.parquet", number * SLICE
+    vocabulary, folder, rows, words, each = Job.context
+    path, first = folder / f"part-{number:06}.parquet", number * each
     if path.exists():
         return
-    table = curate_rows.block(vocabulary, first, min(SLICE, rows - first), rows)
+    table = curate_rows.block(vocabulary, first, min(each, rows - first), rows)
     if words:
         for name in ("instruction", "response"):
             cut = pc.replace_substring_regex(table[name], rf"^((?:\S+\s+){{0,{words - 1}}}\S+).*$", r"\1")
@@ -156,13 +157,14 @@ class Rounds:
 
 def main() -> None:
     """Run and print."""
-    folder, rows, words, processes = Path(sys.argv[1]), *map(int, (*sys.argv[2:], "0", "1")[:3])
-    source = folder / f"rows-{rows}-{words}"
-    make(source, rows, words, processes)
+    folder, rows = Path(sys.argv[1]), int(sys.argv[2])
+    words, processes, smaller = map(int, [*sys.argv[3:], *("0", "1", "16")[len(sys.argv) - 3 :]])
+    source = folder / f"rows-{rows}-{words}-{smaller}"
+    make(source, rows, words, processes, smaller)
     for module, name in SIZES:
-        setattr(module, name, getattr(module, name) // SMALLER)
+        setattr(module, name, getattr(module, name) // smaller)
     # Slices times parts of as many rows are more by the square.
-    shuffle._FEW //= SMALLER**2
+    shuffle._FEW //= smaller**2
     settings = folder / "curate.yaml"
     settings.write_text(SETTINGS)
     shutil.rmtree(folder / "store", ignore_errors=True)
@@ -176,7 +178,7 @@ def main() -> None:
         took = {name: value - start[name] for name, value in cost(store).items()}
         rounds.took["planning, look-ups, end"] = {**took, "memory": peak()}
     every = {name: sum(took[name] for took in rounds.took.values()) for name in start}
-    near = [took for name, took in rounds.took.items() if name.split()[0] in NEAR or name.startswith("Merge near")]
+    near = [took for name, took in rounds.took.items() if name.split()[0] not in OTHERS]
     total = {
         **every,
         "rows": rows,
