@@ -49,7 +49,17 @@ from pairmill.stages.curate.near.parts import (
     United,
 )
 from pairmill.stages.curate.near.records import DECISION
-from pairmill.stages.curate.near.resolve import DECISIONS, TASKS, BySlice, Gather, Gathered, Resolve, Resolved
+from pairmill.stages.curate.near.resolve import (
+    DECISIONS,
+    TASKS,
+    BySlice,
+    Collect,
+    Collected,
+    Gather,
+    Gathered,
+    Resolve,
+    Resolved,
+)
 from pairmill.stages.curate.near.resolve import Split as NearSplit
 from pairmill.stages.curate.near.sign import Sign, Signed
 from pairmill.stages.curate.scores.heuristics import HEURISTICS
@@ -129,6 +139,7 @@ class Fakes:
             Enrol: self._enrolled,
             Gather: lambda shard: (Gathered([0]), {"sketches.bin": self._members * SKETCH}),
             Resolve: self._resolved,
+            Collect: self._collected,
             NearSplit: self._by_slice,
             Decide: self._decided,
             AddUp: lambda shard: ({}, {TOTALS: 90_000}),
@@ -203,6 +214,12 @@ class Fakes:
             DECISIONS: many * DECISION.itemsize,
             TASKS: 5_000,
         }
+
+    def _collected(self, shard: Collect) -> tuple[Collected, dict[str, int]]:
+        size = sum(decisions.size for decisions, _ in shard.parts)
+        ranges = len(shard.ranges) - 1
+        bounds = [size // DECISION.itemsize * at // ranges for at in range(ranges + 1)]
+        return Collected(bounds), {DECISIONS: size, TASKS: 500_000}
 
     def _by_slice(self, shard: NearSplit) -> tuple[BySlice, dict[str, int]]:
         first = int(shard.name.split()[-1]) * _TASKS_OF_SPLIT

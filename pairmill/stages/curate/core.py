@@ -5,10 +5,10 @@
  3  the same once more, of very many
  4  groups of equal keys
  5  what exact deduplication found, by task
-6–16 near deduplication (:mod:`pairmill.stages.curate.near.core`), with four such rounds
-17  decisions by task: no text is read
-18  the kept rows and their attributes (:mod:`pairmill.rowstage`); counts of some tasks
-19  parts joined; counts of all tasks, and the texts of samples
+6–17 near deduplication (:mod:`pairmill.stages.curate.near.core`), with five such rounds
+18  decisions by task: no text is read
+19  the kept rows and their attributes (:mod:`pairmill.rowstage`); counts of some tasks
+20  parts joined; counts of all tasks, and the texts of samples
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from pairmill.stages.curate.settings import Settings
 from pairmill.stages.curate.stored_index import StoredIndex
 from pairmill.stages.curate.totals import AddUp, Summarise
 
-_NEAR_ROUNDS: Final = 7 + 2 * shuffle.LEVELS
+_NEAR_ROUNDS: Final = 8 + 2 * shuffle.LEVELS
 _TASKS: Final = 256
 """Whose counts one shard adds up."""
 
@@ -117,7 +117,7 @@ class Curate(RowStage[CurateConfig, CuratePlan]):
 
     name: ClassVar[str] = "curate"
     version: ClassVar[int] = 6
-    round_count: ClassVar[int] = 19
+    round_count: ClassVar[int] = 20
     history: ClassVar[dict[int, str]] = {
         2: "large files are written in parts, and what later rounds read has another form",
         3: "a row like a removed one is compared with the row in its place; copied 3-grams are counted once",
@@ -251,7 +251,7 @@ def _look(plan: CuratePlan) -> ShardRounds[Looked]:
 
 
 def _compare(plan: CuratePlan, looked: Looked) -> ShardRounds[NearFound]:
-    """Yield rounds 6 to 16: near deduplication."""
+    """Yield rounds 6 to 17: near deduplication."""
     slices = _near_slices(plan, looked)
     if not slices:
         for _ in range(_NEAR_ROUNDS):

@@ -5,6 +5,7 @@
     Join(one)           the components that pairs make, dealt into groups
     Gather(slice)       the sketches of the rows of a component, by group
     Resolve(group)      refines the families, verifies the pairs, and decides in rank order
+    Collect(groups)     what some groups found, if there are many
     Split(slices)       what all groups found on some slices
     Retain(slice)       the keys and sketches of the retained rows, if an index is wanted
 
@@ -18,6 +19,8 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import asdict, replace
 from itertools import accumulate
 from typing import Any
+
+import numpy as np
 
 from pairmill.digest import split
 from pairmill.engine import shuffle
@@ -42,6 +45,8 @@ from pairmill.stages.curate.near.resolve import (
     SKETCHES,
     TASKS,
     BySlice,
+    Collect,
+    Collected,
     Gather,
     Gathered,
     Resolve,
@@ -63,7 +68,8 @@ _MANY = 256
 _BYTES_OF_KEY = 64
 # Bytes of the sketches and edges of a group; with few groups each is smaller.
 _GROUP, _MOST_GROUP = 64 << 20, 256 << 20
-# Slices whose findings are brought together.
+# Bytes of the findings of groups that are brought together, and slices whose findings are.
+_COLLECTED = 128 << 20
 _SLICES = 256
 
 
@@ -144,19 +150,21 @@ def rounds(given: NearInput) -> Generator[list[Shard[Any]], list[ShardRecord], N
         costs[name] = sum(getattr(item, name) for item in results)
     costs["compared_rows"] = sum(item.rows for item in results)
 
+    collected, bounds = yield from _collected(resolved, [item.bounds for item in results], _ranges(sources))
     split = yield [
         Split(
             groups=tuple(record.key for record, _ in some),
             number=number,
             parts=tuple(part for _, part in some),
             name=f"near split {number:05}",
-            size=sum(result.size for _, (result, _) in some),
+            size=sum(decisions.size for _, (decisions, _) in some),
         )
-        for number, some in _found(resolved, results)
+        for number, some in _found(collected, bounds)
     ]
     decided = _by_source(sources, split)
     retained = yield from _retained(given, sources, decided, old, settings)
     records = [*signed, *shuffled.records, *paired, *joined, *gathered, *resolved, *split]
+    records += collected if collected is not resolved else []
     costs["scratch_bytes"] = sum(file.size for record in records for file in record.files)
     return NearFound(_tasks(given.slices, sources, decided), costs, retained)
 
@@ -306,18 +314,40 @@ def _ranges(sources: Sequence[Source]) -> tuple[int, ...]:
     return (*range(0, len(sources), _SLICES), len(sources))
 
 
-def _found(
-    resolved: Sequence[ShardRecord], results: Sequence[Resolved]
-) -> Iterator[tuple[int, list[tuple[ShardRecord, tuple[Range, Range]]]]]:
-    """Yield for each range of slices with findings its number, and of each group with some where they are."""
-    tasks = [
-        Range(record.uri(TASKS), 0, next(file.size for file in record.files if file.path == TASKS))
-        for record in resolved
+def _collected(
+    resolved: Sequence[ShardRecord], bounds: list[list[int]], ranges: tuple[int, ...]
+) -> Generator[list[Shard[Any]], list[ShardRecord], tuple[Sequence[ShardRecord], list[list[int]]]]:
+    """Yield the shards that bring together what groups found, if there are many; return records and their bounds."""
+    sizes = np.array([record.file(DECISIONS).size for record in resolved], np.int64)
+    if not shuffle.fans(len(resolved), len(ranges) - 1, int(sizes.sum())):
+        yield []
+        return resolved, bounds
+    records = yield [
+        Collect(
+            groups=tuple(record.key for record in resolved[start:stop]),
+            parts=tuple((_whole(record, DECISIONS), _whole(record, TASKS)) for record in resolved[start:stop]),
+            ranges=ranges,
+            name=f"near findings {number:05}",
+            size=int(sizes[start:stop].sum()),
+        )
+        for number, (start, stop) in enumerate(shuffle.cuts(sizes, _COLLECTED))
     ]
-    for number in range(len(results[0].bounds) - 1 if results else 0):
+    return records, [record.read(Collected).bounds for record in records]
+
+
+def _whole(record: ShardRecord, path: str) -> Range:
+    return Range(record.uri(path), 0, record.file(path).size)
+
+
+def _found(
+    resolved: Sequence[ShardRecord], bounds: Sequence[list[int]]
+) -> Iterator[tuple[int, list[tuple[ShardRecord, tuple[Range, Range]]]]]:
+    """Yield for each range of slices with findings its number, and of each record with some where they are."""
+    tasks = [_whole(record, TASKS) for record in resolved]
+    for number in range(len(bounds[0]) - 1 if bounds else 0):
         some = []
-        for record, result, names in zip(resolved, results, tasks, strict=True):
-            start, stop = result.bounds[number : number + 2]
+        for record, firsts, names in zip(resolved, bounds, tasks, strict=True):
+            start, stop = firsts[number : number + 2]
             if start < stop:
                 width = DECISION.itemsize
                 collected = Range(record.uri(DECISIONS), start * width, (stop - start) * width)

@@ -1,4 +1,4 @@
-"""Rounds 4 to 6: the sketches of the rows of a group, what becomes of these rows, and the same by slice."""
+"""The sketches of the rows of a group, what becomes of these rows, and the same by slice."""
 
 from __future__ import annotations
 
@@ -315,6 +315,37 @@ def _write(out: Writer, found: NDArray[Any], tasks: list[str]) -> None:
         local.write_bytes(np.ascontiguousarray(found).view(np.uint8).data)
     with out.create(TASKS, scratch=True) as local:
         local.write_text(json.dumps(tasks), encoding="utf-8")
+
+
+@dataclass
+class Collected:
+    """The data of a record of :class:`Collect`: ``bounds`` as :class:`Resolved` has them."""
+
+    bounds: list[int]
+
+
+@dataclass(frozen=True)
+class Collect(Shard[object], reads=()):
+    """Brings together what some groups found, if there are many: :class:`Split` reads of fewer files.
+
+    Args:
+        groups: their keys.
+        parts: of each its DECISIONS and TASKS.
+        ranges: the place of the first slice of each range, and one past the last.
+    """
+
+    work = "bring parts together"
+
+    groups: tuple[str, ...]
+    parts: tuple[tuple[Range, Range], ...] = field(metadata=unkeyed("places in what the groups made"))
+    ranges: tuple[int, ...] = field(metadata=unkeyed("the keys of the groups follow from it"))
+
+    def run(self, context: object, out: Writer) -> ShardResult:
+        result, names = joined(self.parts)
+        result = result[np.argsort(result["place"], kind="stable")]
+        _write(out, result, names)
+        bounds = np.searchsorted(result["place"], np.array(self.ranges, np.uint32))
+        return ShardResult(Ledger(), asdict(Collected(bounds.tolist())))
 
 
 @dataclass
