@@ -14,6 +14,7 @@ import pytest
 from pairmill.engine import manifest as manifests
 from pairmill.errors import InputError
 from tests.support import tools
+from tests.support.cases import cases
 from tests.support.helpers import writable
 from tests.support.kill_points import EVERY
 from tests.support.tools import World
@@ -1026,7 +1027,7 @@ def result_of(done: tools.Done, name: str, root: Path, out: Path) -> dict[str, s
     return found
 
 
-@pytest.mark.parametrize("name", tools.LINE)
+@pytest.mark.parametrize("name", cases(tools.LINE, "curate", "train_tokenizer", "tokenize"))
 def test_full_disk(world: World, tmp_path: Path, name: str, small_disk: Callable[[int], tools.Disk]) -> None:
     """Sizes from next to nothing to almost enough, so that space ends in every phase; `make test-long` has more."""
     raw = tools.raw_archives(tmp_path / "raw", 2000)

@@ -14,6 +14,7 @@ import pytest
 from pairmill.digest import digest_bytes
 from pairmill.engine.manifest import File
 from tests.support import tools
+from tests.support.cases import cases
 from tests.support.helpers import until, writable
 from tests.support.tools import World
 
@@ -82,7 +83,7 @@ class Project:
         return "b.parquet"
 
 
-@pytest.fixture(params=tools.SHARDED)
+@pytest.fixture(params=cases(tools.SHARDED, "curate", "train_tokenizer"))
 def project(request: pytest.FixtureRequest, world: World, tmp_path: Path) -> Project:
     return Project(request.param, world, tmp_path)
 
@@ -453,7 +454,7 @@ def test_two_different_samplers_at_once(world: World, tmp_path: Path, shm: Path)
         assert not list(shm.glob(".*"))
 
 
-@pytest.mark.parametrize("name", tools.SHARDED)
+@pytest.mark.parametrize("name", cases(tools.SHARDED, "curate", "train_tokenizer"))
 def test_two_equal_runs_at_once(name: str, world: World, tmp_path: Path) -> None:
     project = Project(name, world, tmp_path)
     wanted = tools.digests(project.from_nothing())

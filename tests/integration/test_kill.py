@@ -13,6 +13,7 @@ import pytest
 
 from pairmill.stages.clean.sink import SEGMENTS
 from tests.support import nursery, tools
+from tests.support.cases import cases
 from tests.support.helpers import python
 from tests.support.kill_points import changes_of, instants, kills
 
@@ -107,7 +108,10 @@ def fresh(name: str, **options: object) -> tools.Done:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["clean", "clean to many outputs", "train_tokenizer", "tokenize", "mix"])
+@pytest.mark.parametrize(
+    "name",
+    cases(["clean", "clean to many outputs", "train_tokenizer", "tokenize", "mix"], "clean", "train_tokenizer"),
+)
 def test_sharded_stage(name: str, inputs: dict[str, Path], shm: Path) -> None:
     # In memory, where nothing waits for a disk.
     this = case(name, inputs)
@@ -186,7 +190,9 @@ def whole(target: Path) -> str:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("earlier", "mixed"), [(False, False), (True, False), (True, True)])
+@pytest.mark.parametrize(
+    ("earlier", "mixed"), [(False, False), pytest.param(True, False, marks=pytest.mark.full), (True, True)]
+)
 def test_sample(earlier: bool, mixed: bool, inputs: dict[str, Path], tmp_path: Path, shm: Path) -> None:
     fixed: dict[str, object] = {"tokenized_path": inputs["tokenized"], "prefix_config_path": inputs["rules"]}
     fixed |= {"epochs": 3}

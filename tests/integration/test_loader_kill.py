@@ -32,7 +32,11 @@ with open(out / f"{rank}.log", "w") as log:
 """
 
 
-@pytest.mark.parametrize("worlds", [[(2, 300)], [(1, 120), (2, 300), (3, 450)]], ids=["one world", "changing worlds"])
+@pytest.mark.parametrize(
+    "worlds",
+    [pytest.param([(2, 300)], marks=pytest.mark.full), [(1, 120), (2, 300), (3, 450)]],
+    ids=["one world", "changing worlds"],
+)
 def test_killed_ranks_go_on_with_each_row_once(tmp_path: Path, worlds: list[tuple[int, int]]) -> None:
     draw = random.Random(1)
     folder = samples.sampled(

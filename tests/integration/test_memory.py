@@ -14,9 +14,8 @@ import string
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +25,7 @@ import pytest
 from pairmill.formats import tokens
 from pairmill.sources.datasets import tasksource
 from tests.support import split, tools
+from tests.support.cases import cases
 from tests.support.helpers import PATIENCE
 from tests.support.tools import World
 
@@ -270,11 +270,6 @@ TOKENIZE: dict[str, tuple[str, int, Callable[[Path, int], None]]] = {
     ),
     "rows jsonl": ("x.jsonl", 100 * MB, rows_jsonl),
 }
-
-
-def cases(kinds: Iterable[str], *full: str) -> list[Any]:
-    """Kinds as parameters; some of them for `make test-long` alone, since another is much like each of them."""
-    return [pytest.param(kind, marks=pytest.mark.full) if kind in full else kind for kind in kinds]
 
 
 def compare(

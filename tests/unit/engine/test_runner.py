@@ -592,7 +592,6 @@ def test_a_plan_that_names_a_shard_twice_is_a_defect(bench: Bench, monkeypatch: 
     assert not bench.root.exists()
 
 
-@pytest.mark.serial
 def test_a_killed_worker_is_an_error_with_a_hint_and_no_hang(bench: Bench) -> None:
     bench.put("b.txt", "killed")
     process = bench.process(workers=2)
@@ -758,7 +757,6 @@ def test_two_runs_at_once_both_succeed_with_the_same_bytes(bench: Bench, tmp_pat
     assert printed[0].strip().endswith(alone.manifest.fingerprint)
 
 
-@pytest.mark.serial
 def test_workers_die_soon_after_a_parent_that_was_killed(bench: Bench) -> None:
     bench.put("a.txt", "slow")
     bench.put("b.txt", "endless, and long so that it starts first")
@@ -773,7 +771,6 @@ def test_workers_die_soon_after_a_parent_that_was_killed(bench: Bench) -> None:
     parent.communicate()
 
 
-@pytest.mark.serial
 def test_an_interrupt_ends_the_run_and_its_workers_at_once_and_the_next_run_goes_on(bench: Bench) -> None:
     bench.put("b.txt", "endless, and long so that it starts first")
     process = bench.process(workers=2)
@@ -796,7 +793,6 @@ def children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-@pytest.mark.serial
 def test_workers_begin_while_the_stage_prepares_and_an_interrupt_ends_them_all_with_one_message(bench: Bench) -> None:
     process = bench.process(workers=2, prepared="endless")
     until(lambda: bench.workers() == {process.pid}, "the context")
@@ -812,7 +808,6 @@ def test_workers_begin_while_the_stage_prepares_and_an_interrupt_ends_them_all_w
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.serial
 def test_what_cannot_be_prepared_is_an_error_and_no_shard_is_done(bench: Bench, workers: int) -> None:
     with pytest.raises(InputError, match="bad text"):
         bench.run(workers=workers, prepared="input error")
