@@ -12,8 +12,10 @@ import base64
 import functools
 import hashlib
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -138,11 +140,20 @@ class S3Store(RemoteStore):
         except exceptions.BotoCoreError as error:
             raise StorageError("storage failed", where=place.uri, got=type(error).__name__) from None
 
+    @functools.cached_property
+    def _spare(self) -> deque[bytearray]:
+        """Memory of parts that were sent."""
+        return deque(maxlen=2 * PARTS_AT_ONCE)
+
     def _reached(self, place: Place) -> bool:
         """Return whether the client has reached a bucket before, so that requests need it no more."""
         return bool(self._client) and self._signed.knows(place.bucket)
 
     def _stat(self, place: Place) -> Stat:
+        if self._reached(place):
+            told = self._signed.send("HEAD", place, {}).headers
+            written = parsedate_to_datetime(told["Last-Modified"]) if "Last-Modified" in told else None
+            return Stat(int(told["Content-Length"]), told["ETag"], written)
         answer = self._client.head_object(Bucket=place.bucket, Key=place.key)
         self._signed.learn(place)
         return Stat(answer["ContentLength"], answer["ETag"], answer.get("LastModified"))
@@ -197,16 +208,25 @@ class S3Store(RemoteStore):
         width = max(PART, -(-size // PARTS))
 
         def send(upload: _Options, number: int, start: int, stop: Event) -> _Options:
+            # New memory for each part would take as long as reading it does.
+            buffer = bytearray()
+            with suppress(IndexError):
+                buffer = self._spare.pop()
+            buffer = buffer if len(buffer) == width else bytearray(width)
             with path.open("rb") as file:
                 file.seek(start)
-                data = file.read(width)
+                data = memoryview(buffer)[: file.readinto(buffer)]
             checksum = _checksum(data)
             etag = self._put_part(place, upload, number, data, checksum, stop)
+            if width == PART:
+                self._spare.append(buffer)
             return {"PartNumber": number, "ETag": etag, "ChecksumSHA256": checksum}
 
         self._multipart(place, range(0, size, width), send, {"ChecksumAlgorithm": "SHA256"})
 
-    def _put_part(self, place: Place, upload: _Options, number: int, data: bytes, checksum: str, stop: Event) -> str:
+    def _put_part(
+        self, place: Place, upload: _Options, number: int, data: bytes | memoryview, checksum: str, stop: Event
+    ) -> str:
         """Upload a part, with a checksum if all parts have them, and return its ETag."""
         query = urlencode({"partNumber": number, "uploadId": upload["UploadId"]})
 
@@ -215,7 +235,7 @@ class S3Store(RemoteStore):
                 headers = {CHECKSUM: checksum} if checksum else {}
                 return str(self._signed.send("PUT", place, headers, data, query).headers["ETag"])
             given = {"ChecksumSHA256": checksum} if checksum else {}
-            return str(self._client.upload_part(**upload, PartNumber=number, Body=data, **given)["ETag"])
+            return str(self._client.upload_part(**upload, PartNumber=number, Body=bytes(data), **given)["ETag"])
 
         return self._ask(place, put, stop=stop)
 
@@ -353,5 +373,5 @@ def parts_of(pieces: Sequence[bytes | Span]) -> Sequence[_Part]:
     return [*result, held] if held else result
 
 
-def _checksum(data: bytes) -> str:
+def _checksum(data: bytes | memoryview) -> str:
     return base64.b64encode(hashlib.sha256(data).digest()).decode()

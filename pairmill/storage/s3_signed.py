@@ -78,9 +78,9 @@ class SignedRequests:
         return bucket in self._routes
 
     def send(
-        self, method: str, place: Place, headers: Mapping[str, str], body: bytes = b"", query: str = ""
+        self, method: str, place: Place, headers: Mapping[str, str], body: bytes | memoryview = b"", query: str = ""
     ) -> AWSResponse:
-        """Send a request for an object and return the answer, whose body has not been read.
+        """Send a request for an object and return the answer; the body of one to GET has not been read.
 
         Raises:
             Again: the bucket is elsewhere; the client has to find it anew.
@@ -97,6 +97,8 @@ class SignedRequests:
         if answer.status_code >= 300:
             got = {"status_code": answer.status_code, "headers": answer.headers, "body": answer.content}
             raise exceptions.ClientError(_PARSER.parse(got, None), method)
+        if method != "GET":
+            _ = answer.content  # a connection is used again once its answer has been read
         return answer
 
     def _note(self, request: Any, **_: object) -> None:

@@ -24,6 +24,7 @@ def main() -> None:
         bench_encode.bench(tokenizer, rows, folder)
         bench_stages.bench_tokenize(tokenizer, rows, folder)
         bench_stages.bench_cores(tokenizer, rows, folder)
+        bench_storage.bench_bytes(folder)
         bench_storage.bench(tokenizer, rows, folder)
         bench_train.bench(rows)
         bench_sample.bench(folder / "sample")

@@ -1,10 +1,14 @@
-"""Tokenize on a bucket against the same on files; the S3 server of the tests takes of this machine's cores."""
+"""Objects to a bucket and back, against obstore; tokenize on a bucket against the same on files.
+
+The S3 server of the tests takes of this machine's cores. ``OBSTORE`` is a Python with obstore 0.12.1.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
 import statistics
+import sys
 import tempfile
 from pathlib import Path
 
@@ -12,6 +16,8 @@ import bench_stages
 import measure
 
 ROUNDS = 5
+MOVED = 128 << 20
+"""Bytes of each object of the comparison with obstore."""
 COPIES, FILES = 10, 14
 
 
@@ -68,10 +74,41 @@ def bench(tokenizer: Path, rows: Path, folder: Path) -> None:
     )
 
 
+def bench_bytes(folder: Path) -> None:
+    """Print CPU seconds a gigabyte, of our process and of one with obstore in our place."""
+    from tests.support.objectstores.servers import S3Server
+
+    script, source = str(Path(__file__).with_name("peer_store.py")), folder / "moved"
+    source.write_bytes(os.urandom(MOVED))
+    sides = {"pairmill": sys.executable} | ({"obstore": os.environ["OBSTORE"]} if "OBSTORE" in os.environ else {})
+    used: dict[str, dict[str, list[float]]] = {name: {} for name in ("up", "down", "digest")}
+    with S3Server(folder / "bytes") as server:
+        os.environ.update(server.environment())
+        bucket = server.bucket()
+        for _ in range(ROUNDS):
+            for what, values in used.items():
+                for side, python in sides.items():
+                    done = measure.run([python, script, side, what, bucket, str(source)])
+                    values.setdefault(side, []).append(float(done.out))
+    measure.table(
+        f"CPU seconds of the process for a gigabyte of objects of {MOVED >> 20} MiB, median of {ROUNDS} (from to)",
+        "|".join(["", *sides, ""]),
+        [
+            (what, *(measure.spread(times, ".2f") for times in values.values()), _times(values))
+            for what, values in used.items()
+        ],
+    )
+
+
+def _times(values: dict[str, list[float]]) -> str:
+    return measure.ratio(values["pairmill"], values["obstore"]) if "obstore" in values else ""
+
+
 def main() -> None:
     """By itself."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        bench_bytes(folder)
         rows = measure.corpus(folder)
         bench(bench_stages.bench_all(rows, folder), rows, folder)
 
