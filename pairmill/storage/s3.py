@@ -164,7 +164,10 @@ class S3Store(RemoteStore):
             if self._reached(place):
                 condition = {"If-Match": body.version} if body.version else {}
                 answer = self._signed.send("GET", place, {"Range": bounds, **condition})
-                version, stream = answer.headers["ETag"], StreamingBody(answer.raw, answer.headers["Content-Length"])
+                version, stream = (
+                    answer.headers["ETag"],
+                    StreamingBody(answer.raw, answer.headers.get("Content-Length")),
+                )
             else:
                 condition = {"IfMatch": body.version} if body.version else {}
                 told = self._client.get_object(Bucket=place.bucket, Key=place.key, Range=bounds, **condition)

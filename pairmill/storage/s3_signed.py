@@ -7,6 +7,7 @@ Where a bucket is, and how requests to it are signed, is the client's to find: i
 from __future__ import annotations
 
 import base64
+import os
 import re
 import threading
 from collections.abc import Mapping
@@ -60,7 +61,8 @@ class SignedRequests:
         self._last = threading.local()
         self._routes: dict[str, _Route] = {}
         proxies = get_environ_proxies(client.meta.endpoint_url)
-        verify = session.get_config_variable("ca_bundle") or True
+        # As the client does.
+        verify = session.get_config_variable("ca_bundle") or os.environ.get("REQUESTS_CA_BUNDLE", True)
         self._http = URLLib3Session(verify, proxies, timeouts, max_pool_connections=connections)
         client.meta.events.register("before-send.s3", self._note)
 
