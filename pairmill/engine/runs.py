@@ -169,6 +169,10 @@ class Runs:
     first: int = 0
     size: int = 0
 
+    def identify(self) -> object:
+        """Return what the bytes of the parts follow from, for a shard that has no other digest of them."""
+        return [self.parts, self.first, [[run.key, run.start] for run in self.runs]]
+
     def tables(self, first: int, stop: int) -> list[NDArray[np.int64]]:
         """Return of each run where the cells of some parts begin, by part and owner, and where the last one ends.
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmill.engine.keys import unkeyed
-from pairmill.engine.manifest import Ledger, content_key
+from pairmill.engine.manifest import Ledger
 from pairmill.engine.runs import Run, Runs, RunWriter, fill, segments
 from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
@@ -68,7 +67,6 @@ class Merge(Shard[object], reads=()):
     """Makes one run of the parts [first, stop) of several.
 
     Args:
-        content: digest of what the runs hold.
         runs: their owners become those of one run.
         first: the first part.
         stop: one past the last.
@@ -76,8 +74,7 @@ class Merge(Shard[object], reads=()):
 
     work = "bring parts together"
 
-    content: str
-    runs: Runs = field(metadata=unkeyed("places; their content counts"))
+    runs: Runs
     first: int
     stop: int
 
@@ -190,7 +187,6 @@ def _merging(name: str, runs: Runs, start: int, stop: int, fan: int) -> Iterator
     for number, at in enumerate(range(0, len(runs.runs), fan)):
         some = runs.runs[at : at + fan]
         yield Merge(
-            content=content_key([[run.key, run.start] for run in some], runs.first, runs.parts),
             runs=replace(runs, runs=some),
             first=start,
             stop=stop,

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pairmill.engine import shuffle
-from pairmill.engine.manifest import Ledger, content_key
+from pairmill.engine.manifest import Ledger
 from pairmill.engine.runs import Range, Run, Runs, RunWriter
 from pairmill.engine.shuffle import Shuffled
 from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.stages.curate.exact_settings import Kind
-from pairmill.stages.curate.found import PLACE
 
 ENTRY: Final = np.dtype([("high", "<u8"), ("low", "<u8"), ("pair", "<u8"), ("row", "<u4"), ("tokens", "<u4")])
 """A row's key, the low half of the key of its pair, its number in the slice, and the tokens of its response (0 where
@@ -53,6 +52,10 @@ class SortedKeys:
     key: str
     once: bool = False
 
+    def identify(self) -> object:
+        """Return what the entries follow from."""
+        return self.key
+
     @property
     def entries(self) -> int:
         """How many there are."""
@@ -81,7 +84,6 @@ class DealKeys(Shard[object], reads=()):
     """Brings the entries of some slices into parts of the keys: a run of ENTRY, each file an owner.
 
     Args:
-        content: digest of the shards whose files they are.
         kind: of the keys.
         files: of slices.
         bits: of a key that are its part.
@@ -89,9 +91,8 @@ class DealKeys(Shard[object], reads=()):
 
     work = "bring parts together"
 
-    content: str
     kind: Kind
-    files: tuple[SortedKeys, ...] = field(metadata=PLACE)
+    files: tuple[SortedKeys, ...]
     bits: int
 
     def run(self, context: object, out: Writer) -> ShardResult:
@@ -140,7 +141,6 @@ class KeyedFiles:
         groups = [slices[start:stop] for start, stop in shuffle.cuts(sizes + _LEAST_FILE, _PARTITION_BYTES)]
         records = yield [
             DealKeys(
-                content=content_key([self.files[place].key for place in group]),
                 kind=self.kind,
                 files=tuple(self.files[place] for place in group),
                 bits=self.bits,
