@@ -409,7 +409,8 @@ def rounds(given: ExactInput) -> Generator[list[Shard[Any]], list[ShardRecord], 
     ranges = tuple(offset + number for number in _ranges(given.slices))
     by_rank = _is_by_rank([given.settings, *given.by_slice], given.keying.kinds)
     free = next((item.number for item in given.slices if not item.fixed), len(given.slices))
-    keyed = [KeyedFiles(kind, tuple(_files(kind, given, by_rank))) for kind in given.keying.kinds]
+    read = [record.read(KeysRead).bounds for record in given.records]
+    keyed = [KeyedFiles(kind, tuple(_files(kind, given, read, by_rank))) for kind in given.keying.kinds]
     dealt = yield from abreast(*(item.rounds() for item in keyed))
     shards = [
         shard
@@ -504,11 +505,11 @@ def _begins(before: Slice | None, one: Slice) -> bool:
     return before is None or before.task != one.task
 
 
-def _files(kind: Kind, given: ExactInput, by_rank: bool) -> Iterator[SortedKeys]:
+def _files(kind: Kind, given: ExactInput, read: Sequence[dict[str, list[int]]], by_rank: bool) -> Iterator[SortedKeys]:
     """Yield the files of a kind of key, in rank order."""
     yield from (item for indexed, item in given.indexed if indexed == kind)
-    for item, record, own in zip(given.slices, given.records, given.by_slice, strict=True):
-        bounds = tuple(record.read(KeysRead).bounds[kind])
+    for item, record, every, own in zip(given.slices, given.records, read, given.by_slice, strict=True):
+        bounds = tuple(every[kind])
         if bounds[-1]:
             yield SortedKeys(
                 uri=record.uri(kind),
