@@ -543,7 +543,7 @@ def test_bytes_and_spans_of_objects_are_joined_in_their_order(place: str, store:
     store.write(first, large)
     store.write(second, small)
     store.write(target, b"something older")
-    pieces = [
+    pieces: list[bytes | Span] = [
         b"head",
         Span(first, 100, len(large)),
         Span(second, 3, 5),
