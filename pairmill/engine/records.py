@@ -152,7 +152,7 @@ class ShardRecord:
         """Return the URI of one of its files."""
         return storage.join(self.folder, *path.split("/"))
 
-    def __reduce__(self) -> object:
+    def __reduce__(self) -> tuple[Any, ...]:
         return ShardRecord.unpack, (self._packed, self.name, self._cache)
 
     def __repr__(self) -> str:

@@ -15,6 +15,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from datetime import datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from threading import Event
@@ -28,6 +29,7 @@ from botocore.config import Config
 from botocore.credentials import Credentials
 from botocore.parsers import ResponseParserError
 from botocore.response import StreamingBody
+from botocore.utils import parse_timestamp
 
 from pairmill.errors import StorageError, UsageError
 from pairmill.retry import Again, raced, timeouts
@@ -90,6 +92,7 @@ class S3Store(RemoteStore):
         )
         given = _of_kubeflow(os.environ) if self._kind == "minio" else {}
         session = botocore.session.get_session()
+        session.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_time)
         client = session.create_client("s3", config=config, **given)
         if self._kind == "minio" and str(urlsplit(client.meta.endpoint_url).hostname).endswith(".amazonaws.com"):
             raise UsageError(
@@ -378,3 +381,12 @@ def parts_of(pieces: Sequence[bytes | Span]) -> Sequence[_Part]:
 
 def _checksum(data: bytes | memoryview) -> str:
     return base64.b64encode(hashlib.sha256(data).digest()).decode()
+
+
+def _time(text: Any) -> datetime:
+    """Read the time of an object; of a listing's ISO form botocore takes longer than for all else that it has."""
+    try:
+        return datetime.fromisoformat(text)
+    except (ValueError, TypeError):
+        slowly: datetime = parse_timestamp(text)
+        return slowly
