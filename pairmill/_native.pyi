@@ -31,6 +31,7 @@ __all__ = [
     "RowError",
     "RowIndex",
     "RowPanic",
+    "RowRun",
     "RowTable",
     "TaskError",
     "TokenArrays",
@@ -738,6 +739,63 @@ class RowIndex:
         Returns:
             rows; those with an empty text, outside the tokens, long, with a response of one token, and those that
             `window` leaves out; inputs and targets (tokens of responses) of all rows; inputs and number of the longest.
+        """
+
+@final
+class RowRun:
+    """Global batches in the middle of an epoch, one after another, of which the rows of one rank are kept.
+
+    They end before a batch that the caller must look at: after which no row may come, or whose ranks cannot each have a
+    row whose response has two tokens or more.
+
+    Args:
+        index: the epoch.
+        start: number of the first row.
+        count: the most batches.
+        rank: below `ranks`.
+        tokens: slots of a rank.
+        balance, ranks: as in `pack_rows`, which packs them with `causal`.
+        longer_than, skip_long, skip_one_token: as in `RowIndex.window`.
+
+    Raises:
+        ValueError: there is no such rank, or the balance is unknown.
+    """
+
+    def __new__(
+        cls,
+        index: RowIndex,
+        start: int,
+        count: int,
+        *,
+        rank: int,
+        ranks: int,
+        tokens: int,
+        balance: str,
+        longer_than: int,
+        skip_long: bool,
+        skip_one_token: bool,
+    ) -> RowRun: ...
+    def sizes(self) -> list[tuple[int, int, int]]:
+        """Return of each batch: rows and inputs of all ranks, and the row after it."""
+
+    def fill(
+        self,
+        tokens: Numbers | TokenFiles,
+        first: int,
+        source: tuple[int, int],
+        target_only: bool,
+        outs: Sequence[NDArray[np.int32]],
+    ) -> list[tuple[tuple[int, int, int, int, int], NDArray[np.int64]]]:
+        """Write the batches from number `first` on, one into each of `outs`, as `fill_prefixlm` does.
+
+        Args:
+            source: its number, and that of the epoch.
+
+        Returns:
+            Of each batch what `fill_prefixlm` returns, and its rows: source, epoch, number, int64 [rows, 3].
+
+        Raises:
+            ValueError, OSError: as `fill_prefixlm`; or there are fewer batches.
         """
 
 def pack_rows(

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmill._native import Numbers, RowIndex, TokenFiles, fill_prefixlm
+from pairmill._native import Numbers, RowIndex, RowRun, TokenFiles, fill_prefixlm
 from pairmill.cpu import available_cores
 from pairmill.digest import SHA256
 from pairmill.engine import manifest as manifests
@@ -243,6 +243,13 @@ class SampledFolder:
         """
         with os_errors(self.path):
             return fill_prefixlm(self._tokens, window, places, target_only, out)
+
+    def fill_run(
+        self, run: RowRun, first: int, source: tuple[int, int], target_only: bool, outs: Sequence[NDArray[np.int32]]
+    ) -> list[tuple[tuple[int, int, int, int, int], NDArray[np.int64]]]:
+        """Write batches of a run into slots (:meth:`pairmill._native.RowRun.fill`). Raises as above."""
+        with os_errors(self.path):
+            return run.fill(self._tokens, first, source, target_only, outs)
 
     @cached_property
     def digest(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from threading import Condition, Thread
@@ -39,8 +40,12 @@ class _Prefetcher:
         self._plan, self._world, self._rank, self._pool = plan, world, rank, pool
         self._next, self._prefetch = start, prefetch
         self._turn = Condition()
-        self._made: dict[int, _Item] = {}
-        self._begun = self._taken = 0
+        # What a thread makes at once: each chunk wakes threads, and waits for the interpreter, once.
+        self._chunk = max(1, prefetch // (2 * threads)) if threads else 1
+        self._made: dict[int, list[_Item]] = {}
+        self._begun = self._taken = self._ahead = 0
+        self._current: deque[_Item] = deque()
+        self._rest = 0
         self._ended = self._closed = False
         self._failed: BaseException | None = None
         self._threads = [Thread(target=self._work, name=f"pairmill loader {n}", daemon=True) for n in range(threads)]
@@ -50,15 +55,19 @@ class _Prefetcher:
     def take(self) -> _Item:
         """Return the next item, in the same order for any number of threads; or the error that ended a thread."""
         if not self._threads:
-            return self._make(self._draw())
-        with self._turn:
-            self._turn.wait_for(lambda: self._taken in self._made or self._failed is not None)
-            if self._taken not in self._made:
-                return _Item(None, error=self._failed)
-            item = self._made.pop(self._taken)
-            self._taken += 1
-            self._turn.notify_all()
-        return item
+            return self._make(self._draw(1))[0]
+        if not self._current:
+            with self._turn:
+                self._turn.wait_for(lambda: self._taken in self._made or self._failed is not None)
+                if self._taken not in self._made:
+                    return _Item(None, error=self._failed)
+                self._current.extend(self._made.pop(self._taken))
+                self._taken += 1
+                # The others of the chunk before, and the first of this.
+                self._ahead -= self._rest + 1
+                self._rest = len(self._current) - 1
+                self._turn.notify_all()
+        return self._current.popleft()
 
     def close(self) -> None:
         """End the threads, even if they wait."""
@@ -71,23 +80,33 @@ class _Prefetcher:
         for thread in self._threads:
             thread.join()
 
-    def _draw(self) -> _Item:
+    def _draw(self, count: int) -> list[_Item]:
         """Decide what comes next; one caller at a time, because each draw begins where the one before ends."""
         try:
-            drawn = self._plan.draw(self._next, self._world)
+            draws = self._plan.draw_ahead(self._next, self._world, self._rank, count)
         except BaseException as error:
-            return self._caught(error)
-        if drawn is not None:
-            self._next = drawn.after
-        return _Item(drawn)
+            return [self._caught(error)]
+        if (last := draws[-1]) is not None:
+            self._next = last.after
+        return [_Item(drawn) for drawn in draws]
 
-    def _make(self, item: _Item) -> _Item:
-        if not isinstance(item.drawn, Draw):
-            return item
+    def _make(self, items: list[_Item]) -> list[_Item]:
+        draws = [item.drawn for item in items if isinstance(item.drawn, Draw)]
+        if len(draws) < len(items):
+            return items if not draws else [made for item in items for made in self._make([item])]
         try:
-            return _Item(item.drawn, self._plan.fill(item.drawn, self._rank, self._world, self._pool.take()))
+            memories = [self._pool.take() for _ in draws]
+            batches = self._plan.fill_ahead(draws, self._rank, self._world, memories)
+            return [_Item(draw, batch) for draw, batch in zip(draws, batches, strict=True)]
         except BaseException as error:
-            return self._caught(error)
+            caught = self._caught(error)
+        made: list[_Item] = []
+        for item in items[:-1] if len(items) > 1 else ():
+            made += self._make([item])
+            if made[-1].error is not None:
+                return made
+        # An error that does not come again is not lost either.
+        return [*made, caught]
 
     def _caught(self, error: BaseException) -> _Item:
         """Keep an error until its batch is asked for. Without threads, Ctrl-C is raised at once."""
@@ -107,18 +126,19 @@ class _Prefetcher:
 
     def _work_once(self) -> bool:
         with self._turn:
-            self._turn.wait_for(
-                lambda: self._closed or (not self._ended and self._begun < self._taken + self._prefetch)
-            )
+            # The first batch does not wait for others.
+            count = min(self._chunk, self._begun + 1)
+            self._turn.wait_for(lambda: self._closed or (not self._ended and self._ahead + count <= self._prefetch))
             if self._closed:
                 return False
             number = self._begun
             self._begun += 1
-            item = self._draw()
-            self._ended = item.drawn is None
-        item = self._make(item)
+            items = self._draw(count)
+            self._ahead += len(items)
+            self._ended = items[-1].drawn is None
+        items = self._make(items)
         with self._turn:
-            self._made[number] = item
+            self._made[number] = items
             self._turn.notify_all()
         return True
 

@@ -202,6 +202,20 @@ class TrainingPlan(ABC):
         """Return a rank's share of a global batch, in memory of :meth:`size` bytes. Threads may call it at the same
         time."""
 
+    def draw_ahead(self, position: Position, world: World, rank: int, count: int) -> Sequence[Draw | EpochEnd | None]:
+        """Return what comes next, one after another: ``count`` of them at most, for this rank alone.
+
+        Raises:
+            InputError: as :meth:`draw`, of the first.
+        """
+        return [self.draw(position, world)]
+
+    def fill_ahead(
+        self, draws: Sequence[Draw], rank: int, world: World, memories: Sequence[NDArray[np.uint8]]
+    ) -> list[Batch]:
+        """Return a rank's share of global batches that were drawn together, each in its memory."""
+        return [self.fill(draw, rank, world, memory) for draw, memory in zip(draws, memories, strict=True)]
+
     def check_position(self, position: Position) -> None:
         """Raise UsageError if the plan has no such position (saved states may say anything)."""
 

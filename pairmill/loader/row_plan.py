@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, TypedDict, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmill._native import NoCausalError, pack_rows
+from pairmill._native import NoCausalError, RowRun, pack_rows
 from pairmill.engine.manifest import content_key
 from pairmill.errors import InputError, UsageError
 from pairmill.loader.arguments import boolean, choice, path, shown, string
@@ -36,6 +36,14 @@ Rows = NDArray[np.int64]
 """[rows, 5]: number of the row, inst_start, inst_len, resp_start, resp_len (:meth:`RowIndex.window`)."""
 
 
+class _Passed(TypedDict):
+    """Which rows are left out (:meth:`RowIndex.window`)."""
+
+    longer_than: int
+    skip_long: bool
+    skip_one_token: bool
+
+
 @dataclass(frozen=True)
 class _Packed:
     """A global batch: rows of a window, and which of them each rank gets.
@@ -54,6 +62,15 @@ class _Packed:
     places: NDArray[np.uint32]
     ends: NDArray[np.uint32]
     slots: int
+
+
+@dataclass(frozen=True)
+class _InRun:
+    """A global batch of a run that was packed at once: the run, the batch's number in it, and that of its source."""
+
+    run: RowRun
+    number: int
+    source: int
 
 
 class RowPlan(TrainingPlan):
@@ -244,6 +261,43 @@ class RowPlan(TrainingPlan):
             ),
         )
 
+    def draw_ahead(self, position: Position, world: World, rank: int, count: int) -> Sequence[Draw | EpochEnd | None]:
+        number = self.phase_at(position)
+        source = self.names.index(self.phases[number].source)
+        folder, (epoch, start) = self.folders[source], position.cursors[source]
+        draws: list[Draw] = []
+        # An epoch begins with a look at its files.
+        if start and epoch < len(folder.epochs) and self.packed_into(world) == world:
+            run = RowRun(
+                folder.epochs[epoch].index,
+                start,
+                count,
+                rank=rank,
+                ranks=world.ranks,
+                tokens=world.slots,
+                balance=self.balance,
+                **self._passed(world),
+            )
+            for at, (rows, tokens, following) in enumerate(run.sizes()):
+                if at and self.phase_at(position) != number:
+                    break
+                position = _moved(position, source, (epoch, following), tokens)
+                draws.append(
+                    Draw(
+                        after=position,
+                        phase=number,
+                        source=folder.name,
+                        epoch=epoch,
+                        start_row=start,
+                        rows=rows,
+                        tokens=tokens,
+                        ends_epoch=False,
+                        detail=_InRun(run, at, source),
+                    )
+                )
+                start = following
+        return draws or [self.draw(position, world)]
+
     def _dealt(self, rows: Rows, world: World) -> tuple[NDArray[np.uint32], NDArray[np.uint32], int]:
         """Return the places of a whole batch's rows rank by rank, where each rank's begin, and the slots of a rank."""
         # Any rank has room for all of them: so they are dealt by tokens, and none is left out.
@@ -262,9 +316,10 @@ class RowPlan(TrainingPlan):
 
     def _rows(self, epoch: Epoch, start: int, inputs: int, world: World) -> Rows:
         """Return rows of an epoch from one on, without those that are skipped, until they have this many inputs."""
-        return epoch.index.window(
-            start, inputs, longer_than=world.slots, skip_long=self.skip_long, skip_one_token=self.skip_one_token
-        )
+        return epoch.index.window(start, inputs, **self._passed(world))
+
+    def _passed(self, world: World) -> _Passed:
+        return {"longer_than": world.slots, "skip_long": self.skip_long, "skip_one_token": self.skip_one_token}
 
     def _window(self, folder: SampledFolder, epoch: int, start: int, world: World) -> tuple[Rows, NDArray[np.int64]]:
         """Return rows that the next batch is taken from; where in them those of each epoch begin."""
@@ -329,12 +384,29 @@ class RowPlan(TrainingPlan):
     def fill(self, draw: Draw, rank: int, world: World, memory: NDArray[np.uint8]) -> Batch:
         packed: _Packed = draw.detail
         mine = packed.places[packed.ends[rank] : packed.ends[rank + 1]]
-        out = memory.view(np.int32)[: (len(PREFIXLM) + self.doc_ids) * packed.slots].reshape(-1, packed.slots)
+        out = self._arrays(memory, packed.slots)
         sizes = self.folders[packed.source].fill(packed.window, mine, self.target_only, out)
         rows = np.empty((len(mine), 3), np.int64)
         rows[:, 0] = packed.source
         rows[:, 1] = packed.epoch + np.searchsorted(packed.firsts, mine, side="right") - 1
         rows[:, 2] = packed.window[mine, 0]
+        return self._batch(draw, out, sizes, rows)
+
+    def fill_ahead(
+        self, draws: Sequence[Draw], rank: int, world: World, memories: Sequence[NDArray[np.uint8]]
+    ) -> list[Batch]:
+        first = draws[0].detail
+        if not isinstance(first, _InRun):
+            return super().fill_ahead(draws, rank, world, memories)
+        outs = [self._arrays(memory, world.slots) for memory in memories]
+        source = first.source, draws[0].epoch
+        filled = self.folders[first.source].fill_run(first.run, first.number, source, self.target_only, outs)
+        return [self._batch(draw, out, *made) for draw, out, made in zip(draws, outs, filled, strict=True)]
+
+    def _arrays(self, memory: NDArray[np.uint8], slots: int) -> NDArray[np.int32]:
+        return memory.view(np.int32)[: (len(PREFIXLM) + self.doc_ids) * slots].reshape(-1, slots)
+
+    def _batch(self, draw: Draw, out: NDArray[np.int32], sizes: Sequence[int], rows: NDArray[np.int64]) -> Batch:
         arrays = dict(zip((*PREFIXLM, DOC_IDS) if self.doc_ids else PREFIXLM, out, strict=True))
         return draw.batch(self.phases, arrays, dict(zip(SCALARS, sizes, strict=True)), rows)
 

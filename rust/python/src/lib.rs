@@ -73,7 +73,7 @@ mod _native {
     #[pymodule_export]
     use super::loader::mt19937::Mt19937;
     #[pymodule_export]
-    use super::loader::rows::{Numbers, RowIndex, fill_prefixlm, pack_rows};
+    use super::loader::rows::{Numbers, RowIndex, RowRun, fill_prefixlm, pack_rows};
     #[pymodule_export]
     use super::loader::windows::TokenArrays;
     #[pymodule_export]

@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count, islice, pairwise
 from pathlib import Path
@@ -23,7 +23,7 @@ from pairmill.engine.manifest import File, Ledger, Manifest
 from pairmill.errors import InputError, InternalError, PairmillError, StorageError, UsageError
 from pairmill.loader import Batch, Loader, Phase, RowPlan, Windows
 from pairmill.loader.batch import PREFIXLM, SCALARS, Pool
-from pairmill.loader.plan import World
+from pairmill.loader.plan import Draw, World
 from tests.support import samples
 from tests.support.helpers import PATIENCE, as_somebody, until
 from tests.support.peers.hrm import HrmDataset
@@ -744,14 +744,14 @@ def test_folders_whose_tokenizers_may_differ_are_a_warning(tmp_path: Path, capsy
 
 def test_an_error_comes_at_its_batch_and_the_threads_end(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = RowPlan(folder)
-    fill = plan.fill
+    fill = plan.fill_ahead
 
-    def failing(draw: Any, *arguments: Any) -> Batch:
-        if draw.after.batches == 4:
+    def failing(draws: Sequence[Draw], *arguments: Any) -> list[Batch]:
+        if any(draw.after.batches == 4 for draw in draws):
             raise OSError("a page is gone")
-        return fill(draw, *arguments)
+        return fill(draws, *arguments)
 
-    monkeypatch.setattr(plan, "fill", failing)
+    monkeypatch.setattr(plan, "fill_ahead", failing)
     for threads in (0, 1, 4):
         with Loader(plan, batch_tokens=64, threads=threads) as loader:
             assert [batch.step for batch in islice(loader, 3)] == [0, 1, 2]
@@ -765,7 +765,9 @@ class Panic(BaseException):
     """As native code's: not an Exception, so that no handler catches it by accident."""
 
 
-@pytest.mark.parametrize(("place", "threads"), [("draw", 0), ("fill", 0), ("draw", 2), ("fill", 2), ("allocate", 1)])
+@pytest.mark.parametrize(
+    ("place", "threads"), [("draw_ahead", 0), ("fill_ahead", 0), ("draw_ahead", 2), ("fill_ahead", 2), ("allocate", 1)]
+)
 @pytest.mark.parametrize(
     ("kind", "becomes"),
     [
@@ -811,7 +813,7 @@ def test_any_error_of_a_batch_reaches_the_thread_that_waits_for_it(
         (raised,) = found
         assert isinstance(raised, becomes), repr(raised)
         assert raised is error or raised.__cause__ is error
-        assert len(kept) <= 3
+        assert len(kept) <= 3 * 2
         if isinstance(raised, PairmillError) and raised is not error:
             assert str(raised).startswith(f"loader, after {len(kept)} batches: ") or "what happened: " in str(raised)
         if threads:

@@ -4,5 +4,6 @@ pub mod mixture;
 pub mod mt19937;
 pub mod numbers;
 pub mod pack;
+pub mod plain;
 pub mod prefixlm;
 pub mod windows;

@@ -106,6 +106,16 @@ impl<'a> Numbers<'a> {
         })
     }
 
+    /// Read as many numbers as `out` holds, from `start` on, all of which there must be; as [`Numbers::get`] does.
+    #[allow(clippy::unnecessary_cast)]
+    pub fn read(&self, start: usize, out: &mut [i64]) {
+        each!(self.kind, Number => {
+            for (out, bytes) in out.iter_mut().zip(&self.bytes.as_chunks().0[start..]) {
+                *out = Number::from_le_bytes(*bytes) as i64;
+            }
+        });
+    }
+
     /// Cast as many numbers as `out` holds, from `start` on, as NumPy's `astype(numpy.int32)` does: integers wrap, floats
     /// lose their fraction. Returns false, and leaves `out` as it was, if they are not all in the array.
     #[allow(clippy::unnecessary_cast)]

@@ -40,6 +40,9 @@ impl Row {
     }
 }
 
+/// Rows whose numbers are read at once.
+const BLOCK: usize = 256;
+
 /// The four index arrays of an epoch.
 #[derive(Clone, Copy, Debug)]
 pub struct Index<'a> {
@@ -54,11 +57,14 @@ pub struct Index<'a> {
 }
 
 impl Index<'_> {
+    const fn columns(&self) -> [&Numbers<'_>; 4] {
+        [&self.inst_start, &self.inst_len, &self.resp_start, &self.resp_len]
+    }
+
     /// Rows that all four arrays have.
     #[must_use]
     pub fn rows(&self) -> usize {
-        let starts = self.inst_start.len().min(self.resp_start.len());
-        self.inst_len.len().min(self.resp_len.len()).min(starts)
+        self.columns().map(Numbers::len).into_iter().min().unwrap_or_default()
     }
 
     fn row(&self, number: usize) -> Row {
@@ -75,16 +81,24 @@ impl Index<'_> {
     /// out.
     #[must_use]
     pub fn window(&self, start: usize, tokens: i64, passed: Passed) -> Vec<Row> {
-        let mut rows = Vec::new();
-        let mut sum = 0_i64;
-        for number in start..self.rows() {
-            if sum >= tokens {
-                break;
+        let mut rows = Vec::with_capacity(BLOCK);
+        let (mut sum, end) = (0_i64, self.rows());
+        let mut columns = [[0; BLOCK]; 4];
+        for first in (start..end).step_by(BLOCK) {
+            let count = BLOCK.min(end - first);
+            for (column, numbers) in columns.iter_mut().zip(self.columns()) {
+                numbers.read(first, &mut column[..count]);
             }
-            let row = self.row(number);
-            if !passed.has(&row) {
-                sum = sum.saturating_add(row.length());
-                rows.push(row);
+            for place in 0..count {
+                if sum >= tokens {
+                    return rows;
+                }
+                let [inst_start, inst_len, resp_start, resp_len] = columns.each_ref().map(|column| column[place]);
+                let row = Row { number: (first + place) as i64, inst_start, inst_len, resp_start, resp_len };
+                if !passed.has(&row) {
+                    sum = sum.saturating_add(row.length());
+                    rows.push(row);
+                }
             }
         }
         rows
@@ -321,14 +335,13 @@ impl Sorted {
         // The least load is never above the mean: where a row has room on top of that, it has room. Where the longest
         // has room on top of all, all have.
         if self.rows[self.rows.len() - 1].0 >= 0 {
-            let mut before = 0;
-            let mut roomy = |(length, _)| {
-                let fits = before <= (slots.tokens - length) * ranks;
-                before += length;
-                fits
+            // Which rows are meant no processor can foresee, so all are looked at and the others count as nothing.
+            let most = |(before, most): (i64, i64), &(length, place): &(i64, u32)| {
+                let length = if (place as usize) < count { length } else { 0 };
+                (before + length, most.max(length.saturating_mul(ranks).saturating_add(before)))
             };
             if sum <= slots.tokens.saturating_sub(self.rows[0].0).saturating_mul(ranks)
-                || self.first(count).all(&mut roomy)
+                || self.rows.iter().fold((0, 0), most).1 <= slots.tokens.saturating_mul(ranks)
             {
                 return true;
             }
@@ -432,8 +445,11 @@ fn by_counting(window: &[Row], longest: usize) -> Vec<(i64, u32)> {
     for row in window {
         next[key(row) + 1] += 1;
     }
-    for length in 0..longest {
-        next[length + 1] += next[length];
+    // In a register: through memory each step would wait for the one before.
+    let mut sum = 0;
+    for next in &mut next {
+        sum += *next;
+        *next = sum;
     }
     let mut rows = vec![(0, 0); window.len()];
     for (place, row) in window.iter().enumerate().rev() {

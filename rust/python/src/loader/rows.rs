@@ -3,7 +3,8 @@
 use numpy::{PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1, PyReadonlyArray2, PyReadwriteArray2};
 use pairmill_core::loader::numbers::{Kind, Numbers as Core};
 use pairmill_core::loader::pack::{self, Balance, Index, Passed, Row, Sight};
-use pairmill_core::loader::prefixlm::{self, Odd};
+use pairmill_core::loader::plain::{Plain, plain};
+use pairmill_core::loader::prefixlm::{self, Ids, Odd};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -147,7 +148,16 @@ pub(crate) fn pack_rows<'py>(
     if ranks == 0 || ranks > u32::MAX as usize {
         return Err(PyValueError::new_err(format!("got {ranks} ranks; expected 1 or more")));
     }
-    let balance = match balance {
+    let balance = balance_of(balance)?;
+    let window = rows_of(window.as_slice()?);
+    let slots = pack::Slots { ranks, tokens, causal };
+    let packed = py.detach(|| pack::pack(&window, slots, balance));
+    let packed = packed.map_err(|error| NoCausalError::new_err((error.multi, error.rows)))?;
+    Ok((packed.rows, PyArray1::from_vec(py, packed.places), PyArray1::from_vec(py, packed.ends)))
+}
+
+fn balance_of(name: &str) -> PyResult<Balance> {
+    Ok(match name {
         "lpt" => Balance::Lpt,
         "quadratic" => Balance::Quadratic,
         "quadratic_work" => Balance::QuadraticWork,
@@ -156,12 +166,79 @@ pub(crate) fn pack_rows<'py>(
                 "got balance {other:?}; expected lpt, quadratic or quadratic_work"
             )));
         }
-    };
-    let window = rows_of(window.as_slice()?);
-    let slots = pack::Slots { ranks, tokens, causal };
-    let packed = py.detach(|| pack::pack(&window, slots, balance));
-    let packed = packed.map_err(|error| NoCausalError::new_err((error.multi, error.rows)))?;
-    Ok((packed.rows, PyArray1::from_vec(py, packed.places), PyArray1::from_vec(py, packed.ends)))
+    })
+}
+
+/// Global batches in the middle of an epoch, one after another, of which a rank's rows are kept.
+#[pyclass(frozen, module = "pairmill._native")]
+pub(crate) struct RowRun(Vec<Plain>);
+
+/// Sizes of a batch, and its rows: number of the source, epoch, number.
+type Filled<'py> = (Sizes, Bound<'py, PyArray2<i64>>);
+
+#[pymethods]
+impl RowRun {
+    /// At most `count` batches from the row `start` on.
+    #[new]
+    #[pyo3(signature = (index, start, count, *, rank, ranks, tokens, balance, longer_than, skip_long, skip_one_token))]
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        py: Python<'_>,
+        index: &RowIndex,
+        start: usize,
+        count: usize,
+        rank: usize,
+        ranks: usize,
+        tokens: i64,
+        balance: &str,
+        longer_than: i64,
+        skip_long: bool,
+        skip_one_token: bool,
+    ) -> PyResult<Self> {
+        if rank >= ranks || ranks > u32::MAX as usize {
+            return Err(PyValueError::new_err(format!("got rank {rank} of {ranks}")));
+        }
+        let passed = Passed { longer_than, long: skip_long, one_token: skip_one_token };
+        let (slots, balance) = (pack::Slots { ranks, tokens, causal: true }, balance_of(balance)?);
+        let next = |index: &Index<'_>, last: Option<&Plain>| {
+            let start = last.map_or(start, |last| last.next as usize);
+            plain(index, start, passed, slots, balance, rank)
+        };
+        let run = |index: Index<'_>| {
+            std::iter::successors(next(&index, None), |last| next(&index, Some(last))).take(count).collect()
+        };
+        index.with(py, |index| py.detach(|| run(index))).map(Self)
+    }
+
+    /// Rows and inputs of each, and the row after it.
+    fn sizes(&self) -> Vec<(usize, i64, i64)> {
+        self.0.iter().map(|batch| (batch.rows, batch.tokens, batch.next)).collect()
+    }
+
+    /// Write the batches from the one of this number on into slots, one into each of `outs`.
+    fn fill<'py>(
+        &self,
+        py: Python<'py>,
+        tokens: Tokens<'py>,
+        first: usize,
+        source: (i64, i64),
+        target_only: bool,
+        mut outs: Vec<PyReadwriteArray2<'py, i32>>,
+    ) -> PyResult<Vec<Filled<'py>>> {
+        let batches = self.0.get(first..).and_then(|batches| batches.get(..outs.len()));
+        let batches = batches.ok_or_else(|| PyValueError::new_err("got more arrays than there are batches"))?;
+        let mut jobs = Vec::with_capacity(outs.len());
+        for (batch, out) in batches.iter().zip(&mut outs) {
+            let slots = out.as_array().ncols();
+            jobs.push((batch.mine.as_slice(), out.as_slice_mut()?, slots));
+        }
+        let sizes = tokens.fill(py, jobs, target_only)?;
+        let rows = batches.iter().map(|batch| {
+            let cells = batch.mine.iter().flat_map(|row| [source.0, source.1, row.number]).collect();
+            PyArray1::from_vec(py, cells).reshape([batch.mine.len(), 3])
+        });
+        sizes.into_iter().zip(rows).map(|(sizes, rows)| Ok((sizes, rows?))).collect()
+    }
 }
 
 /// Where a row's tokens are.
@@ -169,6 +246,54 @@ pub(crate) fn pack_rows<'py>(
 pub(crate) enum Tokens<'py> {
     Mapped(Bound<'py, Numbers>),
     Stored(Bound<'py, TokenFiles>),
+}
+
+/// `total_seqlen`, `numseqs`, `max_seqlen_prefix`, `max_seqlen_causal`, `max_seqlen_all`.
+type Sizes = (i64, i64, i64, i64, i64);
+
+/// Rows, the arrays that they are written into, and their slots.
+type Job<'a> = (&'a [Row], &'a mut [i32], usize);
+
+impl Tokens<'_> {
+    /// Do the jobs without the interpreter.
+    fn fill(&self, py: Python<'_>, jobs: Vec<Job<'_>>, target_only: bool) -> PyResult<Vec<Sizes>> {
+        match self {
+            Self::Mapped(numbers) => {
+                let lent = Lent::of(py, numbers.get())?;
+                let tokens = lent.numbers()?;
+                py.detach(|| jobs.into_iter().map(|job| fill_slots(&tokens, job, target_only)).collect())
+            }
+            Self::Stored(files) => {
+                let files = files.get();
+                py.detach(|| {
+                    let tokens = files.reading();
+                    let filled = jobs.into_iter().map(|job| fill_slots(&tokens, job, target_only)).collect();
+                    tokens.failure().map_or(filled, Err)
+                })
+            }
+        }
+    }
+}
+
+fn fill_slots(tokens: &impl Ids, (rows, out, slots): Job<'_>, target_only: bool) -> PyResult<Sizes> {
+    let mut arrays = out.chunks_exact_mut(slots.max(1));
+    let mut next = || arrays.next().ok_or_else(|| PyValueError::new_err("out: expected 6 or 7 arrays of slots"));
+    let mut slots = prefixlm::Slots {
+        inputs: next()?,
+        labels: next()?,
+        position_ids: next()?,
+        prefix_lens: next()?,
+        causal_lens: next()?,
+        cu_seqlens: next()?,
+        doc_ids: arrays.next(),
+    };
+    let sizes = prefixlm::fill(tokens, rows.iter(), target_only, &mut slots).map_err(|odd| match odd {
+        Odd::Room => PyValueError::new_err("got more inputs or rows than there are slots"),
+        Odd::Row(number) => PyValueError::new_err(format!(
+            "got a row (number {number} of the batch) with an empty text, or outside the tokens"
+        )),
+    })?;
+    Ok((sizes.total_seqlen, sizes.numseqs, sizes.max_seqlen_prefix, sizes.max_seqlen_causal, sizes.max_seqlen_all))
 }
 
 /// Write a rank's rows into its slots.
@@ -180,46 +305,15 @@ pub(crate) fn fill_prefixlm(
     places: PyReadonlyArray1<'_, u32>,
     target_only: bool,
     mut out: PyReadwriteArray2<'_, i32>,
-) -> PyResult<(i64, i64, i64, i64, i64)> {
+) -> PyResult<Sizes> {
     let (window, places) = (window.as_slice()?, places.as_slice()?);
     if places.iter().any(|&place| place as usize >= window.len() / COLUMNS) {
         return Err(PyValueError::new_err("places: expected places in the window"));
     }
     let slots = out.as_array().ncols();
-    let mut arrays = out.as_slice_mut()?.chunks_exact_mut(slots.max(1));
-    let mut next = || arrays.next().ok_or_else(|| PyValueError::new_err("out: expected 6 or 7 arrays of slots"));
-    let mut slots = prefixlm::Slots {
-        inputs: next()?,
-        labels: next()?,
-        position_ids: next()?,
-        prefix_lens: next()?,
-        causal_lens: next()?,
-        cu_seqlens: next()?,
-        doc_ids: arrays.next(),
-    };
     let rows: Vec<_> = places.iter().map(|&place| row_of(&window[place as usize * COLUMNS..][..COLUMNS])).collect();
-    let filled = match tokens {
-        Tokens::Mapped(numbers) => {
-            let lent = Lent::of(py, numbers.get())?;
-            let tokens = lent.numbers()?;
-            py.detach(|| prefixlm::fill(&tokens, rows.iter(), target_only, &mut slots))
-        }
-        Tokens::Stored(files) => {
-            let files = files.get();
-            py.detach(|| {
-                let tokens = files.reading();
-                let filled = prefixlm::fill(&tokens, rows.iter(), target_only, &mut slots);
-                tokens.failure().map_or(Ok(filled), Err)
-            })?
-        }
-    };
-    let sizes = filled.map_err(|odd| match odd {
-        Odd::Room => PyValueError::new_err("got more inputs or rows than there are slots"),
-        Odd::Row(number) => PyValueError::new_err(format!(
-            "got a row (number {number} of the batch) with an empty text, or outside the tokens"
-        )),
-    })?;
-    Ok((sizes.total_seqlen, sizes.numseqs, sizes.max_seqlen_prefix, sizes.max_seqlen_causal, sizes.max_seqlen_all))
+    let sizes = tokens.fill(py, vec![(rows.as_slice(), out.as_slice_mut()?, slots)], target_only)?;
+    sizes.into_iter().next().ok_or_else(|| PyValueError::new_err("out: expected one"))
 }
 
 fn row_of(cells: &[i64]) -> Row {
