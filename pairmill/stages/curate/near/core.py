@@ -2,7 +2,7 @@
 
     Sign(slice)         the sketch and the band keys of each row, the keys in partitions
     Buckets(partition)  rows with an equal key: candidate pairs, and families of many rows
-    Join(one)           the components that pairs make, dealt into groups
+    Join(one)           the components that pairs make, dealt into groups; of very many pairs :mod:`.exchange` does it
     Gather(slice)       the sketches of the rows of a component, by group
     Resolve(group)      refines the families, verifies the pairs, and decides in rank order
     Collect(groups)     what some groups found, if there are many

@@ -26,7 +26,6 @@ from typing import Any
 import numpy as np
 
 from pairmill.engine import shuffle
-from pairmill.engine.manifest import content_key
 from pairmill.engine.runs import Range, Run, Runs
 from pairmill.engine.stage import Shard, ShardRecord
 from pairmill.stages.curate.near.components import EDGES, FAMILIES, MEMBERS, Candidates, Groups
@@ -71,7 +70,8 @@ class _Exchange:
         self._parts = math.ceil(given.size / EDGE.itemsize / _PAIRS)
         self._slices = list(shuffle.cuts(np.diff(given.bases), _ROWS))
         self._firsts = tuple(given.bases[start] for start, _ in self._slices)
-        self._inputs = content_key(given.inputs, self._parts, self._firsts, _FEW)
+        # How pairs and rows are cut follows from the pairs, and from these.
+        self._inputs = f"{given.inputs} {_PAIRS} {_ROWS} {_FEW}"
         self._records: list[ShardRecord] = []
 
     def rounds(self) -> Generator[list[Shard[Any]], list[ShardRecord], tuple[list[ShardRecord], Groups]]:
