@@ -54,13 +54,13 @@ def with_keys(
 
 
 def abreast(
-    *several: Generator[list[Shard[Any]], list[ShardRecord], Any],
+    *several: Generator[Sequence[Shard[Any]], list[ShardRecord], Any],
 ) -> Generator[list[Shard[Any]], list[ShardRecord], list[Any]]:
     """Yield the first rounds of several as one, then their second ones and so on; return what each returns."""
     results: dict[int, Any] = {}
     records: dict[int, list[ShardRecord]] = {}
     while True:
-        shards: dict[int, list[Shard[Any]]] = {}
+        shards: dict[int, Sequence[Shard[Any]]] = {}
         for number, rounds in enumerate(several):
             if number not in results:
                 try:

@@ -305,7 +305,7 @@ def test_rounds_abreast_get_their_own_records() -> None:
         return seen
 
     def together() -> Generator[list[str], list[str], None]:
-        results = yield from abreast(doubling("a", 3), doubling("b", 0), doubling("c", 2))  # type: ignore[arg-type]
+        results = yield from abreast(doubling("a", 3), doubling("b", 0), doubling("c", 2))  # type: ignore[arg-type,misc]
         ended.append(results)
 
     ended: list[Any] = []
