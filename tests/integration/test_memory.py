@@ -367,7 +367,7 @@ def assert_rows(root: Path, least: int) -> None:
     assert answers["rows"] * 33 == answers["found"] > least
 
 
-@pytest.mark.parametrize("what", cases(FAMILIES, "openmathinstruct2 parquet, one file"))
+@pytest.mark.parametrize("what", cases(FAMILIES, "openmathinstruct2 parquet, one file", "natural_reasoning jsonl.gz"))
 def test_clean_of_hundreds_of_megabytes(what: str, tmp_path: Path) -> None:
     """In full with worker processes, of which the largest counts."""
     compare(
