@@ -283,4 +283,54 @@ mod tests {
             }
         }
     }
+
+    struct Others<'a>(&'a [u8; BLOCK]);
+
+    impl Work for Others<'_> {
+        type Output = [u64; 13];
+
+        #[inline(always)]
+        fn run(self) -> [u64; 13] {
+            let Looks { space, newline, lower, upper, digit, colon, dot, hash, mark, high, continues } = looks(self.0);
+            let (word, more) = tokens(self.0);
+            [space, newline, lower, upper, digit, colon, dot, hash, mark, high, continues, word, more]
+        }
+    }
+
+    #[test]
+    fn all_levels_see_in_a_block_what_its_bytes_are() {
+        let is: [fn(u8) -> bool; 13] = [
+            |byte| matches!(byte, 9..=13 | 28..=32),
+            |byte| byte == b'\n',
+            |byte| byte.is_ascii_lowercase(),
+            |byte| byte.is_ascii_uppercase(),
+            |byte| byte.is_ascii_digit(),
+            |byte| byte == b':',
+            |byte| byte == b'.',
+            |byte| byte == b'#',
+            |byte| b"?!,".contains(&byte),
+            |byte| byte >= 0x80,
+            |byte| byte & 0xC0 == 0x80,
+            |byte| byte.is_ascii_lowercase() || byte.is_ascii_digit(),
+            |byte| byte >= 0x80 || b"\n-/^|~$%*+<=>".contains(&byte),
+        ];
+        for first in (0..=255_u8).step_by(BLOCK / 2) {
+            let bytes = std::array::from_fn(|at| first.wrapping_add(at as u8));
+            let expected = is.map(|is| bytes.iter().rev().fold(0, |mask, &byte: &u8| mask << 1 | u64::from(is(byte))));
+            for level in Level::available() {
+                assert_eq!(run(level, Others(&bytes)), expected, "{}, {first}", level.name());
+            }
+        }
+    }
+
+    #[test]
+    fn a_block_has_zeros_behind_the_end_and_bits_are_found_across_words() {
+        assert_eq!(block_at(b"abc", 1)[..3], *b"bc\0");
+        assert_eq!(block_at(b"abc", 64), [0; BLOCK]);
+        let bits = [0b1010, 0, 1];
+        assert_eq!(
+            [0, 1, 2, 4, 128, 129].map(|from| next_set(&bits, from)),
+            [1, 1, 3, 128, 128].map(Some).into_iter().chain([None]).collect::<Vec<_>>()[..]
+        );
+    }
 }
