@@ -498,7 +498,7 @@ def _scalars(node: yaml.Node) -> Iterator[tuple[str, int]]:
         if isinstance(node, yaml.ScalarNode):
             yield str(node.value), node.start_mark.line + 1
         elif isinstance(node, yaml.CollectionNode):
-            items = chain.from_iterable(node.value) if isinstance(node, yaml.MappingNode) else node.value
+            items: list[yaml.Node] = [*chain(*node.value)] if isinstance(node, yaml.MappingNode) else node.value
             new = [item for item in items if id(item) not in seen]
             seen.update(map(id, new))
             left += new
