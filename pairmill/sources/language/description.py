@@ -523,9 +523,9 @@ def _entries(uri: str, data: bytes) -> dict[str, _Entry]:
             if name in entries:
                 where = f"{uri} lines {entries[name].line} and {line}, {name}"
                 raise UsageError("the key occurs twice", where=where, expected="one value")
-            for text, place in _scalars(value):
+            for text, at in _scalars(value):
                 if text.encode("utf-8", "replace").decode() != text:
-                    where = f"{uri} line {place}, {name}"
+                    where = f"{uri} line {at}, {name}"
                     raise UsageError("the text has an unpaired surrogate", where=where, got=ascii(text))
             entries[name] = _Entry(loader.construct_document(value), line, value)
     except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
