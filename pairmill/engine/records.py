@@ -80,9 +80,9 @@ class ShardRecord:
         scratch: Sequence[str] = (),
         attempt: str = "",
     ) -> None:
-        said = {"ledger": asdict(ledger), "files": [file.to_json() for file in files], "data": data or {}}
+        content = {"ledger": asdict(ledger), "files": [file.to_json() for file in files], "data": data or {}}
         self.name, self._cache = name, cache
-        self._packed = pack(key, attempt, {**said, "scratch": [*scratch]})
+        self._packed = pack(key, attempt, {**content, "scratch": [*scratch]})
 
     @classmethod
     def unpack(cls, packed: bytes, name: str, cache: str) -> ShardRecord:
@@ -165,9 +165,9 @@ class ShardRecord:
     __hash__ = None  # type: ignore[assignment]
 
 
-def pack(key: str, attempt: str, said: Mapping[str, Any]) -> bytes:
+def pack(key: str, attempt: str, content: Mapping[str, Any]) -> bytes:
     """Return the bytes of a record: its key, the name of the folder of its files, and what it says, JSON-like."""
-    stream, text = _EMPTY.copy(), canonical(said)
+    stream, text = _EMPTY.copy(), canonical(content)
     digests = [bytes.fromhex(item.decode()) for item in _HEXADECIMAL.findall(text)]
     text = _HEXADECIMAL.sub(_PLACE, text)
     head = bytes.fromhex(f"{bool(key) + 2 * bool(attempt):02x}{key or '0' * 64}{attempt or '0' * ATTEMPT}")
@@ -181,5 +181,5 @@ def _decoded(packed: bytes) -> dict[str, Any]:
     end = place + 32 * int.from_bytes(packed[_COUNT], "little")
     digests = (packed[start : start + 32].hex().encode() for start in range(place, end, 32))
     text = stream.decompress(packed[end:]) + stream.flush()
-    said: dict[str, Any] = json.loads(re.sub(_PLACE, lambda _: next(digests), text))
-    return said
+    content: dict[str, Any] = json.loads(re.sub(_PLACE, lambda _: next(digests), text))
+    return content

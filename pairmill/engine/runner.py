@@ -31,7 +31,7 @@ from pairmill.storage.writable import require_writable
 
 # Look at the version of this many finished folders at most: each takes a request or two to an object store.
 _MAX_OLD = 16
-# A wait between two looks for records is so many times as long as a look.
+# How many times as long as a look for records the wait before the next one is.
 _LOOKS = 20
 C = TypeVar("C", bound=RunOptions)
 S = TypeVar("S", bound=RunConfig)

@@ -69,7 +69,7 @@ class Todo:
             verify: compare digests of all files of the shards. Without it sizes are compared, and on a file system
                 digests of scratch files: no manifest names those, so later stages could not find a changed one.
             blocks: of the round, if it has many shards. What is in none is read one at a time, and added to them.
-            most: so many are read one at a time, for a look at what others do: they write the blocks, and the rest is
+            most: how many are read one at a time, for a look at what others do: they write the blocks, and the rest is
                 taken as not done; None = all.
         """
         whole: dict[str, ShardRecord] = {}
@@ -148,11 +148,11 @@ def _listed(blocks: Blocks, planned: Sequence[Shard[Any]], folder: str) -> tuple
         looked = list(pool.map(look, _STARTS))
     # A listing may be older than the last write: what a block has and no listing is asked for by name.
     there = {key for _, alone in looked for key in alone} | (blocks.offered.keys() & names.keys())
-    found = {record.name: record for whole, _ in looked for record in whole}
+    records = {record.name: record for whole, _ in looked for record in whole}
     for shard in others:
-        if names[shard.key] in found:
-            found[shard.name] = ShardRecord.unpack(blocks.offered[shard.key], shard.name, folder)
-    return found, there
+        if names[shard.key] in records:
+            records[shard.name] = ShardRecord.unpack(blocks.offered[shard.key], shard.name, folder)
+    return records, there
 
 
 def _changed_scratch(record: ShardRecord) -> Iterator[str]:
@@ -221,8 +221,8 @@ def _parse(data: bytes, name: str, key: str, cache: str) -> ShardRecord | None:
     if not manifests.is_sealed(data):
         return None
     raw = json.loads(data)
-    said = {part: raw[part] for part in ("ledger", "files", "data", "scratch")}
-    return ShardRecord.unpack(pack(key, raw["folder"], said), name, cache)
+    content = {part: raw[part] for part in ("ledger", "files", "data", "scratch")}
+    return ShardRecord.unpack(pack(key, raw["folder"], content), name, cache)
 
 
 def _is_old(data: bytes) -> bool:

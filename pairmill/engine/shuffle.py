@@ -111,7 +111,7 @@ class Merge(Shard[object], reads=()):
 def copied(
     block: NDArray[np.uint8], begins: NDArray[np.int64], sizes: NDArray[np.int64]
 ) -> Iterator[NDArray[np.uint8]]:
-    """Yield cells of a block in their order, some at a time: they begin there and have so many bytes, [parts, n]."""
+    """Yield cells of a block in their order, some at a time: where each begins, and its bytes, int64 [parts, n]."""
     for start, stop in cuts(sizes.sum(axis=1), _COPIED):
         yield segments(block, begins[start:stop].ravel(), sizes[start:stop].ravel())
 

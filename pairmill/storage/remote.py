@@ -124,7 +124,7 @@ class Body:
         self.length += len(data)
 
     def piece(self, size: int) -> int:
-        """Return how much to read at a time of so many bytes: a cut loses the piece that was being read."""
+        """Return how many of ``size`` bytes to read at a time: a cut loses the piece that was being read."""
         return size if self.tries == 1 and size <= BLOCK else _PIECE
 
     def begin_again(self) -> None:

@@ -24,7 +24,7 @@ ALLOWED: Final = {
     "one as a variable": 7,
     "class Found, Asked, Given, Made or Done": 5,
     "is no …": 1,
-    "stands": 6,
+    "stands": 3,
     "whoever": 0,
     "so many": 1,
 }
@@ -32,7 +32,7 @@ ALLOWED: Final = {
 
 _SENTENCES: Final = {
     "is no …": r"(?<!there )(?<!There )(?<!there\n)(?<!There\n)\bis no (?!longer|more\b)",
-    "stands": r"\bstands?\b(?! for| in\b)",
+    "stands": r"\bstands?\b(?! for| in\b|-in\b)",
     "whoever": r"\bwhoever\b",
     "so many": r"\bso many\b",
 }

@@ -25,7 +25,7 @@ from pairmill.log import event
 
 _POLL = 5.0
 """Seconds between two looks at a Job; ``PAIRMILL_JOB_POLL`` overrides it."""
-_SAID_AGAIN = 600.0
+_LOGGED_AGAIN = 600.0
 _LOG_LINES: Final = "20"
 
 
@@ -74,8 +74,8 @@ class _Watched:
     work: Work
     config: JobConfig
     idle_since: float = field(default_factory=time.monotonic)
-    said: str = ""
-    said_at: float = 0.0
+    logged: str = ""
+    logged_at: float = 0.0
 
     @property
     def path(self) -> str:
@@ -177,10 +177,10 @@ class _Watched:
         )
 
     def say(self, text: str) -> None:
-        """Log it where it has changed, or was said some minutes ago."""
+        """Log it where it has changed, or was logged some minutes ago."""
         now = time.monotonic()
-        if text != self.said or now - self.said_at > _SAID_AGAIN:
-            self.said, self.said_at = text, now
+        if text != self.logged or now - self.logged_at > _LOGGED_AGAIN:
+            self.logged, self.logged_at = text, now
             event(f"{self.where} {text}", stage=self.work.stage)
 
 

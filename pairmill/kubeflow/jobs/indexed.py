@@ -36,7 +36,7 @@ class Work:
 
     @property
     def name(self) -> str:
-        """The name of the Job: the same for the same result, whoever wants it."""
+        """The name of the Job: it follows from the result alone."""
         return f"pairmill-{self.stage.replace('_', '-')}-{fingerprint_from(self.home)[:12]}"
 
 

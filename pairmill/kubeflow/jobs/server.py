@@ -62,7 +62,7 @@ class ApiServer:
         return None if answer is None else dict(answer.json())
 
     def text(self, path: str, **query: str) -> str:
-        """Return what is no JSON: a log; empty if there is none."""
+        """Return an answer that is plain text, such as a log; empty if there is none."""
         answer = self._ask("GET", path, query)
         return "" if answer is None else answer.text
 

@@ -453,8 +453,7 @@ def _by_rank(
     ``records`` are those of all rounds before, the last of them those of ``shards``.
     """
     links = []
-    found = records[len(records) - len(shards) :]
-    for equal, record in zip(shards, found, strict=True):
+    for equal, record in zip(shards, records[len(records) - len(shards) :], strict=True):
         data = record.read(EqualFound)
         bounds = tuple(data.index or ())
         entries = Range(record.uri("index"), 0, bounds[-1] * INDEXED.itemsize) if bounds else None
