@@ -13,7 +13,7 @@ from pairmill.interface import cli, launcher
 from pairmill.kubeflow.placement import KUBEFLOWS_STORE, OF_THE_HUB, SCRATCH, Placement, quarter
 
 VARIABLE: Final = "PAIRMILL_JOB"
-"""Of the pod that starts a Job: :class:`JobConfig` as options. No result depends on it, so no stage has it as an option."""
+"""Of the pod that starts a Job: :class:`JobConfig` as options. No result depends on it, so stages do not have it."""
 
 
 @dataclass(kw_only=True)

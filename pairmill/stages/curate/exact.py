@@ -453,7 +453,8 @@ def _by_rank(
     ``records`` are those of all rounds before, the last of them those of ``shards``.
     """
     links = []
-    for equal, record in zip(shards, records[len(records) - len(shards) :], strict=True):
+    last = records[len(records) - len(shards) :]
+    for equal, record in zip(shards, last, strict=True):
         data = record.read(EqualFound)
         bounds = tuple(data.index or ())
         entries = Range(record.uri("index"), 0, bounds[-1] * INDEXED.itemsize) if bounds else None
@@ -470,7 +471,7 @@ def _by_rank(
     places = [given.indexed_by, [[item.task, item.part.first] for item in given.slices]]
     size = sum(item.found.size for item in links)
     shard = DecideByRank(
-        content=content_key(places, [item.key for item in found]),
+        content=content_key(places, [item.key for item in last]),
         links=tuple(links),
         rules=tuple(KINDS),
         keep=keep,
