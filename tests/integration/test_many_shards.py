@@ -71,7 +71,7 @@ def test_what_is_in_no_block_is_read_alone_and_put_into_one(tmp_path: Path) -> N
     found, requests = resumed(tmp_path, 1_500, 1_300)
     asked = kinds(requests)
     assert found["done"] == 1_500
-    assert 200 <= asked[f"GET {RECORD}"] <= 201
+    assert 200 <= asked[f"GET {RECORD}"] <= 210  # one in 1,000 is refused, and asked again
     assert asked["PUT block"] == 1
 
 

@@ -562,7 +562,7 @@ def test_an_end_that_is_lost_in_a_callback_comes_again() -> None:
 
 
 def test_an_exception_in_a_callback_is_still_reported() -> None:
-    done = python("-c", TOLD.replace("os.kill(os.getpid(), signal.SIGTERM)", "1 / 0").replace("sleep(20)", "sleep(0)"))
+    done = python("-c", TOLD.replace("os.kill(os.getpid(), signal.SIGTERM)", "1 / 0").replace("sleep(600)", "sleep(0)"))
     assert (done.returncode, done.stdout) == (0, "cleaned up\n")
     assert "ZeroDivisionError" in done.stderr
 
