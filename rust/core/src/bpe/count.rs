@@ -134,16 +134,11 @@ impl Words {
 }
 
 /// Counts of distinct pieces, in bytes of NFC text. Special tokens in a text are plain text.
+#[derive(Default)]
 pub struct WordCounter {
     short: Table,
     long: FxHashMap<Box<[u8]>, i64>,
     level: Level,
-}
-
-impl Default for WordCounter {
-    fn default() -> Self {
-        Self { short: Table::default(), long: FxHashMap::default(), level: Level::best() }
-    }
 }
 
 impl WordCounter {

@@ -173,7 +173,7 @@ mod tests {
     fn pairs_come_once() {
         let mut pairs = Vec::new();
         for number in 0..30_000_u64 {
-            pairs.extend([number % 7_000, number % 7_000 << 40]);
+            pairs.extend([number % 7_000, (number % 7_000) << 40]);
         }
         assert_eq!(distinct_pairs(&pairs), Some(pairs[..14_000].to_vec()));
         assert_eq!(distinct_pairs(&[1, 2, 2, 1, 1, 2]), Some(vec![1, 2, 2, 1]));
