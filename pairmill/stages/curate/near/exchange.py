@@ -125,12 +125,7 @@ class _Exchange:
             )
             for number, (start, stop) in enumerate(shuffle.cuts(np.array(sizes), _SCATTERED))
         )
-        runs = [
-            Run(record.uri(PAIRS), start, (number,), record.key)
-            for number, record in enumerate(scattered)
-            for start in record.read(Starts).runs
-        ]
-        pairs = yield from self._shuffled("pairs", Runs(2 * parts, tuple(runs), size=given.size))
+        pairs = yield from self._shuffled("pairs", Runs(2 * parts, _runs(scattered, PAIRS), size=given.size))
         return (
             yield from self._run(
                 Unite(
@@ -175,12 +170,8 @@ class _Exchange:
             )
             for number, (first, stop) in enumerate(zip(self._firsts, stops, strict=True))
         )
-        runs = [
-            Run(record.uri(ANSWERS), start, (number,), record.key)
-            for number, record in enumerate(answered)
-            for start in record.read(Starts).runs
-        ]
-        return (yield from self._shuffled(f"answers {level}", Runs(self._parts, tuple(runs), size=size // 2)))
+        runs = _runs(answered, ANSWERS)
+        return (yield from self._shuffled(f"answers {level}", Runs(self._parts, runs, size=size // 2)))
 
     def _allotted(
         self,
@@ -255,3 +246,12 @@ class _Exchange:
             for path, name in ((EDGES, "runs"), (FAMILIES, "families"))
         )
         return self._records, Groups(allotted[0].key, [int(weight) // groups] * groups, chosen, edges, families)
+
+
+def _runs(records: Sequence[ShardRecord], path: str) -> tuple[Run, ...]:
+    """Return the runs of a file of each record, which belong to the record's number."""
+    return tuple(
+        Run(record.uri(path), start, (number,), record.key)
+        for number, record in enumerate(records)
+        for start in record.read(Starts).runs
+    )
