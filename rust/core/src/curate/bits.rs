@@ -114,7 +114,7 @@ impl Bits {
     /// Bytes from `start` to the first white space before `end`, if there is any other; and the end of the last such.
     #[inline]
     pub(super) fn visible(&self, start: usize, end: usize) -> Option<(usize, usize)> {
-        let first = next_clear(&self.space, start).filter(|&first| first < end)?;
+        let first = next_clear(&self.space, start, end)?;
         let mut place = (end - 1) / BLOCK;
         let mut left = !self.space[place] & (u64::MAX >> (BLOCK - 1 - (end - 1) % BLOCK));
         while left == 0 {
@@ -125,14 +125,18 @@ impl Bits {
     }
 }
 
-fn next_clear(bits: &[u64], from: usize) -> Option<usize> {
+/// The first bit in [from, end) that is clear. No further one is looked at: there may be a million short lines.
+fn next_clear(bits: &[u64], from: usize, end: usize) -> Option<usize> {
     let mut place = from / BLOCK;
     let mut left = !bits.get(place)? & (u64::MAX << (from % BLOCK));
     while left == 0 {
         place += 1;
+        if place * BLOCK >= end {
+            return None;
+        }
         left = !*bits.get(place)?;
     }
-    Some(place * BLOCK + left.trailing_zeros() as usize)
+    Some(place * BLOCK + left.trailing_zeros() as usize).filter(|&first| first < end)
 }
 
 /// The bits of some bytes, one of `BLOCK` bytes at a time.
