@@ -110,7 +110,7 @@ def ours_exact(rows: Path, work: Path, kinds: str = "pair") -> tuple[float, dict
     from pairmill.stages.curate.exact import Keying, ReadKeys
 
     keying = Keying(tuple(kinds.split("+")), True, False, False)  # type: ignore[arg-type]
-    shards = [ReadKeys(one, keying, name=one.name) for one in _slices(rows)]
+    shards = [ReadKeys(piece, keying, name=piece.name) for piece in _slices(rows)]
     start = time.process_time()
     _run(shards, work)
     return time.process_time() - start, {}
@@ -157,7 +157,7 @@ def ours_decontaminate(rows: Path, work: Path, items: str) -> tuple[float, dict[
     plan = index.planned(Decontaminate(benchmarks=[benchmark]), root=str(work))
     scorer = index.scorer(plan, _run(list(index.shards(plan)), work))
     assert scorer is not None
-    shards = [Score(one, scorer, name=one.name) for one in _slices(rows)]
+    shards = [Score(piece, scorer, name=piece.name) for piece in _slices(rows)]
     with scorer.opened():
         start = time.process_time()
         records = _run(shards, work)
@@ -184,7 +184,9 @@ def ours_scored(rows: Path, work: Path) -> tuple[float, dict[str, Any]]:
     from pairmill.rowstage.scorer import Score
     from pairmill.stages.curate.scores.heuristics import HeuristicsSettings
 
-    shards = [Score(one, scorer, name=one.name) for scorer in HeuristicsSettings().scorers("") for one in _slices(rows)]
+    shards = [
+        Score(piece, scorer, name=piece.name) for scorer in HeuristicsSettings().scorers("") for piece in _slices(rows)
+    ]
     start = time.process_time()
     _run(shards, work)
     return time.process_time() - start, {}

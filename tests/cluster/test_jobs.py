@@ -27,20 +27,20 @@ HERE = f"--namespace={NAMESPACE}"
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     require({"KUBECONFIG": "of a cluster that nobody works on", "IMAGE": "of the pipeline, that its nodes have"})
-    found = Cluster(os.environ["IMAGE"], tmp_path_factory.mktemp("cluster"))
-    found.refuse_used(NAMESPACE)
-    found.kubectl("create", "namespace", NAMESPACE)
+    cluster = Cluster(os.environ["IMAGE"], tmp_path_factory.mktemp("cluster"))
+    cluster.refuse_used(NAMESPACE)
+    cluster.kubectl("create", "namespace", NAMESPACE)
     try:
-        found.kubectl("create", "serviceaccount", ACCOUNT, HERE)
-        role = found.kubectl("kustomize", "manifests/base/jobs").replace(
+        cluster.kubectl("create", "serviceaccount", ACCOUNT, HERE)
+        role = cluster.kubectl("kustomize", "manifests/base/jobs").replace(
             "namespace: kubeflow", f"namespace: {NAMESPACE}"
         )
         path = tmp_path_factory.mktemp("role") / "role.yaml"
         path.write_text(role)
-        found.kubectl("apply", f"--filename={path}")
-        yield found
+        cluster.kubectl("apply", f"--filename={path}")
+        yield cluster
     finally:
-        found.kubectl("delete", "namespace", NAMESPACE, "--timeout=180s")
+        cluster.kubectl("delete", "namespace", NAMESPACE, "--timeout=180s")
 
 
 @pytest.fixture(scope="module")

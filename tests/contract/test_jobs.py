@@ -57,8 +57,8 @@ def test_its_pods_have_what_a_task_of_the_pipeline_has(options: dict[str, Any], 
         "requests": {"cpu": sizes["resourceCpuRequest"], "memory": sizes["resourceMemoryRequest"]},
     }
     assert pod.get("nodeSelector", {}) == placed.get("nodeSelector", {}).get("labels", {})
-    found = [{"operator": "Equal", **item} for item in pod.get("tolerations", [])]
-    assert found == [{"operator": "Equal", **item} for item in placed.get("tolerations", [])]
+    tolerations = [{"operator": "Equal", **item} for item in pod.get("tolerations", [])]
+    assert tolerations == [{"operator": "Equal", **item} for item in placed.get("tolerations", [])]
     mounts = {item["mountPath"] for item in container["volumeMounts"]}
     kinds = ("emptyDirMounts", "secretAsVolume", "pvcMount")
     assert mounts == {item["mountPath"] for kind in kinds for item in placed.get(kind, [])}

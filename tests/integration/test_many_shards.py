@@ -19,7 +19,7 @@ SLOW = (Fault("latency", seconds=0.04), Fault("status", 0.001, status=503))
 """20 ms on average, and one failure in 1,000."""
 
 
-def told(*arguments: object, **environment: str) -> dict[str, Any]:
+def measure(*arguments: object, **environment: str) -> dict[str, Any]:
     """What ``tests.support.many_shards`` prints, in a process of its own."""
     command = [sys.executable, "-m", "tests.support.many_shards", *map(str, arguments)]
     done = subprocess.run(
@@ -41,7 +41,7 @@ def resumed(folder: Path, count: int, blocks: int | None = None) -> tuple[dict[s
         # To this server a bucket is a folder.
         many_shards.fill(folder / "buckets" / uri.removeprefix("s3://") / "many" / "shards", count, blocks)
         with FaultProxy(server, faults=SLOW) as proxy:
-            return told("resume", count, f"{uri}/many/shards", **proxy.environment()), proxy.requests
+            return measure("resume", count, f"{uri}/many/shards", **proxy.environment()), proxy.requests
 
 
 def kinds(requests: list[Request]) -> Counter[str]:
@@ -76,6 +76,6 @@ def test_what_is_in_no_block_is_read_alone_and_put_into_one(tmp_path: Path) -> N
 
 
 def test_a_planned_shard_and_its_record_take_a_kilobyte() -> None:
-    found = told("plan", 40_000)
+    found = measure("plan", 40_000)
     assert found["done"] == 40_000
     assert (found["peak"] - found["before"]) / 40_000 < 1_200

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.integration.test_many_shards import kinds, resumed, told
+from tests.integration.test_many_shards import kinds, measure, resumed
 from tests.unit.stages.curate.test_scale import ROWS, planned
 
 SLICES, GROUPS = 16_000, 1_100
@@ -20,7 +20,7 @@ def test_a_hundred_thousand_shards_are_planned_within_a_minute_and_a_gigabyte() 
 
 
 def test_a_round_of_a_million_shards_is_planned_within_a_gigabyte() -> None:
-    found = told("plan", 1_000_000)
+    found = measure("plan", 1_000_000)
     assert found["done"] == 1_000_000
     assert found["peak"] < MOST_BYTES
 
