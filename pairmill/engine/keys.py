@@ -54,7 +54,8 @@ def identify(value: object, where: tuple[str, ...]) -> object:
     if value is None or kind in _PLAIN:
         return value
     if kind is tuple or kind is list:
-        return [identify(item, where) for item in cast(Any, value)]
+        # Lists of slices have a hundred thousand numbers: a call for each would take most of the time.
+        return [item if type(item) in _PLAIN else identify(item, where) for item in cast(Any, value)]
     if hasattr(kind, "identify"):
         return {"": kind.__qualname__, "as": identify(kind.identify(value), where)}
     if dataclasses.is_dataclass(value):

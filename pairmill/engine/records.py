@@ -80,7 +80,7 @@ class ShardRecord:
         scratch: Sequence[str] = (),
         attempt: str = "",
     ) -> None:
-        content = {"ledger": asdict(ledger), "files": [file.to_json() for file in files], "data": data or {}}
+        content = {"ledger": vars(ledger), "files": [file.to_json() for file in files], "data": data or {}}
         self.name, self._cache = name, cache
         self._packed = pack(key, attempt, {**content, "scratch": [*scratch]})
 
@@ -136,7 +136,7 @@ class ShardRecord:
     def identify(self) -> object:
         """Return what a shard that reads the record is keyed by: all of it but places."""
         files = [[file.path, file.digest, file.task] for file in self.files]
-        return [self.name, asdict(self.ledger), files, self.data]
+        return [self.name, _decoded(self._packed)["ledger"], files, self.data]
 
     def file(self, path: str) -> ShardFile:
         """Return one of its files, for a shard that reads no other."""

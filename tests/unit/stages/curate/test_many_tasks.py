@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import re
@@ -58,15 +57,15 @@ def record_of(shard: Shard[Any]) -> ShardRecord:
     files = [File(path, 100, shard.key) for path in ("found", TALLY, TOTALS)]
     data: dict[str, Any] = {}
     if isinstance(shard, ReadKeys):
-        data = dataclasses.asdict(KeysRead(1000, 1 << 20, {key: [0, 1000] for key in shard.keying.kinds}))
+        data = vars(KeysRead(1000, 1 << 20, {key: [0, 1000] for key in shard.keying.kinds}))
     elif isinstance(shard, FindEqual):
         data = {"bounds": [10 * at for at in range(len(shard.ranges))]}
     elif isinstance(shard, SplitShard):
-        data = dataclasses.asdict(Split({f"set{at}__{at:06}.parquet": ("00000", "0" * 64, {}) for at in range(256)}))
+        data = vars(Split({f"set{at}__{at:06}.parquet": ("00000", "0" * 64, {}) for at in range(256)}))
     elif isinstance(shard, Decide):
-        data = dataclasses.asdict(Decided(1000, 990, slices=[(1000, 10, "0" * 64, {"dup_exact": 10})]))
+        data = vars(Decided(1000, 990, slices=[(1000, 10, "0" * 64, {"dup_exact": 10})]))
     elif isinstance(shard, WriteRows):
-        data = dataclasses.asdict(Written(shard.file.task))
+        data = vars(Written(shard.file.task))
     return ShardRecord(shard.name, shard.key, "/cache", ledger=Ledger(), files=files, data=data)
 
 
