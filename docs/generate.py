@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import inspect
 import json
 import re
+import textwrap
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import commands
 import imports
+from kfp import dsl
 from picture import picture
 
 from pairmill.engine.options import default_of
@@ -23,6 +26,8 @@ from pairmill.formats.settings_file import describe as kind_of
 from pairmill.formats.settings_file import to_json
 from pairmill.interface import completion
 from pairmill.interface.cli import type_name
+from pairmill.interface.launcher import FLAG, Component
+from pairmill.kubeflow import component
 from pairmill.line.stages import EVERY
 from pairmill.sources.datasets import SOURCES
 from pairmill.stages.clean.config import source_options
@@ -34,6 +39,10 @@ from pairmill.training.settings import TrainSettings
 TOP = Path(__file__).parent.parent
 VERIFIED = "2026-11-26T00:00:00Z"
 """When the components were last compiled and run under the stand-in for Kubeflow's launcher; not on a real cluster."""
+
+
+OWNERS = "approvers: []\nreviewers: []\n"
+"""Filled in by those who copy a component into a repository of theirs."""
 
 
 def options_table(config: type[Any]) -> str:
@@ -110,17 +119,72 @@ def licences_table() -> str:
     return "\n".join(lines)
 
 
-def write_component(name: str) -> None:
-    """Write the module and the metadata of a component, in the form of github.com/kubeflow/pipelines-components."""
-    folder = TOP / "components" / name
-    summary = (EVERY[name].config.__doc__ or "").strip().splitlines()[0]
-    (folder / "component.py").write_text(
-        f'"""{summary}"""\n\nfrom kfp import compiler\n\n'
-        "from pairmill.kubeflow.component import component\nfrom pairmill.line.stages import EVERY\n\n"
-        f'{name} = component(EVERY["{name}"])\n\nif __name__ == "__main__":\n'
-        f'    compiler.Compiler().compile({name}, __file__.replace(".py", ".yaml"))\n',
-        encoding="utf-8",
+def _wrapped(text: str, indent: str) -> str:
+    """Return text as lines of at most 120 characters; what follows the first one is set in."""
+    return "\n".join(textwrap.wrap(text, 120, initial_indent=indent, subsequent_indent=indent + "    "))
+
+
+def _literal(value: Any) -> str:
+    """Return a default as ruff writes it."""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+
+
+def component_module(stage: Component) -> str:
+    """Return the module of a component that needs ``kfp`` alone, so that it can be copied into any pipeline."""
+    # kfp passes them by place, and Python wants what has no default first.
+    taken = dict(
+        sorted(component.arguments(stage).items(), key=lambda item: item[1].default is not inspect.Parameter.empty)
     )
+    kinds = {name: annotation(argument.kind) for name, argument in taken.items()}
+    defaults = {
+        name: "" if argument.default is inspect.Parameter.empty else f" = {_literal(argument.default)}"
+        for name, argument in taken.items()
+    }
+    return "\n".join(
+        [
+            f'"""{component.summary(stage)}"""\n',
+            "import os\n",
+            "from kfp import compiler, dsl\n",
+            "IMAGE = os.environ.get(",
+            f'    "{component.image_variable(stage)}",',
+            f'    "{component.placeholder(stage)}",',
+            ")",
+            f'"""The image of {stage.image}, by digest: docs/components.md says how it is built."""\n\n',
+            "@dsl.container_component",
+            f"def {stage.name}(",
+            *(f"    {name}: {kinds[name]}{defaults[name]}," for name in taken),
+            ") -> dsl.ContainerSpec:",
+            f'    """{component.summary(stage)}\n',
+            f"    Documentation: components/{stage.name}/README.md\n",
+            "    Args:",
+            *(_wrapped(f"{name}: {argument.text}", " " * 8) for name, argument in taken.items()),
+            '    """',
+            "    return dsl.ContainerSpec(",
+            "        image=IMAGE,",
+            f'        command=["python", "-m", "pairmill", "stage", "{stage.name}"],',
+            f'        args=["{FLAG}", dsl.PIPELINE_TASK_EXECUTOR_INPUT_PLACEHOLDER],',
+            "    )\n\n",
+            'if __name__ == "__main__":',
+            f'    compiler.Compiler().compile({stage.name}, __file__.replace(".py", ".yaml"))\n',
+        ]
+    )
+
+
+def annotation(kind: Any) -> str:
+    """Return how the module of a component writes the kind of an argument."""
+    if isinstance(kind, type):
+        return kind.__name__
+    if isinstance(kind, dsl.OutputPath):
+        return f"dsl.OutputPath({kind.type.__name__})"
+    artifact, direction = get_args(kind)
+    return f"dsl.{direction.__name__.removesuffix('Annotation')}[dsl.{artifact.__name__}]"
+
+
+def write_component(name: str) -> None:
+    """Write the module, the owners and the metadata of a component, in the form of kubeflow/pipelines-components."""
+    folder = TOP / "components" / name
+    (folder / "component.py").write_text(component_module(EVERY[name]), encoding="utf-8")
+    (folder / "OWNERS").write_text(OWNERS, encoding="utf-8")
     (folder / "metadata.yaml").write_text(
         f"---\nname: {name}\nstability: beta\ndependencies:\n  kubeflow:\n    - name: Pipelines\n"
         f"      version: '>=2.15.2'\ntags:\n  - pretraining-data\nlastVerified: {VERIFIED}\n",

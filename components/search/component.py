@@ -1,11 +1,121 @@
 """Draw mixtures for small trainings; fit a law to what they lose, and find the mixture that loses least."""
 
-from kfp import compiler
+import os
 
-from pairmill.kubeflow.component import component
-from pairmill.line.stages import EVERY
+from kfp import compiler, dsl
 
-search = component(EVERY["search"])
+IMAGE = os.environ.get(
+    "PAIRMILL_IMAGE",
+    "registry.invalid/pairmill/pipeline@sha256:0000000000000000000000000000000000000000000000000000000000000000",
+)
+"""The image of pipeline, by digest: docs/components.md says how it is built."""
+
+
+@dsl.container_component
+def search(
+    root: str,
+    tokenized_path: str,
+    output: dsl.OutputPath(str),
+    fingerprint: dsl.OutputPath(str),
+    mixtures: dsl.OutputPath(list),
+    optimum: dsl.OutputPath(str),
+    manifest: dsl.Output[dsl.Dataset],
+    metrics: dsl.Output[dsl.Metrics],
+    report: dsl.Output[dsl.HTML],
+    workers: int = 0,
+    share: str = "",
+    finish: bool = False,
+    verify: bool = False,
+    fail_on: str = "",
+    links: str = "skip",
+    tasks: str = "",
+    rows: str = "",
+    mix_config: str = "default",
+    prefix_config_path: str = "prefix_config.yaml",
+    epochs: int = 10,
+    context_size: int = 4097,
+    min_resp_length: int = 2,
+    seed: int = 0,
+    policy: str = "",
+    policy_on: str = "refuse",
+    held_out: str = "",
+    search_config: str = "default",
+    set: str = "",
+    runs: int = 0,
+    max_runs: int = 0,
+    earlier: str = "",
+    train_config: str = "",
+    train_set: str = "",
+    evaluate_config: str = "",
+    evaluate_set: str = "",
+    sampled: list = [],
+    evaluated: list = [],
+    measured: str = "",
+    tokenized_manifest: dsl.Input[dsl.Dataset] = None,
+    held_out_manifest: dsl.Input[dsl.Dataset] = None,
+) -> dsl.ContainerSpec:
+    """Draw mixtures for small trainings; fit a law to what they lose, and find the mixture that loses least.
+
+    Documentation: components/search/README.md
+
+    Args:
+        root: project folder or URI; results go to <root>/<stage>/<fingerprint>
+        tokenized_path: tokenized folder or URI; several as name=folder,name=folder
+        output: URI of the finished folder
+        fingerprint: identity of its content
+        mixtures: the mixtures of the proxies, for a loop over their runs
+        optimum: the best mixture with the budget of a proxy; empty before there are results
+        manifest: what the folder holds, and what became of every row
+        metrics: numbers to compare between runs
+        report: report for people
+        workers: processes on this machine; 0 = one per available core
+        share: run this share of the shards, as in 2/7, together with the other shares, and do not finish; auto = the
+            place in the array job (Slurm), auto/7 of one that does not say its size (Kubernetes); empty = run all and
+            finish
+        finish: with share=: finish once the shards of all shares are done; one share has it, of share=auto the first
+        verify: read earlier results and inputs in full instead of trusting their sizes; damaged results are redone
+        fail_on: alarms that fail the stage before a result is committed, of vanished, unmatched_task, unmatched_rule,
+            two_rules, unmatched_source, links; empty = they are warnings
+        links: symbolic links in folders that are listed: skip leaves them out with a warning, follow reads what they
+            lead to, refuse fails the stage
+        tasks: which tasks of tokenized_path are taken and what rules call them, as a YAML file; empty = all, by their
+            own names
+        rows: the rows that were tokenized, joined by commas; only attributes beside them are read, for buckets
+        mix_config: sources, budget and caps, as of mix; its method and weights are not read
+        prefix_config_path: the sampler's rules, of which long_context is read
+        epochs: number of epochs, unless each phase says its own
+        context_size: longest row in tokens, one more than the trainer's context
+        min_resp_length: shortest response in tokens, its end token included
+        seed: seed of the sampler's draws
+        policy: policy.yaml: which sources, files and licences are allowed, denied, held or for evaluation only
+            (docs/policy.md); empty = all are allowed
+        policy_on: what becomes of data that policy= does not allow: refuse fails the stage, leave_out goes on without
+            it
+        held_out: the held-out rows that proxies are evaluated on, to check before they are trained; empty = not checked
+        search_config: proxies and objective, as a YAML file; default = what is built in, as in
+            configs/search_config.yaml
+        set: settings in place of the file's, as runs=24,objective.measure=loss
+        runs: proxies; 0 = as search_config says
+        max_runs: refuse more proxies than this; 0 = any number
+        earlier: a finished search: sources that are as they were keep its shares among themselves, and only the others
+            are searched; empty = all are searched
+        train_config: settings of every proxy, as a YAML file, to check before one is trained; empty = not checked
+        train_set: settings in place of that file's
+        evaluate_config: settings of every evaluation, to check with those of the proxies
+        evaluate_set: settings in place of that file's
+        sampled: the plans that sample made of the proxies' mixtures, joined by commas
+        evaluated: what evaluate made of the proxies, in the order of sampled; empty = mixtures are drawn, and no law is
+            fitted
+        measured: what evaluate made of the optimum; empty = not measured
+        tokenized_manifest: manifest of the stage that made tokenized_path, for lineage
+        held_out_manifest: manifest of the stage that made held_out, for lineage
+    """
+    return dsl.ContainerSpec(
+        image=IMAGE,
+        command=["python", "-m", "pairmill", "stage", "search"],
+        args=["--executor-input", dsl.PIPELINE_TASK_EXECUTOR_INPUT_PLACEHOLDER],
+    )
+
 
 if __name__ == "__main__":
     compiler.Compiler().compile(search, __file__.replace(".py", ".yaml"))

@@ -11,7 +11,7 @@ import dataclasses
 import inspect
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 
 from kfp import dsl
 
@@ -35,15 +35,20 @@ SHOWN = (launcher.METRICS, launcher.REPORT)
 """The artifacts of a task that are for people."""
 
 
-def component(stage: launcher.Component, image: str = "") -> Any:
-    """Make the component of a stage for pipelines of others: every option with its text and default, every output.
+class Argument(NamedTuple):
+    """A parameter of a component's function."""
 
-    Args:
-        stage: what Kubeflow is told of the stage.
-        image: image of the container; empty = that of the environment, or a placeholder.
-    """
+    kind: Any
+    """Its annotation."""
+    default: Any
+    """``inspect.Parameter.empty`` = it has none."""
+    text: str
+
+
+def arguments(stage: launcher.Component) -> dict[str, Argument]:
+    """Return what a stage takes and hands on, by name: options, manifests for lineage, output parameters, artifacts."""
     hints = get_type_hints(stage.config)
-    given: dict[str, tuple[Any, Any, str]] = {}
+    taken: dict[str, Argument] = {}
     for item in dataclasses.fields(stage.config):
         default = default_of(item)
         if default is dataclasses.MISSING or item.name in stage.required:
@@ -51,21 +56,37 @@ def component(stage: launcher.Component, image: str = "") -> Any:
         kind = _kind(hints[item.name])
         if item.name in stage.lists:
             kind, default = list, [] if default == "" else default
-        given[item.name] = (kind, default, item.metadata["help"])
+        taken[item.name] = Argument(kind, default, item.metadata["help"])
     for name in stage.reads:
         text = f"manifest of the stage that made {name}, for lineage"
-        given[launcher.lineage(name)] = (dsl.Input[dsl.Dataset], None, text)
+        taken[launcher.lineage(name)] = Argument(dsl.Input[dsl.Dataset], None, text)
     if stage.passes_on:
         text = "manifest of the stage that found what is given, for lineage"
-        given[launcher.GIVEN] = (dsl.Input[dsl.Dataset], None, text)
+        taken[launcher.GIVEN] = Argument(dsl.Input[dsl.Dataset], None, text)
     for name, (kind, text) in {**_PARAMETERS, **stage.outputs}.items():
-        given[name] = (dsl.OutputPath(kind), inspect.Parameter.empty, text)
+        taken[name] = Argument(dsl.OutputPath(kind), inspect.Parameter.empty, text)
     for name, (artifact, text) in _ARTIFACTS.items():
-        given[name] = (dsl.Output[artifact], inspect.Parameter.empty, text)
-    made = _component(stage, image, {name: (kind, default) for name, (kind, default, _) in given.items()})
+        taken[name] = Argument(dsl.Output[artifact], inspect.Parameter.empty, text)
+    return taken
+
+
+def summary(stage: launcher.Component) -> str:
+    """Return what a stage does, in one line."""
+    return (stage.config.__doc__ or "").strip().splitlines()[0]
+
+
+def component(stage: launcher.Component, image: str = "") -> Any:
+    """Make the component of a stage for pipelines of others: every option with its text and default, every output.
+
+    Args:
+        stage: what Kubeflow is told of the stage.
+        image: image of the container; empty = that of the environment, or a placeholder.
+    """
+    taken = arguments(stage)
+    made = _component(stage, image, {name: (kind, default) for name, (kind, default, _) in taken.items()})
     specification = made.component_spec
     for name, described in {**specification.inputs, **specification.outputs}.items():
-        described.description = given[name][2]
+        described.description = taken[name].text
     return made
 
 
@@ -98,6 +119,16 @@ def task_component(
     return _component(stage, image, given, name, program)
 
 
+def image_variable(stage: launcher.Component) -> str:
+    """Return the environment variable that names the image of a stage."""
+    return IMAGE_VARIABLE if stage.image == "pipeline" else f"{IMAGE_VARIABLE}_{stage.image.upper()}"
+
+
+def placeholder(stage: launcher.Component) -> str:
+    """Return the image of a component whose environment names none."""
+    return _PLACEHOLDER.format(stage.image)
+
+
 def inputs_of(stage: launcher.Component, names: Iterable[str]) -> dict[str, type]:
     """Return the types of these options of a stage as parameters."""
     hints = get_type_hints(stage.config)
@@ -107,21 +138,16 @@ def inputs_of(stage: launcher.Component, names: Iterable[str]) -> dict[str, type
 def _component(
     stage: launcher.Component, image: str, given: Mapping[str, tuple[Any, Any]], name: str = "", program: str = ""
 ) -> Any:
-    variable, placeholder = IMAGE_VARIABLE, PLACEHOLDER_IMAGE
-    if stage.image != "pipeline":
-        variable, placeholder = f"{IMAGE_VARIABLE}_{stage.image.upper()}", _PLACEHOLDER.format(stage.image)
-
     def container(*_: Any) -> dsl.ContainerSpec:
         return dsl.ContainerSpec(
-            image=image or os.environ.get(variable, placeholder),
+            image=image or os.environ.get(image_variable(stage), placeholder(stage)),
             command=["python", "-m", "pairmill", "stage", program or stage.name],
             args=[launcher.FLAG, dsl.PIPELINE_TASK_EXECUTOR_INPUT_PLACEHOLDER],
         )
 
     # kfp reads name, docstring and signature of a function.
     container.__name__ = name or stage.name
-    summary = (stage.config.__doc__ or "").strip().splitlines()[0]
-    container.__doc__ = f"{summary}\n\nDocumentation: components/{stage.name}/README.md"
+    container.__doc__ = f"{summary(stage)}\n\nDocumentation: components/{stage.name}/README.md"
     container.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [
             inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)

@@ -186,7 +186,7 @@ def test_no_core_looks_at_the_environment() -> None:
 def test_every_stage_has_the_same_files() -> None:
     for folder, names in {
         "pairmill/stages": ("config.py", "core.py", "command.py"),
-        "components": ("README.md", "component.py", "component.yaml", "metadata.yaml"),
+        "components": ("README.md", "OWNERS", "component.py", "component.yaml", "metadata.yaml"),
     }.items():
         stages = [path.name for path in (REPOSITORY / folder).iterdir() if path.is_dir() and path.name != "__pycache__"]
         assert sorted(stages) == sorted(EVERY)
