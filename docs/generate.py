@@ -41,7 +41,7 @@ VERIFIED = "2026-11-26T00:00:00Z"
 """When the components were last compiled and run under the stand-in for Kubeflow's launcher; not on a real cluster."""
 
 
-OWNERS = "approvers: []\nreviewers: []\n"
+OWNERS = "approvers:\n  - pairmill\nreviewers:\n  - pairmill\n"
 """Filled in by those who copy a component into a repository of theirs."""
 
 
@@ -145,12 +145,14 @@ def component_module(stage: Component) -> str:
             f'"""{component.summary(stage)}"""\n',
             "import os\n",
             "from kfp import compiler, dsl\n",
+            "# The name by which kubeflow/pipelines-components finds what its READMEs tell of.",
+            "from kfp.dsl import container_component as component\n",
             "IMAGE = os.environ.get(",
             f'    "{component.image_variable(stage)}",',
             f'    "{component.placeholder(stage)}",',
             ")",
             f'"""The image of {stage.image}, by digest: docs/components.md says how it is built."""\n\n',
-            "@dsl.container_component",
+            "@component",
             f"def {stage.name}(",
             *(f"    {name}: {kinds[name]}{defaults[name]}," for name in taken),
             ") -> dsl.ContainerSpec:",

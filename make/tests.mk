@@ -88,6 +88,18 @@ build/readers/.installed: requirements/readers.txt $(VENV)/.installed
 readers-test: develop build/torch/.installed build/readers/.installed ## exports, read by Megatron-core and LitData; cards, by Croissant's validator
 	PYTHONPATH=.:build/readers OMP_NUM_THREADS=1 build/torch/bin/python -m pytest --confcutdir=tests/readers tests/readers
 
+# What that repository's checks need beside our own packages.
+build/components/.installed: requirements/components.txt $(VENV)/.installed
+	rm -rf $(@D)
+	$(call pip,$(BIN)) --no-deps --target $(@D) -r requirements/components.txt
+	@touch $@
+
+# Last passed at fab64a9f35eebe0f18166ddd444931d2acd7433e.
+.PHONY: components-test
+components-test: develop build/components/.installed ## components/ under the checks of kubeflow/pipelines-components; CHECKOUT=<folder of it>
+	@test -d '$(CHECKOUT)/scripts/validate_metadata' || { echo "CHECKOUT= is not a checkout of kubeflow/pipelines-components: $(CHECKOUT)" >&2; exit 2; }
+	CHECKOUT='$(CHECKOUT)' PYTHONPATH=.:build/components $(BIN)/python -m pytest tests/snapshot
+
 .PHONY: test-long
 test-long: develop object-stores build/torch/.installed $(TRAIN)/sampled/_MANIFEST.json ## 10,000 random runs of the loader, an hour of fuzz-line, kills at random instants, and hundreds of megabytes
 	PAIRMILL_LOADER_SEQUENCES=10000 $(BIN)/pytest -s tests/property/test_loader.py

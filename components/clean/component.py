@@ -4,6 +4,9 @@ import os
 
 from kfp import compiler, dsl
 
+# The name by which kubeflow/pipelines-components finds what its READMEs tell of.
+from kfp.dsl import container_component as component
+
 IMAGE = os.environ.get(
     "PAIRMILL_IMAGE",
     "registry.invalid/pairmill/pipeline@sha256:0000000000000000000000000000000000000000000000000000000000000000",
@@ -11,7 +14,7 @@ IMAGE = os.environ.get(
 """The image of pipeline, by digest: docs/components.md says how it is built."""
 
 
-@dsl.container_component
+@component
 def clean(
     root: str,
     output: dsl.OutputPath(str),

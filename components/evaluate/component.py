@@ -4,6 +4,9 @@ import os
 
 from kfp import compiler, dsl
 
+# The name by which kubeflow/pipelines-components finds what its READMEs tell of.
+from kfp.dsl import container_component as component
+
 IMAGE = os.environ.get(
     "PAIRMILL_IMAGE_TRAINER",
     "registry.invalid/pairmill/trainer@sha256:0000000000000000000000000000000000000000000000000000000000000000",
@@ -11,7 +14,7 @@ IMAGE = os.environ.get(
 """The image of trainer, by digest: docs/components.md says how it is built."""
 
 
-@dsl.container_component
+@component
 def evaluate(
     root: str,
     model: str,

@@ -70,7 +70,7 @@ def test_they_import_kfp_alone(stage: str) -> None:
     tree = ast.parse((COMPONENTS / stage / "component.py").read_text())
     modules = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     modules += [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
-    assert sorted(modules) == ["kfp", "os"], modules
+    assert sorted(modules) == ["kfp", "kfp.dsl", "os"], modules
 
 
 @pytest.mark.parametrize("stage", EVERY)
