@@ -1,8 +1,8 @@
 """Two components of pairmill in a pipeline with a stranger's: ``python examples/components/joined.py`` compiles it.
 
-``keep_questions`` is an ordinary component of kfp, which knows nothing of pairmill: it writes JSON Lines with ``condition``,
-``instruction`` and ``response``, and returns where. ``curate`` and ``train_tokenizer`` are loaded from their files, as
-anybody can who has copied ``components/``. The pipeline is written to ``joined.yaml``, beside this file.
+``keep_questions`` is an ordinary component of kfp, which knows nothing of pairmill: it writes JSON Lines with
+``condition``, ``instruction`` and ``response``, and returns where. ``curate`` and ``train_tokenizer`` are loaded from
+their files in ``components/``. The pipeline is written to ``joined.yaml``, beside this file.
 """
 
 from pathlib import Path

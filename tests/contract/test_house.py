@@ -261,7 +261,7 @@ def reads_of_data() -> list[str]:
 
 def lines_of_product() -> list[str]:
     """Count lines of Python and Rust without tests, fuzz targets, and what is generated."""
-    generated = {path.relative_to(TOP) for path in (TOP / "components").glob("*/component.py")}
+    generated = {str(path.relative_to(TOP)) for path in (TOP / "components").glob("*/component.py")}
     rust = (path for path in (TOP / "rust").rglob("*.rs") if not {"target", "tests", "fuzz"} & set(path.parts))
     texts = {TOP / path: (TOP / path).read_text(encoding="utf-8") for path in trees() if path not in generated}
     texts |= {

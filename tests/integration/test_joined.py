@@ -1,4 +1,4 @@
-"""The example that joins our components with a stranger's: compiled by kfp, and run under the launcher's contract on a bucket."""
+"""The example that joins our components with a stranger's: compiled by kfp, run under the launcher's contract."""
 
 from __future__ import annotations
 
