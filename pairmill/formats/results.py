@@ -221,6 +221,8 @@ class SampleResult(TokenizerResult):
         sources: name and rows of each task, in the order of the plan, and what tells its content.
         base: of a plan that adds tasks to another: ``epochs``, the rows that each has in that, and ``parts``, how many
             tasks the plan has that others were added to, and how many each added.
+        parent: of a plan that extends another: that ``plan``, ``from_epoch``, and in ``chain`` all plans before it, the
+            oldest first (:func:`pairmill.formats.sample_plan.ancestors`).
         rules: the rule of each task, and in ``prefixes`` what the file's rule says of names: a prefix, or globs.
         group_of_task: the groups of tasks whose rules have one.
         idle_rules: rules without a task, as in ``prefixes``; hidden_rules: those of them that match tasks, each with
@@ -255,6 +257,7 @@ class SampleResult(TokenizerResult):
     mixture: ByName = left_out({})
     sample: Rows = left_out(())
     base: ByName = left_out({})
+    parent: ByName = left_out({})
     unmatched: Sequence[str] = left_out(())
     two_rules: Sequence[tuple[str, str, list[str]]] = left_out(())
     examples: Mapping[str, Mapping[str, list[int]]] = left_out({})

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
 from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import FinishedFolder, Manifest
 from pairmill.errors import InputError
+from pairmill.formats.results import SampleResult
 
 FOLDER = "plan/"
 HELD_OUT = "held_out"
@@ -14,6 +18,35 @@ BASE = "base"
 """An input with this role is the plan that a plan adds tasks to; its own folder has only what it adds."""
 CHOICES = "choices"
 """An input with this role says that rules chose single rows, by files that they name."""
+
+PARENT = "parent"
+"""An input with this role is the plan whose first epochs a plan keeps."""
+
+
+@dataclass(frozen=True)
+class Ancestor:
+    """A plan that another one goes on with, by itself or over plans between them.
+
+    Attributes:
+        plan: its fingerprint, which its folder is named after.
+        fingerprints: of its arrays on a node, by layout.
+        digest: of its arrays in the layout that was planned (:attr:`pairmill.loader.folder.SampledFolder.digest`);
+            empty = not known.
+        epochs: rows of each of its epochs.
+        kept: how many of its first epochs the other plan has, row by row.
+    """
+
+    plan: str
+    fingerprints: Mapping[str, str]
+    digest: str
+    epochs: Sequence[int]
+    kept: int
+
+
+def ancestors(manifest: Manifest) -> list[Ancestor]:
+    """Return the plans that a plan, or the arrays of one, goes on with; the oldest first."""
+    result = SampleResult.find(manifest)
+    return [Ancestor(**item) for item in result.parent.get("chain", ())] if result is not None else []
 
 
 def read_plan(given: str, option: str, name: str = "") -> FinishedFolder:

@@ -22,6 +22,7 @@ from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import content_key
 from pairmill.errors import InputError, from_os_error
 from pairmill.formats.sample_folder import folder_of
+from pairmill.formats.sample_plan import ancestors
 from pairmill.formats.token_listing import NAME, TokensInPlace, read_listing
 from pairmill.formats.tokens import INDEX
 from pairmill.loader import arguments
@@ -196,6 +197,10 @@ class SampledFolder:
         path: the folder, or a node's folder that holds samples and says which is current.
         name: for phases and messages; by default the path.
 
+    Attributes:
+        sample: fingerprint of what pairmill sampled; empty for a folder of another sampler.
+        ancestors: the plans that it goes on with, the oldest first.
+
     Raises:
         UsageError: not a path.
         InputError: the folder is absent, unfinished or damaged; an epoch is missing; a row has an empty text or points
@@ -214,6 +219,8 @@ class SampledFolder:
         self.metadata = Metadata.read(self.path)
         epochs = self._epoch_folders()
         manifest = manifests.read(str(self.path))
+        self.sample = manifest.fingerprint if manifest else ""
+        self.ancestors = ancestors(manifest) if manifest else []
         in_place = read_listing(self.path) if (self.path / NAME).exists() else None
         names = [f"{folder.name}/{name}.npy" for folder in epochs for name in INDEX]
         names = [TOKENS, *names] if in_place is None else names

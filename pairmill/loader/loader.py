@@ -12,9 +12,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from pairmill.errors import InternalError, PairmillError, StorageError, UsageError, from_os_error
+from pairmill.loader import sidecar, steps
 from pairmill.loader.arguments import boolean, instance, integer, shown
 from pairmill.loader.batch import Allocate, Batch, Pool
-from pairmill.loader.plan import Draw, EpochEnd, Position, TrainingPlan, World
+from pairmill.loader.plan import Draw, EpochEnd, Position, Progress, TrainingPlan, World
+from pairmill.loader.steps import StepsLeft
 from pairmill.log import event
 
 # Raised to end the program or a generator, not by a batch.
@@ -218,6 +220,30 @@ class Loader:
         """How far this loader has come: what was handed out."""
         return self._position
 
+    @property
+    def progress(self) -> Progress:
+        """How far this loader has come in rows, and as a fraction of the epoch.
+
+        Raises:
+            UsageError: the plan is not of sampled folders.
+        """
+        return steps.rows_of(self.plan).progress(self._position)
+
+    def steps_left(self, batch_tokens: int = 0, ranks: int = 0, accumulate: int = 1) -> StepsLeft:
+        """Count the batches from here to the end of the plan, and the optimizer steps that they make; no token is read.
+
+        Args:
+            batch_tokens: tokens of a micro-batch of all ranks; 0 = this loader's.
+            ranks: 0 = this loader's.
+            accumulate: micro-batches of an optimizer step.
+
+        Raises:
+            UsageError: the plan has no end, or an option is wrong.
+            InputError: the data do not suit the ranks.
+        """
+        world = World(ranks or self.world.ranks, batch_tokens or self.world.batch_tokens)
+        return steps.count_steps(self.plan, self._position, world, accumulate)
+
     def __iter__(self) -> Iterator[Batch]:
         """Return all batches from here to the end of the plan.
 
@@ -245,8 +271,11 @@ class Loader:
     def load_state_dict(self, state: Mapping[str, Any], *, accept_other_data: bool = False) -> None:
         """Continue where a loader was when it returned this state, with any number of ranks and any batch size.
 
+        A plan that extends the plan of the state goes on at the same epoch and row, if it kept that epoch.
+
         Args:
-            state: what :meth:`state_dict` returned.
+            state: what :meth:`state_dict` returned; or the content of ``checkpoint_state_<tag>.json`` of a trainer
+                derived from HRM-Text (:func:`pairmill.loader.sidecar.position_of`).
             accept_other_data: continue although the data differ; rows may then repeat or be lost.
 
         Raises:
@@ -254,7 +283,7 @@ class Loader:
             InputError: it was saved with other data.
         """
         accept = boolean(accept_other_data, "accept_other_data")
-        self._position = self.plan.position(state, accept_other_data=accept)
+        self._position = sidecar.position(self.plan, self.world, state, accept_other_data=accept)
         self._stop()
         self._over = None
 

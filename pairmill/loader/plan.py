@@ -67,11 +67,41 @@ class Position:
             many tokens of that document were.
         batches: global batches handed out.
         tokens: inputs of all ranks handed out, padding not counted.
+        carried: number of a source that ended, and its epoch and row before the rows that no batch got, which would
+            begin the first batch of a further epoch.
     """
 
     cursors: tuple[tuple[int, ...], ...]
     batches: int = 0
     tokens: int = 0
+    carried: tuple[int, tuple[int, int]] | None = None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A position for people, of the source that is being read.
+
+    Attributes:
+        source: its name.
+        epoch: from 0.
+        row: the first row of the epoch that was not handed out.
+        rows: of the epoch; 0 after the last.
+    """
+
+    source: str
+    epoch: int
+    row: int
+    rows: int
+
+    @property
+    def fraction(self) -> float:
+        """The part of the epoch that was handed out, from 0 to 1, by rows."""
+        return self.row / self.rows if self.rows else 0.0
+
+    @property
+    def epochs(self) -> float:
+        """Epochs that were handed out, the part of this one included."""
+        return self.epoch + self.fraction
 
 
 @dataclass(frozen=True)
@@ -241,6 +271,10 @@ class TrainingPlan(ABC):
     def state(self, position: Position) -> dict[str, Any]:
         """Return a position as a small JSON object (docs/loader.md)."""
         epoch, start_row, *_ = self.cursor_at(position)
+        carried = {}
+        if position.carried is not None:
+            source, cursor = position.carried
+            carried = {"carried": {self.names[source]: list(cursor)}}
         return {
             "format": STATE,
             "plan": self.digest,
@@ -250,7 +284,24 @@ class TrainingPlan(ABC):
             "batches": position.batches,
             "tokens": position.tokens,
             "sources": {name: list(cursor) for name, cursor in zip(self.names, position.cursors, strict=True)},
+            **carried,
         }
+
+    def continue_other(self, state: Mapping[str, Any], accept_other_data: bool) -> Mapping[str, Any]:
+        """Return a state that was saved with other data as a state of this plan. Sources that it lacks begin.
+
+        Raises:
+            InputError: the plan does not go on with those data.
+        """
+        if not accept_other_data:
+            raise InputError(
+                "saved with other data",
+                where="state: plan",
+                got=str(state.get("plan"))[:16],
+                expected=self.digest[:16],
+                hint="use the data that the run began with, or accept_other_data=True to continue here with these",
+            )
+        return {**state, "sources": dict(zip(self.names, self.begin().cursors, strict=True)) | state["sources"]}
 
     def position(self, state: Mapping[str, Any], *, accept_other_data: bool = False) -> Position:
         """Return the position in a saved state.
@@ -264,37 +315,40 @@ class TrainingPlan(ABC):
             UsageError: not such a state, or it is past the end of the data.
             InputError: it was saved with other data.
         """
-        where = "state"
         if not isinstance(state, Mapping) or state.get("format") != STATE:
             got = repr(state.get("format")) if isinstance(state, Mapping) else type(state).__name__
-            raise UsageError("not a saved position", where=where, got=got, expected=f"format {STATE}")
-        if state.get("plan") != self.digest and not accept_other_data:
-            raise InputError(
-                "saved with other data",
-                where=f"{where}: plan",
-                got=str(state.get("plan"))[:16],
-                expected=self.digest[:16],
-                hint="use the data that the run began with, or accept_other_data=True to continue here with these",
-            )
-        sources = state.get("sources")
-        if not isinstance(sources, Mapping) or set(sources) != set(self.names):
-            got = ", ".join(map(str, sources)) if isinstance(sources, Mapping) else repr(sources)
-            raise UsageError("wrong sources", where=f"{where}: sources", got=got, expected=", ".join(self.names))
-        cursors = []
-        for name, first in zip(self.names, self.begin().cursors, strict=True):
-            cursor = sources[name]
-            if not isinstance(cursor, Sequence) or len(cursor) != len(first) or not all(map(_is_count, cursor)):
-                expected = f"{len(first)} counts"
-                raise UsageError(
-                    "not a position", where=f"{where}: sources: {name}", got=repr(cursor), expected=expected
-                )
-            cursors.append(tuple(cursor))
+            raise UsageError("not a saved position", where="state", got=got, expected=f"format {STATE}")
+        if not isinstance(state.get("sources"), Mapping):
+            raise self._wrong_sources(repr(state.get("sources")))
+        given = ", ".join(map(str, state["sources"]))
+        if state.get("plan") != self.digest:
+            state = self.continue_other(state, accept_other_data)
+        sources, carried = state["sources"], state.get("carried") or {}
+        if set(sources) != set(self.names):
+            raise self._wrong_sources(given)
+        lengths = {name: len(first) for name, first in zip(self.names, self.begin().cursors, strict=True)}
+        cursors = tuple(checked_cursor(name, sources[name], lengths[name]) for name in self.names)
         counts = state.get("batches"), state.get("tokens")
         if not all(map(_is_count, counts)):
-            raise UsageError("not counts", where=f"{where}: batches, tokens", got=repr(counts))
-        position = Position(tuple(cursors), *counts)  # type: ignore[arg-type]
+            raise UsageError("not counts", where="state: batches, tokens", got=repr(counts))
+        position = Position(cursors, *counts)  # type: ignore[arg-type]
         self.check_position(position)
+        for source, name in enumerate(self.names):
+            if isinstance(carried, Mapping) and name in carried:
+                epoch, row = checked_cursor(name, carried[name], 2)
+                position = replace(position, carried=(source, (epoch, row)))
         return position
+
+    def _wrong_sources(self, got: str) -> UsageError:
+        return UsageError("wrong sources", where="state: sources", got=got, expected=", ".join(self.names))
+
+
+def checked_cursor(name: str, cursor: object, length: int) -> tuple[int, ...]:
+    """Return the cursor of a source as a state has it; raise UsageError unless it is this number of counts."""
+    if not isinstance(cursor, Sequence) or len(cursor) != length or not all(map(_is_count, cursor)):
+        where, expected = f"state: sources: {name}", f"{length} counts"
+        raise UsageError("not a position", where=where, got=repr(cursor), expected=expected)
+    return tuple(cursor)
 
 
 def _is_count(value: object) -> bool:

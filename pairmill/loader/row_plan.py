@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, TypedDict, get_args
+from typing import Any, Literal, TypedDict, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pairmill._native import NoCausalError, RowRun, pack_rows
-from pairmill.engine.manifest import content_key
 from pairmill.errors import InputError, UsageError
+from pairmill.loader import parents
 from pairmill.loader.arguments import boolean, choice, path, shown, string
 from pairmill.loader.batch import DOC_IDS, PREFIXLM, SCALARS, Batch
 from pairmill.loader.folder import Epoch, SampledFolder, Survey
-from pairmill.loader.plan import Draw, EpochEnd, Phase, Position, TrainingPlan, World, checked_phases
+from pairmill.loader.plan import Draw, EpochEnd, Phase, Position, Progress, TrainingPlan, World, checked_phases
 from pairmill.loader.tokenizer import check_same_tokenizer
 from pairmill.log import event
 
@@ -173,7 +173,26 @@ class RowPlan(TrainingPlan):
     @cached_property
     def digest(self) -> str:
         """Of all folders, with their names (:attr:`SampledFolder.digest`)."""
-        return content_key("rows", [(folder.name, folder.digest) for folder in self.folders])
+        return parents.plan_digest([(folder.name, folder.digest) for folder in self.folders])
+
+    def state(self, position: Position) -> dict[str, Any]:
+        return super().state(position) | {"folders": [parents.describe(folder) for folder in self.folders]}
+
+    def continue_other(self, state: Mapping[str, Any], accept_other_data: bool) -> Mapping[str, Any]:
+        try:
+            carry = self.tail == "carry"
+            return parents.continue_state(self.folders, state, carry=carry, begin_anew=accept_other_data)
+        except InputError:
+            if not accept_other_data:
+                raise
+        return super().continue_other(state, accept_other_data)
+
+    def progress(self, position: Position) -> Progress:
+        """Return a position for people: rows of the epoch that is being read."""
+        source = self.phases[self.phase_at(position)].source
+        epoch, row = position.cursors[self.names.index(source)]
+        epochs = self.folders[self.names.index(source)].epochs
+        return Progress(source, epoch, row, epochs[epoch].rows if epoch < len(epochs) else 0)
 
     def begin(self) -> Position:
         return Position(((0, 0),) * len(self.folders))
@@ -237,7 +256,10 @@ class RowPlan(TrainingPlan):
         reach = epoch + len(firsts) - 1
         packed = self._packed(folder, epoch, start, window, reach, world)
         if packed is None:
-            return EpochEnd(_moved(position, source, (reach + 1, 0)), folder.name, epoch, len(window))
+            after = _moved(position, source, (reach + 1, 0))
+            if self.tail == "carry":
+                after = replace(after, carried=(source, (epoch, start)))
+            return EpochEnd(after, folder.name, epoch, len(window))
         count, places, ends, at_end = packed
         slots = world.slots
         if readers != world:

@@ -398,6 +398,7 @@ def test_the_state_is_small_and_says_where(folder: Path) -> None:
         "batches": 3,
         "tokens": sum(batch.global_tokens for batch in batches),
         "sources": {"data": [0, sum(batch.global_rows for batch in batches)]},
+        "folders": [{"name": "data", "digest": loader.plan.folders[0].digest}],
     }
     assert json.loads(json.dumps(state)) == state
 
