@@ -30,6 +30,7 @@ MANIFESTS = REPOSITORY / "manifests"
 KUBERNETES = "1.34"
 FOLDERS = (
     "base/jobs",
+    "base/monitoring",
     "base/sampler-daemonset",
     "base/training-runtime",
     "examples/stage-in",
@@ -116,6 +117,9 @@ def validate(doc: Doc) -> None:
             assert trainer.TrainerV1alpha1ClusterTrainingRuntime.from_dict(doc).to_dict() == doc
         case "TrainJob":
             assert trainer.TrainerV1alpha1TrainJob.from_dict(doc).to_dict() == doc
+        case "PodMonitor" | "PrometheusRule":
+            # Checked by Prometheus itself: tests/integration/test_monitoring.py.
+            assert doc["apiVersion"] == "monitoring.coreos.com/v1"
         case "PyTorchJob":
             known(doc, training.KubeflowOrgV1PyTorchJob)
             known(doc["spec"], training.KubeflowOrgV1PyTorchJobSpec)
