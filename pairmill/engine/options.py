@@ -62,6 +62,17 @@ def list_item(text: str) -> str:
     return text.replace(",", "\\,")
 
 
+def arguments_of(config: Any) -> list[str]:
+    """Return the options of ``config`` as a command line."""
+
+    def text(value: Any) -> str:
+        if isinstance(value, list):
+            return ",".join(map(list_item, value))
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
+    return [f"{item.name}={text(getattr(config, item.name))}" for item in dataclasses.fields(config)]
+
+
 def byte_options(config: Any) -> dict[str, Any]:
     """Return the options of ``config`` that change bytes, by name."""
     fields = dataclasses.fields(config)

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any, Final, Self
 
 from pairmill import storage
+from pairmill.engine.manifest import File, canonical
 from pairmill.errors import InputError
 from pairmill.nets.settings import ModelSettings, Override
 
@@ -119,12 +120,22 @@ class TrainedCheckpoint:
         step: that it was saved after.
         digest: hexadecimal sha256 of its record.
         trained: what it says of its net.
+        files: all but the record.
+        says: what the run recorded of itself (JSON-like).
     """
 
     uri: str
     step: int
     digest: str
     trained: Trained
+    files: tuple[File, ...]
+    says: Mapping[str, Any]
+
+    @property
+    def content(self) -> str:
+        """Hexadecimal sha256 of its files and its net: that of a run which saved the step again, with other clocks."""
+        named = [[file.path, file.digest] for file in self.files]
+        return hashlib.sha256(canonical([named, self.trained.to_json()])).hexdigest()
 
     @classmethod
     def find(cls, uri: str) -> TrainedCheckpoint | None:
@@ -141,8 +152,10 @@ class TrainedCheckpoint:
             record = storage.join(folder, RECORD)
             if STEP.fullmatch(storage.name_of(folder)) and store.exists(record):
                 data = store.read(record)
-                trained = Trained.from_json(_read_says(data, record).get("trained"), record)
-                return cls(folder, int(storage.name_of(folder)), hashlib.sha256(data).hexdigest(), trained)
+                files, says = _read_record(data, record)
+                trained = Trained.from_json(says.get("trained"), record)
+                step = int(storage.name_of(folder))
+                return cls(folder, step, hashlib.sha256(data).hexdigest(), trained, files, says)
         return None
 
 
@@ -151,9 +164,9 @@ def _newest_first(uri: str) -> list[str]:
     return sorted(storage.store_for(uri).folders(uri), reverse=True)
 
 
-def _read_says(data: bytes, where: str) -> Mapping[str, object]:
+def _read_record(data: bytes, where: str) -> tuple[tuple[File, ...], Mapping[str, Any]]:
     try:
-        says = json.loads(data)["says"]
-    except (ValueError, KeyError, TypeError) as error:
+        raw = json.loads(data)
+        return tuple(File.from_json(file) for file in raw["files"]), dict(raw["says"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError("not the record of a checkpoint", where=where, got=str(error)) from error
-    return says if isinstance(says, dict) else {}

@@ -12,6 +12,7 @@ from pairmill.errors import StageFailure
 from pairmill.extras import require
 from pairmill.interface import cli, stagecli
 from pairmill.interface.cli import Command, Outcome
+from pairmill.interface.parent import end_with_parent
 from pairmill.nets.settings import NetName, SizeName
 from pairmill.stages.train import launch
 from pairmill.stages.train.check import CheckConfig, check
@@ -63,6 +64,7 @@ def main(arguments: Sequence[str]) -> int:
     # Threads of torch that wait for each other spin: beside other programs on two cores a step took nine times as long.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     atexit.register(gc.unfreeze)
+    end_with_parent()
     if launch.rank() and arguments[:1] and arguments[0] not in COMMANDS:
         return cli.program(
             "train",

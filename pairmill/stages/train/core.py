@@ -180,7 +180,6 @@ def open_job(config: TrainConfig) -> Job:
 
 def follow(config: TrainConfig) -> None:
     """Be another rank than 0."""
-    launch.die_with_parent()
     # What rank 0 says is enough.
     logger().setLevel(logging.WARNING)
     ranks = launch.join(config)

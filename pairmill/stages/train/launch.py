@@ -6,23 +6,21 @@ says that there is a run, or that there is nothing to do.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import socket
 import subprocess
 import sys
-import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from pairmill.engine.options import list_item
+from pairmill.engine.options import arguments_of
 from pairmill.extras import require
+from pairmill.interface.parent import FOLLOWS
 from pairmill.stages.train import run
 from pairmill.stages.train.config import TrainConfig
 
 if TYPE_CHECKING:
     from pairmill.stages.train.run.parallel import Ranks
 
-_CHILD: Final = "PAIRMILL_TRAIN_FOLLOWS"
 WORD: Final = "what rank 0 does"
 
 
@@ -80,10 +78,10 @@ class Group:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         os.environ |= _environment(0, size, port)
-        command = [sys.executable, "-m", "pairmill", "train", *_arguments(self._config)]
+        command = [sys.executable, "-m", "pairmill", "train", *arguments_of(self._config)]
         for number in range(1, size):
             # The end of its standard input tells a process that this one is gone.
-            environment = {**os.environ, **_environment(number, size, port), _CHILD: "1"}
+            environment = {**os.environ, **_environment(number, size, port), FOLLOWS: "1"}
             self._children.append(subprocess.Popen(command, env=environment, stdin=subprocess.PIPE))
 
 
@@ -101,26 +99,3 @@ def _environment(number: int, size: int, port: int) -> dict[str, str]:
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
     }
-
-
-def _arguments(config: TrainConfig) -> list[str]:
-    """Return the options as a command line."""
-    return [f"{item.name}={_text(getattr(config, item.name))}" for item in dataclasses.fields(config)]
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, list):
-        return ",".join(map(list_item, value))
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def die_with_parent() -> None:
-    """End this process with the one that started it, if that is ours."""
-    if os.environ.get(_CHILD):
-        threading.Thread(target=_wait_for_end, daemon=True).start()
-
-
-def _wait_for_end() -> None:
-    # Not sys.stdin: Python aborts at its end if a thread has its lock.
-    os.read(0, 1)
-    os._exit(1)

@@ -149,7 +149,7 @@ def _digest_of(run: Run, weights: Literal["ema", "current"]) -> str:
     """Return the digest of the weights and what is needed to use them; not of how long their training took."""
     if run.checkpoint is not None:
         named = [hashlib.sha256(run.tokenizer.encode()).hexdigest()] if run.tokenizer_option else []
-        return content_key(run.checkpoint.digest, weights, *named)
+        return content_key(run.checkpoint.content, weights, *named)
     trained = run.trained
     # An average has parameters only: buffers are those of the net.
     names = [WEIGHTS, *([EMA] if weights == "ema" else [])]

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pairmill import log
 from pairmill.interface.interrupt import INTERRUPTED
 from pairmill.nets.trained import TOKENIZER
+from pairmill.stages.train.data.steps import epochs_of
 from pairmill.stages.train.run.checkpoint import Checkpoints, state_of
 from pairmill.stages.train.run.job import STOPPED
 from pairmill.stages.train.run.state import Callback, RunState
@@ -55,6 +56,7 @@ class Saving(Callback):
             "identity": state.job.identify(state.ranks.size),
             "total": state.total,
             "steps": state.steps,
+            "epochs": epochs_of(state.job.inputs, state.settings),
             "threads": state.threads,
             "ranks": state.ranks.size,
             "optimizer": numbers,
