@@ -158,7 +158,12 @@ def test_without_attributes_and_holdout_nothing_is_beside_the_rows(tmp_path: Pat
     (raw / "d.jsonl").write_text('{"q": "a", "a": "b"}\n', "utf-8")
     (raw / "s.yaml").write_text("name: s\nfiles: d.jsonl\ncondition: direct\ninstruction: q\nresponse: a\n", "utf-8")
     result = runner.run(Clean(), CleanConfig(sources=[str(raw / "s.yaml")], root=str(tmp_path / "root")))
-    assert {file.path for file in result.manifest.files} == {"data/s.jsonl", "report.html", "report.md"}
+    assert {file.path for file in result.manifest.files} == {
+        "data/s.jsonl",
+        "records/s.jsonl.pq",
+        "report.html",
+        "report.md",
+    }
     assert "holdout" not in result.manifest.options
     assert "held_out" not in result.manifest.data
     assert "attributes" not in result.manifest.data["sources"]["s"]

@@ -15,7 +15,7 @@ from pairmill.engine.content import Content
 from pairmill.engine.manifest import Ledger
 from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
-from pairmill.formats import attributes, limits
+from pairmill.formats import attributes, limits, records
 from pairmill.formats.jsonstream import Mended
 from pairmill.formats.rows import RenderedRow, Row, WideRow
 from pairmill.formats.slices import RANDOM_ACCESS, FileSlice
@@ -31,7 +31,7 @@ from pairmill.stages.clean.config import CleanConfig
 from pairmill.stages.clean.holdout import hash_of
 from pairmill.stages.clean.limited import Beginning, count_records, records_of
 from pairmill.stages.clean.signs import signs_in
-from pairmill.stages.clean.sink import ATTRIBUTES, HASHES, SEGMENTS, Segments, Sink, task_of
+from pairmill.stages.clean.sink import ATTRIBUTES, HASHES, RECORDS, SEGMENTS, Segments, Sink, task_of
 from pairmill.stages.clean.tally import AttributesTally
 
 SAMPLES = 3
@@ -68,6 +68,7 @@ class Cleaned:
         outputs: rows by path of the output that the shard wrote itself.
         attributes: segments of the attributes by label; one for each segment of rows.
         hashes: the same of the hashes that decide which rows are held out, 8 bytes a row.
+        records: the same of the records that the rows are made of.
         said: what :class:`pairmill.stages.clean.tally.AttributesTally` says of the attributes.
         misread: by file: records that are UTF-8 and were read in another encoding; of the first hundred such files.
         answers: of chats: how many answers were found, how many are rows, and how many were skipped by reason.
@@ -89,6 +90,7 @@ class Cleaned:
     outputs: dict[str, int] = field(default_factory=dict)
     attributes: list[tuple[str, Segments]] | None = None
     hashes: list[tuple[str, Segments]] | None = None
+    records: list[tuple[str, Segments]] | None = None
     said: dict[str, dict[str, Any]] = field(default_factory=dict)
     answers: dict[str, Any] = field(default_factory=dict)
     misread: dict[str, int] = field(default_factory=dict)
@@ -160,7 +162,12 @@ class CleanPieces(Shard[Sources], reads=("profile",)):
                 task = task_of(self.output)
                 beside = ATTRIBUTES if self.segmented else attributes.path_of(task)
                 types = source.attributes
-                files = create(beside) if types else None, create(HASHES) if self.hashed else None
+                lines = RECORDS if self.segmented else records.path_of(task)
+                files = (
+                    create(beside) if types else None,
+                    create(HASHES) if self.hashed else None,
+                    create(lines) if task else None,
+                )
                 sink = Sink(
                     create(SEGMENTS) if self.segmented else create(self.output, task),
                     self.output,
@@ -178,7 +185,7 @@ class CleanPieces(Shard[Sources], reads=("profile",)):
         if source.use:  # they are no rows of the stages after it
             ledger.note(f"in_{source.use}", written)
             ledger.rows_out = 0
-        segments, of_attributes, hashes = sink.segments() if self.output else (None, None, None)
+        segments, of_attributes, hashes, of_records = sink.segments() if self.output else (None, None, None, None)
         data = Cleaned(
             source=self.source,
             output=self.output,
@@ -194,6 +201,7 @@ class CleanPieces(Shard[Sources], reads=("profile",)):
             outputs={self.output: written} if self.output and not self.segmented else {},
             attributes=of_attributes,
             hashes=hashes,
+            records=of_records,
             said=tally.attributes.said(),
             answers=cleaner.answers.summary(),
             misread=rejects.misread,
@@ -256,6 +264,7 @@ class _Cleaner:
         add, measure, ledger = sink.add, self.tally.add, self.ledger
         plain = not source.attributes and not self.hashed
         look, sought = self.watch.look, self.watch.open
+        file = f"{source.name}/{piece.path}"
         encoding = UTF8 if suffix_of(piece.path) in BINARY else source.dialect.encoding_in(piece.path)
         for place, record in source.joined(records_of(piece, source, profile), self.context):
             ledger.rows_in += 1
@@ -276,7 +285,7 @@ class _Cleaner:
             if plain and type(row) is Row and is_complete(row, documents=documents):
                 ledger.rows_kept += 1
                 ledger.rows_out += 1
-                add(label, row, measure(ledger.rows_out, row))
+                add(label, row, measure(ledger.rows_out, row), file, place)
                 continue
             result, drops = checked(parsed, profile, documents=documents)
             values: tuple[Any, ...] | Malformed = ()
@@ -296,10 +305,10 @@ class _Cleaner:
                     ledger.rows_out += 1
                     if isinstance(row, RenderedRow):
                         own = (row.chat, *values[1:])
-                        add(label, row, measure(ledger.rows_out, row) + len(row.chat) + more, own, draw)
+                        add(label, row, measure(ledger.rows_out, row) + len(row.chat) + more, file, place, own, draw)
                     else:
                         wide = row.size if isinstance(row, WideRow) else 0
-                        add(label, row, measure(ledger.rows_out, row) + wide + more, values, draw)
+                        add(label, row, measure(ledger.rows_out, row) + wide + more, file, place, values, draw)
                 for drop in drops:
                     ledger.note(f"{drop.reason} (one answer left out)")
                 for part in parts_of(parsed):

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from pairmill import storage
 from pairmill.engine import chat_templates, conditions, policing, vanished
-from pairmill.engine.inputs import use_of
+from pairmill.engine.inputs import HELD_OUT, use_of
 from pairmill.engine.manifest import InputRef, Ledger, Manifest
 from pairmill.engine.options import list_item
 from pairmill.engine.policing import Subject
@@ -39,7 +39,7 @@ from pairmill.stages.clean import answers, merge, tally
 from pairmill.stages.clean.alarms import alarms_of, check_sources
 from pairmill.stages.clean.cleaning import SAMPLES, Cleaned, CleanPieces, Sources, by_source
 from pairmill.stages.clean.config import REJECT, CleanConfig, build_options
-from pairmill.stages.clean.holdout import NOTE
+from pairmill.stages.clean.holdout import NOTE, held_out_path
 from pairmill.stages.clean.limited import Beginning, first_of
 from pairmill.stages.clean.malformed import reasons_of, refuse_malformed
 from pairmill.stages.clean.merge import Merged
@@ -66,7 +66,7 @@ class Clean(Stage[CleanConfig, CleanPlan]):
 
     name: ClassVar[str] = "clean"
     output_in_list: ClassVar[bool] = True
-    version: ClassVar[int] = 7
+    version: ClassVar[int] = 8
     round_count: ClassVar[int] = 2
     history: ClassVar[dict[int, str]] = {
         2: "large files are cleaned in pieces now, and put together anew",
@@ -78,6 +78,7 @@ class Clean(Stage[CleanConfig, CleanPlan]):
         6: "rows of chat templates are what a server renders, with the chat beside them; what vanished is recorded",
         7: "digests of data are BLAKE3; a manifest says which digest it has of each file; what a card says of "
         "licence and language is kept",
+        8: "which record each row is made of is kept",
     }
     config = CleanConfig
 
@@ -275,10 +276,18 @@ class Clean(Stage[CleanConfig, CleanPlan]):
                 expected=f"{written} rows",
                 hint="this is a defect of pairmill, please report it",
             )
+        tasks_of = {
+            name: [task_of(path) for _, item in pairs for path in item.outputs] for name, pairs in by_name.items()
+        }
+        for merged_one in merges:
+            for name in merged_one.overwritten:
+                tasks_of[name] += map(task_of, merged_one.outputs)
+                tasks_of[name] += (held_out_path(task_of(path.removeprefix(HELD_OUT))) for path in merged_one.held_out)
         sources = {}
         for name, ledger in ledgers.items():
             mine = [item for _, item in by_name[name]]
             sources[name] = {
+                "tasks": sorted(filter(None, tasks_of[name])),
                 "ledger": ledger.__dict__,
                 "rejects": sum(item.rejects for item in mine),
                 "reject_reasons": reasons_of(mine),

@@ -22,6 +22,7 @@ from pairmill.engine.options import Profile
 from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InternalError
+from pairmill.formats import records as record_files
 from pairmill.formats.parquet_reader import BATCH_BYTES
 from pairmill.formats.rows import BATCH_ROWS
 from pairmill.sources.quirks import QUIRKS
@@ -29,7 +30,7 @@ from pairmill.sources.source import OutputFormat, Source
 from pairmill.stages.clean.cleaning import Cleaned
 from pairmill.stages.clean.holdout import NOTE, Hashes, Holdout, held_out_path
 from pairmill.stages.clean.sides import Group, Side, opened, read_tables
-from pairmill.stages.clean.sink import ATTRIBUTES, HASHES, SEGMENTS, Segment, task_of
+from pairmill.stages.clean.sink import ATTRIBUTES, HASHES, RECORDS, SEGMENTS, Segment, task_of
 
 # The size of a shard of the second round, in bytes of segments and in outputs.
 _SHARD_BYTES = 64 << 20
@@ -51,6 +52,8 @@ class _Part:
     """Those of the rows of each segment, if there are any."""
     hashes: tuple[Segment, ...] = ()
     """8 bytes for each row of each segment, if rows are held out."""
+    records: tuple[Segment, ...] = ()
+    """Those that the rows of each segment are made of, if they are trained on."""
 
 
 class _Piece(NamedTuple):
@@ -60,6 +63,7 @@ class _Piece(NamedTuple):
     number: int
     attributes: bytes | None
     hashes: Hashes | None
+    records: bytes | None
 
     @property
     def size(self) -> int:
@@ -146,9 +150,9 @@ def shards(
         cleaned = record.read(Cleaned)
         if cleaned.segments is not None:
             labels = result.setdefault((cleaned.source, cleaned.output), {})
-            attributes, hashes = dict(cleaned.attributes or ()), dict(cleaned.hashes or ())
+            others = [dict(some or ()) for some in (cleaned.attributes, cleaned.hashes, cleaned.records)]
             for label, segments in cleaned.segments:
-                beside = (segments, attributes.get(label, ()), hashes.get(label, ()))
+                beside = (segments, *(some.get(label, ()) for some in others))
                 part = _Part(record.folder, *(tuple(Segment(*item) for item in some) for some in beside))
                 labels.setdefault(label, []).extend([part] if segments else [])
     made = []
@@ -225,9 +229,11 @@ def _merge(output: _Output, out: Writer) -> int:
         limit = output.holdout.limit(_hashes(output), output.rows) if output.holdout else None
         for group in _groups_of_pieces(output):
             data, beside = [item.rows for item in group], [item.attributes for item in group if item.attributes]
+            lines = [item.records for item in group if item.records]
             rows = Group(
                 b"".join(data) if output.path.endswith(".jsonl") else read_tables(data),
                 read_tables(beside) if beside else None,
+                record_files.unpack(lines) if lines else None,
                 sum(item.number for item in group),
             )
             if limit is None:
@@ -267,10 +273,11 @@ def _pieces(output: _Output) -> Iterator[_Piece]:
             continue
         attributes = _segments(part.folder, ATTRIBUTES, part.attributes)
         hashes = _segments(part.folder, HASHES, part.hashes)
+        lines = _segments(part.folder, RECORDS, part.records)
         for segment, rows in zip(part.segments, _segments(part.folder, SEGMENTS, part.segments), strict=True):
             beside = next(attributes, None) if output.types else None
             draws = np.frombuffer(next(hashes), "<u8") if output.holdout else None
-            yield _Piece(rows, segment.rows, beside, draws)
+            yield _Piece(rows, segment.rows, beside, draws, next(lines, None))
 
 
 def _hashes(output: _Output) -> Iterator[Hashes]:

@@ -1,4 +1,4 @@
-"""One side of a merged output, for training or held out: a file of rows, and one of their attributes."""
+"""One side of a merged output, for training or held out: a file of rows, one of their attributes, one of records."""
 
 from __future__ import annotations
 
@@ -14,19 +14,22 @@ from numpy.typing import NDArray
 
 from pairmill.engine.inputs import HELD_OUT
 from pairmill.engine.writer import Writer
-from pairmill.formats import attributes
+from pairmill.formats import attributes, records
 from pairmill.formats.attributes import AttributesWriter
 from pairmill.formats.parquet import number_row_groups
 from pairmill.formats.parquet_reader import BATCH_BYTES
+from pairmill.formats.records import RecordsWriter
 from pairmill.formats.rows import BATCH_ROWS, ParquetWriter, writer_for
 from pairmill.sources.source import OutputFormat
 
 
 class Group(NamedTuple):
-    """Consecutive rows of an output: lines of JSON, or a table; and a table of their attributes, if they have any."""
+    """Consecutive rows of an output: lines of JSON, or a table; and tables of their attributes and of their records, if
+    they have any."""
 
     rows: bytes | pa.Table
     beside: pa.Table | None
+    records: pa.Table | None
     number: int
 
     @property
@@ -39,11 +42,12 @@ class Group(NamedTuple):
         """Return the rows that are chosen."""
         mask = pa.array(chosen)
         if isinstance(self.rows, bytes):
-            lines = zip(self.rows.split(b"\n"), chosen, strict=False)
-            rows = b"".join(line + b"\n" for line, take in lines if take)
+            texts = zip(self.rows.split(b"\n"), chosen, strict=False)
+            rows = b"".join(text + b"\n" for text, take in texts if take)
         else:
             rows = self.rows.filter(mask)
-        return Group(rows, None if self.beside is None else self.beside.filter(mask), int(chosen.sum()))
+        beside, lines = (None if table is None else table.filter(mask) for table in (self.beside, self.records))
+        return Group(rows, beside, lines, int(chosen.sum()))
 
 
 class Side:
@@ -52,12 +56,14 @@ class Side:
     Args:
         write_rows: appends rows.
         write_attributes: appends attributes; None = the rows have none.
+        write_records: appends records; None = the rows have none.
         few: hold the groups until they are worth a row group: what is held out of each is little.
     """
 
-    def __init__(self, write_rows: Any, write_attributes: Any, *, few: bool) -> None:
+    def __init__(self, write_rows: Any, write_attributes: Any, write_records: Any, *, few: bool) -> None:
         self.rows = 0
         self._write_rows, self._write_attributes, self._few = write_rows, write_attributes, few
+        self._write_records = write_records
         self._waiting: list[Group] = []
         self._size = self._number = 0
 
@@ -81,6 +87,8 @@ class Side:
         self._write_rows(b"".join(rows) if isinstance(rows[0], bytes) else pa.concat_tables(rows))
         if self._write_attributes is not None:
             self._write_attributes(pa.concat_tables([item.beside for item in waiting]))
+        if self._write_records is not None:
+            self._write_records(pa.concat_tables([item.records for item in waiting]))
 
 
 @contextmanager
@@ -98,12 +106,16 @@ def opened(
                 name = held + attributes.path_of(task.removeprefix(held))
                 beside = writers.enter_context(files.enter_context(out.create(name)).open("wb"))
                 write_attributes = writers.enter_context(AttributesWriter(beside, types)).write
+            write_records = None
+            if task:
+                lines_file = writers.enter_context(files.enter_context(out.create(records.path_of(task))).open("wb"))
+                write_records = writers.enter_context(RecordsWriter(lines_file)).write
             file = writers.enter_context(local.open("wb"))
             write_rows: Any = file.write
             if not lines:
                 writer: Any = writers.enter_context(writer_for(path, file, fields=layout.fields, large=layout.large))
                 write_rows = partial(_write_group, writer)
-            side = Side(write_rows, write_attributes, few=few)
+            side = Side(write_rows, write_attributes, write_records, few=few)
             yield side
             side.flush()
         if side.rows and not lines:

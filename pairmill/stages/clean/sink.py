@@ -2,7 +2,8 @@
 
 A segment is a small JSON Lines or Parquet file with rows of one label. All segments of a shard are in one object, one
 after another, so a shard with a thousand labels still writes one object. The attributes of each segment are a segment
-of a second object, and the hashes that decide which of its rows are held out are one of a third.
+of a second object, the hashes that decide which of its rows are held out are one of a third, and its records one of a
+fourth.
 """
 
 from __future__ import annotations
@@ -19,16 +20,18 @@ import numpy as np
 
 from pairmill.digest import digest_bytes
 from pairmill.engine import inputs
-from pairmill.formats import rows
+from pairmill.formats import records, rows
 from pairmill.formats.attributes import AttributesWriter, table_of
 from pairmill.formats.parquet_reader import BATCH_BYTES
+from pairmill.formats.records import Places, RecordsWriter
 from pairmill.formats.rows import BATCH_ROWS, Row
 from pairmill.sources.source import OutputFormat
 
 SEGMENTS = "_segments"
 ATTRIBUTES = "_attributes"
 HASHES = "_hashes"
-SCRATCH = (SEGMENTS, ATTRIBUTES, HASHES)
+RECORDS = "_records"
+SCRATCH = (SEGMENTS, ATTRIBUTES, HASHES, RECORDS)
 """What only the merge reads of a shard's files."""
 _FOLDERS = ("data/", "data_clustered/")
 
@@ -67,6 +70,7 @@ class _Held:
     rows: list[Row] = field(default_factory=list)
     values: list[tuple[Any, ...]] = field(default_factory=list)
     hashes: list[int] = field(default_factory=list)
+    places: Places = field(default_factory=Places)
     size: int = 0
 
 
@@ -92,6 +96,7 @@ class Sink:
         layout: of the output.
         attributes: file for the attributes; None = the rows have none.
         hashes: file for the hashes of rows; None = no row is held out.
+        records: file for the records of rows; None = they are not trained on.
         types: of attributes, by name.
         segmented: whether to write segments rather than the output itself (then the label is always empty).
         null_type_if_empty: see :func:`pairmill.formats.rows.writer_for`.
@@ -105,6 +110,7 @@ class Sink:
         layout: OutputFormat,
         attributes: Path | None,
         hashes: Path | None,
+        records: Path | None,
         *,
         types: Mapping[str, str],
         segmented: bool,
@@ -117,10 +123,11 @@ class Sink:
         self._types = types
         self._closing = ExitStack()
         file = self._create(local)
-        others = [None if path is None else self._create(path) for path in (attributes, hashes)]
+        others = [None if path is None else self._create(path) for path in (attributes, hashes, records)]
         self._writer: rows.JsonlWriter | rows.ParquetWriter | None = None
         self._attributes: AttributesWriter | None = None
-        self._rows_of, self._attributes_of, self._hashes_of = (
+        self._records: RecordsWriter | None = None
+        self._rows_of, self._attributes_of, self._hashes_of, self._records_of = (
             _Segmented(item, labels) if segmented and item is not None else None for item in (file, *others)
         )
         if not segmented:
@@ -128,10 +135,13 @@ class Sink:
             self._closing.enter_context(self._writer)
             if others[0] is not None:
                 self._attributes = self._closing.enter_context(AttributesWriter(others[0], self._types))
+            if others[2] is not None:
+                self._records = self._closing.enter_context(RecordsWriter(others[2]))
 
     def segments(self) -> tuple[list[tuple[str, Segments]] | None, ...]:
-        """Segments of rows, of attributes and of hashes by label, in the order in which labels were first seen."""
-        result = (self._rows_of, self._attributes_of, self._hashes_of)
+        """Segments of rows, of attributes, of hashes and of records by label, in the order in which labels were first
+        seen."""
+        result = (self._rows_of, self._attributes_of, self._hashes_of, self._records_of)
         return tuple(None if item is None else list(item.segments.items()) for item in result)
 
     def _create(self, path: Path) -> BinaryIO:
@@ -143,14 +153,24 @@ class Sink:
             self._kind, file, fields=layout.fields, large=layout.large, null_type_if_empty=null_type_if_empty
         )
 
-    def add(self, label: str, row: Row, size: int, values: tuple[Any, ...] = (), hashed: int = 0) -> None:
-        """Take a row of ``size`` characters, those of its attributes included."""
+    def add(
+        self,
+        label: str,
+        row: Row,
+        size: int,
+        file: str,
+        place: int | str,
+        values: tuple[Any, ...] = (),
+        hashed: int = 0,
+    ) -> None:
+        """Take a row of ``size`` characters, those of its attributes included, of the record at a place of a file."""
         held = self._held.get(label)
         if held is None:
             held = self._held[label] = _Held()
             if self._rows_of is not None:
                 self._rows_of.segments.setdefault(label, [])
         held.rows.append(row)
+        held.places.add(file, place)
         if self._types:
             held.values.append(values)
         if self._hashes_of is not None:
@@ -175,6 +195,8 @@ class Sink:
             self._writer.write(held.rows)
             if self._attributes is not None:
                 self._attributes.write(table_of(self._types, held.values))
+            if self._records is not None:
+                self._records.write(held.places.table())
             return
         count = len(held.rows)
         assert self._rows_of is not None
@@ -190,6 +212,8 @@ class Sink:
             self._attributes_of.add(label, buffer.getbuffer(), count)
         if self._hashes_of is not None:
             self._hashes_of.add(label, np.array(held.hashes, "<u8").tobytes(), count)
+        if self._records_of is not None:
+            self._records_of.add(label, records.pack(held.places.table()), count)
 
     def __enter__(self) -> Self:
         return self
