@@ -305,10 +305,18 @@ class _Cleaner:
                     ledger.rows_out += 1
                     if isinstance(row, RenderedRow):
                         own = (row.chat, *values[1:])
-                        add(label, row, measure(ledger.rows_out, row) + len(row.chat) + more, file, place, own, draw)
+                        add(
+                            label,
+                            row,
+                            measure(ledger.rows_out, row) + len(row.chat) + more,
+                            file,
+                            place,
+                            own,
+                            hashed=draw,
+                        )
                     else:
                         wide = row.size if isinstance(row, WideRow) else 0
-                        add(label, row, measure(ledger.rows_out, row) + wide + more, file, place, values, draw)
+                        add(label, row, measure(ledger.rows_out, row) + wide + more, file, place, values, hashed=draw)
                 for drop in drops:
                     ledger.note(f"{drop.reason} (one answer left out)")
                 for part in parts_of(parsed):
