@@ -1,11 +1,8 @@
 """Rows are held against the records that they are made of, through all stages, by marks in their texts."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from pairmill.formats.records import RecordId
 from pairmill.lineage.records import Origins
 from tests.support import traced
 from tests.support.traced import Line

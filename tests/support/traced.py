@@ -56,7 +56,7 @@ def records(source: str, file: str, count: int, rng: random.Random) -> list[dict
     made: list[dict[str, Any]] = []
     for number in range(1, count + 1):
         mark = f"@{source}/{file}:{number}@"
-        words = " ".join(rng.choice("alpha beta gamma delta omega".split()) for _ in range(rng.randrange(4, 30)))
+        words = " ".join(rng.choice(["alpha", "beta", "gamma", "delta", "omega"]) for _ in range(rng.randrange(4, 30)))
         text = f"{mark} {words}"
         drawn = rng.random()
         if made and drawn < 0.1:
