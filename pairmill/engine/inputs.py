@@ -157,8 +157,20 @@ def _policed(files: Sequence[InputFile], uri: str, option: str) -> frozenset[str
     """Return the tasks that a policy leaves out. What is only compared with, as target texts are, it lets in."""
     if option not in TRAINED_ON:
         return frozenset()
-    subjects = (policing.Subject.from_task(file.task, [file.digest], uri) for file in files)
-    return policing.leave_out(subjects, f"{option}={uri}")
+    subjects = [policing.Subject.from_task(file.task, [file.digest], uri) for file in files]
+    left_out = policing.leave_out(subjects, f"{option}={uri}")
+    for subject in subjects:
+        rows = policing.removed_rows(subject) if subject.name not in left_out else ()
+        if rows:
+            raise InputError(
+                "the policy takes out single rows of this file",
+                where=f"{option}={uri}: {subject.name}",
+                got=f"{len(rows):,} rows, {subject.name}:{rows[0]} first",
+                expected="rows that clean made with this policy=",
+                hint="run clean again with policy=, which does again the shards with these records alone, and give "
+                "what it prints; a plan of what is tokenized already needs it not: pairmill sample takes them out",
+            )
+    return left_out
 
 
 def _discover_one(

@@ -19,6 +19,10 @@ from pairmill.errors import InputError
 
 KEY: Final = "policy"
 """In the data of manifests: the decisions on what was read."""
+REMOVALS: Final = "removals"
+"""In these decisions: the entries on single records of the sources that were read."""
+REMOVED: Final = "removed"
+"""The ledger's reason of records and rows that a policy takes out one by one."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,12 @@ class Judge(Protocol):
     def leave_out(self, subjects: Sequence[Subject], where: str, *, by_name: bool) -> frozenset[str]:
         """Return the names that are left out. Raises InputError if the policy refuses one."""
 
+    def removed_rows(self, subject: Subject) -> Sequence[int]:
+        """Return the ordinals of rows that are taken out of a task's row file. Raises InputError if it is not known."""
+
+    def removed_records(self, file: str, digest: str) -> frozenset[int | str]:
+        """Return the places of records that are taken out of a raw file. Raises InputError if it is another file."""
+
     @property
     def record(self) -> dict[str, Any]:
         """What manifests say of all that was asked so far."""
@@ -101,6 +111,30 @@ def leave_out(subjects: Iterable[Subject], where: str, *, by_name: bool = True) 
     """
     judge = _JUDGE.get()
     return judge.leave_out([*subjects], where, by_name=by_name) if judge is not None else frozenset()
+
+
+def removed_records(file: str, digest: str) -> frozenset[int | str]:
+    """Return the places of records of a raw file that a policy in force takes out: lines from 1, or names of members.
+
+    Args:
+        file: ``<source>/<path>``.
+        digest: of the file.
+
+    Raises:
+        InputError: the policy knows the file with another content, so that its lines may be others.
+    """
+    judge = _JUDGE.get()
+    return judge.removed_records(file, digest) if judge is not None else frozenset()
+
+
+def removed_rows(subject: Subject) -> Sequence[int]:
+    """Return which rows a policy in force takes out of a task: ordinals in its row file, ascending.
+
+    Raises:
+        InputError: nobody looked for them in this file.
+    """
+    judge = _JUDGE.get()
+    return judge.removed_rows(subject) if judge is not None else ()
 
 
 class Task(Protocol):
@@ -154,4 +188,5 @@ def ref_of(recorded: Mapping[str, Any]) -> list[InputRef]:
     if not recorded:
         return []
     decisions = {name: sorted({item["decision"] for item in items}) for name, items in recorded["decisions"].items()}
-    return [InputRef.from_content(KEY, decisions, recorded["left_out"])]
+    taken_out = [recorded[REMOVALS]] if REMOVALS in recorded else []
+    return [InputRef.from_content(KEY, decisions, recorded["left_out"], *taken_out)]

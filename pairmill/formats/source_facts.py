@@ -47,6 +47,10 @@ class Facts:
         row_files = self._row_files_of(home) if home else {}
         return (row_files[task],) if task in row_files else ()
 
+    def home(self, place: str) -> str:
+        """Return the finished folder that a place is, or is in; empty if there is none."""
+        return self._folder_of(place)
+
     def of_tasks(self, tasks: Iterable[tuple[str, str]]) -> dict[str, Told]:
         """Return what is known by source, of tasks and the folders that they are read from."""
         known = {source_of(task): self.about(folder, task) for folder, task in tasks}

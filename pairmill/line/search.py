@@ -123,6 +123,8 @@ def draw(task: Task, given: Any, mixture: Any, output_path: str = "") -> Made:
         prefix_config_path=given.prefix_config_path,
         context_size=given.context_size,
         min_resp_length=given.min_resp_length,
+        policy=given.policy,
+        policy_on=given.policy_on,
     )
 
 

@@ -16,13 +16,14 @@ from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import File
 from pairmill.engine.options import PolicyRule
-from pairmill.engine.policing import Subject, enforced
+from pairmill.engine.policing import KEY, REMOVALS, Subject, enforced
 from pairmill.errors import InputError
 from pairmill.formats.results import RawResult
 from pairmill.formats.source_facts import Facts
 from pairmill.log import event
 from pairmill.policy.licences import STRICTNESS
 from pairmill.policy.policy import Policy, Verdict
+from pairmill.policy.removals import Place, Removal
 
 _NAMED: Final = 5
 _MADE: Final = ("clean", "curate", "select")
@@ -41,6 +42,7 @@ class Enforcer:
     Attributes:
         verdicts: on all that was asked, by name.
         left: names that are left out.
+        removals: names of the entries on single records of sources that were asked for.
     """
 
     policy: Policy
@@ -49,6 +51,7 @@ class Enforcer:
     verdicts: dict[str, tuple[Subject, Verdict]] = field(default_factory=dict)
     left: set[str] = field(default_factory=set)
     facts: Facts = field(default_factory=Facts)
+    removals: set[str] = field(default_factory=set)
 
     def judge(self, subject: Subject) -> Verdict:
         """Return the verdict on a subject: the strictest by its names and by those that its contents went by."""
@@ -84,6 +87,60 @@ class Enforcer:
         self.left |= {subject.name for subject, _ in wrong}
         return frozenset(subject.name for subject, _ in wrong)
 
+    def removed_records(self, file: str, digest: str) -> frozenset[Place]:
+        """Return the places of records that are taken out of a raw file.
+
+        Raises:
+            InputError: the records were named in a file of other bytes.
+        """
+        of_file = [removal for removal in self._removals_of(file.partition("/")[0]) if removal.places_in(file)]
+        known = {removal.raw.get(file, "") for removal in of_file}
+        if of_file and not known & {"", digest}:
+            raise InputError(
+                "records are taken out of this file, and its bytes are not those in which they were named",
+                where=f"{file}, entry {of_file[-1].name} of {self.policy.where}",
+                got=digest,
+                expected=" or ".join(sorted(known)),
+                hint="list the lines that all of these records have in this file, and run pairmill remove with it",
+            )
+        places = (item.places_in(file) for item in of_file if item.raw.get(file, "") in {"", digest})
+        return frozenset().union(*places)
+
+    def removed_rows(self, subject: Subject) -> Sequence[int]:
+        """Return the ordinals, in the row file of a task, of rows that are taken out.
+
+        Raises:
+            InputError: nobody looked for the rows in this file.
+        """
+        result: set[int] = set()
+        contents = subject.contents or (self.facts.contents(subject.place, subject.name) if subject.place else ())
+        for removal in self._removals_of(subject.source):
+            if any(digest in removal.files for digest in contents):
+                result.update(*(removal.files.get(digest, ()) for digest in contents))
+            elif removal.name not in self._obeyed_in(subject.place):
+                raise InputError(
+                    f"rows of {subject.source} are taken out, and nobody looked for them here",
+                    where=f"{subject.name} in {subject.place}",
+                    got="a result of after the removal, which was made without its policy, or is of another project",
+                    expected=f"what a run with policy={self.policy.where} made",
+                    hint="make it again from clean with this policy=, or run pairmill remove again, which looks into "
+                    "all results below root=",
+                )
+        return sorted(result)
+
+    def _removals_of(self, source: str) -> Iterator[Removal]:
+        for removal in self.policy.removals:
+            if source in removal.sources:
+                self.removals.add(removal.name)
+                yield removal
+
+    def _obeyed_in(self, place: str) -> Sequence[str]:
+        """Return the names of the entries that a finished folder was made under."""
+        home = self.facts.home(place) if place else ""
+        manifest = manifests.read(home) if home else None
+        recorded = manifest.data.get(KEY, {}) if manifest is not None else {}
+        return recorded.get(REMOVALS, [])  # type: ignore[no-any-return]
+
     @property
     def record(self) -> dict[str, Any]:
         """By source its verdicts and how many subjects each is on, and what is left out."""
@@ -99,7 +156,8 @@ class Enforcer:
             name: sorted(items, key=lambda item: sorted(map(str, item.items())))
             for name, items in sorted(decisions.items())
         }
-        return {"decisions": ordered, "left_out": sorted(self.left)}
+        taken_out = {REMOVALS: sorted(self.removals)} if self.removals else {}
+        return {"decisions": ordered, "left_out": sorted(self.left), **taken_out}
 
     @cached_property
     def _known(self) -> Mapping[str, Verdict]:

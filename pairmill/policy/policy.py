@@ -13,11 +13,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, Literal, Self
 
+from pairmill import storage
 from pairmill.engine.policing import Subject
 from pairmill.errors import UsageError
 from pairmill.fields import Checked, setting
 from pairmill.formats.settings_file import Part, SettingsFile
+from pairmill.policy import removals
 from pairmill.policy.licences import STRICTNESS, Decision, Licences
+from pairmill.policy.removals import Removal
 from pairmill.rules.match import KEYS as WHO
 from pairmill.rules.match import Matcher, Selector
 
@@ -79,26 +82,32 @@ class Policy:
         clauses: in order, with what each matches.
         default: the decision where no clause matches.
         licences: what licences decide.
+        removals: single records that are taken out.
     """
 
     where: str
     clauses: Sequence[tuple[Selector, Clause]]
     default: Literal["allow", "deny", "hold"] = "allow"
     licences: Licences = field(default_factory=Licences)
+    removals: Sequence[Removal] = ()
 
     @classmethod
     def load(cls, place: str, option: str = "policy") -> Self:
         """Read a policy file.
 
         Raises:
-            UsageError: it is not there or not valid; a clause lacks its why or date, or an earlier one hides it.
+            UsageError: it is not there or not valid, or the file of removals that it names is; a clause lacks its why
+                or date, or an earlier one hides it.
         """
         file = SettingsFile.load(place, option, "clauses")
         if file.top is None:
             raise UsageError("the policy is empty", where=file.uri, expected="clauses: […], licences: {…}, default: …")
         top: _Top = file.top.onto(_Top, leave={"clauses"})
         clauses = [_clause(part) for part in file.items("clauses")]
-        policy = cls(file.uri, clauses, top.default, top.licences)
+        # Beside the policy, so that both can be moved together.
+        folder = storage.parent_of(file.uri)
+        removed = removals.load(storage.join(folder, top.removals)) if top.removals else []
+        policy = cls(file.uri, clauses, top.default, top.licences, removed)
         policy._refuse_hidden()
         return policy
 
@@ -177,6 +186,7 @@ class Policy:
 class _Top:
     default: Literal["allow", "deny", "hold"] = "allow"
     licences: Licences = field(default_factory=Licences)
+    removals: str = setting("", help="the file of single records that are taken out, beside the policy")
 
 
 def _clause(part: Part) -> tuple[Selector, Clause]:

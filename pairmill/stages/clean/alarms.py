@@ -8,14 +8,15 @@ from typing import Any, Final
 
 from pairmill.engine import vanished
 from pairmill.engine.manifest import Ledger, Manifest
+from pairmill.engine.policing import REMOVED
 from pairmill.engine.vanished import Alarm
 from pairmill.formats.results import CleanResult
 from pairmill.sources.parsed import WITHHELD
 from pairmill.sources.source import Source
 from pairmill.stages.clean.holdout import NOTE
 
-_ASKED: Final = ("not_the_last_answer", "not_the_target", "weight_zero")
-"""Reasons of answers that the description of a source asks for."""
+_ASKED: Final = (REMOVED, "not_the_last_answer", "not_the_target", "weight_zero")
+"""Reasons of records and answers that a policy, or the description of a source, asks for."""
 
 
 _HINTS: Final = {

@@ -13,6 +13,7 @@ from typing import Any
 from pairmill.engine import vanished
 from pairmill.engine.content import Content
 from pairmill.engine.manifest import Ledger
+from pairmill.engine.policing import REMOVED
 from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats import attributes, limits, records
@@ -114,6 +115,7 @@ class CleanPieces(Shard[Sources], reads=("profile",)):
         segmented: whether rows are written as segments.
         rejects: path of the file of malformed records.
         hashed: whether rows get the hashes that decide what is held out.
+        removed: of files that a policy takes records out of, the lines from 1, or members, of these.
         unicode: the version of Python's own tables, which say where words end and what white space is.
     """
 
@@ -132,6 +134,7 @@ class CleanPieces(Shard[Sources], reads=("profile",)):
     segmented: bool
     rejects: str
     hashed: bool
+    removed: tuple[tuple[str, tuple[int | str, ...]], ...]
     unicode: str
 
     def random_access(self) -> Mapping[str, Content]:
@@ -152,7 +155,7 @@ class CleanPieces(Shard[Sources], reads=("profile",)):
                 return stack.enter_context(out.create(path, task=task, scratch=self.segmented))
 
             rejects = _Rejects(out, self, source, stack.enter_context(ExitStack()))
-            cleaner = _Cleaner(source, Context(profile, self.tag), tally, rejects, self.hashed)
+            cleaner = _Cleaner(source, Context(profile, self.tag), tally, rejects, self.hashed, dict(self.removed))
             ledger = cleaner.ledger
             for piece in self.withheld:
                 ledger.rows_in += count_records(piece, source, profile)
@@ -250,6 +253,7 @@ class _Cleaner:
     tally: _Tally
     rejects: _Rejects
     hashed: bool
+    removed: Mapping[str, Sequence[int | str]]
     ledger: Ledger = field(default_factory=Ledger)
     answers: Answers = field(default_factory=Answers)
 
@@ -262,12 +266,17 @@ class _Cleaner:
         """Clean a piece of a raw file."""
         source, profile, documents = self.source, self.context.profile, self.source.documents
         add, measure, ledger = sink.add, self.tally.add, self.ledger
+        # Places as readers count them, from 0.
+        removed = {place - 1 if type(place) is int else place for place in self.removed.get(piece.path, ())}
         plain = not source.attributes and not self.hashed
         look, sought = self.watch.look, self.watch.open
         file = f"{source.name}/{piece.path}"
         encoding = UTF8 if suffix_of(piece.path) in BINARY else source.dialect.encoding_in(piece.path)
         for place, record in source.joined(records_of(piece, source, profile), self.context):
             ledger.rows_in += 1
+            if removed and place in removed:
+                ledger.drop(REMOVED)
+                continue
             if type(record) is Mended:
                 for what, times in record.mended.items():
                     ledger.note(what, times)

@@ -215,6 +215,7 @@ class Clean(Stage[CleanConfig, CleanPlan]):
                 segmented=segmented,
                 rejects=rejects,
                 hashed=hashed,
+                removed=_removed(source, folder, {piece.path for piece in group}),
                 unicode=unicodedata.unidata_version,
                 name=f"{name} {part}".strip(),
                 size=sum(piece.size for piece in (*group, *aside)),
@@ -419,6 +420,12 @@ def _policed(units: list[Unit], source: Source, folder: RawFolder, config: Clean
         for unit in units
     ]
     return [unit for unit in units if unit.files or unit.withheld]
+
+
+def _removed(source: Source, folder: RawFolder, paths: Iterable[str]) -> tuple[tuple[str, tuple[int | str, ...]], ...]:
+    """Return the places of records that a policy takes out, by file; files without any are left out."""
+    pairs = ((path, policing.removed_records(f"{source.name}/{path}", folder.digests[path])) for path in sorted(paths))
+    return tuple((path, tuple(sorted(places, key=str))) for path, places in pairs if places)
 
 
 def _misread(shards: Sequence[Cleaned]) -> dict[str, int]:

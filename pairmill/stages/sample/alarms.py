@@ -7,6 +7,7 @@ from typing import Final
 
 from pairmill.engine import vanished
 from pairmill.engine.manifest import Ledger, Manifest
+from pairmill.engine.policing import REMOVED
 from pairmill.engine.vanished import Alarm
 from pairmill.errors import InputError, did_you_mean
 from pairmill.formats.results import SampleResult
@@ -19,7 +20,7 @@ NO_RULE: Final = "no_rule"
 """Why rows of tasks without a rule are left out, with ``unmatched=leave``."""
 POLICY: Final = "policy"
 """Why rows of tasks that a policy does not allow are left out, with ``policy_on=leave_out``."""
-ASKED: Final = ("not_sampled", NO_RULE, POLICY)
+ASKED: Final = ("not_sampled", NO_RULE, POLICY, REMOVED)
 """Reasons that rules and options ask for."""
 _NAMED: Final = 5
 _COMPARED: Final = 200_000

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
 from pairmill import storage
 from pairmill._native import added_places
+from pairmill.engine import policing
 from pairmill.engine.manifest import File, InputRef, Ledger, Manifest
 from pairmill.engine.options import byte_options
+from pairmill.engine.policing import REMOVALS
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.eligible_rows import NEVER
 from pairmill.formats.results import SampleResult
@@ -171,6 +173,18 @@ class BasePlan:
                 got=f"{_listed(other)}; of the first {json.dumps(of_task[other[0]].to_manifest())}",
                 expected=json.dumps(theirs[other[0]].to_manifest()),
                 hint=f"give added tasks rules, groups and shares of their own, before those of the base; or {_WITHOUT}",
+            )
+
+    def require_removed(self, removed: Iterable[str]) -> None:
+        """Raise InputError if the base may have rows of its tasks that a policy takes out: names of tasks."""
+        names = [item.name for item in self.kept if item.name in {*removed}]
+        if names and not {*policing.record()[REMOVALS]} <= {*self.result.policy.get(REMOVALS, ())}:
+            raise InputError(
+                "the base was drawn before rows were taken out of its tasks",
+                where=f"base={self.uri}",
+                got=_listed(names),
+                expected="a plan that was drawn with this policy=",
+                hint=_WITHOUT,
             )
 
     def sampled(self, of_task: Mapping[str, Rule]) -> list[SampledRows]:

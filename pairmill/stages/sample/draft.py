@@ -40,6 +40,7 @@ from pairmill.stages.sample.node.carry_out import CarriedOut, PlannedSample, thr
 from pairmill.stages.sample.node.config import OutputFormat
 from pairmill.stages.sample.node.folder import NAME
 from pairmill.stages.sample.node.plan import VERSION, Addition, PlannedDataset, SamplePlan, fingerprint_of
+from pairmill.stages.sample.removed import RemovedRows, ref_of, removed_rows, take_out
 from pairmill.stages.sample.sampled_rows import DrawnSample, SampledRows
 from pairmill.stages.sample.wants import Wants
 
@@ -63,6 +64,7 @@ class Draft:
         written: its arrays on this machine, once the shard has written them.
         denied: tasks that a policy leaves out; ``policy`` is what it decided on all of them.
         left_out: links of the tokenized folder that were left out.
+        removed: single rows that a policy takes out, by task.
     """
 
     config: SampleConfig
@@ -75,6 +77,7 @@ class Draft:
     denied: frozenset[str] = frozenset()
     policy: Mapping[str, Any] = field(default_factory=dict)
     left_out: tuple[LeftOut, ...] = ()
+    removed: Mapping[str, RemovedRows] = field(default_factory=dict)
 
     @classmethod
     def from_config(cls, config: SampleConfig) -> Draft:
@@ -86,12 +89,24 @@ class Draft:
             mixed.refuse_denied(denied)
         split = any(rules.match(task.name)[0].long_context == "split" for task in folder.tasks)
         tokenizer = read_tokenizer(folder.tokenizer_file()) if split else b""
+        removed = removed_rows(task for task in folder.tasks if task.name not in denied)
         policy = policing.record()
-        draft = cls(config, folder, rules, tokenizer, mixed, denied=denied, policy=policy, left_out=left_out())
+        draft = cls(
+            config,
+            folder,
+            rules,
+            tokenizer,
+            mixed,
+            denied=denied,
+            policy=policy,
+            left_out=left_out(),
+            removed=removed,
+        )
         if config.base:
             from pairmill.stages.sample.base import BasePlan
 
             draft.base = BasePlan.open(config, draft.layout, folder)
+            draft.base.require_removed(removed)
         if draft.on_unmatched == "refuse" and (names := draft.unmatched):
             raise without_rule(names, config.prefix_config_path)
         return draft
@@ -143,7 +158,7 @@ class Draft:
             refs.append(InputRef("unmatched", "leave"))
         if self.left_out:
             refs.append(InputRef("left_out", hashlib.sha256(repr(self.left_out).encode()).hexdigest()[:16]))
-        refs += policing.ref_of(self.policy)
+        refs += [*policing.ref_of(self.policy), *ref_of(self.removed)]
         return [*refs, InputRef(HELD_OUT, "")] if self.config.held_out else refs
 
     @cached_property
@@ -215,6 +230,7 @@ class Draft:
             storage.local_path(out.folder) if local and out is not None else None,
             len(base.parts) if base is not None else 0,
         )
+        drawn = take_out(drawn, self.removed, self.mixed.key_of if self.mixed is not None else None)
         added = [task for task, _ in tasks]
         return self._sample(drawn, added, out) if base is None else self._sample_added(base, drawn, added, out)
 

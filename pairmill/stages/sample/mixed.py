@@ -192,6 +192,10 @@ class OpenMixture:
             walks.append(WalkToDraw(f"task\0{key}\0{name}", members, rows=wants, key=item if known else None))
         return Wants(walks, partial(self._check, task, keys, len(codes)))
 
+    def key_of(self, task: str, number: int) -> Key:
+        """Return the key of a row of a task that is drawn by buckets, by its number in the task's arrays."""
+        return task, int(self._codes(task)[number])
+
     def _check(
         self, task: str, keys: Sequence[Key], codes: int | None, rows: int, pools: Sequence[tuple[int, int]]
     ) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -47,6 +48,17 @@ class Values(ABC):
     def array(self) -> NDArray[Any]:
         """Return all values, for random access."""
         return np.concatenate([np.empty(0, self.dtype), *self.pieces()])
+
+    def replaced(self, pieces: Iterable[NDArray[Any]], length: int) -> PlanArray:
+        """Return an array of other values of this type: in memory, or in a file beside where this is in one."""
+        if self.folder is None:
+            return PlanArray(np.concatenate([np.empty(0, self.dtype), *pieces]))
+        handle, path = tempfile.mkstemp(".npy", dir=self.folder)
+        with os.fdopen(handle, "wb") as file:
+            file.write(header(self.dtype, length))
+            for piece in pieces:
+                file.write(np.ascontiguousarray(piece, self.dtype).data)
+        return PlanArray(Path(path), keep=self)
 
     def save(self, path: Path) -> None:
         """Write the array as an ``.npy``."""

@@ -1,0 +1,232 @@
+"""Rows that a policy takes out of a plan, one by one, after the plan is drawn.
+
+So every other row is drawn as before, in each epoch and in its order: an epoch has the rows that it had without these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmill import storage
+from pairmill.engine import policing
+from pairmill.engine.manifest import InputRef
+from pairmill.engine.policing import REMOVED, Subject
+from pairmill.engine.source_names import HELD_OUT
+from pairmill.formats.tokens import Dataset, Ints
+from pairmill.report.powers import by_size
+from pairmill.stages.sample.node.plan import SamplePlan
+from pairmill.stages.sample.node.plan_arrays import PlanArray, Values
+from pairmill.stages.sample.sampled_rows import DrawnSample, SampledRows
+
+KeyOf: TypeAlias = "Callable[[str, int], tuple[str, int | None]] | None"
+"""Of a mixture: the key of a row of a task, by its number."""
+
+
+@dataclass(frozen=True)
+class RemovedRows:
+    """Rows of a task that are taken out.
+
+    Args:
+        task: of the tokenized folder.
+        ordinals: of these rows in the task's row file, ascending.
+    """
+
+    task: Dataset
+    ordinals: Sequence[int]
+
+    def numbers(self) -> Ints:
+        """Return the numbers of the rows in the task's arrays, int64, ascending."""
+        ordinals = np.array(self.ordinals, np.int64)
+        there = self.task.ordinals()
+        return ordinals if there is None else np.flatnonzero(np.isin(there, ordinals)).astype(np.int64)
+
+    def spans(self) -> dict[str, Ints]:
+        """Return ``number`` and the four index arrays of the rows, int64."""
+        numbers, first = self.numbers(), 0
+        parts: list[dict[str, Ints]] = []
+        for chunk in self.task.index():
+            size = len(chunk["inst_len"])
+            mine = numbers[np.searchsorted(numbers, first) : np.searchsorted(numbers, first + size)]
+            parts.append({"number": mine, **{name: values[mine - first] for name, values in chunk.items()}})
+            first += size
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if parts else {}
+
+
+def removed_rows(tasks: Iterable[Dataset]) -> dict[str, RemovedRows]:
+    """Return the rows that the policy in force takes out, by task.
+
+    Raises:
+        InputError: nobody looked for them in the row file that a task was made of.
+    """
+    result = {}
+    for task in tasks if policing.is_in_force() else ():
+        # Held-out rows of a task have its name in a folder of their own, and are never renamed.
+        name = task.name if task.name.startswith(HELD_OUT) else task.own
+        rows = policing.removed_rows(Subject.from_task(name, place=storage.parent_of(task.uri)))
+        if rows:
+            result[task.name] = RemovedRows(task, rows)
+    return result
+
+
+def ref_of(removed: Mapping[str, RemovedRows]) -> list[InputRef]:
+    """Return the removed rows as an input of a plan; none if there are none."""
+    if not removed:
+        return []
+    return [InputRef.from_content(REMOVED, [[name, *item.ordinals] for name, item in sorted(removed.items())])]
+
+
+def take_out(drawn: DrawnSample, removed: Mapping[str, RemovedRows], key_of: KeyOf, first: int = 0) -> DrawnSample:
+    """Return what was drawn without the rows that are taken out.
+
+    Args:
+        drawn: the plan, and what was counted of it.
+        removed: by task.
+        key_of: asked of tasks that a mixture draws by buckets.
+        first: the first epoch that changes: those before it were trained on, and keep what they have.
+    """
+    parts = [
+        _PlannedRows.find(drawn, number, removed[item.name])
+        for number, item in enumerate(drawn.datasets)
+        if item.name in removed
+    ]
+    gone = np.concatenate([np.empty(0, np.int64), *(item.places for item in parts)])
+    if not len(gone):
+        return drawn
+    plan = drawn.plan
+    times = np.stack([_count(order, gone) for order in plan.epochs])
+    stays: NDArray[np.bool_] = np.asarray(times[:first].sum(0) > 0)
+    left = gone[~stays]
+    epochs = [
+        _shortened(order, gone if number >= first else gone[:0], left) for number, order in enumerate(plan.epochs)
+    ]
+    times[:first] = 0
+    datasets = [*drawn.datasets]
+    lengths, cuts = np.array(drawn.lengths, np.int64), np.array(drawn.cuts, np.int64)
+    begin = 0
+    for item in parts:
+        mine = slice(begin, begin + len(item.places))
+        begin = mine.stop
+        datasets[item.number] = item.counted_off(datasets[item.number], times[:, mine], stays[mine], key_of)
+        lengths -= by_size(item.inst + item.resp, times[:, mine].sum(0))
+        lost = item.lost[~stays[mine]]
+        cuts -= by_size(lost[lost > 0])
+    planned = [
+        replace(before, rows=item.stats.unique_rows) for before, item in zip(plan.datasets, datasets, strict=True)
+    ]
+    rows = {
+        name: values.replaced(_without(values, left), len(values) - len(left)) for name, values in plan.rows.items()
+    }
+    return DrawnSample(SamplePlan(planned, rows, epochs), datasets, lengths.tolist(), cuts.tolist())
+
+
+@dataclass(frozen=True)
+class _PlannedRows:
+    """Rows of a plan that are, or are pieces of, rows of a task that are taken out.
+
+    Args:
+        number: of the data set in the plan.
+        places: their positions among the rows of the plan, ascending, int64.
+        numbers: of their rows in the task's arrays.
+        inst, resp, lost: tokens of instructions and of responses, and what these lost to the context; int64.
+    """
+
+    number: int
+    places: Ints
+    numbers: Ints
+    inst: Ints
+    resp: Ints
+    lost: Ints
+
+    @classmethod
+    def find(cls, drawn: DrawnSample, number: int, removed: RemovedRows) -> _PlannedRows:
+        first = sum(item.rows for item in drawn.plan.datasets[:number])
+        part = slice(first, first + drawn.plan.datasets[number].rows)
+        # Of all rows two columns are mapped, and of those that are found the others.
+        columns = {name: values.array()[part] for name, values in drawn.plan.rows.items()}
+        spans = removed.spans()
+        order = np.argsort(spans["resp_start"], kind="stable")
+        spans = {name: values[order] for name, values in spans.items()}
+        starts = columns["resp_start"]
+        at = np.searchsorted(spans["resp_start"], starts, "right") - 1
+        # A piece of a split row has its instruction, and a part of its response.
+        inside = (at >= 0) & (starts < (spans["resp_start"] + np.maximum(spans["resp_len"], 1))[at])
+        places = np.flatnonzero(inside & (columns["inst_start"] == spans["inst_start"][at]))
+        inst, resp = (columns[name][places].astype(np.int64) for name in ("inst_len", "resp_len"))
+        split = drawn.datasets[number].rule.long_context == "split"
+        lost = np.zeros_like(resp) if split else spans["resp_len"][at[places]] - resp
+        return cls(number, places + first, spans["number"][at[places]], inst, resp, lost)
+
+    def counted_off(self, item: SampledRows, times: Ints, stays: NDArray[np.bool_], key_of: KeyOf) -> SampledRows:
+        """Return the counts of the data set without these rows.
+
+        Args:
+            item: the counts.
+            times: how often each epoch has each row, int64 [epochs, rows].
+            stays: rows that epochs still have.
+        """
+        often, ledger, stats, away = times.sum(0), item.ledger, item.stats, ~stays
+        count = int(often.sum())
+        stats = replace(
+            stats,
+            cov_rows=stats.cov_rows - count,
+            cov_itoks=stats.cov_itoks - int(self.inst @ often),
+            cov_rtoks=stats.cov_rtoks - int(self.resp @ often),
+            unique_rows=stats.unique_rows - int(away.sum()),
+            unique_toks=stats.unique_toks - int((self.inst + self.resp)[away].sum()),
+        )
+        rows, lost = len(np.unique(self.numbers[away])), self.lost[away & (self.lost > 0)]
+        ledger = replace(ledger, rows_kept=ledger.rows_kept - rows, rows_out=ledger.rows_out - count)
+        if rows:
+            ledger.drop(REMOVED, rows)
+        if len(lost):
+            ledger.notes["truncated"] -= len(lost)
+            ledger.measures["truncated_tokens"] -= int(lost.sum())
+        drawn = {key: [*counts] for key, counts in item.drawn.items()}
+        for number, resp, each in zip(self.numbers.tolist(), self.resp.tolist(), times.T.tolist(), strict=True):
+            if drawn:
+                assert key_of is not None
+                key = next(iter(drawn)) if len(drawn) == 1 else key_of(item.name, number)
+                drawn[key] = [count - resp * time for count, time in zip(drawn[key], each, strict=True)]
+        return replace(item, stats=stats, ledger=ledger, drawn=drawn)
+
+
+def _hits(places: NDArray[Any], gone: Ints) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
+    """Return which places are among ascending ones, and where each would be in these."""
+    at = np.searchsorted(gone, places)
+    if not len(gone):
+        return np.zeros(len(places), np.bool_), at
+    return gone[np.minimum(at, len(gone) - 1)] == places, at
+
+
+def _count(order: Values, gone: Ints) -> Ints:
+    """Return how often an epoch has each of these rows."""
+    counts = np.zeros(len(gone), np.int64)
+    for piece in order.pieces():
+        hit, at = _hits(piece, gone)
+        counts += np.bincount(at[hit], minlength=len(gone))
+    return counts
+
+
+def _shortened(order: Values, gone: Ints, left: Ints) -> PlanArray:
+    """Return an epoch without the rows ``gone``, numbered as they are once the rows ``left`` are out of the plan."""
+
+    def pieces() -> Iterable[NDArray[Any]]:
+        for piece in order.pieces():
+            kept = piece[~_hits(piece, gone)[0]]
+            yield (kept - np.searchsorted(left, kept)).astype(order.dtype)
+
+    return order.replaced(pieces(), len(order) - int(_count(order, gone).sum()))
+
+
+def _without(values: Values, left: Ints) -> Iterable[NDArray[Any]]:
+    """Yield the values of a column but those at some places."""
+    first = 0
+    for piece in values.pieces():
+        mine = left[np.searchsorted(left, first) : np.searchsorted(left, first + len(piece))]
+        yield np.delete(piece, mine - first)
+        first += len(piece)
