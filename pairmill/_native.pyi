@@ -798,6 +798,76 @@ class RowRun:
             ValueError, OSError: as `fill_prefixlm`; or there are fewer batches.
         """
 
+@final
+class RowLengths:
+    """Inputs of a plan's rows, and which have a response of one token: about a byte a row.
+
+    Args:
+        rows: how many there will be.
+    """
+
+    def __new__(cls, rows: int) -> RowLengths: ...
+    def __len__(self) -> int: ...
+    @property
+    def most(self) -> int:
+        """Slots that a rank needs for the row that needs the most."""
+
+    def extend(self, inst_len: NDArray[np.int64], resp_len: NDArray[np.int64]) -> None:
+        """Add rows by the tokens of their texts, int64 [rows] each.
+
+        Raises:
+            ValueError: a row lacks a text, or has 2**31 tokens or more.
+        """
+
+@final
+class BatchWalk:
+    """A pass over the rows of an epoch in their order, which says where its batches end.
+
+    Args:
+        start: number of the first row, with which a batch begins.
+        tokens: slots of a rank.
+        balance, ranks: as in `pack_rows`, which packs them with `causal`.
+        longer_than, skip_long, skip_one_token: as in `RowIndex.window`.
+
+    Raises:
+        ValueError: there are no ranks, or the balance is unknown.
+    """
+
+    def __new__(
+        cls,
+        start: int,
+        *,
+        ranks: int,
+        tokens: int,
+        balance: str,
+        longer_than: int,
+        skip_long: bool,
+        skip_one_token: bool,
+    ) -> BatchWalk: ...
+    def follow(self, lengths: RowLengths, places: NDArray[np.uint32], most: int) -> bool:
+        """Go on with rows of a table, by their places in it, until `most` batches have ended that were not taken.
+
+        Returns:
+            False if the batch after those that ended is for the caller to make: its ranks cannot each have the rows that
+            they need, or which rows it has follows from more than lengths.
+
+        Raises:
+            ValueError: the table lacks such a row.
+        """
+
+    def take(self) -> NDArray[np.int64]:
+        """Return the batches that have ended since: rows, inputs, and the row after each; int64 [batches, 3]."""
+
+def find_values(values: NDArray[np.uint32], wanted: NDArray[np.uint32]) -> NDArray[np.int64]:
+    """Find each place of `values` that has one of `wanted`, which ascend.
+
+    Returns:
+        The places, and which of `wanted` each has; int64 [places, 2].
+
+    Raises:
+        ValueError: `wanted` does not ascend.
+    """
+
 def pack_rows(
     window: NDArray[np.int64],
     ranks: int,

@@ -75,6 +75,8 @@ mod _native {
     #[pymodule_export]
     use super::loader::rows::{Numbers, RowIndex, RowRun, fill_prefixlm, pack_rows};
     #[pymodule_export]
+    use super::loader::walk::{BatchWalk, RowLengths, find_values};
+    #[pymodule_export]
     use super::loader::windows::TokenArrays;
     #[pymodule_export]
     use super::planner::{Planner, added_places};

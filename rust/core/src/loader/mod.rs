@@ -6,4 +6,5 @@ pub mod numbers;
 pub mod pack;
 pub mod plain;
 pub mod prefixlm;
+pub mod walk;
 pub mod windows;

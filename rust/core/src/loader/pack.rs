@@ -33,6 +33,11 @@ impl Row {
         self.inst_len.wrapping_add(self.resp_len).wrapping_sub(1)
     }
 
+    /// Slots of a rank that has it: with a response of one token it needs another row beside it, of two inputs or more.
+    pub(crate) const fn needed(&self) -> i64 {
+        self.length().saturating_add(if self.resp_len == 1 { 2 } else { 0 })
+    }
+
     /// Twice what attention costs: |I|² + |I|·q + q²/2 with the q = |O| − 1 queries of the response.
     const fn work(&self) -> u64 {
         let (prefix, queries) = (self.inst_len as u64, (self.resp_len - 1) as u64);
@@ -143,14 +148,12 @@ pub struct Passed {
 }
 
 impl Passed {
-    const fn has(self, row: &Row) -> bool {
+    pub(crate) const fn has(self, row: &Row) -> bool {
         (self.long && self.is_long(row)) || (self.one_token && row.resp_len == 1)
     }
 
-    /// A row with a response of one token needs another row beside it, which has two inputs or more.
     const fn is_long(self, row: &Row) -> bool {
-        let beside = if row.resp_len == 1 { 2 } else { 0 };
-        row.length().saturating_add(beside) > self.longer_than
+        row.needed() > self.longer_than
     }
 }
 
@@ -325,6 +328,20 @@ impl Sorted {
         self.rows.iter().copied().filter(move |&(_, place)| (place as usize) < count)
     }
 
+    /// Whether the first `count` rows, whose lengths are not negative, fit however they are dealt. If so, fewer do too.
+    fn surely_fit(&self, count: usize, slots: Slots) -> bool {
+        let ranks = slots.ranks as i64;
+        // The least load is never above the mean: where a row has room on top of that, it has room. Where the longest has
+        // room on top of all, all have. Which rows are meant no processor can foresee, so all are looked at and the others
+        // count as nothing.
+        let most = |(before, most): (i64, i64), &(length, place): &(i64, u32)| {
+            let length = if (place as usize) < count { length } else { 0 };
+            (before + length, most.max(length.saturating_mul(ranks).saturating_add(before)))
+        };
+        self.sums[count - 1] <= slots.tokens.saturating_sub(self.rows[0].0).saturating_mul(ranks)
+            || self.rows.iter().fold((0, 0), most).1 <= slots.tokens.saturating_mul(ranks)
+    }
+
     /// Whether the first `count` rows fit into the slots; which rank got which, in `dealt`, where they had to be dealt.
     fn fit(&self, count: usize, slots: Slots, loads: &mut Loads, dealt: &mut Vec<u32>) -> bool {
         dealt.clear();
@@ -332,19 +349,8 @@ impl Sorted {
         if sum > slots.tokens.saturating_mul(ranks) {
             return false;
         }
-        // The least load is never above the mean: where a row has room on top of that, it has room. Where the longest
-        // has room on top of all, all have.
-        if self.rows[self.rows.len() - 1].0 >= 0 {
-            // Which rows are meant no processor can foresee, so all are looked at and the others count as nothing.
-            let most = |(before, most): (i64, i64), &(length, place): &(i64, u32)| {
-                let length = if (place as usize) < count { length } else { 0 };
-                (before + length, most.max(length.saturating_mul(ranks).saturating_add(before)))
-            };
-            if sum <= slots.tokens.saturating_sub(self.rows[0].0).saturating_mul(ranks)
-                || self.rows.iter().fold((0, 0), most).1 <= slots.tokens.saturating_mul(ranks)
-            {
-                return true;
-            }
+        if self.rows[self.rows.len() - 1].0 >= 0 && self.surely_fit(count, slots) {
+            return true;
         }
         loads.reset();
         self.first(count).all(|(length, _)| {
@@ -357,6 +363,14 @@ impl Sorted {
     /// The largest number of rows that fit, as the reference bisects for it; one row is not tested. Which rank gets which,
     /// longest first, if that is known by then.
     fn largest(&self, slots: Slots, loads: &mut Loads) -> (usize, Vec<u32>) {
+        // With more rows all ranks together have no room. Where these have room without a look at the heap, fewer have too.
+        if self.rows[self.rows.len() - 1].0 >= 0 {
+            let room = slots.tokens.saturating_mul(slots.ranks as i64);
+            let most = self.sums.partition_point(|&sum| sum <= room).max(1);
+            if most == 1 || self.surely_fit(most, slots) {
+                return (most, Vec::new());
+            }
+        }
         let (mut low, mut high) = (1, self.rows.len() + 1);
         let (mut dealt, mut tried) = (Vec::with_capacity(self.rows.len()), Vec::with_capacity(self.rows.len()));
         while high - low > 1 {
@@ -436,6 +450,22 @@ pub fn pack(window: &[Row], slots: Slots, balance: Balance) -> Result<Assignment
         }
         count -= 1;
     }
+}
+
+/// How many rows of a window [`pack`] takes, without saying whose they are.
+///
+/// # Errors
+/// As [`pack`].
+pub fn count(window: &[Row], slots: Slots, balance: Balance) -> Result<usize, NoCausal> {
+    if window.is_empty() {
+        return Ok(0);
+    }
+    let count = Sorted::new(window).largest(slots, &mut Loads::new(slots.ranks)).0;
+    // Each rank gets a row before another has two: where all have a causal query, none is exchanged.
+    if !slots.causal || count < slots.ranks || window[..count].iter().all(|row| row.resp_len > 1) {
+        return Ok(count);
+    }
+    pack(window, slots, balance).map(|packed| packed.rows)
 }
 
 /// Rows of lengths from 0 to `longest`, longest first, of equal lengths the later place first.

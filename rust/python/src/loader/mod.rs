@@ -4,4 +4,5 @@ pub(crate) mod files;
 pub(crate) mod mixture;
 pub(crate) mod mt19937;
 pub(crate) mod rows;
+pub(crate) mod walk;
 pub(crate) mod windows;

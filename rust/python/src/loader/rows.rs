@@ -156,7 +156,7 @@ pub(crate) fn pack_rows<'py>(
     Ok((packed.rows, PyArray1::from_vec(py, packed.places), PyArray1::from_vec(py, packed.ends)))
 }
 
-fn balance_of(name: &str) -> PyResult<Balance> {
+pub(crate) fn balance_of(name: &str) -> PyResult<Balance> {
     Ok(match name {
         "lpt" => Balance::Lpt,
         "quadratic" => Balance::Quadratic,
