@@ -848,8 +848,8 @@ class BatchWalk:
         """Go on with rows of a table, by their places in it, until `most` batches have ended that were not taken.
 
         Returns:
-            False if the batch after those that ended is for the caller to make: its ranks cannot each have the rows that
-            they need, or which rows it has follows from more than lengths.
+            False if the batch after those that ended is for the caller to make: its ranks cannot each have the rows
+            that they need, or which rows it has follows from more than lengths.
 
         Raises:
             ValueError: the table lacks such a row.

@@ -32,6 +32,9 @@ _BESIDE = 2
 _ALIGNED = 128
 """Slots of a rank that got more than its equal part are a multiple of it, a block of FlexAttention: few shapes."""
 
+_AHEAD = 1024
+"""Batches that :meth:`RowPlan.batches_ahead` looks for at once: it holds the rows of as many."""
+
 Rows = NDArray[np.int64]
 """[rows, 5]: number of the row, inst_start, inst_len, resp_start, resp_len (:meth:`RowIndex.window`)."""
 
@@ -140,7 +143,7 @@ class RowPlan(TrainingPlan):
                 expected = f"one of {', '.join(self.names)}"
                 raise UsageError("names no folder", where=f"phases[{number}]", expected=expected)
         self.target_only, self.doc_ids = boolean(target_only, "target_only"), boolean(doc_ids, "doc_ids")
-        self.folders = [SampledFolder(place, name=name) for name, place in paths.items()]
+        self.folders = [self._open(name, place) for name, place in paths.items()]
         if phases is None:
             result = self.folders[0].metadata.phases or [("", 0)]
             self.phases = tuple(Phase(self.names[0], epoch=first, name=name) for name, first in result)
@@ -149,6 +152,9 @@ class RowPlan(TrainingPlan):
         )
         for folder in self.folders:
             self._report_one_token_rows(folder)
+
+    def _open(self, name: str, place: str) -> SampledFolder:
+        return SampledFolder(place, name=name)
 
     def __repr__(self) -> str:
         sizes = (f"{len(folder.epochs)} epochs of {folder.path}" for folder in self.folders)
@@ -283,6 +289,23 @@ class RowPlan(TrainingPlan):
             ),
         )
 
+    def batches_ahead(self, source: int, epoch: int, start: int, world: World) -> Rows:
+        """Return where batches end that begin with a row of an epoch, as far as no end of an epoch matters to them.
+
+        Args:
+            source: number in :attr:`names`.
+            epoch, start: of the first batch; there need not be such an epoch.
+            world: of :meth:`packed_into`.
+
+        Returns:
+            rows, inputs and the row after each, int64 [batches, 3]; none = :meth:`draw` has to say.
+        """
+        epochs = self.folders[source].epochs
+        sizes: Sequence[Sequence[int]] = ()
+        if epoch < len(epochs):
+            sizes = self._run(epochs[epoch], start, _AHEAD, 0, world).sizes()
+        return np.array(sizes, np.int64).reshape(-1, 3)
+
     def draw_ahead(self, position: Position, world: World, rank: int, count: int) -> Sequence[Draw | EpochEnd | None]:
         number = self.phase_at(position)
         source = self.names.index(self.phases[number].source)
@@ -290,16 +313,7 @@ class RowPlan(TrainingPlan):
         draws: list[Draw] = []
         # An epoch begins with a look at its files.
         if start and epoch < len(folder.epochs) and self.packed_into(world) == world:
-            run = RowRun(
-                folder.epochs[epoch].index,
-                start,
-                count,
-                rank=rank,
-                ranks=world.ranks,
-                tokens=world.slots,
-                balance=self.balance,
-                **self._passed(world),
-            )
+            run = self._run(folder.epochs[epoch], start, count, rank, world)
             for at, (rows, tokens, following) in enumerate(run.sizes()):
                 if at and self.phase_at(position) != number:
                     break
@@ -319,6 +333,18 @@ class RowPlan(TrainingPlan):
                 )
                 start = following
         return draws or [self.draw(position, world)]
+
+    def _run(self, epoch: Epoch, start: int, count: int, rank: int, world: World) -> RowRun:
+        return RowRun(
+            epoch.index,
+            start,
+            count,
+            rank=rank,
+            ranks=world.ranks,
+            tokens=world.slots,
+            balance=self.balance,
+            **self._passed(world),
+        )
 
     def _dealt(self, rows: Rows, world: World) -> tuple[NDArray[np.uint32], NDArray[np.uint32], int]:
         """Return the places of a whole batch's rows rank by rank, where each rank's begin, and the slots of a rank."""
@@ -408,11 +434,21 @@ class RowPlan(TrainingPlan):
         mine = packed.places[packed.ends[rank] : packed.ends[rank + 1]]
         out = self._arrays(memory, packed.slots)
         sizes = self.folders[packed.source].fill(packed.window, mine, self.target_only, out)
+        return self._batch(draw, out, sizes, self.rows_of(draw, rank))
+
+    def rows_of(self, draw: Draw, rank: int) -> NDArray[np.int64]:
+        """Return a rank's rows of a batch of :meth:`draw`, in the order of its slots.
+
+        Returns:
+            number of the source, epoch, number of the row, int64 [rows, 3]; no token is read.
+        """
+        packed: _Packed = draw.detail
+        mine = packed.places[packed.ends[rank] : packed.ends[rank + 1]]
         rows = np.empty((len(mine), 3), np.int64)
         rows[:, 0] = packed.source
         rows[:, 1] = packed.epoch + np.searchsorted(packed.firsts, mine, side="right") - 1
         rows[:, 2] = packed.window[mine, 0]
-        return self._batch(draw, out, sizes, rows)
+        return rows
 
     def fill_ahead(
         self, draws: Sequence[Draw], rank: int, world: World, memories: Sequence[NDArray[np.uint8]]

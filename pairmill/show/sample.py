@@ -19,8 +19,9 @@ from pairmill.formats.results import SampleResult
 from pairmill.formats.tokenized_path import stored
 from pairmill.formats.tokenizer_file import NAME
 from pairmill.loader.batch import IGNORED, Batch
-from pairmill.loader.plan import Draw, EpochEnd, World
+from pairmill.loader.plan import World
 from pairmill.loader.row_plan import RowPlan
+from pairmill.loader.segments import find_draw
 from pairmill.show.config import ShowConfig, Wanted
 from pairmill.show.lines import HEAD, SOFT, TARGET, Decoder, Line, Part, decoder_for, line, token_lines, visible
 
@@ -174,7 +175,8 @@ def _show_batch(sample: _Sample, result: OpenResult, config: ShowConfig) -> Iter
     longest = int(result.info()["max_seq_len"]) + 1
     world = World(config.ranks, config.batch_tokens or _CONTEXTS * longest * config.ranks)
     plan = RowPlan(result.path, tail="keep")
-    draw = _draw(plan, world, config.batch)
+    plan.check(world)
+    draw = find_draw(plan, world, config.batch)
     slots = world.batch_tokens
     share = f"{draw.tokens:,} of {slots:,} slots ({draw.tokens / slots:.1%})"
     yield line(
@@ -190,18 +192,6 @@ def _show_batch(sample: _Sample, result: OpenResult, config: ShowConfig) -> Iter
     for epoch, place in shown[: config.n or _FIRST]:
         yield from sample.describe(epoch, place)
         yield []
-
-
-def _draw(plan: RowPlan, world: World, number: int) -> Draw:
-    plan.check(world)
-    position = plan.begin()
-    while (drawn := plan.draw(position, world)) is not None:
-        if isinstance(drawn, Draw) and position.batches == number:
-            return drawn
-        position = drawn.after
-        assert isinstance(drawn, Draw | EpochEnd)
-    expected = f"0 to {position.batches - 1:,}"
-    raise UsageError("no such batch", where="batch", got=str(number), expected=expected)
 
 
 def _describe_share(sample: _Sample, batch: Batch, rank: int) -> Iterator[Line]:
