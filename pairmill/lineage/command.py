@@ -15,6 +15,7 @@ from datetime import datetime
 
 from pairmill import storage
 from pairmill.engine import manifest as manifests
+from pairmill.engine import usage
 from pairmill.engine.listing import FOLDERS, WITHOUT_REPORT, list_results
 from pairmill.engine.made_by import INDEX, LINE
 from pairmill.engine.manifest import Manifest
@@ -58,7 +59,12 @@ def report(root: str, sample: Manifest) -> Report:
     """Return the page of a sample."""
     result = steps.find(root, sample)
     finished = {item.manifest.fingerprint: _finished(root, item.stage, item.manifest.fingerprint) for item in result}
-    return page.report_of(result, [step.manifest for step in steps.runs(root, sample)], finished)
+    trained = [step.manifest for step in steps.runs(root, sample)]
+    results = [*((step.stage, step.manifest) for step in result), *(("train", manifest) for manifest in trained)]
+    used: dict[str, list[usage.Usage]] = {}
+    for stage, manifest in results:
+        used.setdefault(stage, []).extend(usage.read(root, stage, manifest.fingerprint))
+    return page.report_of(result, trained, finished, used)
 
 
 def write(uri: str, text: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from pairmill.engine.manifest import Ledger, Manifest
+from pairmill.engine.usage import Total, Usage
 from pairmill.formats.results import SampleResult, SelectResult
 from pairmill.formats.training_results import TrainResult
 from pairmill.lineage.flow import flow_of
@@ -13,7 +14,7 @@ from pairmill.lineage.steps import Step, by_source
 from pairmill.mixture.realised import Realised
 from pairmill.mixture.shown import summary
 from pairmill.report.charts import Stacked
-from pairmill.report.model import Block, Cell, Link, Percent, Report, Section, Table, describe_names
+from pairmill.report.model import Block, Bytes, Cell, Link, Percent, Report, Section, Table, describe_names
 
 _PARTS: Final = 4
 """Sources with a colour of their own: a chart has five, and the last is all others'."""
@@ -41,7 +42,10 @@ def section_of(steps: Sequence[Step]) -> list[Block]:
 
 
 def report_of(
-    steps: Sequence[Step], runs: Sequence[Manifest] = (), finished: Mapping[str, str] | None = None
+    steps: Sequence[Step],
+    runs: Sequence[Manifest] = (),
+    finished: Mapping[str, str] | None = None,
+    used: Mapping[str, Sequence[Usage]] | None = None,
 ) -> Report:
     """Return the page.
 
@@ -49,6 +53,7 @@ def report_of(
         steps: as :func:`pairmill.lineage.steps.find` gives them, of which the last is a sample.
         runs: those of train on it.
         finished: when each was, by fingerprint; the page is then below the root, and leads to their reports.
+        used: what the pods of each stage took.
     """
     rows = {_DONE[stage]: counts for stage, counts in _stages(steps, "rows").items()}
     tokens = {_DONE[stage]: counts for stage, counts in _stages(steps, "tokens").items()}
@@ -74,6 +79,7 @@ def report_of(
             *_planned(steps),
             *_means(steps),
             *_trained(runs),
+            *_used(used or {}),
             Table(
                 "What each stage dropped, and why",
                 ("Stage", "Reason", "Rows", "Of its rows"),
@@ -104,6 +110,32 @@ def report_of(
         verdict=verdict,
         look_at=_vanished(first, last),
     )
+
+
+def _used(used: Mapping[str, Sequence[Usage]]) -> list[Block]:
+    """Return what each stage took of the cluster, and all of them together; nothing where no pod left it."""
+    totals = {stage: Total.sum(pods) for stage, pods in used.items() if pods}
+    if totals:
+        totals["together"] = Total.sum(pod for pods in used.values() for pod in pods)
+    lines = [
+        (
+            stage,
+            total.pods,
+            round(total.pod_seconds),
+            round(total.core_seconds),
+            round(total.gib_seconds),
+            round(total.gpu_seconds),
+            Percent.of(total.cpu_seconds, total.core_seconds),
+            Bytes(total.peak_bytes) if total.peak_bytes else _DASH,
+        )
+        for stage, total in totals.items()
+    ]
+    heads = ("Stage", "Pods", "Pod seconds", "Core seconds", "GiB seconds", "GPU seconds", "Cores used", "Most memory")
+    note = (
+        "Seconds of pods, times the cores, memory and GPUs that each might use. Pods that were killed are not counted, "
+        "and a pod without a limit of cores counts those of its node."
+    )
+    return [Table("What it took", heads, lines, note)] if lines else []
 
 
 def _linked(step: Step) -> Link:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pairmill.engine import usage
 from pairmill.lineage import command as lines
 from tests.support import line, tools
 
@@ -63,3 +64,23 @@ def test_only_the_pages_of_the_line_say_when(root: Path) -> None:
     with_date = [page for page in pages(root) if date.search(page.read_text())]
     assert {page.parent.name for page in with_date} == {"line"}
     assert len(with_date) == 2
+
+
+def test_the_line_shows_what_its_pods_took(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def page(name: str) -> str:
+        uri = str(tmp_path / name)
+        lines.run(lines.LineConfig(root=str(root), output=uri))
+        return Path(uri).read_text()
+
+    assert "What it took" not in page("before.html")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    another = usage.Usage(pod="b", seconds=3600, cores=2, memory_bytes=0, gpus=1, cpu_seconds=3600, peak_bytes=0)
+    (sample,) = (root / "sample").glob("*/_MANIFEST.json")
+    for _ in range(2):
+        usage.leave(str(root), "sample", sample.parent.name)
+        monkeypatch.setattr(usage, "measure", lambda: another)
+    text = page("after.html")
+    assert "What it took" in text
+    # Two pods; the second had two cores and a GPU for an hour.
+    assert re.search(r"<td[^>]*>sample</td>\s*<td[^>]*>2</td>", text)
+    assert re.search(r"<td[^>]*>3,6\d\d</td>", text)
