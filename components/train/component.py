@@ -79,8 +79,8 @@ def train(
         weights_from: begin with the weights of an earlier run or checkpoint, at step 1: fine-tuning; empty = new
             weights
         weights: what weights_from gives: ema (the average), current, or all: current ones with the optimizer's state
-        resume_from: go on from checkpoints of the same run in another root; those of its own folder are found without
-            it
+        resume_from: go on from checkpoints of the same run in another root, or of a run on the plan that this one
+            extends; those of its own folder are found without it
         processes: processes on this machine, 0 = one per GPU, or 1; torchrun says it itself
         device: auto = a GPU if there is one
         price: price of a device for an hour, for the report; 0 = not known

@@ -71,7 +71,8 @@ class TrainConfig(RunConfig):
     )
     resume_from: str = option(
         "",
-        help="go on from checkpoints of the same run in another root; those of its own folder are found without it",
+        help="go on from checkpoints of the same run in another root, or of a run on the plan that this one extends; "
+        "those of its own folder are found without it",
         changes_bytes=False,
     )
     processes: int = option(

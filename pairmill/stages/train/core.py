@@ -27,6 +27,7 @@ from pairmill.log import event, logger
 from pairmill.report.model import Report
 from pairmill.stages.train import launch, run
 from pairmill.stages.train.config import TrainConfig
+from pairmill.stages.train.data.earlier import find_earlier
 from pairmill.stages.train.data.inputs import Inputs, open_inputs, refuse_training_rows
 from pairmill.stages.train.data.steps import scheduled_steps
 from pairmill.stages.train.report.page import report_of
@@ -46,6 +47,7 @@ class Context:
     settings: TrainSettings
     inputs: Inputs
     start: Start | None
+    earlier: str
     group: launch.Group | None
 
     def job(self, key: str) -> Job:
@@ -58,6 +60,7 @@ class Context:
             settings=self.settings,
             start=self.start,
             resume_from=config.resume_from,
+            earlier=self.earlier,
             price=config.price,
             tokenizer_info=_tokenizer_info(self.inputs, self.settings, config.windows),
             data=_data(self.inputs, config.hub),
@@ -70,7 +73,8 @@ class TrainNet(Shard[Context], reads=()):
 
     Args:
         data: digest of what it reads.
-        first_weights: digest of an earlier run, and what is taken of it; empty = new weights.
+        first_weights: digest of an earlier run, and what is taken of it; or the key of the run that it goes on with on
+            a plan that extends that run's; empty = new weights.
         settings: all that its weights follow from.
         processes: their number, where losses follow from it.
     """
@@ -154,16 +158,19 @@ class Train(Stage[TrainConfig, TrainPlan]):
 def _plan(config: TrainConfig, inputs: Inputs, start: Start | None, group: launch.Group | None) -> TrainPlan:
     settings = config.settings
     processes = settings.processes(launch.count(config))
+    earlier = find_earlier(config.resume_from, inputs) if config.resume_from else ""
     refs = [InputRef("data", inputs.digest[:16]), *_folders(inputs)]
+    if earlier:
+        refs.append(InputRef("resume_from", earlier))
     if start is not None:
         refs.append(InputRef("weights_from", start.digest[:16]))
     return TrainPlan(
         inputs=refs,
-        build_context=lambda: Context(config, settings, inputs, start, group),
+        build_context=lambda: Context(config, settings, inputs, start, earlier, group),
         says={"settings": settings.to_manifest(), **processes},
         net=TrainNet(
             inputs.digest,
-            (start.digest, start.take) if start is not None else (),
+            (start.digest, start.take) if start is not None else (earlier,) if earlier else (),
             settings.to_manifest(),
             processes,
             name=settings.model.net,

@@ -22,6 +22,7 @@ from pairmill.stages.train.core import Train
 from pairmill.stages.train.run.step import Stepper
 from pairmill.storage.local import LocalStore
 from tests.pytorch.train import tiny
+from tests.support.grown import Family
 
 EVERY = "checkpoints.every_steps=3"
 
@@ -308,3 +309,31 @@ def test_a_run_that_goes_on_elsewhere_has_all_lines_and_a_finished_one_none_that
     again = tiny.train(tiny.config(tmp_path, sampled, resume_from=str(run)))
     assert tiny.lines(again) == tiny.lines(whole)
     assert tiny.digest(again) == tiny.digest(whole)
+
+
+# --- a plan that extends another ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tail", ["drop", "carry"])
+def test_a_run_goes_on_with_a_plan_that_extends_its_own(tmp_path: Path, tail: str) -> None:
+    family = Family(tmp_path / "family", rows=60)
+    parent, child = family.add("parent", [0, 1]), family.add("child", [0, 1, 2], "parent", 2)
+    # A rate that does not follow from the number of steps: then the runs have the same weights.
+    same = (f"batch.tail={tail}", "schedule.shape=constant", "training.ema=0.9")
+    first = tiny.train(tiny.config(tmp_path / "first", parent, *same))
+    (folder,) = (tmp_path / "first/train/shards").iterdir()
+    went_on = tiny.train(tiny.config(tmp_path / "on", child, *same, resume_from=str(folder)))
+    whole = tiny.train(tiny.config(tmp_path / "whole", child, *same))
+    assert tiny.digest(went_on) == tiny.digest(whole) != tiny.digest(first)
+    assert went_on.manifest.data["steps"] == whole.manifest.data["steps"] > first.manifest.data["steps"]
+    assert went_on.manifest.ledger == whole.manifest.ledger
+    assert went_on.manifest.fingerprint != whole.manifest.fingerprint  # its rates might follow from the steps
+    again = tiny.train(tiny.config(tmp_path / "on", child, *same, resume_from=str(folder)))
+    assert again.uri == went_on.uri
+    with pytest.raises(InputError, match=r"a checkpoint of another run; got .*optimizer.lr 0.01 \(here 0.5\)"):
+        tiny.train(tiny.config(tmp_path / "lr", child, *same, "optimizer.lr=0.5", resume_from=str(folder)))
+    with pytest.raises(InputError, match="a checkpoint of another run; got data"):
+        tiny.train(tiny.config(tmp_path / "no", tiny.data(tmp_path / "other"), *same, resume_from=str(folder)))
+    anew = family.add("anew", [0, 8, 9], "parent", 1)
+    with pytest.raises(InputError, match="the training is in an epoch that this plan drew anew, from epoch 1 on"):
+        tiny.train(tiny.config(tmp_path / "anew", anew, *same, resume_from=str(folder)))

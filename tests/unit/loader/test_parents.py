@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,61 +10,13 @@ import numpy as np
 import pytest
 
 from pairmill import log
-from pairmill.engine.manifest import File, Ledger, Manifest, content_key
+from pairmill.engine.manifest import content_key
 from pairmill.errors import InputError, UsageError
 from pairmill.loader import Loader, MixturePlan, Phase, RowPlan, Windows
 from pairmill.loader.folder import Epoch
 from tests.support import samples
+from tests.support.grown import Family, fingerprint
 from tests.support.peers.hrm import global_batches
-
-LAYOUTS = ("compact", "data_io", "reference")
-
-
-def epoch(number: int, rows: int = 400) -> list[tuple[int, int]]:
-    random = np.random.default_rng(number)
-    return [(int(inst), int(resp)) for inst, resp in random.integers(2, 20, (rows, 2))]
-
-
-class Family:
-    """Sampled folders whose manifests name the plans before them, as sample's do."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.plans: dict[str, tuple[str, int, list[int]]] = {}
-
-    def add(self, name: str, epochs: Sequence[int], parent: str = "", kept: int = 0) -> Path:
-        """Sample epochs by number; the first ``kept`` are those of the parent."""
-        folder = samples.sampled(self.folder / name, [epoch(number) for number in epochs])
-        chain: list[dict[str, Any]] = []
-        at, least = parent, kept
-        while at:
-            before, its_kept, rows = self.plans[at]
-            chain.insert(
-                0,
-                {
-                    "plan": fingerprint(at),
-                    "fingerprints": {layout: fingerprint(at, layout) for layout in LAYOUTS},
-                    "digest": RowPlan(self.folder / at).folders[0].digest,
-                    "epochs": rows,
-                    "kept": least,
-                },
-            )
-            at, least = before, min(least, its_kept)
-        self.plans[name] = parent, kept, [400] * len(epochs)
-        about = {"plan": fingerprint(parent), "from_epoch": kept, "chain": chain} if parent else {}
-        data = {"layout": "compact", "stats": {}, "sources": [], "parent": about}
-        paths = sorted(path for path in folder.rglob("*") if path.is_file())
-        digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in paths]
-        files = [
-            File(path.relative_to(folder).as_posix(), path.stat().st_size, digest)
-            for path, digest in zip(paths, digests, strict=True)
-        ]
-        Manifest("sample", 1, fingerprint(name), {}, [], Ledger(), files, data=data).finish(str(folder))
-        return folder
-
-
-def fingerprint(name: str, layout: str = "compact") -> str:
-    return content_key("test", name, layout)[:16]
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from pairmill.loader.row_plan import RowPlan
 from pairmill.mixture.realised import Realised
 from pairmill.report.model import Report
 from pairmill.stages.sample.inspect.config import InspectConfig
+from pairmill.stages.sample.inspect.left import report_left
 from pairmill.stages.sample.inspect.report import report_of
 from pairmill.stages.sample.inspect.walk import preview
 
@@ -35,7 +36,7 @@ def inspect(config: InspectConfig) -> str:
 
 
 def look(config: InspectConfig) -> Report:
-    """Return the report, without writing it."""
+    """Return the report, without writing it: of the whole training, or of what a saved position has left."""
     world = World(config.ranks, config.batch_tokens)
     plan = RowPlan(
         config.path,
@@ -44,6 +45,8 @@ def look(config: InspectConfig) -> Report:
         long_rows=config.long_rows,
         one_token_rows=config.one_token_rows,
     )
+    if config.state or config.accumulate != 1:
+        return report_left(plan, world, config)
     (folder,) = plan.folders
     # Folders of other tools have no manifest, and samples without a mixture nothing of one.
     manifest = manifests.read(str(folder.path))

@@ -25,4 +25,12 @@ class InspectConfig:
     )
     long_rows: Literal["refuse", "skip"] = option("refuse", help="what to do with rows longer than a rank's slots")
     one_token_rows: Literal["keep", "skip"] = option("keep", help="what to do with rows whose response is one token")
+    state: str = option(
+        "",
+        help="file or URI of a saved position: count what is left from there. A loader's state, the _RECORD.json of a "
+        "checkpoint of train, or checkpoint_state_<tag>.json of a trainer derived from HRM-Text",
+    )
+    accumulate: int = option(
+        1, help="micro-batches of an optimizer step; then batch_tokens is of one of them, and steps are counted alone"
+    )
     report: str = option("", help="file or URI for a page with charts, as report.html; empty = none")

@@ -97,10 +97,11 @@ def total_steps(inputs: Inputs, settings: TrainSettings, ranks: int) -> int:
     return planned(inputs, settings, ranks).steps
 
 
-def planned(inputs: Inputs, settings: TrainSettings, ranks: int) -> Planned:
+def planned(inputs: Inputs, settings: TrainSettings, ranks: int, begin: Position | None = None) -> Planned:
     """Count T, the optimizer's steps of the whole run, and its tokens, by the loader's own plan; no token is read.
 
-    It is the same for any number of ranks and parts; packed by processes (profile hrm_text), for these alone.
+    It is the same for any number of ranks and parts; packed by processes (profile hrm_text), for these alone. With
+    ``begin`` a run is at that position already; its batches and tokens count.
 
     Raises:
         UsageError: more epochs, steps or tokens than there are; or of data without an end neither steps nor tokens.
@@ -110,7 +111,7 @@ def planned(inputs: Inputs, settings: TrainSettings, ranks: int) -> Planned:
     check(inputs, settings, ranks)
     if isinstance(inputs.plan, WindowPlan):
         return _of_windows(inputs, settings, inputs.plan, here, epochs)
-    position = inputs.plan.begin()
+    position = begin or inputs.plan.begin()
     while not is_over(inputs, settings, epochs, position):
         drawn = inputs.plan.draw(position, here)
         if drawn is None:
@@ -133,9 +134,9 @@ def planned(inputs: Inputs, settings: TrainSettings, ranks: int) -> Planned:
     return Planned(position.batches, position.tokens)
 
 
-def scheduled_steps(inputs: Inputs, settings: TrainSettings, ranks: int) -> int:
+def scheduled_steps(inputs: Inputs, settings: TrainSettings, ranks: int, begin: Position | None = None) -> int:
     """Count the steps that the learning rate is scheduled for: T; with HRM-Text's defect, its estimate of it."""
-    result, asked = total_steps(inputs, settings, ranks), settings.training
+    result, asked = planned(inputs, settings, ranks, begin).steps, settings.training
     if settings.quirk("steps_by_floor") and isinstance(inputs.plan, RowPlan) and not (asked.steps or asked.tokens):
         epochs = epochs_of(inputs, settings)
         return sum(item.metadata.total_steps(epochs, settings.batch.tokens) for item in inputs.plan.folders)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -18,7 +18,7 @@ from pairmill.nets.net import Net
 from pairmill.nets.trained import CHECKPOINTS
 from pairmill.stages.train.data.feed import Feed
 from pairmill.stages.train.data.inputs import Inputs
-from pairmill.stages.train.data.steps import scheduled_steps, total_steps
+from pairmill.stages.train.data.steps import planned, scheduled_steps
 from pairmill.stages.train.run import first_weights, hardware, parallel
 from pairmill.stages.train.run.checkpoint import Checkpoints, restore
 from pairmill.stages.train.run.job import Job
@@ -29,9 +29,14 @@ from pairmill.training.optimizers.optimizer import make
 from pairmill.training.schedules import choose_ema_beta
 from pairmill.training.settings import TrainSettings
 
+_OF_TENSORS: Final = ("settings.model.", "settings.optimizer.", "settings.profile")
+"""Settings that an earlier run has in common with the one that goes on with it."""
+
 
 def find_checkpoint(job: Job, ranks: Ranks, checkpoints: Checkpoints) -> Checkpoint | None:
     """Find the checkpoint to go on from; None: the run begins.
+
+    An earlier run, on a plan that this one's extends, counts if net and optimizer are the same.
 
     Raises:
         InputError: it is of another run, or ``resume_from`` has none.
@@ -41,11 +46,14 @@ def find_checkpoint(job: Job, ranks: Ranks, checkpoints: Checkpoints) -> Checkpo
         result = _checkpoints_elsewhere(job.resume_from, ranks).newest()
         if result is None:
             raise InputError("no complete checkpoint", where=f"resume_from={job.resume_from}", hint="leave it out")
-    if result is not None and result.says.get("run") != job.key:
+    if result is None or result.says.get("run") == job.key:
+        return result
+    differ = differences(job.identify(ranks.size), result.says.get("identity", {}))
+    if result.says.get("run") != job.earlier or any(name.startswith(_OF_TENSORS) for name in differ):
         raise InputError(
             "a checkpoint of another run",
             where=result.folder,
-            got=_describe_differences(result.says.get("identity", {}), job.identify(ranks.size)),
+            got=_describe(differ),
             expected="the same data, settings and first weights",
             hint="weights_from= takes its weights and begins a new run",
         )
@@ -56,12 +64,15 @@ def build_state(job: Job, ranks: Ranks, resumed: Checkpoint | None) -> RunState:
     """Build net and optimizer with the weights that a new run begins with, and settle what it computes on."""
     settings, inputs = job.settings, job.inputs
     says: Mapping[str, Any] = resumed.says if resumed else {}
+    begin = None
+    if resumed is not None and says["run"] != job.key:  # an earlier run, whose plan had other epochs to come
+        begin, says = inputs.plan.position(says["feed"]), {}
     # Bits follow from the number of threads too: where there are as many ranks, a process keeps its own.
     kept: int = says["threads"] if says.get("ranks") == ranks.size else 0
     threads = hardware.settle(settings.training.threads or kept, ranks)
     # Counted once: a run that goes on keeps its schedule.
-    total: int = says.get("total") or scheduled_steps(inputs, settings, ranks.size)
-    steps: int = says.get("steps") or total_steps(inputs, settings, ranks.size)
+    total: int = says.get("total") or scheduled_steps(inputs, settings, ranks.size, begin)
+    steps: int = says.get("steps") or planned(inputs, settings, ranks.size, begin).steps
     precision = hardware.precision(settings.training.precision, ranks.device)
     path = attention.choose(settings.training.attention_path, ranks.device, precision)
     net = build_net(settings, inputs, ranks, precision)
@@ -104,6 +115,12 @@ def resume(state: RunState, feed: Feed, checkpoints: Checkpoints) -> None:
         restore(checkpoints, resumed, state.net, state.optimizer)
         feed.load_state_dict(resumed.says["feed"])
         state.counts = Counts(**resumed.says["counts"])
+        if resumed.says["run"] != state.job.key:  # rows that the end of its plan left may be read
+            sources, left = feed.state_dict()["sources"], state.counts.left
+            names = {key: key.rpartition(" ") for key in left}
+            state.counts.left = {
+                key: left[key] for key, (source, _, epoch) in names.items() if int(epoch) < sources[source][0]
+            }
         state.step = resumed.step
         if state.ranks.rank == 0:
             text = f"train: goes on after step {state.step:,} of {state.steps:,}"
@@ -118,8 +135,7 @@ def _checkpoints_elsewhere(given: str, ranks: Ranks) -> Checkpoints:
     return Checkpoints(inside if storage.store_for(inside).folders(inside) else uri, ranks)
 
 
-def _describe_differences(theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> str:
+def _describe(differ: Mapping[str, list[Any]]) -> str:
     """Say what is different, by name."""
-    result = differences(mine, theirs)
-    shown = [f"{name.removeprefix('settings.')} {there} (here {here})" for name, (there, here) in result.items()]
+    shown = [f"{name.removeprefix('settings.')} {there} (here {here})" for name, (there, here) in differ.items()]
     return ", ".join(shown[:5]) or "another version of the trainer"

@@ -31,7 +31,9 @@ class Job:
         inputs: the data.
         settings: of the run.
         start: weights of an earlier run; None = new ones.
-        resume_from: URI of another folder of the same run to go on from, if ``folder`` has no checkpoint.
+        resume_from: URI of another folder of the same run, or of the earlier one, to go on from, if ``folder`` has no
+            checkpoint.
+        earlier: key of a run on a plan that this one's extends; this one goes on with it. Empty = none.
         price: of a device for an hour.
         tokenizer_info: which tokens begin and end texts (:class:`pairmill.nets.trained.Trained`).
         data: what is read, for the report: a name -> text.
@@ -43,13 +45,14 @@ class Job:
     settings: TrainSettings
     start: Start | None = None
     resume_from: str = ""
+    earlier: str = ""
     price: float = 0.0
     tokenizer_info: Mapping[str, Any] = field(default_factory=dict)
     data: Mapping[str, str] = field(default_factory=dict)
 
     def identify(self, ranks: int) -> dict[str, Any]:
         """Return what makes it another run, JSON-like: data, first weights, settings, and perhaps the processes."""
-        start = [self.start.digest, self.start.take] if self.start else []
+        start = [self.start.digest, self.start.take] if self.start else [self.earlier] if self.earlier else []
         settings = {"settings": self.settings.to_manifest(), **self.settings.processes(ranks)}
         return {"data": self.inputs.digest, "weights_from": start, **settings}
 

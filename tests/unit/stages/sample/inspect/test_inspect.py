@@ -4,24 +4,28 @@ import json
 import re
 import tracemalloc
 from inspect import signature
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import pytest
 
-from pairmill.errors import InputError
+from pairmill.errors import InputError, UsageError
 from pairmill.formats.tokens import INDEX
 from pairmill.interface import cli
+from pairmill.loader import Loader
 from pairmill.loader.plan import World
 from pairmill.loader.row_plan import RowPlan
+from pairmill.report.model import Table
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.inspect.command import inspect
+from pairmill.stages.sample.inspect.command import look as made
 from pairmill.stages.sample.inspect.config import InspectConfig
 from pairmill.stages.sample.inspect.report import _by_share, report_of
 from pairmill.stages.sample.inspect.walk import COSTS, Spread, TrainingPreview, preview
 from pairmill.stages.sample.run import COMMANDS, run
+from tests.support import samples
 from tests.support.helpers import python
 
 Pair = tuple[int, int]
@@ -415,3 +419,37 @@ def test_inspect_imports_nothing_heavy(tmp_path: Path) -> None:
     names = {name.partition(".")[0] for name in done.stdout.split()}
     assert {"numpy", "pairmill"} <= names
     assert not names & {"pyarrow", "kfp", "datasets", "tokenizers", "torch", "pandas", "httpx", "huggingface_hub"}
+
+
+# --- what is left ---------------------------------------------------------------------------------------------------
+
+
+def test_what_a_state_has_left_is_counted(tmp_path: Path) -> None:
+    folder = samples.sampled(tmp_path / "sampled", [[(3, 4)] * 100, [(2, 6)] * 120])
+    with Loader(RowPlan(folder), batch_tokens=60, ranks=2, threads=0) as loader:
+        batches = list(loader)
+        loader.load_state_dict(loader.plan.state(loader.plan.begin()))
+        list(islice(loader, 4))
+        state, left = loader.state_dict(), loader.steps_left(accumulate=3)
+    saved = tmp_path / "state.json"
+    record = tmp_path / "_RECORD.json"
+    beside = tmp_path / "checkpoint_state_step_2.json"
+    saved.write_text(json.dumps(state))
+    record.write_text(json.dumps({"says": {"feed": state, "step": 4}}))
+    sidecar = {"step": 2, "epoch": 1, "batch_in_epoch": 4, "local_batch_size": 30, "gradient_accumulation_steps": 2}
+    beside.write_text(json.dumps(sidecar))
+    for file, step in ((saved, 1), (record, 1), (beside, 2)):
+        config = InspectConfig(path=str(folder), ranks=2, batch_tokens=60, state=str(file), accumulate=3)
+        report = made(config)
+        assert report.figures["Micro-batches left"] == left.micro_batches == len(batches) - 4
+        assert (report.figures["Steps left"], report.figures["Micro-batches left over"]) == (left.steps, left.left_over)
+        assert report.figures["Steps at the end"] == step + left.steps
+        assert report.figures["Row"] == f"{state['start_row']} of 100 of epoch 0"
+    (whole,) = made(InspectConfig(path=str(folder), ranks=2, batch_tokens=60, accumulate=3)).sections
+    assert isinstance(whole, Table)
+    counts = [sum(batch.epoch == epoch for batch in batches) for epoch in (0, 1)]
+    assert whole.rows == [(f"epoch_{epoch}", count, count // 3, count % 3) for epoch, count in enumerate(counts)]
+    for text in ("{", "[]", '{"says": {}}'):
+        saved.write_text(text)
+        with pytest.raises(UsageError, match="not a saved position"):
+            made(InspectConfig(path=str(folder), state=str(saved)))
