@@ -37,6 +37,7 @@ def train(
     samples_path: str = "/dev/shm/pairmill/{fingerprint}",
     train_config: str = "default",
     set: str = "",
+    policy: str = "",
     weights_from: str = "",
     weights: str = "ema",
     resume_from: str = "",
@@ -76,6 +77,7 @@ def train(
         train_config: net, optimizer, schedule and length, as a YAML file; default = what is built in, as in
             configs/train_config.yaml
         set: settings in place of the file's, as optimizer.lr=0.001,training.epochs=2
+        policy: policy.yaml: a plan that was drawn before it took records out is refused (docs/removing.md)
         weights_from: begin with the weights of an earlier run or checkpoint, at step 1: fine-tuning; empty = new
             weights
         weights: what weights_from gives: ema (the average), current, or all: current ones with the optimizer's state

@@ -75,6 +75,9 @@ class Judge(Protocol):
     def removed_records(self, file: str, digest: str) -> frozenset[int | str]:
         """Return the places of records that are taken out of a raw file. Raises InputError if it is another file."""
 
+    def entries_on(self, source: str) -> Sequence[str]:
+        """Return the names of the entries on single records of a source."""
+
     @property
     def record(self) -> dict[str, Any]:
         """What manifests say of all that was asked so far."""
@@ -135,6 +138,12 @@ def removed_rows(subject: Subject) -> Sequence[int]:
     """
     judge = _JUDGE.get()
     return judge.removed_rows(subject) if judge is not None else ()
+
+
+def entries_on(sources: Iterable[str]) -> set[str]:
+    """Return the names of a policy's entries on single records of some sources."""
+    judge = _JUDGE.get()
+    return {name for source in sources for name in judge.entries_on(source)} if judge is not None else set()
 
 
 class Task(Protocol):

@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 
 from pairmill import storage
 from pairmill.engine import manifest as manifests
+from pairmill.engine import policing
 from pairmill.engine.manifest import Manifest
+from pairmill.engine.source_names import source_of
 from pairmill.errors import InputError
 from pairmill.formats import sample_folder
 from pairmill.formats.results import Rows, SampleResult
@@ -144,6 +146,30 @@ def refuse_training_rows(held_out: DrawnRows | None, training: Iterable[DrawnRow
             _refuse_shared(held_out, item, shared)
     if not told:
         event(f"{where}: nothing says that these rows are not trained on; {_HINT}", level=logging.WARNING)
+
+
+def refuse_removed_rows(given: str, option: str) -> None:
+    """Refuse a plan, or its arrays, that was drawn before the policy in force took records of its sources out.
+
+    Raises:
+        InputError: it may have rows of these records.
+    """
+    uri = storage.normalise(given, option)
+    if storage.scheme(uri) == "file":
+        uri = storage.normalise(str(sample_folder.folder_of(uri, option)), option)
+    manifest = manifests.read(uri) if policing.is_in_force() else None
+    drawn = SampleResult.find(manifest) if manifest is not None and manifest.stage == _SAMPLE else None
+    if drawn is None:
+        return
+    wanted = policing.entries_on({source_of(item["name"]) for item in drawn.sources if item["rows"]})
+    if missing := sorted(wanted - {*drawn.policy.get(policing.REMOVALS, ())}):
+        raise InputError(
+            "the plan was drawn before records of its sources were taken out",
+            where=f"{option}={uri}",
+            got=f"no word of {', '.join(missing[:_SHOWN])}",
+            expected="a plan that was drawn with this policy=",
+            hint="draw it again: pairmill sample with the same options and policy=",
+        )
 
 
 def _refuse_shared(held_out: DrawnRows, training: DrawnRows, shared: Mapping[str, str]) -> None:

@@ -58,6 +58,9 @@ PURPOSES: Final = {
         "verify": Program(
             "pairmill.verify", "Compare finished folders with their manifests, byte for byte.", "sampler"
         ),
+        "remove": Program(
+            "pairmill.removal.command", "Take single records out of all later runs, and say where they were.", "sampler"
+        ),
         "prune": Program("pairmill.lineage.prune", "Say what can go below a root and why; remove it.", "sampler"),
     },
     "Hand it on": {

@@ -128,6 +128,10 @@ class Enforcer:
                 )
         return sorted(result)
 
+    def entries_on(self, source: str) -> Sequence[str]:
+        """Return the names of the entries on single records of a source."""
+        return [removal.name for removal in self._removals_of(source)]
+
     def _removals_of(self, source: str) -> Iterator[Removal]:
         for removal in self.policy.removals:
             if source in removal.sources:
@@ -182,7 +186,7 @@ def in_force(config: Any) -> AbstractContextManager[None]:
     if not place:
         return enforced(None)
     root = storage.normalise(config.root, "root") if config.root else ""
-    return enforced(Enforcer(Policy.load(place), config.policy_on, root))
+    return enforced(Enforcer(Policy.load(place), getattr(config, "policy_on", "refuse"), root))
 
 
 def raw_files(root: str) -> Iterator[tuple[Subject, File]]:

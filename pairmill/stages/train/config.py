@@ -59,6 +59,11 @@ class TrainConfig(RunConfig):
     set: list[str] = option(
         [], help="settings in place of the file's, as optimizer.lr=0.001,training.epochs=2", changes_bytes=False
     )
+    policy: str = option(
+        "",
+        help="policy.yaml: a plan that was drawn before it took records out is refused (docs/removing.md)",
+        changes_bytes=False,
+    )
     weights_from: str = option(
         "",
         help="begin with the weights of an earlier run or checkpoint, at step 1: fine-tuning; empty = new weights",

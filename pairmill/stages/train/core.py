@@ -28,7 +28,7 @@ from pairmill.report.model import Report
 from pairmill.stages.train import launch, run
 from pairmill.stages.train.config import TrainConfig
 from pairmill.stages.train.data.earlier import find_earlier
-from pairmill.stages.train.data.inputs import Inputs, open_inputs, refuse_training_rows
+from pairmill.stages.train.data.inputs import Inputs, open_inputs, refuse_removed_rows, refuse_training_rows
 from pairmill.stages.train.data.steps import scheduled_steps
 from pairmill.stages.train.report.page import report_of
 from pairmill.stages.train.report.summary import metrics_of
@@ -132,6 +132,7 @@ class Train(Stage[TrainConfig, TrainPlan]):
 
     def plan(self, config: TrainConfig) -> TrainPlan:
         settings = config.settings
+        refuse_removed_rows(config)
         refuse_training_rows(config)
         inputs, start = _open(config)
         settings.check_steps(scheduled_steps(inputs, settings, launch.count(config)))
@@ -175,6 +176,7 @@ def _plan(config: TrainConfig, inputs: Inputs, start: Start | None, group: launc
             processes,
             name=settings.model.net,
         ),
+        policy={},  # it refuses plans, and changes none
     )
 
 

@@ -191,6 +191,12 @@ def _place(option: str, folder: SampledFolder) -> tuple[str, Tokenizer | None]:
     return f"{option}={folder.path}", folder.tokenizer
 
 
+def refuse_removed_rows(options: DataOptions) -> None:
+    """Raise InputError if a plan was drawn before the policy in force took records of its sources out."""
+    for place in _named(options.sampled, "sampled").values():
+        drawn_rows.refuse_removed_rows(place, "sampled")
+
+
 def refuse_training_rows(options: DataOptions) -> None:
     """Raise InputError if rows to evaluate on are rows to train on, before arrays are made of either."""
     if options.sampled and options.held_out:

@@ -1,0 +1,2 @@
+"""`pairmill remove`: single records are taken out of all later runs, with a statement that can be checked
+(docs/removing.md)."""
