@@ -61,15 +61,15 @@ def segments(plan: RowPlan, world: World, position: Position | None = None) -> I
         position = drawn.after
 
 
-def find_draw(plan: RowPlan, world: World, number: int) -> Draw:
-    """Find a batch by its number from 0.
+def find_draw(plan: RowPlan, world: World, number: int, position: Position | None = None) -> Draw:
+    """Find a batch by its number from 0, over the whole plan; with a position, that of a plan that begins there.
 
     Raises:
         UsageError: there are fewer.
         InputError: it, or a batch before it, cannot be made.
     """
     batches = 0
-    for segment in segments(plan, world):
+    for segment in segments(plan, world, position):
         batches = segment.before.batches + len(segment.starts)
         if number < batches:
             drawn = plan.draw(segment.position(number - segment.before.batches), world)

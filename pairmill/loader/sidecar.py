@@ -10,7 +10,6 @@ import logging
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import islice
 from typing import Any
 
 from pairmill.errors import InputError, UsageError
@@ -18,6 +17,7 @@ from pairmill.loader import steps
 from pairmill.loader.arguments import integer
 from pairmill.loader.plan import Position, TrainingPlan, World
 from pairmill.loader.row_plan import RowPlan
+from pairmill.loader.segments import find_draw
 from pairmill.log import event
 
 _BATCHES, _ROW = "batch_in_epoch", "global_row_cursor_in_epoch"
@@ -70,15 +70,15 @@ def position_of(plan: RowPlan, world: World, state: Mapping[str, Any], *, accept
             expected = f"{_ROW}, as {reasons}"
             raise UsageError("lacks the row to go on from", where="state", got=f"{_BATCHES} alone", expected=expected)
         return _at(plan, begin, (epoch - 1, count(_ROW)), f"by its row, inexact: {reasons}")
-    batches, read = count(_BATCHES), 0
-    row, after = 0, _at(plan, begin, (epoch - 1, 0)).cursors[0]
-    for draw in islice(steps.draws(plan, replace(begin, cursors=(after,)), world), batches):
-        if draw.epoch == epoch - 1:
-            read, row, after = read + 1, draw.start_row + draw.rows, draw.after.cursors[0]
-    if read != batches or row != state.get(_ROW, row):
-        got = f"{read:,} micro-batches of epoch {epoch - 1}, which end at row {row:,}"
-        raise _other_data(got, f"{batches:,}, and row {state.get(_ROW)}")
-    return _at(plan, begin, after, f"after {batches:,} micro-batches, exactly")
+    batches, row = count(_BATCHES), 0
+    after = _at(plan, begin, (epoch - 1, 0))
+    if batches:
+        last = find_draw(plan, world, batches - 1, replace(after, batches=0))
+        after, row = last.after, last.start_row + last.rows
+        if last.epoch != epoch - 1 or row != state.get(_ROW, row):
+            got = f"{batches:,} micro-batches, which end at row {row:,} of epoch {last.epoch}"
+            raise _other_data(got, f"row {state.get(_ROW)} of epoch {epoch - 1}")
+    return _at(plan, begin, after.cursors[0], f"after {batches:,} micro-batches, exactly")
 
 
 def _at(plan: RowPlan, begin: Position, cursor: tuple[int, ...], how: str = "") -> Position:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pairmill.loader.arguments import instance, integer
-from pairmill.loader.plan import Draw, Position, TrainingPlan, World
+from pairmill.loader.plan import Position, TrainingPlan, World
 from pairmill.loader.row_plan import RowPlan
-
-_AHEAD = 512
-"""Batches that are packed in one call; memory of their rows is held meanwhile."""
+from pairmill.loader.segments import segments
 
 
 @dataclass(frozen=True)
@@ -61,26 +59,12 @@ def count_steps(plan: TrainingPlan, position: Position, world: World, accumulate
     accumulate = integer(accumulate, "accumulate", 1)
     rows = rows_of(plan)
     rows.check(world)
-    return StepsLeft(Counter((draw.source, draw.epoch) for draw in draws(rows, position, world)), accumulate)
+    counts: Counter[tuple[str, int]] = Counter()
+    for segment in segments(rows, world, position):
+        counts[plan.names[segment.source], segment.epoch] += len(segment.starts)
+    return StepsLeft(counts, accumulate)
 
 
 def rows_of(plan: TrainingPlan) -> RowPlan:
     """Return a plan of sampled folders; raise UsageError for another, which has no end to count to."""
     return instance(plan, RowPlan, "plan", "a RowPlan: windows and streams have neither epochs nor an end")
-
-
-def draws(plan: RowPlan, position: Position, world: World) -> Iterator[Draw]:
-    """Yield the global batches from a position to the end of a plan, many packed at once; which rank gets which rows is
-    not decided.
-
-    Raises:
-        InputError: a batch cannot be made.
-    """
-    world = plan.packed_into(world)
-    while True:
-        for item in plan.draw_ahead(position, world, 0, _AHEAD):
-            if item is None:
-                return
-            position = item.after
-            if isinstance(item, Draw):
-                yield item

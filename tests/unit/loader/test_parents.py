@@ -325,9 +325,9 @@ def test_a_sidecar_of_other_data_is_refused(family: Family) -> None:
     assert read.progress.row == state["global_row_cursor_in_epoch"]
     bare = {name: value for name, value in state.items() if name not in {"global_numseq", "global_batch_totlen"}}
     read = loader(family.folder / "parent", ranks=4)
-    with pytest.raises(InputError, match=r"saved with other data; got 7 micro-batches of epoch 1, which end at row"):
+    with pytest.raises(InputError, match=r"saved with other data; got 7 micro-batches, which end at row"):
         read.load_state_dict({**bare, "batch_in_epoch": 7})
-    with pytest.raises(InputError, match=r"expected 999, and row"):
+    with pytest.raises(UsageError, match="no such batch; got 998"):
         read.load_state_dict({**bare, "batch_in_epoch": 999})
     for wrong, what in (
         ({"epoch": 0}, "state: epoch: out of range"),
