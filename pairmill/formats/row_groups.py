@@ -39,6 +39,17 @@ class RowGroups:
     def __len__(self) -> int:
         return int(self._starts[-1])
 
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns."""
+        names: list[str] = self._file.schema_arrow.names
+        return names
+
+    def holding(self, ordinal: int) -> tuple[int, int]:
+        """Return the number of the row group that has a row, and the ordinal of that group's first row."""
+        group = min(int(np.searchsorted(self._starts, ordinal, "right")), len(self._starts) - 1) - 1
+        return group, int(self._starts[group])
+
     def take(self, ordinals: NDArray[np.int64], columns: Sequence[str]) -> pa.Table:
         """Return columns of the rows with these ordinals, in the order of them; each is below ``len``.
 

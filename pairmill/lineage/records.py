@@ -49,26 +49,43 @@ class Row(NamedTuple):
         return f"{self.task}:{self.ordinal}"
 
 
+class Level(NamedTuple):
+    """Some rows of clean as a later folder has them.
+
+    Attributes:
+        uri: of the folder.
+        task: what it calls their task.
+        ordinals: in its row file, int64 [rows]; -1 of a row that it does not have.
+    """
+
+    uri: str
+    task: str
+    ordinals: Ordinals
+
+
 @dataclass(frozen=True)
 class _Task:
     """Where the files of a task are.
 
     Args:
         name: of it in the folders of rows.
-        rows: folder with the rows.
-        cleaned: folder of clean that they were in first.
+        folders: with its rows, the last one first; the first one is of clean.
         tokens: its arrays, in a tokenized folder.
     """
 
     name: str
-    rows: str
-    cleaned: str
+    folders: tuple[str, ...]
     tokens: Dataset | None
 
-    def origin(self) -> str:
-        """Return the file with the ordinals that its rows had in the folder of clean; empty if they have the same."""
-        uri = _beside(self.rows, self.name, ORIGIN)
-        return uri if self.rows != self.cleaned and storage.store_for(uri).exists(uri) else ""
+    @property
+    def cleaned(self) -> str:
+        """The folder of clean."""
+        return self.folders[-1]
+
+    def origin(self, folder: str) -> str:
+        """Return the file with the ordinals that the rows of a folder had in that of clean; empty: the same ones."""
+        uri = _beside(folder, self.name, ORIGIN)
+        return uri if folder != self.cleaned and storage.store_for(uri).exists(uri) else ""
 
     def records(self) -> str:
         """Return the file with the records of the rows that clean wrote."""
@@ -88,7 +105,7 @@ class Origins:
 
     def __init__(self, folder: str, root: str = "") -> None:
         self.uri = folder
-        self._root = root or storage.parent_of(storage.parent_of(folder))
+        self.root = root or storage.parent_of(storage.parent_of(folder))
         head = read_head(folder)
         self._is_tokenized = head.stage in ("tokenize", "union", "sample")
         self._tasks: dict[str, _Task] = {}
@@ -136,15 +153,36 @@ class Origins:
             UsageError: there is no such task or row.
             InputError: the records are not known.
         """
-        where = self.find_task(task)
-        origin = where.origin()
-        if origin:
-            with RowGroups(origin) as groups:
-                _refuse_beyond(ordinals, len(groups), task)
-                ordinals = groups.column("ordinal", ordinals)
-        with RecordsFile(where.records()) as file:
+        ordinals = self.cleaned(task, ordinals)
+        with RecordsFile(self.find_task(task).records()) as file:
             _refuse_beyond(ordinals, len(file), task)
             return file.read(ordinals)
+
+    def cleaned(self, task: str, ordinals: Ordinals) -> Ordinals:
+        """Return the ordinals that rows of a task had in the folder of clean, in the same order; int64 [rows]."""
+        where = self.find_task(task)
+        if origin := where.origin(where.folders[0]):
+            with RowGroups(origin) as groups:
+                _refuse_beyond(ordinals, len(groups), task)
+                return groups.column("ordinal", ordinals)
+        return ordinals
+
+    def follow(self, task: str, ordinals: Ordinals) -> Iterator[Level]:
+        """Yield what became of rows of clean, in it and in each folder of rows after it.
+
+        Args:
+            task: as the folder that was opened calls it.
+            ordinals: of the rows in the folder of clean, int64 [rows].
+        """
+        where = self.find_task(task)
+        for folder in reversed(where.folders):
+            found = ordinals
+            if origin := where.origin(folder):
+                with RowGroups(origin) as groups:
+                    places = groups.find("ordinal", ordinals)
+                    known = dict(zip(groups.column("ordinal", places).tolist(), places.tolist(), strict=True))
+                found = np.array([known.get(ordinal, -1) for ordinal in ordinals.tolist()], np.int64)
+            yield Level(folder, where.name, found)
 
     def rows(self, wanted: Iterable[RecordId]) -> dict[RecordId, list[Row]]:
         """Return the rows that records became, sorted; of one without a row that is left none.
@@ -153,18 +191,34 @@ class Origins:
             InputError: a source has no such record.
         """
         result: dict[RecordId, list[Row]] = {record: [] for record in wanted}
+        for task, found in self.cleaned_rows(result).items():
+            *_, last = self.follow(task, np.array([*found], np.int64))
+            for ordinal, record in zip(last.ordinals.tolist(), found.values(), strict=True):
+                result[record] += [Row(task, ordinal)] if ordinal >= 0 else []
+        for made in result.values():
+            made.sort()
+        return result
+
+    def cleaned_rows(self, wanted: Iterable[RecordId]) -> dict[str, dict[int, RecordId]]:
+        """Return the rows that clean made of records: by task, as this folder calls it, their ordinals in clean's file.
+
+        Raises:
+            InputError: a source has no such record.
+        """
+        result: dict[str, dict[int, RecordId]] = {}
         by_source: dict[str, list[RecordId]] = {}
-        for record in result:
+        for record in wanted:
             by_source.setdefault(record.source, []).append(record)
         for source, some in by_source.items():
+            left = {*some}
             for folder, tasks in self._tasks_of(source, some):
-                for name in tasks:
-                    for called in self._called(name, folder):
-                        for row, record in self._rows_of(called, some):
-                            result[record].append(row)
-        for record, made in result.items():
-            made.sort()
-            if not made:
+                for own in tasks:
+                    with RecordsFile(storage.join(folder, *records.path_of(own).split("/"))) as file:
+                        found = dict(file.search(some))
+                    left -= {*found.values()}
+                    for name in self._called(own, folder) if found else ():
+                        result[name] = found
+            for record in sorted(left):
                 self._refuse_unknown(record)
         return result
 
@@ -193,10 +247,16 @@ class Origins:
             home = storage.parent_of(storage.parent_of(tokens.uri) if held_out else tokens.uri)
             places = [*self._before(home)]
         for place in places:
-            cleaned = next((item for item in (place, *self._above(place)) if _has_records(item, own)), "")
-            if cleaned and (place == cleaned or _has_rows(place, own)):
-                return _Task(own, place, cleaned, tokens)
+            if folders := self._path(place, own):
+                return _Task(own, tuple(folders), tokens)
         raise self._without_records(name, own, places)
+
+    def _path(self, folder: str, own: str) -> list[str]:
+        """Return the folders with the rows of a task, from this one to that of clean; none if they are not known."""
+        if _has_records(folder, own):
+            return [folder]
+        after = (self._path(uri, own) for uri in self._before(folder)) if _has_rows(folder, own) else ()
+        return next(([folder, *path] for path in after if path), [])
 
     def _dataset(self, name: str) -> Dataset:
         if self._alone and _exists(self._alone, f"{name}/inst_len.npy"):
@@ -207,7 +267,7 @@ class Origins:
 
     def _before(self, folder: str) -> Iterator[str]:
         """Yield the folders of rows that a folder was made of."""
-        root = self._root
+        root = self.root
         for ref in read_head(folder).inputs:
             if is_fingerprint(ref.fingerprint):
                 stages = [ref.stage] if ref.stage else ["select", "curate", "clean"]
@@ -231,7 +291,7 @@ class Origins:
                 "the rows that it was tokenized from are not known",
                 where=where,
                 got="no folder of clean, curate or select before it",
-                expected=f"their folders below {self._root}",
+                expected=f"their folders below {self.root}",
                 hint="name the project with root=; rows and tokens that were given have no records",
             )
         for uri in dict.fromkeys(item for place in places for item in (place, *self._above(place))):
@@ -315,20 +375,6 @@ class Origins:
         for name in self._names.get(own, ()):
             if self.find_task(name).cleaned == cleaned:
                 yield name
-
-    def _rows_of(self, task: str, wanted: Sequence[RecordId]) -> Iterator[tuple[Row, RecordId]]:
-        where = self.find_task(task)
-        with RecordsFile(where.records()) as file:
-            result = list(file.search(wanted))
-        origin = where.origin()
-        if not origin or not result:
-            yield from ((Row(task, ordinal), record) for ordinal, record in result)
-            return
-        by_ordinal = dict(result)
-        with RowGroups(origin) as groups:
-            places = groups.find("ordinal", np.array([*by_ordinal], np.int64))
-            for place, ordinal in zip(places.tolist(), groups.column("ordinal", places).tolist(), strict=True):
-                yield Row(task, place), by_ordinal[ordinal]
 
     def _refuse_unknown(self, record: RecordId) -> None:
         """Raise InputError if no row is made of the raw file of a record, or none of it or of a record after it."""
