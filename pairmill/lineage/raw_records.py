@@ -116,5 +116,6 @@ def _folders(root: str, raw: str, source: Source) -> Iterator[RawFolder]:
             continue
         if folder is not None:
             yield folder
-    if isinstance(getattr(source, "origin", None), Given):
-        yield raw_files.given(source, source.origin)
+    origin = getattr(source, "origin", None)
+    if isinstance(origin, Given):
+        yield raw_files.given(source, origin)

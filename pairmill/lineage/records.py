@@ -33,6 +33,7 @@ from pairmill.formats.tokens import Dataset
 
 _SINCE: Final = 8
 """The version of clean that first kept records."""
+_ARRAY: Final = "{}/inst_len.npy"
 _NEAR: Final = 3
 _SHOWN: Final = 5
 
@@ -129,6 +130,14 @@ class Origins:
             return sorted(self._datasets)
         manifest = manifests.read(self.uri)
         return sorted({file.task for file in manifest.files if file.task}) if manifest is not None else []
+
+    def has(self, task: str) -> bool:
+        """Return whether it has a task of this name."""
+        return (
+            task in self._tasks
+            or (bool(self._alone) and _exists(self._alone, _ARRAY.format(task)))
+            or task in self.tasks
+        )
 
     def ordinals(self, task: str, numbers: Ordinals) -> Ordinals:
         """Return the ordinals in the row file of rows that are numbered as in token arrays; int64 [rows] both."""
@@ -259,7 +268,7 @@ class Origins:
         return next(([folder, *path] for path in after if path), [])
 
     def _dataset(self, name: str) -> Dataset:
-        if self._alone and _exists(self._alone, f"{name}/inst_len.npy"):
+        if self._alone and _exists(self._alone, _ARRAY.format(name)):
             return Dataset(name, storage.join(self._alone, *name.split("/")))
         if name not in self._datasets:
             raise _no_task(name, self.tasks, self.uri)
@@ -267,13 +276,12 @@ class Origins:
 
     def _before(self, folder: str) -> Iterator[str]:
         """Yield the folders of rows that a folder was made of."""
-        root = self.root
+        roots = dict.fromkeys((self.root, storage.parent_of(storage.parent_of(folder))))
         for ref in read_head(folder).inputs:
-            if is_fingerprint(ref.fingerprint):
+            if ref.role == "rows" and is_fingerprint(ref.fingerprint):
                 stages = [ref.stage] if ref.stage else ["select", "curate", "clean"]
-                for uri in (storage.join(root, stage, ref.fingerprint) for stage in stages):
-                    if ref.role == "rows" and manifests.exists(uri):
-                        yield uri
+                places = (storage.join(root, stage, ref.fingerprint) for root in roots for stage in stages)
+                yield from filter(manifests.exists, places)
 
     def _above(self, folder: str) -> Iterator[str]:
         """Yield the folders of rows that one was made of, and those before them."""
@@ -299,13 +307,7 @@ class Origins:
             if manifest is None or not any(file.task == own for file in manifest.files):
                 continue
             if manifest.stage == "clean" and manifest.version < _SINCE:
-                return InputError(
-                    "it was made before clean kept which record each row is made of",
-                    where=where,
-                    got=f"{uri}, made by version {manifest.version} of clean",
-                    expected=f"version {_SINCE} or later",
-                    hint="make it again from clean on: run pairmill clean with the same options, then the stages after",
-                )
+                return _made_before(where, uri, manifest.version)
         return InputError(
             "its rows were given, and no clean made them of records",
             where=where,
@@ -354,7 +356,7 @@ class Origins:
             )
         for uri, item in result.items():
             if "tasks" not in item:
-                raise self._without_records(f"{source}…", "", [uri])
+                raise _made_before(f"the source {source!r} of {self.uri}", uri, _SINCE - 1)
             yield uri, item["tasks"]
 
     @cached_property
@@ -407,6 +409,16 @@ class Origins:
                         for name, line in file.last_lines().items():
                             ends[name] = max(ends.get(name, 0), line)
         return self._ends[source]
+
+
+def _made_before(where: str, folder: str, version: int) -> InputError:
+    return InputError(
+        "it was made before clean kept which record each row is made of",
+        where=where,
+        got=f"{folder}, made by version {version} of clean",
+        expected=f"version {_SINCE} or later",
+        hint="make it again from clean on: run pairmill clean with the same options, then the stages after it",
+    )
 
 
 def _beside(folder: str, task: str, operation: str) -> str:

@@ -13,8 +13,9 @@ from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.engine.inputs import HELD_OUT
 from pairmill.engine.listing import list_results, read_head
-from pairmill.errors import InputError, UsageError
+from pairmill.errors import InputError
 from pairmill.formats import attributes, decisions, some_rows
+from pairmill.formats.opened import OpenResult
 from pairmill.formats.records import RecordId
 from pairmill.formats.row_files import ORIGIN
 from pairmill.formats.row_groups import RowGroups
@@ -38,8 +39,6 @@ class TraceOptions(Protocol):
     @property
     def record(self) -> str: ...
     @property
-    def plan(self) -> str: ...
-    @property
     def root(self) -> str: ...
     @property
     def text(self) -> bool: ...
@@ -49,52 +48,59 @@ class TraceOptions(Protocol):
     def sources(self) -> Sequence[str]: ...
 
 
-def trace_row(config: TraceOptions, batching: Batching | None = None) -> Iterator[Line]:
+def trace_row(
+    config: TraceOptions, plans: Mapping[str, OpenResult], batching: Batching | None = None
+) -> Iterator[Line]:
     """Yield what a row of a plan is made of, and every epoch, step and rank that has it.
 
     Args:
-        config: with ``row`` and ``plan``.
+        config: with ``row``.
+        plans: by name: one, or those that a training read; a task of the first that has it is meant.
         batching: of the training; None = steps are not shown.
 
     Raises:
         UsageError: there is no such row.
         InputError: the plan or the folders before it are damaged, or were made before records were kept.
     """
-    batches = PlanBatches.open(config.plan, batching)
-    origins = Origins.open(config.plan, config.root)
     row = Row(*Wanted.parse(config.row))
-    yield from describe_row(origins, row, config)
-    yield from _describe_passes(origins, batches, [row])
+    some = [Origins.open(plan.uri, config.root) for plan in plans.values()]
+    yield from describe_row(next((item for item in some if item.has(row.task)), some[0]), row, config)
+    batches = PlanBatches(plans, batching)
+    for source, (uri, origins) in enumerate(zip((plan.uri for plan in plans.values()), some, strict=True)):
+        if len(some) == 1 or origins.has(row.task):
+            yield from _describe_passes(origins, batches, [row], uri, source)
 
 
-def trace_record(config: TraceOptions, batching: Batching | None = None) -> Iterator[Line]:
+def trace_record(
+    config: TraceOptions, plans: Mapping[str, OpenResult], batching: Batching | None = None
+) -> Iterator[Line]:
     """Yield the rows that a record became, what became of each, and which plans have them when.
 
     Args:
-        config: with ``record``, and ``root`` or ``plan``.
-        batching: as of :func:`trace_row`.
+        config: with ``record``, and ``root`` if there are no plans.
+        plans: as of :func:`trace_row`; none = all that are below the project, each by itself.
+        batching: of the training; None = steps are not shown.
 
     Raises:
         UsageError, InputError: no source has the record; or as :func:`trace_row`.
     """
     record = RecordId.parse(config.record)
-    if not config.plan and not config.root:
-        raise UsageError(
-            "no project is named", where="record", expected="root=<project>, or plan=<plan> for that alone"
-        )
     known: dict[str, tuple[Origins, list[Row]]] = {}
-    for uri in [storage.normalise(config.plan, "plan")] if config.plan else _results(config.root):
+    read = PlanBatches(plans, batching) if plans else None
+    for source, uri in enumerate([plan.uri for plan in plans.values()] or _results(config.root)):
         head = read_head(uri)
         tokens = next((ref.fingerprint for ref in head.inputs if ref.role == "tokenized"), uri)
         if tokens not in known:
             origins = Origins.open(uri, config.root)
+            rows = origins.rows([record])[record]
             if not known:
                 yield from _describe_record(origins, record, config)
-            known[tokens] = origins, origins.rows([record])[record]
             yield from _follow(origins, record, config)
-        origins, rows = known[tokens]
+            known[tokens] = origins, rows
         if head.stage == "sample":
-            yield from _describe_passes(origins, PlanBatches.open(uri, batching), rows, uri)
+            origins, rows = known[tokens]
+            batches = read or PlanBatches.open(uri, batching)
+            yield from _describe_passes(origins, batches, rows, uri, source if plans else 0)
 
 
 def describe_row(origins: Origins, row: Row, config: TraceOptions) -> Iterator[Line]:
@@ -156,8 +162,8 @@ def _verdicts(origins: Origins, task: str, ordinal: int, config: TraceOptions) -
         before, last = place, level
     if last is not None:
         for operation, values in _attributes(last, before):
-            told = ", ".join(f"{name} {_shown(value)}" for name, value in values.items())
-            yield line(f"    {operation}: {told}")
+            told = [f"{name} {_shown(value)}" for name, value in values.items() if value is not None]
+            yield line(f"    {operation}: {', '.join(told) or 'no value'}")
         if config.text:
             yield from _texts(last, before)
 
@@ -209,18 +215,19 @@ def _shown(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _describe_passes(origins: Origins, batches: PlanBatches, rows: Sequence[Row], plan: str = "") -> Iterator[Line]:
+def _describe_passes(
+    origins: Origins, batches: PlanBatches, rows: Sequence[Row], plan: str, source: int
+) -> Iterator[Line]:
     """Yield each epoch and place at which rows are drawn, with step and rank if batches are known."""
     numbers = {
         task: origins.numbers(task, np.array([row.ordinal for row in rows if row.task == task], np.int64))
         for task in dict.fromkeys(row.task for row in rows)
     }
-    passes = list(batches.passes(numbers))
-    title = f"plan {storage.name_of(plan)}: " if plan else ""
-    epochs = len({item.epoch for item in passes})
-    yield line(f"{title}{len(passes):,} times in {epochs:,} of {batches.epochs[0]:,} epochs", HEAD)
+    passes = list(batches.passes(numbers, source))
+    times = f"{len(passes):,} times in {len({item.epoch for item in passes}):,} of {batches.epochs[source]:,} epochs"
+    yield line(f"plan {storage.name_of(plan)}: {times}", HEAD)
     places = [(item.epoch, item.place) for item in passes]
-    seen = {(item.epoch, item.place): item for item in (batches.seen(places) if batches.batching else ())}
+    seen = {item[:2]: item for item in (batches.seen(places, source) if batches.batching else ())}
     for item in passes:
         at = seen.get((item.epoch, item.place))
         step = f", step {at.step:,}, rank {at.rank}" if at and at.step else ", in no step" if at else ""
