@@ -185,13 +185,12 @@ class Origins:
         """
         where = self.find_task(task)
         for folder in reversed(where.folders):
-            found = ordinals
+            known = dict(zip(ordinals.tolist(), ordinals.tolist(), strict=True))
             if origin := where.origin(folder):
                 with RowGroups(origin) as groups:
                     places = groups.find("ordinal", ordinals)
                     known = dict(zip(groups.column("ordinal", places).tolist(), places.tolist(), strict=True))
-                found = np.array([known.get(ordinal, -1) for ordinal in ordinals.tolist()], np.int64)
-            yield Level(folder, where.name, found)
+            yield Level(folder, where.name, np.array([known.get(at, -1) for at in ordinals.tolist()], np.int64))
 
     def rows(self, wanted: Iterable[RecordId]) -> dict[RecordId, list[Row]]:
         """Return the rows that records became, sorted; of one without a row that is left none.
@@ -223,10 +222,10 @@ class Origins:
             for folder, tasks in self._tasks_of(source, some):
                 for own in tasks:
                     with RecordsFile(storage.join(folder, *records.path_of(own).split("/"))) as file:
-                        found = dict(file.search(some))
-                    left -= {*found.values()}
-                    for name in self._called(own, folder) if found else ():
-                        result[name] = found
+                        rows = dict(file.search(some))
+                    left -= {*rows.values()}
+                    for name in self._called(own, folder) if rows else ():
+                        result[name] = rows
             for record in sorted(left):
                 self._refuse_unknown(record)
         return result

@@ -24,7 +24,7 @@ from pairmill.lineage.records import Level, Origins, Row
 from pairmill.show.config import Wanted
 from pairmill.show.lines import HEAD, SOFT, TARGET, Line, Part, line, visible
 
-_RAW: Final = "pairmill.lineage.raw_records"
+_RAW: Final = "pairmill.sources.raw_records"
 """Reads raw records; the sources that it imports take long."""
 _ABOUT: Final = ("revision", "licence", "language", "origin")
 _RESULTS: Final = ("tokenize", "select", "curate", "clean")
@@ -172,8 +172,8 @@ def _decisions(level: Level, ordinal: int) -> Iterator[str]:
     """Yield what a stage decided about a row that it read."""
     for operation, uri in _beside(level, "decisions"):
         with RowGroups(uri) as groups:
-            found = groups.take(groups.find("ordinal", np.array([ordinal], np.int64)), decisions.SCHEMA.names)
-        for item in found.to_pylist():
+            table = groups.take(groups.find("ordinal", np.array([ordinal], np.int64)), decisions.SCHEMA.names)
+        for item in table.to_pylist():
             other = f", repeats {item['other_task']}:{item['other_ordinal']}" if item["other_task"] else ""
             told = [
                 f"{name} {_shown(item[name])}" for name in ("benchmark", "score_i", "score_r", "detail") if item[name]

@@ -15,9 +15,9 @@ from pairmill.engine import manifest as manifests
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.records import RecordId
 from pairmill.formats.slices import FileSlice
-from pairmill.lineage.raw_records import read_record
 from pairmill.lineage.records import Origins, Row
 from pairmill.sources.datasets import SOURCES
+from pairmill.sources.raw_records import read_record
 from pairmill.sources.source import Context, checked, parse_record
 from pairmill.stages.clean.config import CleanConfig
 from pairmill.stages.clean.core import Clean
