@@ -15,7 +15,7 @@ use pairmill_core::sample::walk::{Walk, Want};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
-/// A walk through rows of a task; `rows` of each epoch, or what a rule says.
+/// A walk through rows of a task; `rows` of each epoch, or what a rule says. What holds before some epochs is `earlier`.
 #[derive(FromPyObject)]
 pub(crate) struct WalkToDraw<'py> {
     stream: String,
@@ -24,16 +24,21 @@ pub(crate) struct WalkToDraw<'py> {
     cap: Option<u64>,
     repeat: u64,
     budget: Option<u64>,
+    earlier: Vec<(usize, WalkToDraw<'py>)>,
 }
 
 impl WalkToDraw<'_> {
-    fn walk(self) -> PyResult<Walk> {
-        let want = match self.rows {
-            Some(rows) => Want::Rows(rows),
+    fn want(&self) -> Want {
+        match &self.rows {
+            Some(rows) => Want::Rows(rows.clone()),
             None => Want::Rule { cap: self.cap, repeat: self.repeat, budget: self.budget },
-        };
-        let members = copied(self.members.as_ref())?;
-        Ok(Walk { stream: self.stream, members, want })
+        }
+    }
+
+    fn walk(self) -> PyResult<Walk> {
+        let (want, members) = (self.want(), copied(self.members.as_ref())?);
+        let earlier = self.earlier.iter().map(|(end, walk)| (*end, walk.want())).collect();
+        Ok(Walk { stream: self.stream, members, want, earlier })
     }
 }
 

@@ -273,7 +273,7 @@ mod tests {
     }
 
     fn walk(want: Want) -> Walk {
-        Walk { stream: "t".to_owned(), members: None, want }
+        Walk { stream: "t".to_owned(), members: None, want, earlier: Vec::new() }
     }
 
     #[test]
@@ -292,6 +292,21 @@ mod tests {
             assert!(times.iter().max().unwrap() - times.iter().min().unwrap() <= 1, "{times:?}");
             assert_eq!(made.sums.drawn_rows, times.iter().sum::<u64>());
         }
+    }
+
+    #[test]
+    fn a_walk_goes_on_under_another_rule() {
+        let rule = |cap| Want::Rule { cap: Some(cap), repeat: 1, budget: None };
+        let before = draw(given(&[3; 20]), vec![walk(rule(6))], 2);
+        let earlier = vec![(1, Want::Rows(vec![6])), (2, rule(6))];
+        let after = draw(given(&[3; 20]), vec![Walk { earlier, ..walk(rule(4)) }], 4);
+        let rows = |made: &Drawn, number: usize| -> Vec<i64> {
+            made.epochs[number].rows.iter().map(|&row| made.columns[0].get(row as usize)).collect()
+        };
+        assert_eq!((rows(&after, 0), rows(&after, 1)), (rows(&before, 0), rows(&before, 1)));
+        let mut all: Vec<i64> = (0..4).flat_map(|number| rows(&after, number)).collect();
+        all.sort_unstable();
+        assert_eq!(all, (0..20).collect::<Vec<_>>());
     }
 
     #[test]
@@ -315,6 +330,7 @@ mod tests {
             stream: stream.to_owned(),
             members: Some(members.to_vec()),
             want: Want::Rows(rows.to_vec()),
+            earlier: Vec::new(),
         };
         let made = draw(rows, vec![part("a", &[0, 3, 8], &[3, 1]), part("b", &[2, 9], &[0])], 3);
         assert_eq!(made.walks.iter().map(|walk| walk.pool).collect::<Vec<_>>(), [(3, 10), (1, 6)]);

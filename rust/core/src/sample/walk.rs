@@ -32,6 +32,8 @@ pub struct Walk {
     pub members: Option<Vec<u32>>,
     /// Of each epoch.
     pub want: Want,
+    /// What earlier epochs want in place of it: those before each of these numbers, which ascend.
+    pub earlier: Vec<(usize, Want)>,
 }
 
 /// Rows that an epoch takes: all that may be sampled some times, and some more.
@@ -46,7 +48,7 @@ pub struct Taken {
 /// A walk that goes on.
 pub struct Walker<'a> {
     random: Philox,
-    want: &'a Want,
+    walk: &'a Walk,
     members: Option<&'a [u32]>,
     count: u32,
     tokens: u64,
@@ -65,7 +67,7 @@ impl<'a> Walker<'a> {
             Some(rows) => (rows.len() as u32, rows.iter().map(|&row| responses.get(row as usize) as u64).sum()),
         };
         let random = Philox::named(seed, &walk.stream);
-        Self { random, want: &walk.want, members, count, tokens, order: Vec::new(), cursor: 0 }
+        Self { random, walk, members, count, tokens, order: Vec::new(), cursor: 0 }
     }
 
     /// Rows to walk through, and tokens of their responses.
@@ -76,7 +78,8 @@ impl<'a> Walker<'a> {
 
     /// Take the rows of an epoch.
     pub fn epoch(&mut self, number: usize, responses: &Numbers, taken: &mut Taken) {
-        match self.want {
+        let earlier = self.walk.earlier.iter().find(|(end, _)| number < *end);
+        match earlier.map_or(&self.walk.want, |(_, want)| want) {
             Want::Rule { cap, repeat, budget } => {
                 let rows = cap.unwrap_or(u64::MAX).min(self.count.into()).saturating_mul(*repeat);
                 self.take(rows, budget.map(|tokens| tokens.saturating_mul(*repeat)), responses, taken);
