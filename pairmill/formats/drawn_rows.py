@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import io
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import accumulate, pairwise
 from typing import Any, Final, Self
 
 import numpy as np
@@ -49,8 +51,9 @@ class DrawnRows:
         tasks: how many rows are taken, by task; tasks without one are left out.
         contents: sha256 of the tokens, by task, as far as the tokenized folder is at hand.
         apart: they are known to be held out.
-        starts: reads where the response of each row begins in its task, int [rows], task after task; None = no plan is
-            at hand, and any row of the tasks may be taken.
+        starts: reads where the response of each row begins in its task, int [rows], in the order of ``runs``; None = no
+            plan is at hand, and any row of the tasks may be taken.
+        runs: rows of one task after another, as name and count; a task may come again.
     """
 
     where: str
@@ -59,6 +62,7 @@ class DrawnRows:
     contents: Mapping[str, str] = field(default_factory=dict)
     apart: bool = False
     starts: Callable[[], NDArray[Any]] | None = None
+    runs: Sequence[tuple[str, int]] = ()
 
     @classmethod
     def of_sample(cls, given: str, option: str, roots: Sequence[str]) -> Self | None:
@@ -102,13 +106,17 @@ class DrawnRows:
         tokenized = refs.get(_TOKENIZED, "")
         places = [uri, *(storage.join(root, _SAMPLE, manifest.fingerprint) for root in roots)]
         folders = filter(None, (stored(root, tokenized) for root in roots))
+        runs, tasks = [(item["name"], item["rows"]) for item in _sources(manifest) if item["rows"]], Counter[str]()
+        for name, rows in runs:
+            tasks[name] += rows
         return cls(
             where,
             tokenized,
-            {item["name"]: item["rows"] for item in _sources(manifest) if item["rows"]},
+            tasks,
             next(filter(None, map(_contents_at, folders)), {}),
             HELD_OUT in refs,
             next(filter(None, map(_reader, places)), None),
+            runs=runs,
         )
 
     def shared_tasks(self, other: DrawnRows) -> dict[str, str]:
@@ -121,9 +129,9 @@ class DrawnRows:
     def rows(self, task: str) -> NDArray[Any]:
         """Return where the responses of the rows of a task begin, int [rows]."""
         assert self.starts is not None
-        names = list(self.tasks)
-        first = sum(self.tasks[name] for name in names[: names.index(task)])
-        return self.starts()[first : first + self.tasks[task]]
+        ends = accumulate((count for _, count in self.runs), initial=0)
+        spans = zip(self.runs, pairwise(ends), strict=True)
+        return np.concatenate([self.starts()[first:end] for (name, _), (first, end) in spans if name == task])
 
 
 def refuse_training_rows(held_out: DrawnRows | None, training: Iterable[DrawnRows | None], where: str) -> None:

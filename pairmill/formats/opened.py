@@ -186,7 +186,7 @@ class OpenResult:
             return sorted(self.datasets)
         if self.kind in ("plan", "sampled") and self.manifest is not None:
             drawn = SampleResult.find(self.manifest)
-            return [item["name"] for item in drawn.sources] if drawn is not None else []
+            return list(dict.fromkeys(item["name"] for item in drawn.sources)) if drawn is not None else []
         return []
 
     @cached_property

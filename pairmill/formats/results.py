@@ -218,7 +218,12 @@ class SampleResult(TokenizerResult):
         analytics: the report's text.
         stats: ``analytics.Stats`` of each task.
         lengths, cuts: histograms of rows.
-        sources: name and rows of each task, in the order of the plan, and what tells its content.
+        sources: name and rows of each task, in the order of the plan, and what tells its content; in a plan that
+            extends another a task that more rows are taken of comes again, and ``tokens`` are those of these rows.
+        parent: of a plan that extends another: ``plan``, its fingerprint; ``epochs`` that it has; ``from_epoch``, the
+            first that is not its own; ``parts``, the entries of ``sources`` by file of tokens; ``earlier``, rules that
+            held before some epochs where they differ from ``rules``; ``chain``, the plans before it
+            (:class:`pairmill.formats.sample_plan.Ancestor`).
         base: of a plan that adds tasks to another: ``epochs``, the rows that each has in that, and ``parts``, how many
             tasks the plan has that others were added to, and how many each added.
         parent: of a plan that extends another: that ``plan``, ``from_epoch``, and in ``chain`` all plans before it, the
@@ -275,12 +280,21 @@ class SampleResult(TokenizerResult):
         sources = self.mixture.get("sources", {})
         return {task: source for source, tasks in sources.items() for task in tasks}
 
+    @property
+    def parts(self) -> list[int]:
+        """Return how many entries of ``sources`` each file of tokens has, where tokens are copied."""
+        return [*({**self.base, **self.parent}.get("parts") or [len(self.sources)])]
+
     def sizes(self) -> Iterator[tuple[str, int]]:
-        """Yield each task, and how many tokens of the arrays are its own, in their order."""
+        """Yield each task, and how many tokens of the arrays are its own, in their order; it may come again."""
+        seen = set[str]()
         for task in self.sources:
             # All tokens of a task, or those of the rows that are sampled, each once.
-            own = task["length"] if self.layout == "data_io" else self.stats[task["name"]]["unique_toks"]
-            yield task["name"], int(own)
+            if self.layout != "data_io":
+                yield task["name"], int(task.get("tokens", self.stats[task["name"]]["unique_toks"]))
+            elif task["name"] not in seen:
+                yield task["name"], int(task["length"])
+            seen.add(task["name"])
 
 
 def tokenizer_digest(manifest: Manifest) -> str:

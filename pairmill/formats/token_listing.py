@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from pairmill.digest import digest_file, digest_files, is_blake3
-from pairmill.engine.manifest import File
+from pairmill.engine.manifest import File, content_key
 from pairmill.errors import InputError
 
 NAME = "token_files.json"
@@ -86,6 +87,19 @@ def refuse_changed(folder: Path) -> None:
                 expected=file.digest,
                 hint="tokenize again with verify=true, and sample again",
             )
+
+
+def folder_digest(digests: Mapping[str, str], files: Iterable[TokensInPlace] | None) -> str:
+    """Return what identifies the arrays of a sampled folder, whatever its name and age, and wherever ``files`` are.
+
+    Args:
+        digests: of its files, by path; of tokens only ``tokens.npy`` where that has them all.
+        files: that it points into; None = none.
+    """
+    named: dict[str, Any] = {**digests}
+    if files is not None:
+        named[NAME] = [[file.digest, file.tokens, file.dtype] for file in files]
+    return content_key("sampled", sorted(named.items()))
 
 
 def is_epoch(file: File) -> bool:

@@ -23,7 +23,7 @@ from pairmill.engine.manifest import content_key
 from pairmill.errors import InputError, from_os_error
 from pairmill.formats.sample_folder import folder_of
 from pairmill.formats.sample_plan import ancestors
-from pairmill.formats.token_listing import NAME, TokensInPlace, read_listing
+from pairmill.formats.token_listing import NAME, TokensInPlace, folder_digest, read_listing
 from pairmill.formats.tokens import INDEX
 from pairmill.loader import arguments
 from pairmill.loader.arguments import MAX, os_errors, shown
@@ -263,10 +263,7 @@ class SampledFolder:
         """Hexadecimal sha256 over the names and digests of all files, not over the folder's own name and age."""
         with os_errors(self.path):
             # Of files that no manifest lists, as the runs have it that are resumed.
-            digests: dict[str, Any] = {**self.files.digests(SHA256)}
-        if self._in_place is not None:  # wherever the files are on this machine
-            digests[NAME] = [[file.digest, file.tokens, file.dtype] for file in self._in_place]
-        return content_key("sampled", sorted(digests.items()))
+            return folder_digest(self.files.digests(SHA256), self._in_place)
 
     def _epoch_folders(self) -> list[Path]:
         """Return all epochs: a missing one must be found now, not after hours of training."""

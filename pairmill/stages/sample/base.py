@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -23,12 +23,13 @@ from pairmill.engine.policing import REMOVALS
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.eligible_rows import NEVER
 from pairmill.formats.results import SampleResult
-from pairmill.formats.sample_plan import CHOICES, HELD_OUT, read_plan
+from pairmill.formats.sample_plan import CHOICES, HELD_OUT, PARENT, read_plan
 from pairmill.formats.tokenized import Folder
 from pairmill.formats.tokens import Dataset
 from pairmill.rules.rule import Rule
 from pairmill.stages.sample.analytics import Stats
 from pairmill.stages.sample.config import SampleConfig
+from pairmill.stages.sample.draw import twin_key
 from pairmill.stages.sample.node.layout import token_file
 from pairmill.stages.sample.node.plan import VERSION, Addition, SamplePlan, sizes_of
 from pairmill.stages.sample.node.plan_arrays import PlanArray
@@ -81,43 +82,19 @@ class BasePlan:
                 got=f"version {manifest.version}, without what tells its tasks",
                 hint=f"plan its tasks again first, with this pairmill; or {_WITHOUT}",
             )
-        if unfit := sorted(roles & {HELD_OUT, "mixture"}):
+        if unfit := sorted(roles & {HELD_OUT, "mixture", PARENT}):
             raise UsageError(
-                "no tasks can be added to a plan of held-out rows or of a mixture",
+                "no tasks can be added to a plan of held-out rows, of a mixture, or with extend=",
                 where=f"base={uri}",
                 got=unfit[0],
                 hint=_WITHOUT,
             )
-        for name, value in {**byte_options(config), "layout": layout}.items():
-            theirs = result.layout if name == "layout" else manifest.options.get(name)
-            if value != theirs:
-                raise UsageError(
-                    "differs from the base",
-                    where=name,
-                    got=str(value),
-                    expected=str(theirs),
-                    hint=f"{name}={theirs}; or {_WITHOUT}",
-                )
+        require_same_options(config, layout, manifest, "the base", _WITHOUT)
         if layout == "data_io":
             hint = "layout=compact for both plans; a node may still write layout=data_io"
             raise UsageError("one file of all tokens cannot be added to", where="layout", got=layout, hint=hint)
-        if (result.tokenizer, json.loads(result.tokenizer_info)) != (folder.tokenizer or "", folder.info):
-            raise InputError(
-                "the base is of another tokenizer",
-                where=f"tokenized_path={folder.uri}",
-                got=folder.tokenizer or json.dumps(folder.info),
-                expected=result.tokenizer or result.tokenizer_info,
-                hint=f"tokenize all tasks with one tokenizer, and {_WITHOUT}",
-            )
-        kept, added, missing = _matched(result.sources, folder.tasks)
-        if missing:
-            raise InputError(
-                f"{len(missing)} tasks of the base are not in the tokenized folder, or changed there",
-                where=f"tokenized_path={folder.uri}",
-                got=_listed(missing),
-                expected="every task of the base as it was, and others beside them",
-                hint=f"give a folder that still has them, or {_WITHOUT}",
-            )
+        require_same_tokenizer(result, folder, "the base", _WITHOUT)
+        kept, added = match_tasks(result.sources, folder, "the base", _WITHOUT)
         if not added:
             raise UsageError(
                 "there is no task to add",
@@ -134,7 +111,7 @@ class BasePlan:
     @property
     def parts(self) -> list[int]:
         """How many tasks each plan has that the base is made of."""
-        return [*self.result.base["parts"]] if self.result.base else [len(self.kept)]
+        return self.result.parts
 
     @property
     def token_files(self) -> list[File]:
@@ -170,7 +147,7 @@ class BasePlan:
             raise InputError(
                 f"the rules give {len(other):,} tasks of the base other rows than it has",
                 where=f"base={self.uri}",
-                got=f"{_listed(other)}; of the first {json.dumps(of_task[other[0]].to_manifest())}",
+                got=f"{listed(other)}; of the first {json.dumps(of_task[other[0]].to_manifest())}",
                 expected=json.dumps(theirs[other[0]].to_manifest()),
                 hint=f"give added tasks rules, groups and shares of their own, before those of the base; or {_WITHOUT}",
             )
@@ -182,7 +159,7 @@ class BasePlan:
             raise InputError(
                 "the base was drawn before rows were taken out of its tasks",
                 where=f"base={self.uri}",
-                got=_listed(names),
+                got=listed(names),
                 expected="a plan that was drawn with this policy=",
                 hint=_WITHOUT,
             )
@@ -228,15 +205,56 @@ class BasePlan:
         return {"epochs": sizes_of(self.manifest)[1], "parts": [*self.parts, len(self.added)]}
 
 
-def _matched(
-    sources: Sequence[Mapping[str, Any]], tasks: Sequence[Dataset]
-) -> tuple[list[Dataset], list[tuple[Dataset, str]], list[str]]:
-    """Return the tasks that the sources are, the other ones, and the names of sources that are none.
+def require_same_options(
+    config: SampleConfig, layout: str, manifest: Manifest, what: str, without: str, but: Collection[str] = ()
+) -> None:
+    """Raise UsageError if an option that changes bytes differs from that of a plan, ``but`` for some.
 
-    Of several tasks of one content those of the same names are the same.
+    Args:
+        config: the options.
+        layout: of the arrays.
+        manifest: of the plan.
+        what: the plan, in messages.
+        without: what to do in place of using it.
+        but: options that may differ.
+    """
+    recorded = SampleResult.from_manifest(manifest)
+    for name, value in {**byte_options(config), "layout": layout}.items():
+        theirs = recorded.layout if name == "layout" else manifest.options.get(name)
+        if value != theirs and name not in but:
+            raise UsageError(
+                f"differs from {what}",
+                where=name,
+                got=str(value),
+                expected=str(theirs),
+                hint=f"{name}={theirs}; or {without}",
+            )
+
+
+def require_same_tokenizer(result: SampleResult, folder: Folder, what: str, without: str) -> None:
+    """Raise InputError unless a folder has the tokenizer of a plan; ``what`` and ``without`` as before."""
+    if (result.tokenizer, json.loads(result.tokenizer_info)) != (folder.tokenizer or "", folder.info):
+        raise InputError(
+            f"{what} is of another tokenizer",
+            where=f"tokenized_path={folder.uri}",
+            got=folder.tokenizer or json.dumps(folder.info),
+            expected=result.tokenizer or result.tokenizer_info,
+            hint=f"tokenize all tasks with one tokenizer, and {without}",
+        )
+
+
+def match_tasks(
+    sources: Sequence[Mapping[str, Any]], folder: Folder, what: str, without: str
+) -> tuple[list[Dataset], list[tuple[Dataset, str]]]:
+    """Return the tasks of a folder that the sources of a plan are, in their order, and the other ones with their keys.
+
+    Of several tasks of one content those of the same names are the same. ``what`` and ``without`` are as before.
+
+    Raises:
+        InputError: a source is none of the tasks.
     """
     here = defaultdict[str, list[Dataset]](list)
-    for task in tasks:
+    for task in folder.tasks:
         here[task.key].append(task)
     names, twins = defaultdict[str, set[str]](set), dict[int, Dataset]()
     for source in sources:
@@ -248,15 +266,20 @@ def _matched(
         for twin in [*same, *rest][:1]:
             mine.remove(twin)
             twins[number] = twin
-    missing = [source["name"] for number, source in enumerate(sources) if number not in twins]
+    if missing := [source["name"] for number, source in enumerate(sources) if number not in twins]:
+        raise InputError(
+            f"{len(missing)} tasks of {what} are not in the tokenized folder, or changed there",
+            where=f"tokenized_path={folder.uri}",
+            got=listed(missing),
+            expected=f"every task of {what} as it was, and others beside them",
+            hint=f"give a folder that still has them, or {without}",
+        )
     count = Counter(source["key"] for source in sources)
-    added = []
-    for key in sorted(here):
-        for number, task in enumerate(here[key], count[key]):
-            added.append((task, f"{key}\0{number}" if number else key))
-    return [task for _, task in sorted(twins.items())], added, missing
+    added = [(task, twin_key(key, number)) for key in sorted(here) for number, task in enumerate(here[key], count[key])]
+    return [task for _, task in sorted(twins.items())], added
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """Name the first of these, and say how many more there are."""
     more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + more

@@ -57,6 +57,21 @@ class SampleConfig(NodeConfig, any_of=("tokenized_path", "plan", "again")):
         excludes=("again", "mixture", "plan", "held_out"),
         hint="plan all tasks without base=",
     )
+    extend: str = option(
+        "",
+        help="plan that goes on: its epochs keep their rows, and each task goes on where it was; epochs= says how many "
+        "there are then, and rules and tokenized_path may say more from from_epoch on; empty = a plan of its own",
+        changes_bytes=False,  # the plan's inputs say it
+        excludes=("again", "base", "mixture", "plan", "held_out"),
+        hint="plan without extend=",
+    )
+    from_epoch: int = option(
+        0,
+        help="with extend, the first epoch that is drawn anew; 0 = the first that the plan does not have",
+        changes_bytes=False,  # the plan's inputs say it
+        needs="extend",
+        at_least=0,
+    )
     seed: int = option(0, help="seed of every random draw", at_least=0)
     epochs: int = option(10, help="number of epochs; not read with a mixture", at_least=1)
     held_out: bool = option(

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from pairmill.engine import inputs, policing, vanished
 from pairmill.engine.links import LeftOut, left_out
 from pairmill.engine.manifest import InputRef, Ledger, Manifest
 from pairmill.engine.options import byte_options
+from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats import characters
 from pairmill.formats.eligible_rows import NEVER, SPLIT, DatasetRows, rows_of
@@ -45,9 +46,9 @@ from pairmill.stages.sample.sampled_rows import DrawnSample, SampledRows
 from pairmill.stages.sample.wants import Wants
 
 if TYPE_CHECKING:
-    from pairmill.engine.writer import Writer
     from pairmill.mixture.realised import Realised
     from pairmill.stages.sample.base import BasePlan
+    from pairmill.stages.sample.extend import Growth, ParentPlan
     from pairmill.stages.sample.mixed import OpenMixture
 
 
@@ -61,6 +62,7 @@ class Draft:
         tokenizer: the tokenizer.json, if a rule splits rows.
         mixed: the mixture to carry out, if there is one.
         base: the plan that tasks are added to, if there is one.
+        parent: the plan that is extended, if there is one.
         written: its arrays on this machine, once the shard has written them.
         denied: tasks that a policy leaves out; ``policy`` is what it decided on all of them.
         left_out: links of the tokenized folder that were left out.
@@ -73,6 +75,7 @@ class Draft:
     tokenizer: bytes = b""
     mixed: OpenMixture | None = None
     base: BasePlan | None = None
+    parent: ParentPlan | None = None
     written: CarriedOut | None = None
     denied: frozenset[str] = frozenset()
     policy: Mapping[str, Any] = field(default_factory=dict)
@@ -102,11 +105,12 @@ class Draft:
             left_out=left_out(),
             removed=removed,
         )
-        if config.base:
-            from pairmill.stages.sample.base import BasePlan
+        if config.base or config.extend:
+            from pairmill.stages.sample.extend import open_earlier
 
-            draft.base = BasePlan.open(config, draft.layout, folder)
-            draft.base.require_removed(removed)
+            draft.base, draft.parent = open_earlier(config, draft.layout, folder)
+            if draft.base is not None:
+                draft.base.require_removed(removed)
         if draft.on_unmatched == "refuse" and (names := draft.unmatched):
             raise without_rule(names, config.prefix_config_path)
         return draft
@@ -152,6 +156,8 @@ class Draft:
             refs.append(InputRef("mixture", self.mixed.digest))
         if self.base:
             refs.append(InputRef(BASE, self.base.manifest.fingerprint))
+        if self.parent:
+            refs += self.parent.refs
         if self.effective.choices_digest:
             refs.append(InputRef(CHOICES, self.effective.choices_digest))
         if self.leaves:
@@ -222,6 +228,9 @@ class Draft:
             base.require_same_inputs(self.inputs)
             base.require_same_rules({task.name: self._rule_of(task) for task in self.folder.tasks})
             tasks = base.added
+        if self.parent is not None:
+            self.parent.require_same_choices(self.effective.choices_digest)
+            tasks = self.parent.tasks
         local = out is not None and storage.scheme(out.folder) == "file"
         drawn = draw_plan(
             [self._to_draw(task, key) for task, key in tasks],
@@ -232,11 +241,25 @@ class Draft:
         )
         drawn = take_out(drawn, self.removed, self.mixed.key_of if self.mixed is not None else None)
         added = [task for task, _ in tasks]
+        if self.parent is not None:
+            return self._sample_grown(self.parent, drawn, out)
         return self._sample(drawn, added, out) if base is None else self._sample_added(base, drawn, added, out)
 
     def _sample(self, drawn: DrawnSample, tasks: list[Dataset], out: Writer | None) -> PlannedSample:
         plan = drawn.plan
         return PlannedSample(self._manifest(drawn), lambda: plan, lambda: tasks, keep=lambda: _keep(plan, out))
+
+    def _sample_grown(self, parent: ParentPlan, drawn: DrawnSample, out: Writer | None) -> PlannedSample:
+        rules = {item.name: item.rule for item in drawn.datasets}
+        grown = parent.grow(drawn, rules, self.layout, threads(self.config))
+        manifest = self._manifest(replace(drawn, plan=grown.plan), grown)
+        return PlannedSample(
+            manifest,
+            lambda: grown.plan,
+            lambda: grown.datasets,
+            keep=lambda: _keep(grown.plan, out),
+            shared=grown.shared,
+        )
 
     def _sample_added(
         self, base: BasePlan, drawn: DrawnSample, tasks: list[Dataset], out: Writer | None
@@ -265,6 +288,8 @@ class Draft:
     def _rule_of(self, task: Dataset) -> Rule:
         if task.name not in self.denied:
             return self.effective.of_task[task.name]
+        if self.parent is not None:
+            return self.parent.off(task.name)
         # The mixture counts the rows that its rule lets in, and draws none.
         return Rule(max_per_file=0) if self.mixed is None else self.rules.match(task.name)[0]
 
@@ -277,6 +302,8 @@ class Draft:
             wants = partial(self.mixed.wants_of, task.name, key)
         else:
             wants = partial(Wants.by_rule, rule, self.config.seed, f"task\0{key}")
+        if self.parent is not None:
+            wants = partial(_continued, self.parent, task.name, rule, wants)
         return DatasetToDraw(task.name, rule, partial(self._rows, task, rule), wants, self._files_of(task, rule))
 
     def _files_of(self, task: Dataset, rule: Rule) -> tuple[str, list[str]] | None:
@@ -296,7 +323,7 @@ class Draft:
         with Cutter.open(task.array(), self.continuing) as cutter:
             return rows_of(task.name, rule, index, self.config, cutter, numbered=numbered)
 
-    def _manifest(self, drawn: DrawnSample) -> Manifest:
+    def _manifest(self, drawn: DrawnSample, grown: Growth | None = None) -> Manifest:
         sampled = drawn.datasets
         for item in sampled:
             if (reason := self.why_off(item.name)) and "not_sampled" in item.ledger.dropped:
@@ -339,8 +366,9 @@ class Draft:
             stats={name: vars(item) for name, item in stats.items()},
             lengths=drawn.lengths,
             cuts=drawn.cuts,
-            sources=self._sources(sampled),
+            sources=self._sources(sampled) if grown is None else grown.sources,
             base=self.base.recorded() if self.base else {},
+            parent=grown.recorded if grown is not None else {},
             rules={item.name: item.rule.to_manifest() for item in sampled},
             prefixes={item.name: self.rules.label_of(item.name) for item in sampled},
             group_of_task={name: group for name in names if (group := self.rules.group_of(name))},
@@ -424,6 +452,10 @@ class Draft:
             expected="at least one",
             hint=hint,
         )
+
+
+def _continued(parent: ParentPlan, task: str, rule: Rule, wants: Callable[[], Wants]) -> Wants:
+    return parent.continued(task, rule, wants())
 
 
 def _keep(plan: SamplePlan | Addition, out: Writer | None) -> None:

@@ -91,7 +91,12 @@ def in_plan_order(tasks: Iterable[Dataset]) -> list[tuple[Dataset, str]]:
         keyed.append((key, seen[key], task))
         seen[key] += 1
     keyed.sort(key=lambda item: item[:2])
-    return [(task, f"{key}\0{number}" if number else key) for key, number, task in keyed]
+    return [(task, twin_key(key, number)) for key, number, task in keyed]
+
+
+def twin_key(key: str, number: int) -> str:
+    """Return the key of a data set in a plan; ``number`` counts those of one content."""
+    return f"{key}\0{number}" if number else key
 
 
 def draw_plan(

@@ -92,7 +92,7 @@ def _plan(config: SampleConfig) -> CarriedOut:
     written = stage.draft.written
     if written is not None and not written.reused:  # while the plan was made, so the tokens are read once
         return replace(written, where=planned.uri)
-    made = _carry_out(replace(stage.draft.config, plan=planned.uri, base=""))
+    made = _carry_out(replace(stage.draft.config, plan=planned.uri, base="", extend="", from_epoch=0))
     return replace(made, reused=made.reused and planned.reused)
 
 

@@ -27,6 +27,8 @@ class WalkToDraw:
         rows: that each epoch takes; None = as the other three say.
         cap, budget: rows, and response tokens, of an epoch before ``repeat``; None = all.
         key: of the mixture's plan, if it is of one.
+        earlier: what holds before some epochs in place of rows, cap, repeat and budget: the first epoch for which it
+            does not hold, ascending, and the walk whose numbers count until then.
     """
 
     stream: str
@@ -36,6 +38,7 @@ class WalkToDraw:
     repeat: int = 1
     budget: int | None = None
     key: Key | None = None
+    earlier: Sequence[tuple[int, WalkToDraw]] = ()
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ from pairmill.stages.sample.node.materialize import (
     write_metadata,
 )
 from pairmill.stages.sample.node.owned import OpenFolder
-from pairmill.stages.sample.node.plan import VERSION, PlannedDataset, SamplePlan, fingerprint_of
+from pairmill.stages.sample.node.plan import VERSION, SamplePlan, fingerprint_of, planned_datasets
 from pairmill.stages.sample.node.plan_arrays import HEADER_BYTES
 
 _PAGE = 4096
@@ -77,7 +77,7 @@ class PlannedSample:
         home: the plan's folder, for messages.
         keep: keeps a new plan; called when the arrays are made, and before their folder gets its name.
         added: of a new plan that adds to another, what it adds.
-        shared: the files of tokens that it has of its base.
+        shared: the files that it has of its base, or of the plan that it extends.
     """
 
     manifest: Manifest
@@ -117,14 +117,17 @@ class PlannedSample:
         """
         files, result = self.files, SampleResult.from_manifest(self.manifest)
         needed = [file for file in files or self.shared if file.path != METADATA]
-        linked = link(folder, needed) if folder is not None and needed else []
+        if folder is None:
+            linked = [*self.shared] if self.added is None else []
+        else:
+            linked = link(folder, needed) if needed else []
         wanted = [file for file in files or () if file not in linked]
         if self.added is not None and folder is None:
             made = self._digest_added(self.added, workers)
         elif (
             files is not None
             and result.layout != "reference"
-            and not result.base
+            and len(result.parts) == 1
             and all(file.path == METADATA for file in wanted)
         ):
             make_room(self._pages([file.size for file in wanted]), 0)
@@ -149,7 +152,7 @@ class PlannedSample:
     ) -> SampleFiles:
         files, result = self.files, SampleResult.from_manifest(self.manifest)
         there = {file.path for file in linked}
-        parts = result.base["parts"] if result.base and result.layout == "compact" else [len(result.sources)]
+        parts = result.parts if result.layout == "compact" else [len(result.sources)]
         copied = [token_file(number) not in there for number in range(len(parts))]
         datasets = self.datasets() if any(copied) else []
         rows = sum(item["rows"] for item in result.sources)
@@ -177,10 +180,9 @@ class PlannedSample:
         about, datasets = write_metadata(None, self._about()), self.datasets()
         result = SampleResult.from_manifest(self.manifest)
         if result.layout != "compact":
-            planned = [PlannedDataset(item["name"], item["length"], item["rows"]) for item in result.sources]
-            return SampleFiles([about, list_tasks(None, planned, datasets)], 0)
+            return SampleFiles([about, list_tasks(None, planned_datasets(result), datasets)], 0)
         dtype = token_dtype(self._vocab_size, result.layout)
-        copied = CopiedTokens.from_rows(len(result.base["parts"]) - 1, added, dtype)
+        copied = CopiedTokens.from_rows(len(result.parts) - 1, added, dtype)
         mine = datasets[-len(added.datasets) :]
         made = _of_unchanged_tokens(mine, partial(digest_rows, copied, mine, self._limit, workers), workers)
         parts = [*self.shared, *made.files]

@@ -3,8 +3,8 @@
 ``compact`` holds the tokens of sampled rows only, data set by data set in row order, instruction before response, in
 the smallest types. ``data_io`` holds every token at its place, in the reference's types. ``reference`` holds no token:
 its rows are at their places in the data sets' own files, one file after another. All hold the same rows at the same
-position of the same epoch. A plan that adds to another has in ``compact`` a file of tokens for each of the plans that
-it is made of; one after another they are what the file would be.
+position of the same epoch. A plan that adds to another, or extends it with rows, has in ``compact`` a file of tokens
+for each of the plans that it is made of; one after another they are what the file would be.
 """
 
 from __future__ import annotations
@@ -135,9 +135,15 @@ class ArrayLayout:
         self.plan = plan
         self.is_compact, self.has_tokens = layout == "compact", layout != "reference"
         self.dtype = token_dtype(vocab_size, layout)
-        rows, lengths = ([getattr(item, name) for item in plan.datasets] for name in ("rows", "length"))
-        self._ends = np.cumsum([0, *lengths]).tolist()
-        self.rows, self.scratch = sum(rows), plan.rows[INDEX[0]].folder
+        self.rows, self.scratch = sum(item.rows for item in plan.datasets), plan.rows[INDEX[0]].folder
+        begins: dict[str, int] = {}
+        end, self._lengths = 0, list[int]()
+        for item in plan.datasets:
+            # One whose rows were added to comes again, and has its tokens once.
+            self._lengths.append(0 if item.name in begins else item.length)
+            begins.setdefault(item.name, end)
+            end += self._lengths[-1]
+        self._begins = [begins[item.name] for item in plan.datasets]
         per_row = ROW_BYTES if self.is_compact else ROW_BYTES_APART
         most = self.rows if self.scratch is None else TABLE // per_row
         self._at_once = max(most // ROWS, 1) * ROWS
@@ -145,7 +151,7 @@ class ArrayLayout:
         for piece in row_pieces(plan):
             for column in piece.columns[1::2]:
                 total, longest = total + int(column.sum(dtype=np.int64)), max(longest, int(column.max()))
-        self.length = total if self.is_compact else self._ends[-1]
+        self.length = total if self.is_compact else end
         self.table = next(self._tables()) if self.rows <= self._at_once else None
         kinds = index_dtypes(self.length, longest)
         if layout == "data_io":
@@ -175,7 +181,7 @@ class ArrayLayout:
             return
         first = 0
         for number, count in zip(piece.datasets, piece.counts, strict=True):
-            table.add(self._ends[number], *(column[first : first + count] for column in piece.columns))
+            table.add(self._begins[number], *(column[first : first + count] for column in piece.columns))
             first += count
 
     def sizes(self) -> dict[str, int]:
@@ -196,13 +202,13 @@ class ArrayLayout:
             return []
         whole = CopiedTokens.from_rows(0, self.plan, self.dtype)
         if not self.is_compact:
-            count = sum(item.length > 0 for item in self.plan.datasets)
+            count = sum(map(bool, self._lengths))
             whole = CopiedTokens(whole.name, self.plan, self.dtype, self._every_token, count)
         whole.length = self.length
         return [whole]
 
     def _every_token(self) -> Iterator[RowPiece]:
-        lengths = np.array([dataset.length for dataset in self.plan.datasets], np.int64)
+        lengths = np.array(self._lengths, np.int64)
         zeros, some = np.zeros(ROWS, np.int64), np.flatnonzero(lengths)
         # As if each data set were one row, with an instruction alone.
         for first in range(0, len(some), ROWS):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -129,7 +129,8 @@ def list_tasks(
 ) -> File:
     """Write the list of the files that the tokens of these data sets are in; None as in :func:`materialize`."""
     files = []
-    for item, dataset in zip(planned, datasets, strict=True):
+    # One whose rows were added to comes again.
+    for item, dataset in {item.name: (item, at) for item, at in zip(planned, datasets, strict=True)}.values():
         uri = storage.join(dataset.uri, TOKENS)
         place, content = storage.store_for(uri).file(uri), dataset.contents.get("tokens", UNKNOWN)
         if place is None:
@@ -156,14 +157,18 @@ def list_tasks(
 
 def list_parts(folder: OpenFolder | None, dtype: np.dtype[Any], parts: Sequence[File]) -> File:
     """Write the list of the sample's own files of tokens."""
+    with _File(folder, NAME) as out:
+        out.append(dump_listing(parts_in_place(dtype, parts)))
+    return out.file()
+
+
+def parts_in_place(dtype: np.dtype[Any], parts: Iterable[File]) -> list[TokensInPlace]:
+    """Describe the sample's own files of tokens."""
     head = len(tokens.header(dtype, 0))
-    files = [
+    return [
         TokensInPlace(file.path, head, dtype.str, (file.size - head) // dtype.itemsize, file.size, file.digest)
         for file in parts
     ]
-    with _File(folder, NAME) as out:
-        out.append(dump_listing(files))
-    return out.file()
 
 
 def digest_rows(

@@ -10,11 +10,16 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.lib import format as npy
 
+from pairmill import storage
+from pairmill.digest import digest_file
 from pairmill.engine import manifest as manifests
+from pairmill.engine.content import Content
 from pairmill.engine.manifest import InputRef, Manifest
 from pairmill.formats.results import SampleResult
 from pairmill.formats.sample_plan import FOLDER, find_base
@@ -51,13 +56,13 @@ class SamplePlan:
     """Rows and epochs.
 
     Args:
-        datasets: sorted by name.
+        datasets: in the order of the plan.
         rows: the four index arrays of all rows that are taken, data set by data set in the order of the tokenized
             folder; int32 or int64, shape (rows,). Spans point into the data set's own ``tokens.npy``; responses are
             already cut to the context. Held-out rows may have the bytes of their responses too.
         epochs: for each epoch its rows in training order, as positions in ``rows``; uint32.
-        parts: of a plan that adds to another: the plan that nothing was added to, and what was added, one after
-            another; else none. Their data sets and rows together are those of the plan.
+        parts: of a plan that adds to another, or extends it with rows: the plan that nothing was added to, and what was
+            added, one after another; else none. Their data sets and rows together are those of the plan.
     """
 
     datasets: list[PlannedDataset]
@@ -72,16 +77,29 @@ class SamplePlan:
                 values.save(path)
 
     @classmethod
-    def load(cls, home: str, manifest: Manifest, workers: int) -> SamplePlan:
+    def load(cls, home: str, manifest: Manifest, workers: int, *, mapped: bool = False) -> SamplePlan:
         """Read the plan in the folder ``home``, with the base that it adds to.
+
+        Args:
+            home: folder of the plan.
+            manifest: of the plan.
+            workers: threads.
+            mapped: map files of this machine in place of holding them.
 
         Raises:
             InputError: a file differs from the manifest, or the base is not there.
         """
 
         def column(name: str) -> PlanArray:
-            data = manifests.read_file(home, manifest, f"{FOLDER}{name}.npy")
-            return PlanArray(npy.read_array(io.BytesIO(data), allow_pickle=False))
+            path = f"{FOLDER}{name}.npy"
+            uri = storage.join(home, *path.split("/"))
+            place = storage.store_for(uri).file(uri) if mapped else None
+            if place is None:
+                data = manifests.read_file(home, manifest, path)
+                return PlanArray(npy.read_array(io.BytesIO(data), allow_pickle=False))
+            promised = next(file.digest for file in manifest.files if file.path == path)
+            Content(promised, promised=True).require(uri, digest_file(place, workers, like=promised))
+            return PlanArray(np.load(place, mmap_mode="r"))
 
         epochs = sum(file.path.startswith(_EPOCHS) for file in manifest.files)
         known = any(file.path == f"{FOLDER}{BYTES}.npy" for file in manifest.files)
@@ -91,15 +109,34 @@ class SamplePlan:
         names += [] if base is None else [f"{_PLACES}{number}" for number in range(epochs)]
         with ThreadPoolExecutor(workers) as pool:
             arrays = dict(zip(names, pool.map(column, names), strict=True))
-        sources = SampleResult.from_manifest(manifest).sources
-        datasets = [PlannedDataset(item["name"], item["length"], item["rows"]) for item in sources]
+        result = SampleResult.from_manifest(manifest)
+        datasets = planned_datasets(result)
         rows = {name: arrays[name] for name in columns}
         orders = [arrays[f"epoch_{number}"] for number in range(epochs)]
         if base is None:
-            return cls(datasets, rows, orders)
-        under = cls.load(*base, workers)
+            return cls(datasets, rows, orders, _parts(datasets, rows, result.parts))
+        under = cls.load(*base, workers, mapped=mapped)
         added = cls(datasets[len(under.datasets) :], rows, orders)
         return Addition(added, [arrays[f"{_PLACES}{number}"] for number in range(epochs)]).to(under, datasets)
+
+
+def planned_datasets(result: SampleResult) -> list[PlannedDataset]:
+    """Return the data sets of a plan, in the order of its rows: one whose rows were added to has several entries."""
+    return [PlannedDataset(item["name"], item["length"], item["rows"]) for item in result.sources]
+
+
+def _parts(
+    datasets: list[PlannedDataset], rows: Mapping[str, PlanArray], parts: Sequence[int]
+) -> tuple[SamplePlan, ...]:
+    """Cut the rows of a plan that extends another as its files of tokens have them; ``parts`` counts data sets."""
+    result, first = list[SamplePlan](), 0
+    for low, high in pairwise(accumulate(parts, initial=0)):
+        mine = datasets[low:high]
+        last = first + sum(item.rows for item in mine)
+        cut = {name: PlanArray(values.array()[first:last]) for name, values in rows.items()}
+        result.append(SamplePlan(mine, cut, ()))
+        first = last
+    return tuple(result) if len(result) > 1 else ()
 
 
 @dataclass(frozen=True)

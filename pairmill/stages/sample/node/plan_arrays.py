@@ -119,6 +119,7 @@ class JoinedArray(Values):
     def __init__(self, first: Values, second: Values) -> None:
         self._both = first, second
         self.dtype = np.promote_types(first.dtype, second.dtype)
+        self.folder = second.folder
 
     def __len__(self) -> int:
         return sum(map(len, self._both))
@@ -134,6 +135,54 @@ class JoinedArray(Values):
                 left = whole[size:] if len(whole) >= size else whole
         if len(left):
             yield left
+
+
+class NewRows(Values):
+    """A column of the rows that a plan adds to its parent's.
+
+    Args:
+        column: of all rows that were drawn.
+        numbers: of each of them in the plan; uint32.
+        first: the number of the first added row, after those of the parent.
+        count: of added rows.
+    """
+
+    def __init__(self, column: Values, numbers: NDArray[np.uint32], first: int, count: int) -> None:
+        self._column, self._numbers, self._first, self._count = column, numbers, first, count
+        self.dtype, self.folder = column.dtype, column.folder
+
+    def __len__(self) -> int:
+        return self._count
+
+    def pieces(self, size: int = _PIECE) -> Iterator[NDArray[Any]]:
+        """Yield all values in order, at most ``size`` at a time: columns of the same rows keep in step."""
+        place = 0
+        for piece in self._column.pieces(size):
+            mine = piece[self._numbers[place : place + len(piece)] >= self._first]
+            place += len(piece)
+            if len(mine):
+                yield mine
+
+
+class RenumberedArray(Values):
+    """An epoch in the numbers that its rows have in another plan.
+
+    Args:
+        order: the epoch; uint32.
+        numbers: of each row there; uint32.
+    """
+
+    def __init__(self, order: Values, numbers: NDArray[np.uint32]) -> None:
+        self._order, self._numbers = order, numbers
+        self.dtype = numbers.dtype
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def pieces(self, size: int = _PIECE) -> Iterator[NDArray[Any]]:
+        """Yield all values in order, at most ``size`` at a time."""
+        for piece in self._order.pieces(size):
+            yield self._numbers[piece]
 
 
 class MergedArray(Values):

@@ -1,0 +1,427 @@
+"""A plan that extends another, its parent: with more epochs, and from an epoch on with other rules or more tasks.
+
+All epochs are drawn as if the training had been planned at once: each task walks on from where it was, under the rules
+that held then and those that hold now. Epochs that the parent has are kept as they are, and so are the numbers of its
+rows; rows that it has not get the numbers after them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import tempfile
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import accumulate, pairwise
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmill import log
+from pairmill.engine.manifest import File, InputRef, Manifest
+from pairmill.errors import InputError, UsageError
+from pairmill.formats.results import SampleResult
+from pairmill.formats.sample_plan import CHOICES, HELD_OUT, PARENT, Ancestor, ancestors, read_plan
+from pairmill.formats.token_listing import TokensInPlace, folder_digest, is_epoch, lasting
+from pairmill.formats.tokenized import Folder
+from pairmill.formats.tokens import INDEX, Dataset
+from pairmill.rules.rule import Rule
+from pairmill.stages.sample.base import BasePlan, match_tasks, require_same_options, require_same_tokenizer
+from pairmill.stages.sample.config import SampleConfig
+from pairmill.stages.sample.draw import MEMORY, twin_key
+from pairmill.stages.sample.node.config import OutputFormat
+from pairmill.stages.sample.node.layout import index_dtypes, token_dtype, token_file
+from pairmill.stages.sample.node.materialize import parts_in_place
+from pairmill.stages.sample.node.plan import VERSION, PlannedDataset, SamplePlan, fingerprint_of, sizes_of
+from pairmill.stages.sample.node.plan_arrays import JoinedArray, NewRows, RenumberedArray, Values
+from pairmill.stages.sample.sampled_rows import DrawnSample
+from pairmill.stages.sample.wants import Wants
+from pairmill.storage import partials
+
+_FROM: Final = "from_epoch"
+_MOST: Final = 2**32 - 1
+_OFF: Final = Rule(max_per_file=0)
+_WHAT: Final = "the plan that is extended"
+_WITHOUT: Final = "leave extend= out, which plans anew"
+
+
+@dataclass(frozen=True)
+class Growth:
+    """A plan that extends its parent.
+
+    Attributes:
+        plan: all of it.
+        sources: its entries, as :class:`pairmill.formats.results.SampleResult` has them.
+        datasets: the tokens of each entry.
+        shared: files of its arrays that the parent has too.
+        recorded: what its manifest says of the parent.
+    """
+
+    plan: SamplePlan
+    sources: list[dict[str, Any]]
+    datasets: list[Dataset]
+    shared: list[File]
+    recorded: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ParentPlan:
+    """The plan that is extended.
+
+    Attributes:
+        uri: its folder.
+        first: the first epoch that is drawn anew.
+        names: what each of its tasks is called there, by the name that it has now.
+        tasks: all tasks of the tokenized folder in the order of drawing, each with the key of its random numbers.
+    """
+
+    uri: str
+    manifest: Manifest
+    result: SampleResult
+    first: int
+    names: Mapping[str, str]
+    tasks: list[tuple[Dataset, str]]
+
+    @classmethod
+    def open(cls, config: SampleConfig, layout: OutputFormat, folder: Folder) -> ParentPlan:
+        """Read the parent, and find its tasks in the tokenized folder by their content.
+
+        Raises:
+            UsageError: an option differs from the parent's, or no epoch is drawn.
+            InputError: it is not a plan that can be extended, or a task of it is not in the folder any more.
+        """
+        uri, manifest = read_plan(config.extend, "extend")
+        result = SampleResult.from_manifest(manifest)
+        if manifest.version != VERSION or not all(source.get("key") for source in result.sources):
+            raise InputError(
+                "an older pairmill made this plan, or it is of profile=data_io, whose tasks share one stream",
+                where=f"extend={uri}",
+                got=f"version {manifest.version}, without what tells its tasks",
+                hint="plan it again with this pairmill and profile=pairmill; such a plan can be extended",
+            )
+        if unfit := sorted({ref.role for ref in manifest.inputs} & {HELD_OUT, "mixture"}):
+            raise UsageError(
+                "a plan of held-out rows or of a mixture cannot be extended",
+                where=f"extend={uri}",
+                got=unfit[0],
+                hint=f"{_WITHOUT}; mixtures have phases, by epoch",
+            )
+        require_same_options(config, layout, manifest, _WHAT, _WITHOUT, ["epochs"])
+        require_same_tokenizer(result, folder, _WHAT, _WITHOUT)
+        first = _first_epoch(config, uri, manifest.ledger.measures["epochs"])
+        distinct = list({source["name"]: source for source in result.sources}.values())
+        kept, added = match_tasks(distinct, folder, _WHAT, _WITHOUT)
+        names = {task.name: source["name"] for task, source in zip(kept, distinct, strict=True)}
+        seen = defaultdict[str, int](int)
+        keyed = []
+        for task in kept:
+            keyed.append((task, twin_key(task.key, seen[task.key])))
+            seen[task.key] += 1
+        # As pairmill.stages.sample.draw.in_plan_order has them: by content, and twins by their number.
+        tasks = sorted([*keyed, *added], key=lambda item: (item[0].key, len(item[1]), item[1]))
+        return cls(uri, manifest, result, first, names, tasks)
+
+    @property
+    def refs(self) -> list[InputRef]:
+        """Return what the plan depends on, for its fingerprint."""
+        refs = [InputRef(PARENT, self.manifest.fingerprint)]
+        return refs if self.first == self._epochs else [*refs, InputRef(_FROM, str(self.first))]
+
+    @property
+    def _epochs(self) -> int:
+        return int(self.manifest.ledger.measures["epochs"])
+
+    @property
+    def _phases(self) -> list[tuple[int, Mapping[str, dict[str, Any]]]]:
+        """What held before :attr:`first`: until which epoch, and the rules that differ from the parent's own."""
+        phases = [(item["epochs"], item["rules"]) for item in self.result.parent.get("earlier", ())]
+        phases.append((self._epochs, {}))
+        begins = [0, *(end for end, _ in phases)]
+        pairs = zip(begins, phases, strict=False)
+        return [(min(end, self.first), rules) for begin, (end, rules) in pairs if begin < self.first]
+
+    def _rule_before(self, task: str, rules: Mapping[str, dict[str, Any]]) -> Rule:
+        name = self.names.get(task)
+        return _OFF if name is None else Rule.from_manifest(rules.get(name, self.result.rules[name]))
+
+    def off(self, task: str) -> Rule:
+        """Return the rule of a task that is left out from now on; its rows are cut as before."""
+        return replace(self._rule_before(task, {}), max_per_file=0, rows=None)
+
+    def continued(self, task: str, rule: Rule, wants: Wants) -> Wants:
+        """Return what to draw of a task: what was drawn before :attr:`first`, and then what ``rule`` says.
+
+        Raises:
+            InputError: the rule cuts or chooses rows in another way than before.
+        """
+        if task in self.names:
+            self._require_same_rows(task, rule)
+            if rule.members is not None:
+                return wants  # each part has its rows of all epochs
+        walks = []
+        for walk in wants.walks:
+            before = [
+                (end, Wants.by_rule(self._rule_before(task, rules), 0, walk.stream)) for end, rules in self._phases
+            ]
+            walks.append(replace(walk, earlier=[(end, old.walks[0]) for end, old in before]))
+        return replace(wants, walks=walks)
+
+    def _require_same_rows(self, task: str, rule: Rule) -> None:
+        before = self.result.rules[self.names[task]]["long_context"]
+        if rule.long_context != before:
+            raise InputError(
+                "rows of a task that was begun would be cut in another way",
+                where=f"the rule of {task!r}: long_context",
+                got=rule.long_context,
+                expected=before,
+                hint=f"write long_context: {before} in the rule; or {_WITHOUT}",
+            )
+        refs = {ref.role: ref.fingerprint for ref in self.manifest.inputs}
+        if rule.members is not None and CHOICES not in refs:
+            raise InputError(
+                "a task that was begun would be drawn by single rows",
+                where=f"the rule of {task!r}",
+                got="a rule that chooses rows by attributes",
+                expected="an amount",
+                hint=f"choose rows of added tasks alone; or {_WITHOUT}",
+            )
+
+    def require_same_choices(self, digest: str) -> None:
+        """Raise InputError if the parent's rules chose single rows, and these choose others."""
+        before = next((ref.fingerprint for ref in self.manifest.inputs if ref.role == CHOICES), "")
+        if before and digest != before:
+            raise InputError(
+                "rules choose other single rows than the plan that is extended",
+                where=f"extend={self.uri}",
+                got=digest or "none",
+                expected=before,
+                hint=f"leave select_rows, lengths and keep_together as they are, and the files beside rows; or {_WITHOUT}",
+            )
+
+    def grow(self, drawn: DrawnSample, rules: Mapping[str, Rule], layout: OutputFormat, workers: int) -> Growth:
+        """Make the plan of what was drawn.
+
+        Args:
+            drawn: all epochs, of all tasks.
+            rules: of each task, from :attr:`first` on.
+            layout: of the arrays.
+            workers: threads.
+
+        Raises:
+            InputError: an epoch that is kept does not come out as the parent has it, or there are too many rows.
+        """
+        tasks = {task.name: task for task, _ in self.tasks}
+        before = SamplePlan.load(self.uri, self.manifest, workers, mapped=True)
+        now = {theirs: mine for mine, theirs in self.names.items()}
+        # Rows of a plan that extends none are all that were taken of their task.
+        sources = [
+            {"tokens": self.result.stats[source["name"]]["unique_toks"], **source, "name": now[source["name"]]}
+            for source in self.result.sources
+        ]
+        numbers, added = _number_rows(drawn.plan, before, sources, tasks)
+        self._require_same_epochs(drawn.plan, before, numbers)
+        entries = [*sources, *added]
+        datasets = [PlannedDataset(item["name"], item["length"], item["rows"]) for item in entries]
+        rows, parts = before.rows, before.parts
+        if added:
+            total, count = (sum(item["rows"] for item in some) for some in (sources, added))
+            new = {name: NewRows(drawn.plan.rows[name], numbers, total, count) for name in INDEX}
+            rows = {name: JoinedArray(before.rows[name], new[name]) for name in INDEX}
+            parts = parts or (SamplePlan(datasets[: len(sources)], before.rows, ()),)
+            parts = (*parts, SamplePlan(datasets[len(sources) :], new, ()))
+        epochs: list[Values] = [*before.epochs[: self.first]]
+        epochs += [RenumberedArray(order, numbers) for order in drawn.plan.epochs[self.first :]]
+        self._tell(added)
+        return Growth(
+            SamplePlan(datasets, rows, epochs, parts),
+            entries,
+            [tasks[item["name"]] for item in entries],
+            self._shared_files(sources, added, layout),
+            self._recorded([*self.result.parts, *filter(None, [len(added)])], rules),
+        )
+
+    def _tell(self, added: Sequence[Mapping[str, Any]]) -> None:
+        rows, fresh = sum(item["rows"] for item in added), sum(item["name"] not in self.names for item in added)
+        log.event(
+            f"sample: epochs 0 to {self.first - 1} are those of {self.uri}, row for row; {rows:,} rows are new, and "
+            f"{fresh:,} tasks",
+            rows=rows,
+        )
+        if self.first < self._epochs:
+            log.event(
+                f"sample: epochs {self.first} to {self._epochs - 1} of {self.uri} are drawn anew: a training that has "
+                f"begun epoch {self.first} there cannot go on here in the middle of it",
+                level=logging.WARNING,
+            )
+
+    def _require_same_epochs(self, drawn: SamplePlan, before: SamplePlan, numbers: NDArray[np.uint32]) -> None:
+        """Compare the rows of kept epochs with those that were drawn; a walk that took others would go on wrongly."""
+        for number in range(self.first):
+            mine, theirs = RenumberedArray(drawn.epochs[number], numbers), before.epochs[number]
+            if len(mine) != len(theirs) or _sum_of(mine) != _sum_of(theirs):
+                raise InputError(
+                    "an epoch of the plan that is extended does not come out as it was, so its tasks cannot go on",
+                    where=f"extend={self.uri}: epoch {number}",
+                    got=f"{len(mine):,} rows",
+                    expected=f"its {len(theirs):,} rows",
+                    hint=f"rows or attributes changed since it was planned: give those that it had, or {_WITHOUT}",
+                )
+
+    def _shared_files(
+        self, sources: Sequence[Mapping[str, Any]], added: Sequence[Mapping[str, Any]], layout: OutputFormat
+    ) -> list[File]:
+        """Return the parent's files that the arrays of the plan have too."""
+        files = [File.from_json(file) for file in self.result.sample]
+        fresh = [item for item in added if item["name"] not in self.names]
+        if layout == "compact":
+            sizes = [sum(item["tokens"] for item in some) for some in (sources, added)]
+        else:
+            distinct = {item["name"]: item["length"] for item in sources}
+            sizes = [sum(distinct.values()), sum(item["length"] for item in fresh)]
+        same = layout == "data_io" or index_dtypes(sizes[0], 0) == index_dtypes(sum(sizes), 0)
+        kept = [file for file in files if is_epoch(file) and int(file.path[6:].split("/")[0]) < self.first and same]
+        if layout == "compact" or (layout == "data_io" and not fresh):
+            kept += [file for file in files if file.path.startswith("tokens")]
+        return sorted(kept, key=lambda file: file.path)
+
+    def _recorded(self, parts: list[int], rules: Mapping[str, Rule]) -> dict[str, Any]:
+        earlier = []
+        for end, changed in self._phases:
+            pairs = ((name, self._rule_before(name, changed).to_manifest(), rule) for name, rule in rules.items())
+            earlier.append(
+                {"epochs": end, "rules": {name: old for name, old, rule in pairs if old != rule.to_manifest()}}
+            )
+        options, inputs = self.manifest.options, self.manifest.inputs
+        layouts: tuple[OutputFormat, ...] = ("compact", "data_io", "reference")
+        me = Ancestor(
+            self.manifest.fingerprint,
+            {layout: fingerprint_of(VERSION, options, inputs, layout) for layout in layouts},
+            _digest_of(self.result),
+            sizes_of(self.manifest)[1],
+            self.first,
+        )
+        chain = [replace(item, kept=min(item.kept, self.first)) for item in ancestors(self.manifest)]
+        return {
+            "plan": self.manifest.fingerprint,
+            "epochs": self._epochs,
+            _FROM: self.first,
+            "parts": parts,
+            "earlier": earlier,
+            "chain": [asdict(item) for item in [*chain, me]],
+        }
+
+
+def open_earlier(
+    config: SampleConfig, layout: OutputFormat, folder: Folder
+) -> tuple[BasePlan | None, ParentPlan | None]:
+    """Open the plan that tasks are added to, or the one that is extended, as the options say."""
+    base = BasePlan.open(config, layout, folder) if config.base else None
+    return base, ParentPlan.open(config, layout, folder) if config.extend else None
+
+
+def _first_epoch(config: SampleConfig, uri: str, epochs: int) -> int:
+    """Return the first epoch that is drawn anew; raise UsageError if there is none."""
+    first = config.from_epoch or epochs
+    if first > epochs:
+        raise UsageError(
+            "no such epoch",
+            where=_FROM,
+            got=str(first),
+            expected=f"1 to {epochs}, as extend={uri} has {epochs} epochs",
+            hint=f"leave {_FROM}= out: epochs {epochs} and after are new",
+        )
+    if config.epochs <= first:
+        unread = max(first - 1, 1)
+        raise UsageError(
+            "no epoch is drawn: those before it are kept as they were read",
+            where="epochs",
+            got=str(config.epochs),
+            expected=f"more than {first}",
+            hint=f"epochs={epochs + 1}; or, if no training has begun epoch {unread}, also {_FROM}={unread}",
+        )
+    return first
+
+
+def _number_rows(
+    drawn: SamplePlan, before: SamplePlan, sources: Sequence[Mapping[str, Any]], tasks: Mapping[str, Dataset]
+) -> tuple[NDArray[np.uint32], list[dict[str, Any]]]:
+    """Give drawn rows the numbers that the parent's have, and other rows those after them, task by task.
+
+    Returns:
+        The number of each row, uint32 [rows]; and the entries of rows that the parent has not, and of new tasks.
+    """
+    spans = defaultdict[str, list[tuple[int, int]]](list)
+    for source, span in zip(sources, pairwise(accumulate((item["rows"] for item in sources), initial=0)), strict=True):
+        spans[source["name"]].append(span)
+    columns, theirs = ({name: plan.rows[name].array() for name in INDEX} for plan in (drawn, before))
+    count = sum(item.rows for item in drawn.datasets)
+    numbers, after = _numbers(count), sum(item["rows"] for item in sources)
+    added: list[dict[str, Any]] = []
+    for item, (first, end) in zip(
+        drawn.datasets, pairwise(accumulate((item.rows for item in drawn.datasets), initial=0)), strict=True
+    ):
+        mine, old = numbers[first:end], spans[item.name]
+        keys = _keys(columns, first, end)
+        order = None if (keys[1:] > keys[:-1]).all() else np.argsort(keys, kind="stable")
+        ordered = keys if order is None else keys[order]
+        new = np.ones(end - first, bool)
+        for low, high in old:
+            wanted = _keys(theirs, low, high)
+            places = np.searchsorted(ordered, wanted)
+            # One that is not there is of an epoch that is drawn anew.
+            there = places < len(ordered)
+            there[there] = ordered[places[there]] == wanted[there]
+            places = places[there] if order is None else order[places[there]]
+            mine[places] = np.arange(low, high, dtype=np.int64)[there]
+            new[places] = False
+        rows = int(np.count_nonzero(new))
+        if after + rows > _MOST:
+            raise InputError("too many rows", where="extend", got=f"{after + rows:,}", expected=f"at most {_MOST:,}")
+        mine[new] = np.arange(after, after + rows, dtype=np.int64)
+        after += rows
+        if rows or not old:
+            tokens = sum(int(columns[name][first:end][new].sum(dtype=np.int64)) for name in INDEX[1::2])
+            key = tasks[item.name].key
+            added.append({"name": item.name, "length": item.length, "rows": rows, "key": key, "tokens": tokens})
+    return numbers, added
+
+
+def _numbers(count: int) -> NDArray[np.uint32]:
+    """Make room for numbers of rows: in memory, or of many in a file that nobody else sees."""
+    if count * 4 <= MEMORY:
+        return np.empty(count, np.uint32)
+    with tempfile.TemporaryFile(dir=partials.scratch()) as file:
+        return np.memmap(file, np.uint32, "w+", shape=(count,))
+
+
+def _keys(columns: Mapping[str, NDArray[Any]], first: int, end: int) -> NDArray[np.int64]:
+    """Return what tells rows of a task apart: where the response begins, and whether there is an instruction."""
+    inst, resp = (columns[name][first:end].astype(np.int64) for name in INDEX[::2])
+    keys: NDArray[np.int64] = 2 * resp + (inst == resp)
+    return keys
+
+
+def _sum_of(values: Values) -> int:
+    """Return a sum that tells which numbers an array has, in whatever order, and how often; modulo 2^64."""
+    result = 0
+    for piece in values.pieces():
+        mixed = piece.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+        result += int((mixed ^ (mixed >> np.uint64(32))).sum(dtype=np.uint64))
+    return result % 2**64
+
+
+def _digest_of(result: SampleResult) -> str:
+    """Return the digest of a plan's arrays in its own layout; empty = not known."""
+    files = lasting(File.from_json(file) for file in result.sample)
+    if result.layout == "reference" or not any(map(is_epoch, files)):
+        return ""
+    parts: list[TokensInPlace] | None = None
+    if result.layout == "compact" and len(result.parts) > 1:
+        dtype = token_dtype(json.loads(result.tokenizer_info).get("vocab_size"), result.layout)
+        by_path = {file.path: file for file in files}
+        parts = parts_in_place(dtype, [by_path.pop(token_file(number)) for number in range(len(result.parts))])
+        files = [*by_path.values()]
+    return folder_digest({file.path: file.digest for file in files}, parts)
