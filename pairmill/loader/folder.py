@@ -19,7 +19,6 @@ from pairmill._native import Numbers, RowIndex, RowRun, TokenFiles, fill_prefixl
 from pairmill.cpu import available_cores
 from pairmill.digest import SHA256
 from pairmill.engine import manifest as manifests
-from pairmill.engine.manifest import content_key
 from pairmill.errors import InputError, from_os_error
 from pairmill.formats.sample_folder import folder_of
 from pairmill.formats.sample_plan import ancestors

@@ -197,7 +197,7 @@ class ParentPlan:
                 where=f"extend={self.uri}",
                 got=digest or "none",
                 expected=before,
-                hint=f"leave select_rows, lengths and keep_together as they are, and the files beside rows; or {_WITHOUT}",
+                hint=f"leave select_rows, lengths, keep_together and the files that they read as they are; or {_WITHOUT}",
             )
 
     def grow(self, drawn: DrawnSample, rules: Mapping[str, Rule], layout: OutputFormat, workers: int) -> Growth:

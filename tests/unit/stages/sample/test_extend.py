@@ -368,7 +368,7 @@ def test_what_cannot_go_on_is_refused_with_the_reason(world: Training) -> None:
     info.write_text(text)
     (world.tokenized / "set0__x").rename(world.folder / "gone")
     with pytest.raises(
-        InputError, match="1 tasks of the plan that is extended are not in the tokenized folder.*set0__x"
+        InputError, match=r"1 tasks of the plan that is extended are not in the tokenized folder.*set0__x"
     ):
         world.extend(three, 5)
 
