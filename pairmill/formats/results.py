@@ -221,13 +221,11 @@ class SampleResult(TokenizerResult):
         sources: name and rows of each task, in the order of the plan, and what tells its content; in a plan that
             extends another a task that more rows are taken of comes again, and ``tokens`` are those of these rows.
         parent: of a plan that extends another: ``plan``, its fingerprint; ``epochs`` that it has; ``from_epoch``, the
-            first that is not its own; ``parts``, the entries of ``sources`` by file of tokens; ``earlier``, rules that
-            held before some epochs where they differ from ``rules``; ``chain``, the plans before it
-            (:class:`pairmill.formats.sample_plan.Ancestor`).
+            first that is not its own; ``parts``, the entries of ``sources`` by file of tokens; ``earlier``, what
+            held before some epochs: rules where they differ from ``rules``, and ``removed``; ``chain``, the plans before
+            it, the oldest first (:func:`pairmill.formats.sample_plan.ancestors`).
         base: of a plan that adds tasks to another: ``epochs``, the rows that each has in that, and ``parts``, how many
             tasks the plan has that others were added to, and how many each added.
-        parent: of a plan that extends another: that ``plan``, ``from_epoch``, and in ``chain`` all plans before it, the
-            oldest first (:func:`pairmill.formats.sample_plan.ancestors`).
         rules: the rule of each task, and in ``prefixes`` what the file's rule says of names: a prefix, or globs.
         group_of_task: the groups of tasks whose rules have one.
         idle_rules: rules without a task, as in ``prefixes``; hidden_rules: those of them that match tasks, each with
@@ -242,7 +240,8 @@ class SampleResult(TokenizerResult):
             tasks, with the rows and tokens that were drawn in an epoch, on average; ``expected`` is rows, tokens and
             the standard error of these of each task, and ``scale`` :class:`pairmill.rules.solve.Scaled`.
         identified_by: what tokens of folders without a manifest were told by; empty = all their bytes, or a manifest.
-        policy: what the policy in force decided (:mod:`pairmill.engine.policing`).
+        policy: what the policy in force decided (:mod:`pairmill.engine.policing`); ``removed`` are the rows that it
+            takes out one by one, by task, as ordinals.
         facts: origin, revision, licence, language and published rows by source, as far as manifests of its line say it.
         rows: the first of the first epoch, as text (:mod:`pairmill.formats.report_rows`).
     """
@@ -271,6 +270,7 @@ class SampleResult(TokenizerResult):
     scale: ByName = left_out({})
     identified_by: str = left_out("")
     policy: ByName = left_out({})
+    removed: Mapping[str, Sequence[int]] = left_out({})
     facts: Mapping[str, ByName] = left_out({})
     rows: Rows = left_out(())
 

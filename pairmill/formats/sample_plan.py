@@ -16,8 +16,6 @@ HELD_OUT = "held_out"
 """An input with this role says that a plan is of held-out rows."""
 BASE = "base"
 """An input with this role is the plan that a plan adds tasks to; its own folder has only what it adds."""
-PARENT = "parent"
-"""An input with this role is the plan that a plan extends; the plan is whole without it."""
 CHOICES = "choices"
 """An input with this role says that rules chose single rows, by files that they name."""
 
@@ -98,29 +96,3 @@ def find_base(home: str, manifest: Manifest) -> FinishedFolder | None:
             hint="copy that folder there too: this plan has only what it adds to it",
         )
     return FinishedFolder(uri, base)
-
-
-@dataclass(frozen=True)
-class Ancestor:
-    """A plan that another one extends, or that one of its ancestors does.
-
-    Attributes:
-        plan: its fingerprint, after which its folder is named.
-        fingerprints: of its arrays, by layout.
-        digest: of its arrays in its own layout (:attr:`pairmill.loader.folder.SampledFolder.digest`); empty = not
-            known, as of a plan that adds to a base.
-        epochs: rows of each of its epochs.
-        kept: how many of its epochs the plan at hand begins with, row for row.
-    """
-
-    plan: str
-    fingerprints: Mapping[str, str]
-    digest: str
-    epochs: Sequence[int]
-    kept: int
-
-
-def ancestors(manifest: Manifest) -> list[Ancestor]:
-    """Return the plans before a plan, the oldest first; none if it extends none. The manifest may be of its arrays."""
-    result = SampleResult.find(manifest)
-    return [Ancestor(**item) for item in result.parent.get("chain", ())] if result is not None else []

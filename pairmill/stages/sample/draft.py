@@ -239,7 +239,8 @@ class Draft:
             storage.local_path(out.folder) if local and out is not None else None,
             len(base.parts) if base is not None else 0,
         )
-        drawn = take_out(drawn, self.removed, self.mixed.key_of if self.mixed is not None else None)
+        for first, removed in self.parent.removals(self.removed) if self.parent is not None else [(0, self.removed)]:
+            drawn = take_out(drawn, removed, self.mixed.key_of if self.mixed is not None else None, first)
         added = [task for task, _ in tasks]
         if self.parent is not None:
             return self._sample_grown(self.parent, drawn, out)
@@ -384,6 +385,7 @@ class Draft:
             examples={item.name: item.examples for item in sampled if item.examples},
             identified_by=SAMPLED if self.folder.sampled else "",
             policy=self.policy,
+            removed={name: [*item.ordinals] for name, item in self.removed.items()},
             facts=Facts().of_tasks((storage.parent_of(task.uri), task.name) for task in self.folder.tasks),
             **self.effective.to_manifest({name: (item.cov_rows, item.cov_toks) for name, item in stats.items()}),
         )

@@ -13,6 +13,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Any, Final
 
@@ -36,6 +37,7 @@ from pairmill.stages.sample.node.layout import index_dtypes, token_dtype, token_
 from pairmill.stages.sample.node.materialize import parts_in_place
 from pairmill.stages.sample.node.plan import VERSION, PlannedDataset, SamplePlan, fingerprint_of, sizes_of
 from pairmill.stages.sample.node.plan_arrays import JoinedArray, NewRows, RenumberedArray, Values
+from pairmill.stages.sample.removed import RemovedRows
 from pairmill.stages.sample.sampled_rows import DrawnSample
 from pairmill.stages.sample.wants import Wants
 from pairmill.storage import partials
@@ -64,6 +66,21 @@ class Growth:
     datasets: list[Dataset]
     shared: list[File]
     recorded: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _Phase:
+    """Epochs of the parent from ``begin`` to before ``end``, under the same rules and policy.
+
+    Attributes:
+        rules: those that differ from the parent's own, by the names of its tasks.
+        removed: the rows that the policy took out, by these names.
+    """
+
+    begin: int
+    end: int
+    rules: Mapping[str, dict[str, Any]]
+    removed: Mapping[str, Sequence[int]]
 
 
 @dataclass(frozen=True)
@@ -133,14 +150,25 @@ class ParentPlan:
     def _epochs(self) -> int:
         return int(self.manifest.ledger.measures["epochs"])
 
-    @property
-    def _phases(self) -> list[tuple[int, Mapping[str, dict[str, Any]]]]:
-        """What held before :attr:`first`: until which epoch, and the rules that differ from the parent's own."""
-        phases = [(item["epochs"], item["rules"]) for item in self.result.parent.get("earlier", ())]
-        phases.append((self._epochs, {}))
-        begins = [0, *(end for end, _ in phases)]
-        pairs = zip(begins, phases, strict=False)
-        return [(min(end, self.first), rules) for begin, (end, rules) in pairs if begin < self.first]
+    @cached_property
+    def _phases(self) -> list[_Phase]:
+        """What held before :attr:`first`, in order."""
+        mine = {"epochs": self._epochs, "rules": {}, "removed": self.result.removed}
+        phases: list[_Phase] = []
+        for item in [*self.result.parent.get("earlier", ()), mine]:
+            begin = phases[-1].end if phases else 0
+            if begin < self.first:
+                phases.append(_Phase(begin, min(item["epochs"], self.first), item["rules"], item["removed"]))
+        return phases
+
+    def removals(self, now: Mapping[str, RemovedRows]) -> list[tuple[int, Mapping[str, RemovedRows]]]:
+        """Return the rows that policies took out and take out ``now``, each time with the first epoch without them."""
+        tasks = {self.names[task.name]: task for task, _ in self.tasks if task.name in self.names}
+        before = [
+            (phase.begin, {tasks[name].name: RemovedRows(tasks[name], rows) for name, rows in phase.removed.items()})
+            for phase in self._phases
+        ]
+        return [*before, (self.first, now)]
 
     def _rule_before(self, task: str, rules: Mapping[str, dict[str, Any]]) -> Rule:
         name = self.names.get(task)
