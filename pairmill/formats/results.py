@@ -222,8 +222,9 @@ class SampleResult(TokenizerResult):
             extends another a task that more rows are taken of comes again, and ``tokens`` are those of these rows.
         parent: of a plan that extends another: ``plan``, its fingerprint; ``epochs`` that it has; ``from_epoch``, the
             first that is not its own; ``parts``, the entries of ``sources`` by file of tokens; ``earlier``, what
-            held before some epochs: rules where they differ from ``rules``, and ``removed``; ``chain``, the plans before
-            it, the oldest first (:func:`pairmill.formats.sample_plan.ancestors`).
+            held before some epochs: rules that differ from ``rules``, and ``removed``; ``drawn``, rows and tokens of
+            each task in all epochs of the parent, if none is drawn anew; ``chain``, the plans before it, oldest first
+            (:func:`pairmill.formats.sample_plan.ancestors`).
         base: of a plan that adds tasks to another: ``epochs``, the rows that each has in that, and ``parts``, how many
             tasks the plan has that others were added to, and how many each added.
         rules: the rule of each task, and in ``prefixes`` what the file's rule says of names: a prefix, or globs.

@@ -81,13 +81,19 @@ def two_rules(rules: Rules, tasks: Iterable[str]) -> list[tuple[str, str, list[s
 
 
 def check_rules(rules: Rules, manifest: Manifest) -> None:
-    """Raise InputError if an epoch does not have of a rule what its ``expect:`` says, as a mean over all epochs."""
+    """Raise InputError if an epoch does not have of a rule what its ``expect:`` says, as a mean over all epochs.
+
+    In a plan that extends another these are the epochs that its parent does not have, unless some are drawn anew.
+    """
     result, epochs = SampleResult.from_manifest(manifest), manifest.ledger.measures["epochs"]
+    before = result.parent.get("drawn", {})
+    epochs -= result.parent["from_epoch"] if before else 0
     counts: dict[str | None, list[float]] = {}
     for name, stats in result.stats.items():
         mine = counts.setdefault(result.prefixes[name], [0.0, 0.0])
-        mine[0] += stats["cov_rows"] / epochs
-        mine[1] += (stats["cov_itoks"] + stats["cov_rtoks"]) / epochs
+        rows, tokens = before.get(name, (0, 0))
+        mine[0] += (stats["cov_rows"] - rows) / epochs
+        mine[1] += (stats["cov_itoks"] + stats["cov_rtoks"] - tokens) / epochs
     whole = sum(tokens for _, tokens in counts.values())
     if rules.top.expect:
         rows = sum(rows for rows, _ in counts.values())

@@ -154,7 +154,7 @@ class ParentPlan:
     def _phases(self) -> list[_Phase]:
         """What held before :attr:`first`, in order."""
         mine = {"epochs": self._epochs, "rules": {}, "removed": self.result.removed}
-        phases: list[_Phase] = []
+        phases = list[_Phase]()
         for item in [*self.result.parent.get("earlier", ()), mine]:
             begin = phases[-1].end if phases else 0
             if begin < self.first:
@@ -190,10 +190,9 @@ class ParentPlan:
                 return wants  # each part has its rows of all epochs
         walks = []
         for walk in wants.walks:
-            before = [
-                (end, Wants.by_rule(self._rule_before(task, rules), 0, walk.stream)) for end, rules in self._phases
-            ]
-            walks.append(replace(walk, earlier=[(end, old.walks[0]) for end, old in before]))
+            rules = [(phase.end, self._rule_before(task, phase.rules)) for phase in self._phases]
+            before = [(end, Wants.by_rule(old, 0, walk.stream).walks[0]) for end, old in rules]
+            walks.append(replace(walk, earlier=before))
         return replace(wants, walks=walks)
 
     def _require_same_rows(self, task: str, rule: Rule) -> None:
@@ -225,7 +224,7 @@ class ParentPlan:
                 where=f"extend={self.uri}",
                 got=digest or "none",
                 expected=before,
-                hint=f"leave select_rows, lengths, keep_together and the files that they read as they are; or {_WITHOUT}",
+                hint=f"leave select_rows, lengths, keep_together and their files as they are; or {_WITHOUT}",
             )
 
     def grow(self, drawn: DrawnSample, rules: Mapping[str, Rule], layout: OutputFormat, workers: int) -> Growth:
@@ -315,12 +314,12 @@ class ParentPlan:
         return sorted(kept, key=lambda file: file.path)
 
     def _recorded(self, parts: list[int], rules: Mapping[str, Rule]) -> dict[str, Any]:
-        earlier = []
-        for end, changed in self._phases:
-            pairs = ((name, self._rule_before(name, changed).to_manifest(), rule) for name, rule in rules.items())
-            earlier.append(
-                {"epochs": end, "rules": {name: old for name, old, rule in pairs if old != rule.to_manifest()}}
-            )
+        earlier, now = [], {theirs: mine for mine, theirs in self.names.items()}
+        for phase in self._phases:
+            pairs = ((name, self._rule_before(name, phase.rules).to_manifest(), rule) for name, rule in rules.items())
+            differ = {name: old for name, old, rule in pairs if old != rule.to_manifest()}
+            removed = {now[name]: [*rows] for name, rows in phase.removed.items()}
+            earlier.append({"epochs": phase.end, "rules": differ, "removed": removed})
         options, inputs = self.manifest.options, self.manifest.inputs
         layouts: tuple[OutputFormat, ...] = ("compact", "data_io", "reference")
         me = Ancestor(
@@ -330,6 +329,10 @@ class ParentPlan:
             sizes_of(self.manifest)[1],
             self.first,
         )
+        drawn = {
+            now[name]: [stats["cov_rows"], stats["cov_itoks"] + stats["cov_rtoks"]]
+            for name, stats in (self.result.stats.items() if self.first == self._epochs else ())
+        }
         chain = [replace(item, kept=min(item.kept, self.first)) for item in ancestors(self.manifest)]
         return {
             "plan": self.manifest.fingerprint,
@@ -337,6 +340,7 @@ class ParentPlan:
             _FROM: self.first,
             "parts": parts,
             "earlier": earlier,
+            "drawn": drawn,
             "chain": [asdict(item) for item in [*chain, me]],
         }
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,15 @@ import pytest
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.drawn_rows import DrawnRows
 from pairmill.formats.sample_plan import ancestors
+from pairmill.formats.tokens import Dataset
 from pairmill.loader import Loader, RowPlan
 from pairmill.loader.folder import SampledFolder
 from pairmill.loader.sources import RowSources
 from pairmill.rules.rule import Rule
+from pairmill.stages.sample import draft
 from pairmill.stages.sample.extend import ParentPlan
 from pairmill.stages.sample.node.verify import VerifyConfig, verify
+from pairmill.stages.sample.removed import RemovedRows
 from tests.support.crash_points import crashes
 from tests.support.helpers import python
 from tests.support.kill_points import changes_of, instants, kills
@@ -229,6 +232,44 @@ def test_tasks_that_a_policy_leaves_out_go_on_without_new_rows(world: Training) 
     again = world.rows(world.extend(child, 6))
     walked = [row for epoch in again for row in epoch if row[0] == "set1__x"]
     assert len(walked) == len(set(walked)) == 28
+
+
+def test_what_rules_expect_is_of_the_epochs_that_they_draw(world: Training) -> None:
+    two = world.plan(epochs=2)
+    world.put("new__a")
+    world.say(RULES.replace("new, max_per_file: 4", "new, max_per_file: 4, expect: {rows: 4..4}"))
+    three = world.extend(two, 3)
+    world.extend(three, 5)
+    world.say(RULES.replace("new, max_per_file: 4", "new, max_per_file: 5, expect: {rows: 4..4}"))
+    with pytest.raises(InputError, match="expect"):
+        world.extend(three, 5)
+
+
+def test_removed_rows_stay_in_kept_epochs_and_are_in_no_other(world: Training, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone: dict[str, list[int]] = {}
+
+    def removed(tasks: Iterable[Dataset]) -> dict[str, RemovedRows]:
+        return {task.name: RemovedRows(task, gone[task.name]) for task in tasks if task.name in gone}
+
+    monkeypatch.setattr(draft, "removed_rows", removed)
+    plain = world.rows(world.plan(epochs=6))
+    two = world.plan(epochs=2)
+    starts = {name: np.load(world.tokenized / name / "resp_start.npy").tolist() for name in ("set0__x", "set1__x")}
+    gone["set0__x"] = [1, 2, 30]
+    four = world.extend(two, 4)
+    gone |= {"set0__x": [1, 2, 7, 30], "set1__x": [*range(20)]}
+    six = world.extend(four, 6)
+    last = {(name, starts[name][number]) for name, numbers in gone.items() for number in numbers}
+    first = {("set0__x", starts["set0__x"][number]) for number in (1, 2, 30)}
+    rows = world.rows(six)
+    for number, (mine, without) in enumerate(zip(rows, [set(), set(), first, first, last, last], strict=True)):
+        assert mine == [row for row in plain[number] if (row[0], row[3]) not in without]
+        assert len(mine) < len(plain[number]) or number < 2
+    counts = world.manifest(six)
+    assert counts.data["stats"]["set1__x"]["cov_rows"] == sum(row[0] == "set1__x" for epoch in rows for row in epoch)
+    world.carry_out(six)
+    gone.clear()
+    assert world.rows(world.extend(six, 7))[:6] == rows
 
 
 # --- on a node ------------------------------------------------------------------------------------------------------
