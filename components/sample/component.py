@@ -35,6 +35,8 @@ def sample(
     mixture: str = "",
     again: str = "",
     base: str = "",
+    extend: str = "",
+    from_epoch: int = 0,
     seed: int = 0,
     epochs: int = 10,
     held_out: bool = False,
@@ -79,6 +81,9 @@ def sample(
         again: draw this plan again with another seed, as <plan>@<seed>: its rules, mixture and other options are the
             plan's; empty = a plan of these options
         base: plan that tasks are added to: its own keep their rows and are not read; empty = all tasks are drawn
+        extend: plan that goes on: its epochs keep their rows, and each task goes on where it was; epochs= says how many
+            there are then, and rules and tokenized_path may say more from from_epoch on; empty = a plan of its own
+        from_epoch: with extend, the first epoch that is drawn anew; 0 = the first that the plan does not have
         seed: seed of every random draw
         epochs: number of epochs; not read with a mixture
         held_out: sample the held-out rows instead, each once; of the rules only long_context applies; output_path then
