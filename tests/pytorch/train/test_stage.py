@@ -337,3 +337,25 @@ def test_a_run_goes_on_with_a_plan_that_extends_its_own(tmp_path: Path, tail: st
     anew = family.add("anew", [0, 8, 9], "parent", 1)
     with pytest.raises(InputError, match="the training is in an epoch that this plan drew anew, from epoch 1 on"):
         tiny.train(tiny.config(tmp_path / "anew", anew, *same, resume_from=str(folder)))
+
+
+def test_a_run_goes_on_with_more_folders_and_phases(tmp_path: Path) -> None:
+    family = Family(tmp_path / "family", rows=60)
+    parent, child = family.add("parent", [0, 1]), family.add("child", [0, 1, 2], "parent", 2)
+    same = ("schedule.shape=constant", "training.ema=0.9")
+    first = tiny.train(tiny.config(tmp_path / "first", Path(f"broad={parent}"), *same))
+    (folder,) = (tmp_path / "first/train/shards").iterdir()
+    steps = first.manifest.data["steps"]
+    phases = (
+        f"data.phases=[{{source: broad}}, {{source: new, step: {steps + 2}}}, {{source: broad, step: {steps + 5}}}]"
+    )
+
+    def config(root: str, **options: Any) -> Any:
+        sampled = [f"broad={child}", f"new={family.folder / 'new'}"]
+        return replace(tiny.config(tmp_path / root, child, *same, phases, **options), sampled=sampled)
+
+    family.add("new", [7])
+    went_on, whole = tiny.train(config("on", resume_from=str(folder))), tiny.train(config("whole"))
+    assert tiny.digest(went_on) == tiny.digest(whole)
+    assert went_on.manifest.data["steps"] == whole.manifest.data["steps"] > steps + 5
+    assert went_on.manifest.ledger == whole.manifest.ledger
