@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pairmill.loader import Loader, RowPlan
+from pairmill.loader import Batch, Loader, RowPlan
 from tests.unit.loader.test_parents import digest
 from tests.unit.stages.sample.test_extend import Training
 
@@ -30,7 +30,8 @@ def test_three_generations_are_one_training_in_any_layout(tmp_path: Path, tail: 
     expected = list(read(whole))
     ends = [number for number, batch in enumerate(expected) if batch.epoch == 1]
     for stops in ((3, ends[2]), (ends[0], ends[-1]), (ends[-1], None)):
-        batches, state = [], None
+        batches: list[Batch] = []
+        state = None
         for plan, stop in zip(plans, [*stops, None], strict=True):
             loader = read(plan)
             if state is not None:
