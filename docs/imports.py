@@ -17,7 +17,7 @@ TOP = Path(__file__).resolve().parent.parent
 BASE = "pairmill"
 PACKAGES = (
     BASE,
-    *(f"{BASE}.{name}" for name in ("sources", "leaks", "evaluation", "stages", "begin", "line", "kubeflow")),
+    *(f"{BASE}.{name}" for name in ("sources", "leaks", "evaluation", "stages", "audit", "begin", "line", "kubeflow")),
 )
 """From the lowest to the highest: each may import itself and those before it."""
 NATIVE = "pairmill._native"

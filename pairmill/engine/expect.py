@@ -19,6 +19,10 @@ _SIGNS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "<=": operator.le,
     "": operator.eq,
 }
+SHARES: Final = ("share", "usable", "faulty", "judged")
+"""Measures that are shares, from 0 to 1, and may be written with %."""
+AUDITED: Final = ("usable", "faulty")
+"""Measures of rules that ``pairmill audit rules=`` compares; a sample knows nothing of them."""
 _WRITTEN: Final = 'a number, ">0", or 1.9e9..2.1e9; of a share 3%..5%'
 
 
@@ -65,7 +69,7 @@ class Expectation:
                     hint = "a source has no tokens yet: write it in a rule of prefix_config_path"
                 raise UsageError(f"expect: unknown measure {name!r}", where=where, expected=expected, hint=hint)
             match = None if isinstance(text, bool) else _FORM.fullmatch(str(text))
-            if match is None or ("%" in str(text) and name != "share"):
+            if match is None or ("%" in str(text) and name not in SHARES):
                 raise UsageError(f"expect: not a {name}", where=where, got=repr(text), expected=_WRITTEN)
             sign, number, low, high = match.groups()
             if number is not None:
@@ -84,12 +88,14 @@ class Expectation:
 
         Args:
             what: the rule or source, for the message.
-            counts: by measure; a share is 0 to 1.
+            counts: by measure; a share is 0 to 1. What is expected of a measure that is not in it is not compared.
         """
         for name, (text, bounds) in self.bounds.items():
+            if name not in counts:
+                continue
             count = counts[name]
             if not all(bound.compare(count, bound.number) for bound in bounds):
-                got = f"{count:.4%}" if name == "share" else f"{count:,.6g} {name}"
+                got = f"{count:.4%}" if name in SHARES else f"{count:,.6g} {name}"
                 raise InputError(
                     f"{what} does not give what it is expected to",
                     where=self.where,

@@ -49,6 +49,9 @@ PURPOSES: Final = {
         "stats": Program(
             "pairmill.stats", "Print rows, tokens, lengths and sources of anything that is finished.", "sampler"
         ),
+        "audit": Program(
+            "pairmill.audit.command", "Check a sample of a plan's rows, count forms of answers, let a model judge."
+        ),
         "line": Program("pairmill.lineage.command", "Write the page over all stages of a sample."),
         "policy": Program(
             "pairmill.lineage.policy_command",

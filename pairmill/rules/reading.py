@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, get_args
 
-from pairmill.engine.expect import Expectation
+from pairmill.engine.expect import AUDITED, Expectation
 from pairmill.errors import UsageError, did_you_mean
 from pairmill.rules import match
 from pairmill.rules.clause import AMOUNTS, Budget, Clause, Count, Group, LengthClass, Scale, Top, Within
@@ -147,7 +147,9 @@ def read_top(raw: Mapping[str, Any], where: str) -> Top:
     if "defaults" in keys:
         below = _Keys(raw["defaults"], where, ("max_per_file", "repeat", "long_context"), "defaults")
         defaults = _rule(below, Rule())
-    expect = Expectation.parse(raw["expect"], where, ("rows", "tokens", "tasks")) if "expect" in keys else None
+    expect = (
+        Expectation.parse(raw["expect"], where, ("rows", "tokens", "tasks", *AUDITED)) if "expect" in keys else None
+    )
     scale = None
     if "scale" in keys:
         below = _Keys(raw["scale"], where, ("to", "count", "keep"), "scale")
@@ -238,7 +240,7 @@ def _clause(keys: _Keys, who: Selector, group: int, top: Top) -> Clause:
         keep_together=keys.text("keep_together"),
         lengths=_lengths(keys) if "lengths" in keys else (),
         skip=keys.flag("skip"),
-        expect=Expectation.parse(item["expect"], where, MEASURES) if "expect" in keys else None,
+        expect=Expectation.parse(item["expect"], where, (*MEASURES, *AUDITED)) if "expect" in keys else None,
     )
     return _per_task(clause, keys) if "per_task" in keys else clause
 

@@ -12,17 +12,13 @@ from pairmill.chats.encode import ChatEncoder
 from pairmill.chats.render import WHOLE, Chat, PrefixMismatch, render
 from pairmill.chats.server import TokenizingServer
 from pairmill.chats.template import ChatTemplate
-from pairmill.engine import manifest as manifests
 from pairmill.engine.inputs import HELD_OUT
 from pairmill.errors import InputError
-from pairmill.formats import attributes
-from pairmill.formats.parquet_reader import open_parquet
+from pairmill.formats.beside_rows import chats_of, row_folders
 from pairmill.show.config import ShowConfig
 from pairmill.show.lines import HEAD, Decoder, Line, line
 from pairmill.show.tokenized import TokenizedRows, TokenRow
 
-_BEFORE: Final = ("select", "curate", "clean")
-"""Stages whose rows tokenize reads, the last first."""
 _COMPARED: Final = 20
 
 
@@ -33,7 +29,9 @@ class Chats:
         self._folder, self._uri, self._decoder = folder, folder.result.uri, decoder
         template = folder.template
         self._template = ChatTemplate.from_data(template, "the chat template of the folder") if template else None
-        self._rows = [storage.normalise(each, "rows") for each in config.rows] or list(self._find_rows())
+        self._rows = [storage.normalise(each, "rows") for each in config.rows] or list(
+            row_folders(self._uri, folder.result.inputs)
+        )
 
     def describe(self, row: TokenRow) -> Iterator[Line]:
         """Yield the messages and tools of a row, if it is of a chat."""
@@ -42,34 +40,10 @@ class Chats:
             yield line("messages", HEAD)
             yield from describe_chat(chat)
 
-    def _find_rows(self) -> Iterator[str]:
-        """Yield the folders of rows below the root that the folder is below."""
-        root = storage.parent_of(storage.parent_of(self._uri))
-        for ref in self._folder.result.inputs:
-            for stage in _BEFORE:
-                uri = storage.join(root, stage, ref.fingerprint)
-                if ref.role == "rows" and storage.store_for(uri).exists(storage.join(uri, manifests.MANIFEST)):
-                    yield uri
-                    break
-
-    def _read(self, task: str, ordinals: Sequence[int]) -> Iterator[Chat]:
-        """Yield the chats of rows of a task, ordinals ascending; none of rows that are pairs."""
-        for folder in self._rows:
-            uri = storage.join(folder, *attributes.path_of(task).split("/"))
-            if not storage.store_for(uri).exists(uri):
-                continue
-            with open_parquet(uri) as file:
-                if "chat" not in file.schema_arrow.names:
-                    return
-                wanted, start = list(ordinals), 0
-                for group in range(file.metadata.num_row_groups):
-                    size = file.metadata.row_group(group).num_rows
-                    mine = [number - start for number in wanted if start <= number < start + size]
-                    if mine:
-                        column = file.read_row_group(group, columns=["chat"]).column(0)
-                        yield from (Chat.from_json(column[place].as_py()) for place in mine)
-                    start += size
-                return
+    def _read(self, task: str, ordinals: Sequence[int]) -> Iterator[Chat | None]:
+        """Yield the chats of rows of a task, ordinals ascending; None of a pair, nothing of a task of pairs."""
+        for text in chats_of(self._rows, task, ordinals):
+            yield Chat.from_json(text) if text is not None else None
 
     def check(self, config: ShowConfig) -> str:
         """Compare the ids of prompts with a server's; return what was compared.
@@ -122,10 +96,10 @@ class Chats:
             places = sorted({at * count // each for at in range(each)})[:left] if count else []
             ordinals = [place if known is None else int(known[place]) for place in places]
             ordinals = sorted(set(ordinals))
-            chats = list(self._read(name, ordinals))
-            if chats:
-                yield from zip(self._folder.read(name, ordinals), chats, strict=True)
-                left -= len(chats)
+            for row, chat in zip(self._folder.read(name, ordinals), self._read(name, ordinals), strict=False):
+                if chat is not None:
+                    yield row, chat
+                    left -= 1
             if left <= 0:
                 return
 

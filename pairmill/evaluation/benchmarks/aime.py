@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pairmill.evaluation.benchmarks.base import Base, make_question
+from pairmill.evaluation.benchmarks.base import MATHEMATICS, Base, make_question
 from pairmill.evaluation.benchmarks.question import REFERENCE, Need, Question, Row, Verdict
 from pairmill.evaluation.scoring import math as judged
 from pairmill.evaluation.scoring.boxed import boxed
@@ -29,6 +29,7 @@ class Aime(Base):
     ks: tuple[int, ...] = (1, 10, 100)
 
     name = "aime"
+    family = MATHEMATICS
     source = "math-ai/aime25"
 
     def check(self) -> None:
@@ -49,6 +50,9 @@ class Aime(Base):
             raise self.wrong(number, "answer", row["answer"], f"1 to {LARGEST}")
         text = self.row_text(number, row, "problem")
         return make_question(self, number, text, int(answer), text=text)
+
+    def accepts(self, text: str) -> bool:
+        return vote(text) is not None
 
     def score(self, question: Question, texts: Sequence[str]) -> Verdict:
         votes = [value for value in map(vote, texts) if value is not None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from pairmill.errors import InputError
 from pairmill.evaluation.benchmarks.question import (
@@ -22,6 +22,32 @@ from pairmill.evaluation.scoring import totals
 from pairmill.evaluation.scoring.letters import letter
 
 MOST_CHOICES: Final = 26
+USUAL_CHOICES: Final = 10
+"""Among whose letters an answer is looked for where the question is not known."""
+MATHEMATICS: Final[tuple[str, ...]] = (
+    "math",
+    "gsm",
+    "aime",
+    "numina",
+    "olympiad",
+    "arithmetic",
+    "algebra",
+    "theorem",
+    "amps",
+)
+CHOICES: Final[tuple[str, ...]] = (
+    "mmlu",
+    "arc_",
+    "hellaswag",
+    "winogrande",
+    "boolq",
+    "openbook",
+    "reclor",
+    "scienceqa",
+    "choice",
+)
+PASSAGES: Final[tuple[str, ...]] = ("drop", "squad", "reading", "span", "qasper", "quac", "newsqa")
+"""Words in the names of sources that train what benchmarks of a kind ask."""
 
 
 def make_question(
@@ -64,11 +90,13 @@ def text_of(benchmark: str, split: str, number: int, row: Row, column: str) -> s
 class Base:
     """A benchmark with one text a question and one configuration.
 
-    Subclasses set the class attributes, and give questions and verdicts.
+    Subclasses set the class attributes, and give questions and verdicts. ``family`` has words in the names of sources
+    whose answers should be in a form that the scorer reads (:mod:`pairmill.audit.forms`); none = no source is meant.
     """
 
     name = ""
     source = ""
+    family: ClassVar[tuple[str, ...]] = ()
     configs: tuple[str, ...] = ("default",)
     grouped = False
 
@@ -98,6 +126,10 @@ class Base:
     def score(self, question: Question, texts: Sequence[str]) -> Verdict:
         """Return the verdict on the texts of a question."""
         raise NotImplementedError
+
+    def accepts(self, text: str) -> bool:
+        """Return whether the scorer reads an answer in a text: what :meth:`score` calls invalid is not accepted."""
+        return bool(text.strip())
 
     def total(self, scored: Iterable[tuple[Question, Verdict]], profile: str = "pairmill") -> dict[str, Any]:
         """Return the figures; with ``hrm_text`` as the reference names and computes them."""
@@ -134,6 +166,7 @@ class Choices(Base):
 
     num_shots: int = 0
 
+    family = CHOICES
     split = ""
     shot_split = ""
     columns: tuple[str, ...] = ()
@@ -188,6 +221,9 @@ class Choices(Base):
 
     def score(self, question: Question, texts: Sequence[str]) -> Verdict:
         return choice_verdict(question, letter(texts[0], question.choices))
+
+    def accepts(self, text: str) -> bool:
+        return letter(text, letters(USUAL_CHOICES)) is not None
 
 
 def choice_verdict(question: Question, found: str | None) -> Verdict:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pairmill import storage
-from pairmill.evaluation.benchmarks.base import Base, make_question
+from pairmill.evaluation.benchmarks.base import PASSAGES, Base, make_question
 from pairmill.evaluation.benchmarks.question import Need, Question, Row, Rows, Verdict
 from pairmill.evaluation.prompts import passage_prompt, with_shots
 from pairmill.evaluation.scoring import drop as scoring
@@ -28,6 +28,7 @@ class Drop(Base):
     shots_file: str = ""
 
     name = "drop"
+    family = PASSAGES
     source = "EleutherAI/drop"
 
     @property

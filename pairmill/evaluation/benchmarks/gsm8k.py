@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pairmill.evaluation.benchmarks.base import Base, make_question
+from pairmill.evaluation.benchmarks.base import MATHEMATICS, Base, make_question
 from pairmill.evaluation.benchmarks.question import LENIENT, REFERENCE, STRICT, Need, Question, Row, Verdict
 from pairmill.evaluation.scoring import numbers
 
@@ -16,6 +16,7 @@ class Gsm8k(Base):
     """Correct is strict: the box, or the whole text, is the number. Lenient takes the last number of a sentence too."""
 
     name = "gsm8k"
+    family = MATHEMATICS
     source = "openai/gsm8k"
     configs: tuple[str, ...] = ("main",)
 
@@ -37,6 +38,9 @@ class Gsm8k(Base):
             raise self.wrong(number, "answer", answer[-80:], "a whole number after the last ####") from None
         text = self.row_text(number, row, "question")
         return make_question(self, number, text, gold, text=text)
+
+    def accepts(self, text: str) -> bool:
+        return numbers.strict(text) is not None
 
     def score(self, question: Question, texts: Sequence[str]) -> Verdict:
         plain, kind, old = numbers.strict(texts[0]), numbers.lenient(texts[0]), numbers.reference(texts[0])

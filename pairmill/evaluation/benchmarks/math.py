@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pairmill.evaluation.benchmarks.base import Base, make_question
+from pairmill.evaluation.benchmarks.base import MATHEMATICS, Base, make_question
 from pairmill.evaluation.benchmarks.question import REFERENCE, Need, Question, Row, Verdict
 from pairmill.evaluation.scoring import math as judged
 from pairmill.evaluation.scoring.boxed import boxed
@@ -17,6 +17,7 @@ class Math(Base):
     """Both sides are judged as formulas. The reference's verdict, which is without delimiters, is a column."""
 
     name = "math"
+    family = MATHEMATICS
     source = "EleutherAI/hendrycks_math"
     configs: tuple[str, ...] = (
         "algebra",
@@ -45,6 +46,9 @@ class Math(Base):
             raise self.wrong(number, "solution", row["solution"][-80:], "an answer in \\boxed{…}")
         text = self.row_text(number, row, "problem")
         return make_question(self, number, text, gold, group=str(row.get("type") or ""), text=text)
+
+    def accepts(self, text: str) -> bool:
+        return judged.answer_in(text)[1]
 
     def score(self, question: Question, texts: Sequence[str]) -> Verdict:
         inside = boxed(texts[0])

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pairmill.evaluation.benchmarks.base import MOST_CHOICES, Base, choice_verdict, make_question
+from pairmill.evaluation.benchmarks.base import (
+    CHOICES,
+    MOST_CHOICES,
+    USUAL_CHOICES,
+    Base,
+    choice_verdict,
+    make_question,
+)
 from pairmill.evaluation.benchmarks.question import Need, Question, Row, Verdict
 from pairmill.evaluation.prompts import letters, options_prompt
 from pairmill.evaluation.scoring.boxed import boxed
@@ -17,6 +24,7 @@ class MmluPro(Base):
     """Groups are categories."""
 
     name = "mmlu_pro"
+    family = CHOICES
     source = "TIGER-Lab/MMLU-Pro"
     grouped = True
 
@@ -33,6 +41,9 @@ class MmluPro(Base):
             raise self.wrong(number, "answer", row["answer"], f"one of {', '.join(valid)}")
         prompt, group = options_prompt(text, options), str(row["category"])
         return make_question(self, number, prompt, row["answer"], group=group, choices=valid, text=text)
+
+    def accepts(self, text: str) -> bool:
+        return letter_within(boxed(text) or text, letters(USUAL_CHOICES)) is not None
 
     def score(self, question: Question, texts: Sequence[str]) -> Verdict:
         return choice_verdict(question, letter_within(boxed(texts[0]) or texts[0], question.choices))

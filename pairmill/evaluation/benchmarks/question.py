@@ -117,6 +117,13 @@ class Benchmark(Protocol):
     def score(self, question: Question, texts: Sequence[str]) -> Verdict:
         """Return the verdict on the texts of a question. Any text is scored, however long or malformed it is."""
 
+    @property
+    def family(self) -> tuple[str, ...]:
+        """Words in the names of sources that train what it asks; none = no source is meant."""
+
+    def accepts(self, text: str) -> bool:
+        """Return whether the scorer reads an answer in a text."""
+
     def total(self, scored: Iterable[tuple[Question, Verdict]], profile: str = "pairmill") -> dict[str, Any]:
         """Return the figures, n = questions; with ``hrm_text`` as the reference names and computes them."""
 

@@ -14,6 +14,7 @@ from pairmill.stages.curate.near.settings import NEAR
 from pairmill.stages.curate.operation import Operation
 from pairmill.stages.curate.scores.classifiers import CLASSIFIERS
 from pairmill.stages.curate.scores.heuristics import HEURISTICS
+from pairmill.stages.curate.scores.judge import JUDGE
 from pairmill.stages.curate.scores.language import LANGUAGE
 from pairmill.stages.curate.scores.perplexity import PERPLEXITY
 from pairmill.stages.curate.scores.pii import PII
@@ -26,6 +27,7 @@ OPERATIONS: tuple[Operation[Any], ...] = (
     LANGUAGE,
     PERPLEXITY,
     CLASSIFIERS,
+    JUDGE,
     FILTER,
     PII,
 )

@@ -35,6 +35,8 @@ _STOPS: Final = 4
 _LISTED: Final = 1000
 """Models among which the nearest name is looked for."""
 _AGAIN: Final = "check that the server runs, then run the same command: finished pieces are not asked again"
+_checked: set[tuple[str, str]] = set()
+"""URLs of servers, each with a model that it has."""
 _given_up: set[str] = set()
 """URLs of servers that did not answer in time: the pieces after that one wait no longer."""
 
@@ -131,7 +133,9 @@ class _Client:
         return protocol.model_names(answer)
 
     def check(self) -> None:
-        """Raise InputError if the server says its models, and this one is not among them."""
+        """Raise InputError if the server says its models, and this one is not among them; a process asks once."""
+        if (self._url, self._server.model) in _checked:
+            return
         try:
             result = self.models()
         except InputError as error:
@@ -145,6 +149,7 @@ class _Client:
             raise InputError(
                 "the server has no such model", where=f"{self._url}/models", got=name, expected=expected, hint=hint
             )
+        _checked.add((self._url, name))
 
     def text(self, asked: Prompt, sample: int, generation: Generation, stop: threading.Event) -> Text:
         """Return one text.

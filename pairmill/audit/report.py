@@ -1,0 +1,198 @@
+"""The page of an audit: sources by what is wrong with them, the census of answer forms, and rows to read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pairmill.audit.checks import CHECKS
+from pairmill.audit.forms import FORMS, LEAST_ACCEPTED
+from pairmill.engine.manifest import Manifest
+from pairmill.engine.results import Result, empty
+from pairmill.report.model import Block, Cell, Percent, Report, Samples, Section, Table, describe_names
+
+_DASH: Final = "–"
+_MOST_LOOK_AT: Final = 5
+_LOOK_AT: Final = 0.5
+"""The share of faulty, or of unusable, rows from which a source is to be looked at."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditResult(Result):
+    """What the sample of a plan is like.
+
+    Attributes:
+        sources: by source, :class:`pairmill.audit.draw.DrawnSource`.
+        tokens: of responses in the plan, over all epochs, by source.
+        kept: by source the rows with a verdict, and those of them that stay; nothing without a judge.
+        tasks: the same by task.
+        judged: :class:`pairmill.audit.judge.JudgedRows`; nothing without a judge.
+        acceptances: :class:`pairmill.audit.forms.Acceptance` of each benchmark that a source trains.
+        shown: rows of each source as text.
+    """
+
+    sources: Mapping[str, Mapping[str, Any]]
+    tokens: Mapping[str, int] = empty()
+    kept: Mapping[str, Sequence[int]] = empty()
+    tasks: Mapping[str, Sequence[int]] = empty()
+    judged: Mapping[str, Any] = empty()
+    acceptances: Sequence[Mapping[str, Any]] = ()
+    shown: Mapping[str, Sequence[Mapping[str, Any]]] = empty()
+
+    def by_task(self) -> dict[str, Sequence[int]]:
+        """Return rows, and rows with a fault, of each task."""
+        return {task: counts for item in self.sources.values() for task, counts in item["tasks"].items()}
+
+    def measures(self, tasks: Iterable[str] | None = None) -> dict[str, float]:
+        """Return what may be expected (:data:`pairmill.audit.config.MEASURES`) of all rows, or of those of some tasks.
+
+        ``usable`` is left out where no row was judged.
+        """
+        known = self.by_task()
+        names = known if tasks is None else list(tasks)
+        rows, faulty = (sum(known[name][at] for name in names) for at in (0, 1))
+        judged, kept = (sum(self.tasks[name][at] for name in names if name in self.tasks) for at in (0, 1))
+        usable = {"usable": kept / judged} if judged else {}
+        return {"faulty": faulty / max(1, rows), "judged": judged / max(1, rows), **usable}
+
+
+def report_of(manifest: Manifest) -> Report:
+    """Return the report of a finished audit."""
+    result = AuditResult.from_manifest(manifest)
+    measures = result.measures()
+    rows = sum(item["rows"] for item in result.sources.values())
+    judged = result.judged.get("judged", 0)
+    usable = f"; {Percent(measures['usable'])} of {judged:,} judged texts are usable" if "usable" in measures else ""
+    names = sorted(result.sources, key=lambda name: (-_severity(result, name), name))
+    figures: dict[str, Cell] = {
+        "Sources": len(names),
+        "Rows": rows,
+        "With a fault": Percent(measures["faulty"]),
+        **({"Usable": Percent(measures["usable"])} if "usable" in measures else {}),
+        **_costs(result),
+    }
+    return Report(
+        "audit",
+        figures,
+        [
+            _sources(result, names),
+            _faults(result),
+            _census(result, names),
+            _acceptances(result),
+            *_texts(result, names),
+        ],
+        verdict=f"{rows:,} rows of {len(names):,} sources, {Percent(measures['faulty'])} of them with a fault{usable}.",
+        look_at=[*_look_at(result, names)],
+    )
+
+
+def _severity(result: AuditResult, name: str) -> float:
+    """Return how bad a source is: the share of unusable rows where they were judged, else that of faulty ones."""
+    judged, kept = result.kept.get(name, (0, 0))
+    faulty = _faulty(result, name)
+    return float(1 - kept / judged + faulty / 1000 if judged else faulty)
+
+
+def _faulty(result: AuditResult, name: str) -> float:
+    item = result.sources[name]
+    faulty, rows = item["faulty"], item["rows"]
+    return float(faulty / max(1, rows))
+
+
+def _costs(result: AuditResult) -> dict[str, Cell]:
+    judged = result.judged
+    if not judged:
+        return {}
+    without = sum(judged["without"].values())
+    return {
+        "Requests to the judge": judged["requests"],
+        "Tokens of the judge": judged["tokens"],
+        "Answers without a verdict": judged["rubbish"],
+        **({"Texts without a verdict": without} if without else {}),
+    }
+
+
+def _sources(result: AuditResult, names: Sequence[str]) -> Table:
+    rows: list[list[Cell]] = []
+    for name in names:
+        item, (judged, kept) = result.sources[name], result.kept.get(name, (0, 0))
+        most = sorted(item["faults"].items(), key=lambda pair: (-pair[1], pair[0]))
+        what = describe_names([f"{count} {check.replace('_', ' ')}" for check, count in most[:3]]) or _DASH
+        usable = [Percent.of(kept, judged)] if result.judged else []
+        rows.append([name, item["rows"], Percent(_faulty(result, name)), *usable, what])
+    usable_name = ("Usable",) if result.judged else ()
+    return Table("Sources, the worst first", ("Source", "Rows", "With a fault", *usable_name, "Most often"), rows)
+
+
+def _faults(result: AuditResult) -> Table:
+    counts: dict[str, list[int]] = {}
+    for item in result.sources.values():
+        for check, count in item["faults"].items():
+            mine = counts.setdefault(check, [0, 0])
+            mine[0] += count
+            mine[1] += 1
+    ordered = sorted(counts.items(), key=lambda pair: (-pair[1][0], pair[0]))
+    rows = [(name.replace("_", " "), rows, sources, CHECKS[name].meaning) for name, (rows, sources) in ordered]
+    return Table("What the checks find", ("Check", "Rows", "Sources", "Meaning"), rows)
+
+
+def _census(result: AuditResult, names: Sequence[str]) -> Table:
+    used = [form for form in FORMS if any(form in item["forms"] for item in result.sources.values())]
+    rows: list[list[Cell]] = []
+    for name in names:
+        item = result.sources[name]
+        shares: list[Cell] = [
+            Percent.of(item["forms"][form], item["tokens"]) if form in item["forms"] else _DASH for form in used
+        ]
+        rows.append([name, result.tokens[name], *shares])
+    note = "Shares of the sampled tokens of answers."
+    return Table("Forms of answers", ("Source", "Answer tokens in the plan", *used), rows, note)
+
+
+def _acceptances(result: AuditResult) -> Table:
+    rows = [
+        (item["benchmark"], Percent(item["accepted"]), len(item["sources"]), describe_names(item["sources"]))
+        for item in result.acceptances
+    ]
+    note = (
+        "The share of the answer tokens in whose answers the benchmark's own scorer reads an answer, of the sources "
+        "whose names say that they train what it asks."
+    )
+    return Table("What benchmarks accept", ("Benchmark", "Accepted", "Sources", "Of"), rows, note)
+
+
+def _texts(result: AuditResult, names: Sequence[str]) -> Iterator[Block]:
+    for name in names:
+        texts = [
+            {
+                "row": f"{row['task']}:{row['row']}, {row['form']}{_said(row)}",
+                "prompt": row["prompt"],
+                "answer": row["answer"],
+            }
+            for row in result.shown[name]
+        ]
+        faulty = f"{result.sources[name]['faulty']:,} of {result.sources[name]['rows']:,} rows with a fault"
+        yield Section(name, [Samples("Rows, those with faults first", texts, tag="row")], faulty)
+
+
+def _said(row: Mapping[str, Any]) -> str:
+    faults = "".join(f"; {check.replace('_', ' ')} ({what})" for check, what in row["faults"].items())
+    verdict = row.get("verdict")
+    return faults + ("; judge: " + ", ".join(f"{key} {value}" for key, value in verdict.items()) if verdict else "")
+
+
+def _look_at(result: AuditResult, names: Sequence[str]) -> Iterator[str]:
+    bad = [name for name in names if _severity(result, name) >= _LOOK_AT]
+    what = "are not usable or have a fault" if result.judged else "have a fault"
+    if bad:
+        yield f"half or more of the rows {what}: {describe_names(bad)}"
+    for item in result.acceptances:
+        if item["accepted"] < LEAST_ACCEPTED:
+            yield (
+                f"{item['benchmark']} reads an answer in {Percent(item['accepted'])} of the answer tokens of its "
+                f"sources ({describe_names(item['sources'])}): a model learns another form than the one that is scored"
+            )
+    if result.judged.get("without"):
+        reasons = ", ".join(f"{count:,} {why.replace('_', ' ')}" for why, count in result.judged["without"].items())
+        yield f"texts without a verdict: {reasons}"
