@@ -461,6 +461,9 @@ class Planner:
     def epoch(self, number: int) -> tuple[NDArray[Any] | None, str, int, int]:
         """Take the places of an epoch in random order, likewise."""
 
+def add_passes(counts: NDArray[np.uint8], places: NDArray[np.uint32]) -> None:
+    """Count each place once more, uint8 [rows]; a count stays at 255. Raises IndexError: a place is not below [rows]."""
+
 def added_places(seed: str, bases: int, epoch: int, count: int, total: int) -> NDArray[np.uint32]:
     """Draw where the rows that a plan adds come in an epoch: numbers below ``total``, ascending, uint32 [count].
 

@@ -79,7 +79,7 @@ mod _native {
     #[pymodule_export]
     use super::loader::windows::TokenArrays;
     #[pymodule_export]
-    use super::planner::{Planner, added_places};
+    use super::planner::{Planner, add_passes, added_places};
     #[pymodule_export]
     use super::sample::Philox;
     #[pymodule_export]

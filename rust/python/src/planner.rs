@@ -3,16 +3,17 @@
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use numpy::{IntoPyArray, PyArray1, PyArrayMethods, PyReadonlyArray1};
+use numpy::{Element, IntoPyArray, PyArray1, PyArrayMethods, PyReadonlyArray1};
 use pairmill_core::sample::drawn::{Draws, Eligible, Rows, Task};
 use pairmill_core::sample::eligible::Limits;
 use pairmill_core::sample::insert;
 use pairmill_core::sample::numbers::Numbers;
+use pairmill_core::sample::passes;
 use pairmill_core::sample::philox::Philox;
 use pairmill_core::sample::planner::{Made, Planner as Core, Report};
 use pairmill_core::sample::source::Source;
 use pairmill_core::sample::walk::{Walk, Want};
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyIndexError, PyTypeError};
 use pyo3::prelude::*;
 
 /// A walk through rows of a task; `rows` of each epoch, or what a rule says. What holds before some epochs is `earlier`.
@@ -24,6 +25,7 @@ pub(crate) struct WalkToDraw<'py> {
     cap: Option<u64>,
     repeat: u64,
     budget: Option<u64>,
+    most: Option<u32>,
     earlier: Vec<(usize, WalkToDraw<'py>)>,
 }
 
@@ -37,8 +39,8 @@ impl WalkToDraw<'_> {
 
     fn walk(self) -> PyResult<Walk> {
         let (want, members) = (self.want(), copied(self.members.as_ref())?);
-        let earlier = self.earlier.iter().map(|(end, walk)| (*end, walk.want())).collect();
-        Ok(Walk { stream: self.stream, members, want, earlier })
+        let earlier = self.earlier.iter().map(|(end, walk)| (*end, walk.want(), walk.most)).collect();
+        Ok(Walk { stream: self.stream, members, want, most: self.most, earlier })
     }
 }
 
@@ -59,6 +61,7 @@ pub(crate) struct RowsToDraw<'py> {
     cut_places: PyReadonlyArray1<'py, i64>,
     cut_tokens: PyReadonlyArray1<'py, i64>,
     origins: Option<PyReadonlyArray1<'py, u32>>,
+    passes: Option<PyReadonlyArray1<'py, u8>>,
 }
 
 impl RowsToDraw<'_> {
@@ -66,12 +69,13 @@ impl RowsToDraw<'_> {
         let columns = self.columns.iter().map(|column| numbers(column)).collect::<PyResult<_>>()?;
         let places = self.cut_places.as_slice()?.iter().map(|&place| place as u32);
         let cut = places.zip(self.cut_tokens.as_slice()?.iter().map(|&lost| lost as u64)).collect();
-        Ok(Eligible { columns, cut, origins: copied(self.origins.as_ref())?.unwrap_or_default() })
+        let origins = copied(self.origins.as_ref())?.unwrap_or_default();
+        Ok(Eligible { columns, cut, origins, passes: copied(self.passes.as_ref())?.unwrap_or_default() })
     }
 }
 
-fn copied(values: Option<&PyReadonlyArray1<'_, u32>>) -> PyResult<Option<Vec<u32>>> {
-    Ok(values.map(|values| values.as_slice().map(<[u32]>::to_vec)).transpose()?)
+fn copied<T: Element + Clone>(values: Option<&PyReadonlyArray1<'_, T>>) -> PyResult<Option<Vec<T>>> {
+    Ok(values.map(|values| values.as_slice().map(<[T]>::to_vec)).transpose()?)
 }
 
 fn numbers(column: &Bound<'_, PyAny>) -> PyResult<Numbers> {
@@ -216,4 +220,17 @@ pub(crate) fn added_places<'py>(
 ) -> Bound<'py, PyArray1<u32>> {
     let mut random = Philox::named(seed, &format!("added\0{bases}\0{epoch}"));
     py.detach(|| insert::places(&mut random, count, total)).into_pyarray(py)
+}
+
+/// Count the places of an epoch; see the stub.
+#[pyfunction]
+pub(crate) fn add_passes(
+    py: Python<'_>,
+    counts: &Bound<'_, PyArray1<u8>>,
+    places: PyReadonlyArray1<'_, u32>,
+) -> PyResult<()> {
+    let mut counts = counts.try_readwrite()?;
+    let (counts, places) = (counts.as_slice_mut()?, places.as_slice()?);
+    py.detach(|| passes::add(counts, places))
+        .map_err(|place| PyIndexError::new_err(format!("place {place} is not among the counts")))
 }

@@ -23,6 +23,9 @@ pub struct Eligible {
     pub cut: Vec<(u32, u64)>,
     /// The number of the task's row that each is, or is a piece of, ascending; empty = each is the row of its place.
     pub origins: Vec<u32>,
+    /// How often each was seen before, 255 = as often or more; empty = never. Those that were seen less are drawn first,
+    /// until all were seen as often.
+    pub passes: Vec<u8>,
 }
 
 /// A task to draw.
@@ -121,14 +124,14 @@ impl Draws {
             }
         };
         let count = rows.columns[1].len();
-        if u32::try_from(count).is_err() {
+        if u32::try_from(count).is_err() || !(rows.passes.is_empty() || rows.passes.len() == count) {
             return Err(Unfit);
         }
         let responses = &rows.columns[3];
         let (mut epochs, mut walks) = (vec![Taken::default(); self.epochs], Vec::new());
         for walk in &task.walks {
             let members = walk.members.as_ref().map(|members| places_of(members, &rows.origins, count));
-            let mut walker = Walker::new(&self.seed, walk, members.as_deref(), responses);
+            let mut walker = Walker::new(&self.seed, walk, members.as_deref(), responses, &rows.passes);
             let drawn = epochs.iter_mut().enumerate().map(|(number, taken)| {
                 let (whole, before) = (taken.whole, taken.rows.len());
                 walker.epoch(number, responses, taken);
@@ -273,7 +276,7 @@ mod tests {
     }
 
     fn walk(want: Want) -> Walk {
-        Walk { stream: "t".to_owned(), members: None, want, earlier: Vec::new() }
+        Walk { stream: "t".to_owned(), members: None, want, most: None, earlier: Vec::new() }
     }
 
     #[test]
@@ -298,7 +301,7 @@ mod tests {
     fn a_walk_goes_on_under_another_rule() {
         let rule = |cap| Want::Rule { cap: Some(cap), repeat: 1, budget: None };
         let before = draw(given(&[3; 20]), vec![walk(rule(6))], 2);
-        let earlier = vec![(1, Want::Rows(vec![6])), (2, rule(6))];
+        let earlier = vec![(1, Want::Rows(vec![6]), None), (2, rule(6), None)];
         let after = draw(given(&[3; 20]), vec![Walk { earlier, ..walk(rule(4)) }], 4);
         let rows = |made: &Drawn, number: usize| -> Vec<i64> {
             made.epochs[number].rows.iter().map(|&row| made.columns[0].get(row as usize)).collect()
@@ -331,6 +334,7 @@ mod tests {
             members: Some(members.to_vec()),
             want: Want::Rows(rows.to_vec()),
             earlier: Vec::new(),
+            most: None,
         };
         let made = draw(rows, vec![part("a", &[0, 3, 8], &[3, 1]), part("b", &[2, 9], &[0])], 3);
         assert_eq!(made.walks.iter().map(|walk| walk.pool).collect::<Vec<_>>(), [(3, 10), (1, 6)]);
@@ -342,6 +346,41 @@ mod tests {
         let sums = made.sums;
         assert_eq!((sums.unique_rows, sums.whole_rows, sums.whole_drawn), (3, 5, 2));
         assert_eq!((sums.cut_rows, sums.cut_tokens), (1, 7));
+    }
+
+    #[test]
+    fn rows_that_were_seen_less_come_first_and_none_more_often_than_it_may() {
+        let before = [0_u8, 3, 1, 0, 2, 3, 0, 1];
+        for most in [None, Some(0), Some(2), Some(4)] {
+            for (cap, budget) in [(Some(3), None), (None, Some(7)), (None, None)] {
+                let want = Want::Rule { cap, repeat: 1, budget };
+                let walk = Walk { most, ..walk(want) };
+                let mut rows = given(&[3; 8]);
+                rows.passes = before.to_vec();
+                for epochs in 1..9 {
+                    let made = draw(rows.clone(), vec![walk.clone()], epochs);
+                    let kept: Vec<usize> =
+                        (0..made.columns[0].len()).map(|at| made.columns[0].get(at) as usize).collect();
+                    let mut times = before.map(u64::from);
+                    for taken in &made.epochs {
+                        taken.rows.iter().for_each(|&row| times[kept[row as usize]] += 1);
+                        times.iter_mut().for_each(|count| *count += u64::from(taken.whole));
+                    }
+                    let seen: Vec<u64> =
+                        (0..8).filter(|&row| times[row] > before[row].into()).map(|row| times[row]).collect();
+                    let (least, largest) = (times.iter().min().unwrap(), seen.iter().max().unwrap_or(&0));
+                    assert!(*largest <= least + 1 || seen.is_empty(), "{times:?}");
+                    assert!(most.is_none_or(|most| seen.iter().all(|&count| count <= most.into())), "{times:?}");
+                    let drawn: u64 =
+                        times.iter().sum::<u64>() - before.iter().map(|&count| u64::from(count)).sum::<u64>();
+                    assert_eq!(drawn, made.sums.drawn_rows);
+                    let room: u64 =
+                        before.iter().map(|&count| u64::from(most.unwrap_or(99)).saturating_sub(count.into())).sum();
+                    let each = if budget.is_some() { 3 } else { cap.unwrap_or(8) };
+                    assert_eq!(drawn, room.min(each * epochs as u64));
+                }
+            }
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ pub mod gather;
 pub mod insert;
 pub mod numbers;
 pub mod order;
+pub mod passes;
 pub mod philox;
 pub mod planner;
 pub mod source;
