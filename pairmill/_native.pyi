@@ -462,7 +462,7 @@ class Planner:
         """Take the places of an epoch in random order, likewise."""
 
 def add_passes(counts: NDArray[np.uint8], places: NDArray[np.uint32]) -> None:
-    """Count each place once more, uint8 [rows]; a count stays at 255. Raises IndexError: a place is not below [rows]."""
+    """Count each place once more, uint8 [rows]; a count stays at 255. Raises IndexError."""
 
 def added_places(seed: str, bases: int, epoch: int, count: int, total: int) -> NDArray[np.uint32]:
     """Draw where the rows that a plan adds come in an epoch: numbers below ``total``, ascending, uint32 [count].

@@ -62,6 +62,7 @@ class DatasetRows:
         origins: for each row, which may be a piece, the number of its row in the data set, ascending; None if each is
             a row of its own and nobody asked for the numbers.
         examples: by ledger reason, the numbers of the first two rows from 1.
+        passes: how often each was seen before, uint8 [rows], 255 = as often or more; None = never.
     """
 
     name: str
@@ -73,6 +74,15 @@ class DatasetRows:
     cut: tuple[NDArray[np.int64], NDArray[np.int64]]
     origins: NDArray[np.uint32] | None
     examples: dict[str, list[int]]
+    passes: NDArray[np.uint8] | None = None
+
+    def rows_seen(self, least: int) -> int:
+        """Count the data set's rows that were seen this often before; of those that were split, in every piece."""
+        if self.passes is None:
+            return 0
+        if self.origins is None:
+            return int((self.passes >= least).sum())
+        return len(np.unique(self.origins)) - len(np.unique(self.origins[self.passes < least]))
 
     def __len__(self) -> int:
         return len(self.columns["inst_len"])

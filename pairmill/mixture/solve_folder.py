@@ -38,6 +38,7 @@ class EffectiveRules:
         choices: what rules say of single rows, by the place of the task.
         choices_digest: what identifies all that these read; empty without any.
         sum_up: sums up the rows of tasks.
+        seen: returns how often rows of a task were seen before, given its key and how often each counts at most.
     """
 
     rules: Rules
@@ -48,6 +49,7 @@ class EffectiveRules:
     choices: Mapping[int, RowChoice] = field(default_factory=dict)
     choices_digest: str = ""
     sum_up: Callable[[Sequence[Dataset], Sequence[str], RowOptions], TaskSummaries] = summarize
+    seen: Callable[[str, int], int] = lambda *_: 0
 
     @classmethod
     def open(
@@ -84,23 +86,35 @@ class EffectiveRules:
         names = [task.name for task in self.tasks]
         solved = solve_rules(self.rules, names, self.pool, self.epochs, self.base)
         made, groups, largest = [*solved.rules], [*solved.groups], dict[int, int]()
+
+        def put(place: int, values: Sequence[float]) -> None:
+            """Put other rows, tokens, response tokens and errors in place of those of a task, and in its group."""
+            columns = (solved.rows, solved.tokens, solved.response_tokens, solved.errors)
+            before, at = [float(column[place]) for column in columns], int(solved.group_of[place])
+            for column, value in zip(columns, values, strict=False):
+                column[place] = value
+            groups[at] = replace(
+                groups[at],
+                rows=groups[at].rows + values[0] - before[0],
+                tokens=groups[at].tokens + values[1] - before[1],
+                response_tokens=groups[at].response_tokens + values[2] - before[2],
+                error=math.sqrt(max(0.0, groups[at].error ** 2 + values[3] ** 2 - before[3] ** 2)),
+            )
+
         for place, choice in self.choices.items():
             rows = made[place].rows or (round(float(solved.rows[place])),) * self.epochs
             made[place] = replace(made[place], rows=rows, members=choice.draw(rows))
             if choice.clause.lengths or choice.clause.keep_together:
                 drawn, at = choice.expected(rows), int(solved.group_of[place])
                 largest[at] = max(largest.get(at, 0), drawn.largest)
-                columns = (solved.rows, solved.tokens, solved.response_tokens, solved.errors)
-                before = [float(column[place]) for column in columns]
-                for column, value in zip(columns, vars(drawn).values(), strict=False):
-                    column[place] = value
-                groups[at] = replace(
-                    groups[at],
-                    rows=groups[at].rows + drawn.rows - before[0],
-                    tokens=groups[at].tokens + drawn.tokens - before[1],
-                    response_tokens=groups[at].response_tokens + drawn.response_tokens - before[2],
-                    error=math.sqrt(max(0.0, groups[at].error ** 2 + drawn.error**2 - before[3] ** 2)),
-                )
+                put(place, [*vars(drawn).values()])
+        for place, (task, rule) in enumerate(zip(self.tasks, self.base, strict=True)):
+            if (most := rule.passes_total) is not None:
+                left = int(self.pool.rows[place]) * most - self.seen(task.key, most)
+                part = left / self.epochs / float(solved.rows[place] or 1)
+                if part < 1:
+                    columns = (solved.rows, solved.tokens, solved.response_tokens, solved.errors)
+                    put(place, [float(column[place]) * max(0.0, part) for column in columns])
         for at, rows_most in largest.items():
             if rows_most:
                 text = f"keep_together: units of up to {rows_most:,} rows"

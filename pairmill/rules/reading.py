@@ -19,11 +19,13 @@ OF_GROUP: Final = (*AMOUNTS, "count", "within", "weights")
 _OF_GROUP: Final = frozenset(OF_GROUP)
 _OF_RULE: Final = ("expect", "per_task", "group", "weight", "select_rows", "keep_together", "lengths", "skip")
 KEYS: Final = (*match.KEYS, *PER_TASK, *_OF_RULE, *OF_GROUP)
-NEW: Final = (*match.KEYS[1:], *_OF_RULE[1:], *OF_GROUP)
+NEW: Final = (*match.KEYS[1:], *_OF_RULE[1:], *OF_GROUP, "passes_total")
 """The keys that the reference does not know; it would ignore them."""
 TOP: Final = ("rules", "defaults", "scale", "unmatched", "expect")
 MEASURES: Final = ("rows", "tokens", "share")
-_COUNTS: Final = ("max_per_file", "repeat", "max_response_tokens_per_file")
+_COUNTS: Final = ("max_per_file", "repeat", "max_response_tokens_per_file", "passes_total")
+_MOST_PASSES: Final = 254
+"""Passes are counted in a byte, whose largest number is that many or more."""
 _LONG_CONTEXT: Final = ("truncate", "drop", "split")
 _LINES: Final = {
     "max_rows": "max_rows: 50_000",
@@ -145,7 +147,7 @@ def read_top(raw: Mapping[str, Any], where: str) -> Top:
     keys = _Keys(raw, where, TOP)
     defaults = Rule()
     if "defaults" in keys:
-        below = _Keys(raw["defaults"], where, ("max_per_file", "repeat", "long_context"), "defaults")
+        below = _Keys(raw["defaults"], where, ("max_per_file", "repeat", "long_context", "passes_total"), "defaults")
         defaults = _rule(below, Rule())
     expect = (
         Expectation.parse(raw["expect"], where, ("rows", "tokens", "tasks", *AUDITED)) if "expect" in keys else None
@@ -248,6 +250,8 @@ def _clause(keys: _Keys, who: Selector, group: int, top: Top) -> Clause:
 def _rule(keys: _Keys, defaults: Rule) -> Rule:
     """Read the keys that the reference has, and those that are like them."""
     values = dict[str, Any]((name, keys.old_count(name)) for name in _COUNTS if name in keys)
+    if (values.get("passes_total") or 0) > _MOST_PASSES:
+        raise keys.wrong("passes_total", "is too large", f"at most {_MOST_PASSES}", "leave it out: no limit")
     if "long_context" in keys:
         value = keys.item["long_context"]
         if value not in _LONG_CONTEXT:

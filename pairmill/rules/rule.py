@@ -48,6 +48,8 @@ class Rule:
         repeat: how often the rows are repeated (for a small, precious data set).
         max_response_tokens_per_file: take rows until their responses have this many tokens per epoch, before
             repeat; None = no limit. Not in data_io.
+        passes_total: the most times that a row is seen, over all epochs and the plans that this one goes on after; None
+            = no limit. Not in data_io.
         rows: how many rows each epoch has, in place of ``max_per_file``, ``repeat`` and
             ``max_response_tokens_per_file``; None = these count. The solver of groups writes it.
         members: parts of the task's rows that are drawn each by itself, in place of ``rows``; None = the task is
@@ -58,14 +60,16 @@ class Rule:
     long_context: LongContext = "truncate"
     repeat: int = 1
     max_response_tokens_per_file: int | None = None
+    passes_total: int | None = None
     rows: tuple[int, ...] | None = None
     members: Members | None = None
 
     def to_manifest(self) -> dict[str, Any]:
         """Return what a manifest records, JSON-like; parts of rows are in its plan."""
         result = {name: value for name, value in vars(self).items() if name != "members"}
-        if self.rows is None:
-            del result["rows"]
+        for name in ("passes_total", "rows"):
+            if result[name] is None:
+                del result[name]
         return result
 
     @classmethod
@@ -77,11 +81,11 @@ class Rule:
     def is_off(self) -> bool:
         """Return whether it asks for none of the rows."""
         if self.rows is not None:
-            return not any(self.rows)
-        return 0 in (self.max_per_file, self.repeat, self.max_response_tokens_per_file)
+            return not any(self.rows) or self.passes_total == 0
+        return 0 in (self.max_per_file, self.repeat, self.max_response_tokens_per_file, self.passes_total)
 
 
-PER_TASK = tuple(item.name for item in fields(Rule))[:4]
+PER_TASK = tuple(item.name for item in fields(Rule))[:5]
 """The keys of a rule that say what is taken of each task."""
 
 

@@ -11,7 +11,7 @@ from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import Manifest
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.results import SampleResult
-from pairmill.formats.sample_plan import CHOICES, HELD_OUT, read_plan
+from pairmill.formats.sample_plan import CHOICES, HELD_OUT, PARTS, read_plan
 from pairmill.formats.tokenized import Folder
 from pairmill.formats.tokenized_path import open_tokenized, stored
 from pairmill.rules.book import IdleRule, Rules
@@ -77,9 +77,15 @@ def read_again(config: SampleConfig) -> tuple[SampleConfig, Folder, Rules, OpenM
             got=uri,
             hint="give prefix_config_path= and the other options of the plan, with the new seed=",
         )
+    if PARTS in refs:
+        hint = "give compose= and the other options of the plan, with the new seed="
+        raise UsageError("the plan is put together of others", where="again", got=uri, hint=hint)
     root = storage.parent_of(storage.parent_of(uri))
     options: dict[str, Any] = {**manifest.options, "seed": int(number)}
     tokenized = config.tokenized_path or stored(root, refs["tokenized"])
+    if recorded := SampleResult.from_manifest(manifest).after:
+        before = storage.join(storage.parent_of(uri), recorded["plan"])
+        options["after"] = f"{before}:{recorded['epochs']}:{recorded['rows']}"
     options["tokenized_path"] = tokenized or storage.join(root, _TOKENIZE, refs["tokenized"])
     known = {name: options[name] for name in options if hasattr(config, name)}
     layout = config.layout if config.layout != "auto" else SampleResult.from_manifest(manifest).layout

@@ -20,7 +20,9 @@ NO_RULE: Final = "no_rule"
 """Why rows of tasks without a rule are left out, with ``unmatched=leave``."""
 POLICY: Final = "policy"
 """Why rows of tasks that a policy does not allow are left out, with ``policy_on=leave_out``."""
-ASKED: Final = ("not_sampled", NO_RULE, POLICY, REMOVED)
+PASSES_TOTAL: Final = "passes_total"
+"""Why rows are left out that were seen as often as their rule allows, in plans before this one."""
+ASKED: Final = ("not_sampled", PASSES_TOTAL, NO_RULE, POLICY, REMOVED)
 """Reasons that rules and options ask for."""
 _NAMED: Final = 5
 _COMPARED: Final = 200_000

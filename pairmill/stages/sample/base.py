@@ -23,7 +23,7 @@ from pairmill.engine.policing import REMOVALS
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.eligible_rows import NEVER
 from pairmill.formats.results import SampleResult
-from pairmill.formats.sample_plan import CHOICES, HELD_OUT, PARENT, read_plan
+from pairmill.formats.sample_plan import AFTER, CHOICES, HELD_OUT, PARENT, PARTS, read_plan
 from pairmill.formats.tokenized import Folder
 from pairmill.formats.tokens import Dataset
 from pairmill.rules.rule import Rule
@@ -82,9 +82,9 @@ class BasePlan:
                 got=f"version {manifest.version}, without what tells its tasks",
                 hint=f"plan its tasks again first, with this pairmill; or {_WITHOUT}",
             )
-        if unfit := sorted(roles & {HELD_OUT, "mixture", PARENT}):
+        if unfit := sorted(roles & {HELD_OUT, "mixture", PARENT, AFTER, PARTS}):
             raise UsageError(
-                "no tasks can be added to a plan of held-out rows, of a mixture, or with extend=",
+                "no tasks can be added to a plan of held-out rows, of a mixture, of parts, or with extend= or after=",
                 where=f"base={uri}",
                 got=unfit[0],
                 hint=_WITHOUT,

@@ -24,7 +24,7 @@ _APART = "-holdout"
 
 
 @dataclass(kw_only=True)
-class SampleConfig(NodeConfig, any_of=("tokenized_path", "plan", "again")):
+class SampleConfig(NodeConfig, any_of=("tokenized_path", "plan", "again", "compose")):
     """Draw stratified epochs of a tokenized folder into a folder that a trainer maps."""
 
     prefix_config_path: str = option(
@@ -72,6 +72,22 @@ class SampleConfig(NodeConfig, any_of=("tokenized_path", "plan", "again")):
         needs="extend",
         at_least=0,
     )
+    after: str = option(
+        "",
+        help="what a model read before this plan, as <plan>:<epoch> or <plan>:<epoch>:<row>: rows that it saw less "
+        "come first, and passes_total of a rule counts what it saw; empty = nothing",
+        changes_bytes=False,  # the plan's inputs say it
+        excludes=("base", "extend", "plan", "held_out"),
+        hint="a plan that goes on after another is drawn as a whole",
+    )
+    compose: list[str] = option(
+        [],
+        help="epochs of plans to put together into a plan of one epoch, as <plan>:<epoch>,<plan>:<epoch>; their rows, "
+        "shuffled; options and rules are those of the plans; empty = the rules say what is drawn",
+        changes_bytes=False,  # the plan's inputs say it
+        excludes=("again", "base", "extend", "mixture", "plan", "held_out"),
+        hint="the plans that are put together decide this",
+    )
     seed: int = option(0, help="seed of every random draw", at_least=0)
     epochs: int = option(10, help="number of epochs; not read with a mixture", at_least=1)
     held_out: bool = option(
@@ -100,6 +116,9 @@ class SampleConfig(NodeConfig, any_of=("tokenized_path", "plan", "again")):
         if self.held_out:
             self.epochs = 1
             self.output_path = held_out_path(self.output_path)
+        if self.after and self.profile == "data_io":
+            hint = "leave one of them out"
+            raise UsageError("the reference draws each plan anew", where="after", got=self.after, hint=hint)
         if self.mixture and self.profile == "data_io" and not self.held_out:
             raise UsageError(
                 "the reference has no mixtures",

@@ -22,7 +22,7 @@ from pairmill.errors import InputError
 from pairmill.formats import characters
 from pairmill.formats.eligible_rows import NEVER, SPLIT, DatasetRows, rows_of
 from pairmill.formats.results import SampleResult
-from pairmill.formats.sample_plan import BASE, CHOICES, HELD_OUT
+from pairmill.formats.sample_plan import AFTER, BASE, CHOICES, HELD_OUT, PARTS
 from pairmill.formats.source_facts import Facts
 from pairmill.formats.split import Cutter
 from pairmill.formats.tokenized import SAMPLED, Folder
@@ -48,6 +48,8 @@ from pairmill.stages.sample.wants import Wants
 if TYPE_CHECKING:
     from pairmill.mixture.realised import Realised
     from pairmill.stages.sample.base import BasePlan
+    from pairmill.stages.sample.compose import Parts
+    from pairmill.stages.sample.exposure.passes import SeenRows
     from pairmill.stages.sample.extend import Growth, ParentPlan
     from pairmill.stages.sample.mixed import OpenMixture
 
@@ -63,6 +65,8 @@ class Draft:
         mixed: the mixture to carry out, if there is one.
         base: the plan that tasks are added to, if there is one.
         parent: the plan that is extended, if there is one.
+        parts: the epochs that the plan is put together of, if it is.
+        seen: what a model saw before, if the plan goes on after another.
         written: its arrays on this machine, once the shard has written them.
         denied: tasks that a policy leaves out; ``policy`` is what it decided on all of them.
         left_out: links of the tokenized folder that were left out.
@@ -76,6 +80,8 @@ class Draft:
     mixed: OpenMixture | None = None
     base: BasePlan | None = None
     parent: ParentPlan | None = None
+    parts: Parts | None = None
+    seen: SeenRows | None = None
     written: CarriedOut | None = None
     denied: frozenset[str] = frozenset()
     policy: Mapping[str, Any] = field(default_factory=dict)
@@ -85,8 +91,9 @@ class Draft:
     @classmethod
     def from_config(cls, config: SampleConfig) -> Draft:
         """Open the inputs that the options name."""
-        opened = cls._again if config.again else cls._open
-        config, folder, rules, mixed = opened(config)
+        parts = cls._parts(config) if config.compose else None
+        opened = cls._again(config) if config.again else cls._open(config, parts)
+        config, folder, rules, mixed = opened
         denied = policing.leave_out_tasks(folder.tasks, f"tokenized_path={folder.uri}")
         if mixed is not None:
             mixed.refuse_denied(denied)
@@ -104,6 +111,7 @@ class Draft:
             policy=policy,
             left_out=left_out(),
             removed=removed,
+            parts=parts,
         )
         if config.base or config.extend:
             from pairmill.stages.sample.extend import open_earlier
@@ -111,6 +119,14 @@ class Draft:
             draft.base, draft.parent = open_earlier(config, draft.layout, folder)
             if draft.base is not None:
                 draft.base.require_removed(removed)
+        if config.after:
+            from pairmill.stages.sample.exposure.passes import SeenRows
+
+            draft.seen = SeenRows.parse(config.after, config.root)
+        elif draft.parent is not None and draft.parent.result.after:
+            from pairmill.stages.sample.exposure.passes import SeenRows
+
+            draft.seen = SeenRows.before(draft.parent.uri, draft.parent.manifest)
         if draft.on_unmatched == "refuse" and (names := draft.unmatched):
             raise without_rule(names, config.prefix_config_path)
         return draft
@@ -122,9 +138,18 @@ class Draft:
         return read_again(config)
 
     @staticmethod
-    def _open(config: SampleConfig) -> tuple[SampleConfig, Folder, Rules, OpenMixture | None]:
-        rules = Rules.load(config.prefix_config_path, config.profile, "prefix_config_path")
+    def _parts(config: SampleConfig) -> Parts:
+        from pairmill.stages.sample.compose import Parts
+
+        return Parts.open(config)
+
+    @staticmethod
+    def _open(config: SampleConfig, parts: Parts | None) -> tuple[SampleConfig, Folder, Rules, OpenMixture | None]:
         mixed = None
+        if parts is not None:
+            config, rules = parts.applied_to(config), parts.rules
+        else:
+            rules = Rules.load(config.prefix_config_path, config.profile, "prefix_config_path")
         if config.held_out:
             rules = rules.of_long_rows(inputs.HELD_OUT)
         elif config.mixture:
@@ -158,6 +183,10 @@ class Draft:
             refs.append(InputRef(BASE, self.base.manifest.fingerprint))
         if self.parent:
             refs += self.parent.refs
+        if self.parts:
+            refs.append(InputRef(PARTS, self.parts.place))
+        if self.seen:
+            refs.append(InputRef(AFTER, self.seen.place))
         if self.effective.choices_digest:
             refs.append(InputRef(CHOICES, self.effective.choices_digest))
         if self.leaves:
@@ -195,7 +224,7 @@ class Draft:
     def effective(self) -> EffectiveRules:
         """What the rules mean for the tasks."""
         config = self.config
-        return EffectiveRules.open(
+        effective = EffectiveRules.open(
             self.rules,
             [task for task in self.folder.tasks if task.name not in self.denied],
             config,
@@ -204,6 +233,7 @@ class Draft:
             leave=self.leaves,
             verify=config.verify,
         )
+        return replace(effective, seen=self.seen.total) if self.seen is not None else effective
 
     @cached_property
     def continuing(self) -> bytes:
@@ -231,6 +261,10 @@ class Draft:
         if self.parent is not None:
             self.parent.require_same_choices(self.effective.choices_digest)
             tasks = self.parent.tasks
+        if self.parts is not None:
+            self.parts.refuse_missing(self.folder.tasks, f"tokenized_path={self.folder.uri}")
+        elif self.seen is not None:
+            self.seen.count()  # before threads ask
         local = out is not None and storage.scheme(out.folder) == "file"
         drawn = draw_plan(
             [self._to_draw(task, key) for task, key in tasks],
@@ -296,6 +330,8 @@ class Draft:
 
     def _to_draw(self, task: Dataset, key: str) -> DatasetToDraw:
         rule = self._rule_of(task)
+        if self.parts is not None and task.name not in self.denied:
+            rule = self.parts.rule_of(task, key, rule)
         ambiguous = self.config.profile == "data_io" and self.rules.match(task.name)[1]
         if ambiguous:
             log.event(f"Warning: Multiple possible prefixes for task {task.name}, pick config {reference_json(rule)}")
@@ -311,6 +347,8 @@ class Draft:
         """Return what the planner reads by itself, if it can."""
         if rule.long_context == "split" or storage.scheme(task.uri) != "file":
             return None
+        if rule.rows is not None if self.parts else self.seen is not None and task.key in self.seen.keys:
+            return None
         # Only rows that a loss is measured on take the bytes of their responses along.
         names = (*INDEX, BYTES) if self.config.held_out and task.has_bytes else INDEX
         digests = [task.contents[name].digest if name in task.contents else "" for name in names]
@@ -320,9 +358,16 @@ class Draft:
         numbered = rule.members is not None or (self.mixed is not None and self.mixed.is_bucketed(task.name))
         index = task.index(with_bytes=self.config.held_out)
         if rule.long_context != "split":
-            return rows_of(task.name, rule, index, self.config, numbered=numbered)
-        with Cutter.open(task.array(), self.continuing) as cutter:
-            return rows_of(task.name, rule, index, self.config, cutter, numbered=numbered)
+            rows = rows_of(task.name, rule, index, self.config, numbered=numbered)
+        else:
+            with Cutter.open(task.array(), self.continuing) as cutter:
+                rows = rows_of(task.name, rule, index, self.config, cutter, numbered=numbered)
+        if self.parts is not None:
+            if rule.rows is not None:
+                self.parts.put_passes(task, rows)
+        elif self.seen is not None and task.key in self.seen.keys:
+            self.seen.put_passes(task, rows)
+        return rows
 
     def _manifest(self, drawn: DrawnSample, grown: Growth | None = None) -> Manifest:
         sampled = drawn.datasets
@@ -370,6 +415,8 @@ class Draft:
             sources=self._sources(sampled) if grown is None else grown.sources,
             base=self.base.recorded() if self.base else {},
             parent=grown.recorded if grown is not None else {},
+            composed=self.parts.recorded() if self.parts else (),
+            after=self.seen.recorded(sampled) if self.seen else {},
             rules={item.name: item.rule.to_manifest() for item in sampled},
             prefixes={item.name: self.rules.label_of(item.name) for item in sampled},
             group_of_task={name: group for name in names if (group := self.rules.group_of(name))},

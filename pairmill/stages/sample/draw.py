@@ -26,6 +26,7 @@ from pairmill.engine.manifest import Ledger
 from pairmill.formats.eligible_rows import REASONS, DatasetRows, count_cut
 from pairmill.formats.tokens import Dataset, header
 from pairmill.rules.rule import Rule
+from pairmill.stages.sample.alarms import PASSES_TOTAL
 from pairmill.stages.sample.analytics import Stats
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.node.plan import PlannedDataset, SamplePlan
@@ -69,6 +70,7 @@ class _Rows:
     cut_places: NDArray[np.int64]
     cut_tokens: NDArray[np.int64]
     origins: Rows | None
+    passes: NDArray[np.uint8] | None
 
 
 @dataclass(frozen=True)
@@ -171,7 +173,7 @@ class _Drawing:
                     item = datasets[done]
                     rows = ahead.popleft().result() if item.files is None else item.read()
                     mine = item.wants()
-                    given = _Rows([*rows.columns.values()], *rows.cut, rows.origins)
+                    given = _Rows([*rows.columns.values()], *rows.cut, rows.origins, rows.passes)
                     (report,), _ = self._planner.draw([_Task(mine.walks, rows=given)])
                     made.append(self._sampled(item, mine, report, rows))
                     done += 1
@@ -211,8 +213,11 @@ class _Drawing:
         else:
             ledger, named, least, length = rows.ledger, rows.examples, rows.least_context, rows.length
         ledger.rows_kept, ledger.rows_out = kept, stats.cov_rows
-        if kept < whole:
-            ledger.drop("not_sampled", whole - kept)
+        total = item.rule.passes_total
+        enough = rows.rows_seen(total) if rows is not None and total is not None else 0
+        for reason, count in ((PASSES_TOTAL, enough), ("not_sampled", whole - kept - enough)):
+            if count:
+                ledger.drop(reason, count)
         # What a row lost that is never drawn is not missed.
         count_cut(ledger, cut, cut_toks)
         wants.check(ledger.rows_in, [(pool, toks) for pool, toks, _ in walks])

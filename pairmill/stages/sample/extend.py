@@ -24,7 +24,7 @@ from pairmill import log
 from pairmill.engine.manifest import File, InputRef, Manifest
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.results import SampleResult
-from pairmill.formats.sample_plan import CHOICES, HELD_OUT, PARENT, Ancestor, ancestors, read_plan
+from pairmill.formats.sample_plan import CHOICES, HELD_OUT, PARENT, PARTS, Ancestor, ancestors, read_plan
 from pairmill.formats.token_listing import TokensInPlace, folder_digest, is_epoch, lasting
 from pairmill.formats.tokenized import Folder
 from pairmill.formats.tokens import INDEX, Dataset
@@ -118,9 +118,9 @@ class ParentPlan:
                 got=f"version {manifest.version}, without what tells its tasks",
                 hint="plan it again with this pairmill and profile=pairmill; such a plan can be extended",
             )
-        if unfit := sorted({ref.role for ref in manifest.inputs} & {HELD_OUT, "mixture"}):
+        if unfit := sorted({ref.role for ref in manifest.inputs} & {HELD_OUT, "mixture", PARTS}):
             raise UsageError(
-                "a plan of held-out rows or of a mixture cannot be extended",
+                "a plan of held-out rows, of a mixture or of parts cannot be extended",
                 where=f"extend={uri}",
                 got=unfit[0],
                 hint=f"{_WITHOUT}; mixtures have phases, by epoch",
@@ -240,7 +240,7 @@ class ParentPlan:
             InputError: an epoch that is kept does not come out as the parent has it, or there are too many rows.
         """
         tasks = {task.name: task for task, _ in self.tasks}
-        before = SamplePlan.load(self.uri, self.manifest, workers, mapped=True)
+        before = SamplePlan.load(self.uri, self.manifest, workers, stored=True)
         now = {theirs: mine for mine, theirs in self.names.items()}
         # Rows of a plan that extends none are all that were taken of their task.
         sources = [

@@ -43,6 +43,15 @@ def unusual(manifest: Manifest) -> list[str]:
         for group in expected_beside_drawn(manifest)
         if abs(group.errors) > MOST_ERRORS
     ]
+    if result.composed:
+        parts = (f"epoch {item['epoch']} of {item['plan']} ({item['rows']:,} rows)" for item in result.composed)
+        lines.append(f"Put together of {' and '.join(parts)}.")
+    if result.after:
+        after = result.after
+        lines.append(
+            f"After {after['epochs']} epochs and {after['rows']:,} rows of {after['plan']}: {after['seen']:,} rows of "
+            f"{after['tasks']:,} tasks were seen before, and passes_total leaves {after['left_out']:,} of them out."
+        )
     if result.mixture:
         from pairmill.mixture.realised import Realised
         from pairmill.mixture.shown import summary

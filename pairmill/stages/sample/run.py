@@ -21,9 +21,11 @@ from pairmill.formats.results import SampleResult
 from pairmill.interface.cli import Command, Outcome
 from pairmill.stages.sample.analytics import MOST_TASKS, TASKS, Stats, markdown, padded_tokens
 from pairmill.stages.sample.config import SampleConfig
+from pairmill.stages.sample.exposure.config import ExposureConfig
 from pairmill.stages.sample.inspect.config import InspectConfig
 from pairmill.stages.sample.inventory.config import InventoryConfig
 from pairmill.stages.sample.look_at import look_at
+from pairmill.stages.sample.mapped.config import MapConfig
 from pairmill.stages.sample.node.carry_out import CarriedOut, carry_out, open_plan
 from pairmill.stages.sample.node.folder import NAME
 from pairmill.stages.sample.node.prepare import PrepareConfig, prepare
@@ -41,6 +43,8 @@ COMMANDS = {
     "preview": Command(PreviewConfig, "pairmill.stages.sample.preview.command:preview"),
     "inspect": Command(InspectConfig, "pairmill.stages.sample.inspect.command:inspect"),
     "inventory": Command(InventoryConfig, "pairmill.stages.sample.inventory.command:inventory"),
+    "map": Command(MapConfig, "pairmill.stages.sample.mapped.command:map_folder"),
+    "exposure": Command(ExposureConfig, "pairmill.stages.sample.exposure.command:exposure"),
     "verify": Command(VerifyConfig, verify),
     "wait": Command(WaitConfig, wait),
     "serve": Command(ServeConfig, serve),
@@ -92,7 +96,7 @@ def _plan(config: SampleConfig) -> CarriedOut:
     written = stage.draft.written
     if written is not None and not written.reused:  # while the plan was made, so the tokens are read once
         return replace(written, where=planned.uri)
-    made = _carry_out(replace(stage.draft.config, plan=planned.uri, base="", extend="", from_epoch=0))
+    made = _carry_out(replace(stage.draft.config, plan=planned.uri, base="", extend="", from_epoch=0, after=""))
     return replace(made, reused=made.reused and planned.reused)
 
 

@@ -29,6 +29,7 @@ class WalkToDraw:
         key: of the mixture's plan, if it is of one.
         earlier: what holds before some epochs in place of rows, cap, repeat and budget: the first epoch for which it
             does not hold, ascending, and the walk whose numbers count until then.
+        most: how often a row may be seen in all, in the plans before too; None = no limit.
     """
 
     stream: str
@@ -38,6 +39,7 @@ class WalkToDraw:
     repeat: int = 1
     budget: int | None = None
     key: Key | None = None
+    most: int | None = None
     earlier: Sequence[tuple[int, WalkToDraw]] = ()
 
 
@@ -56,10 +58,11 @@ class Wants:
     @classmethod
     def by_rule(cls, rule: Rule, seed: int, stream: str) -> Wants:
         """Return what a rule asks for; the names of the walks' random numbers begin with ``stream``."""
+        most = rule.passes_total
         if rule.members is not None:
             parts = rule.members.parts(f"{seed}\0{stream}")
             names = [f"{stream}\0{part.name}" if part.name else stream for part in parts]
             named = zip(names, parts, strict=True)
-            return cls([WalkToDraw(name, part.members, rows=part.rows) for name, part in named])
+            return cls([WalkToDraw(name, part.members, rows=part.rows, most=most) for name, part in named])
         cap, budget = rule.max_per_file, rule.max_response_tokens_per_file
-        return cls([WalkToDraw(stream, rows=rule.rows, cap=cap, repeat=rule.repeat, budget=budget)])
+        return cls([WalkToDraw(stream, rows=rule.rows, cap=cap, repeat=rule.repeat, budget=budget, most=most)])

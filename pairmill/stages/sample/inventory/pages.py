@@ -154,11 +154,11 @@ def write(inventory: Inventory, key: str, form: str) -> str:
         return as_csv(table)
     if form == "tex":
         return _as_tex(table)
-    lines = [*_markdown(table), *(line for block in checks_of(inventory, key) for line in block.markdown(2))]
+    lines = [*as_markdown(table), *(line for block in checks_of(inventory, key) for line in block.markdown(2))]
     return "\n".join(lines) + "\n"
 
 
-def _markdown(table: Table) -> list[str]:
+def as_markdown(table: Table) -> list[str]:
     """Return all lines of a table, where a report shows the first ones; addresses are links."""
 
     def shown(cell: Cell) -> str:

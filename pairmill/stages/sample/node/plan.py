@@ -13,19 +13,24 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.lib import format as npy
 
 from pairmill import storage
-from pairmill.digest import digest_file
 from pairmill.engine import manifest as manifests
 from pairmill.engine.content import Content
 from pairmill.engine.manifest import InputRef, Manifest
 from pairmill.formats.results import SampleResult
 from pairmill.formats.sample_plan import FOLDER, find_base
-from pairmill.formats.tokens import BYTES, INDEX
+from pairmill.formats.tokens import BYTES, INDEX, Array
 from pairmill.stages.sample.node.config import OutputFormat
-from pairmill.stages.sample.node.plan_arrays import HEADER_BYTES, JoinedArray, MergedArray, PlanArray, Values
+from pairmill.stages.sample.node.plan_arrays import (
+    HEADER_BYTES,
+    JoinedArray,
+    MergedArray,
+    PlanArray,
+    StoredArray,
+    Values,
+)
 
 if TYPE_CHECKING:
     from pairmill.engine.writer import Writer
@@ -77,29 +82,27 @@ class SamplePlan:
                 values.save(path)
 
     @classmethod
-    def load(cls, home: str, manifest: Manifest, workers: int, *, mapped: bool = False) -> SamplePlan:
+    def load(cls, home: str, manifest: Manifest, workers: int, *, stored: bool = False) -> SamplePlan:
         """Read the plan in the folder ``home``, with the base that it adds to.
 
         Args:
             home: folder of the plan.
             manifest: of the plan.
             workers: threads.
-            mapped: map files of this machine in place of holding them.
+            stored: read arrays where they are in place of holding them.
 
         Raises:
             InputError: a file differs from the manifest, or the base is not there.
         """
+        files = {file.path: file for file in manifest.files}
 
-        def column(name: str) -> PlanArray:
+        def column(name: str) -> Values:
             path = f"{FOLDER}{name}.npy"
-            uri = storage.join(home, *path.split("/"))
-            place = storage.store_for(uri).file(uri) if mapped else None
-            if place is None:
-                data = manifests.read_file(home, manifest, path)
-                return PlanArray(npy.read_array(io.BytesIO(data), allow_pickle=False))
-            promised = next(file.digest for file in manifest.files if file.path == path)
-            Content(promised, promised=True).require(uri, digest_file(place, workers, like=promised))
-            return PlanArray(np.load(place, mmap_mode="r"))
+            if stored:
+                content = Content(files[path].digest, promised=True, size=files[path].size)
+                return StoredArray(Array.open(storage.join(home, *path.split("/")), content))
+            data = manifests.read_file(home, manifest, path)
+            return PlanArray(npy.read_array(io.BytesIO(data), allow_pickle=False))
 
         epochs = sum(file.path.startswith(_EPOCHS) for file in manifest.files)
         known = any(file.path == f"{FOLDER}{BYTES}.npy" for file in manifest.files)
@@ -115,7 +118,7 @@ class SamplePlan:
         orders = [arrays[f"epoch_{number}"] for number in range(epochs)]
         if base is None:
             return cls(datasets, rows, orders, _parts(datasets, rows, result.parts))
-        under = cls.load(*base, workers, mapped=mapped)
+        under = cls.load(*base, workers, stored=stored)
         added = cls(datasets[len(under.datasets) :], rows, orders)
         return Addition(added, [arrays[f"{_PLACES}{number}"] for number in range(epochs)]).to(under, datasets)
 

@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmill import storage
+from pairmill.digest import digest_file
 from pairmill.errors import InternalError
-from pairmill.formats.tokens import header
+from pairmill.formats.tokens import Array, header
 
 HEADER_BYTES = 128
 """Of the header of a one-dimensional ``.npy``."""
@@ -59,6 +61,10 @@ class Values(ABC):
             for piece in pieces:
                 file.write(np.ascontiguousarray(piece, self.dtype).data)
         return PlanArray(Path(path), keep=self)
+
+    def part(self, first: int, stop: int) -> NDArray[Any]:
+        """Return the values from ``first`` on and before ``stop``."""
+        return self.array()[first:stop]
 
     def save(self, path: Path) -> None:
         """Write the array as an ``.npy``."""
@@ -113,6 +119,37 @@ class PlanArray(Values):
         super().save(path)
 
 
+class StoredArray(Values):
+    """An array of a finished plan that is read where it is, and not held.
+
+    When all of it was read, it is compared with what its manifest promises; Changed is raised then.
+    """
+
+    def __init__(self, array: Array) -> None:
+        self._array = array
+        self.dtype = array.dtype
+
+    def __len__(self) -> int:
+        return self._array.length
+
+    def pieces(self, size: int = _PIECE) -> Iterator[NDArray[Any]]:
+        return self._array.pieces(size)
+
+    def array(self) -> NDArray[Any]:
+        """Return all values, for random access; those of a file of this machine are mapped."""
+        place = storage.store_for(self._array.uri).file(self._array.uri)
+        if place is None:
+            return super().array()
+        self._array.content.require(self._array.uri, digest_file(place, like=self._array.content.digest))
+        mapped: NDArray[Any] = np.load(place, mmap_mode="r")
+        return mapped
+
+    def part(self, first: int, stop: int) -> NDArray[Any]:
+        array, width = self._array, self.dtype.itemsize
+        data = storage.store_for(array.uri).read_range(array.uri, array.offset + first * width, (stop - first) * width)
+        return np.frombuffer(data, self.dtype)
+
+
 class JoinedArray(Values):
     """One array after another, in a type that holds both."""
 
@@ -135,6 +172,12 @@ class JoinedArray(Values):
                 left = whole[size:] if len(whole) >= size else whole
         if len(left):
             yield left
+
+    def part(self, first: int, stop: int) -> NDArray[Any]:
+        under, added = self._both
+        edge = len(under)
+        parts = [under.part(min(first, edge), min(stop, edge)), added.part(max(first - edge, 0), max(stop - edge, 0))]
+        return np.concatenate(parts, dtype=self.dtype)
 
 
 class NewRows(Values):

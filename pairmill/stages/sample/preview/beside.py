@@ -95,7 +95,8 @@ def expected_beside_drawn(manifest: Manifest) -> list[Beside]:
 def _rows_of(recorded: dict[str, Any], stats: Stats, epochs: int) -> int:
     """Return the rows of an epoch that the rule of a task asks for."""
     rule = Rule.from_manifest(recorded)
-    if rule.max_response_tokens_per_file is not None:  # which the row that reaches it decides
+    # The row that reaches a budget decides, what was seen before, or the plan's parts.
+    if not {rule.max_response_tokens_per_file, rule.passes_total, rule.rows} <= {None}:
         return round(stats.cov_rows / epochs)
     return (stats.rows if rule.max_per_file is None else min(rule.max_per_file, stats.rows)) * rule.repeat
 

@@ -14,6 +14,7 @@ from pairmill.formats.tokens import Dataset
 from pairmill.mixture.solve_folder import EffectiveRules
 from pairmill.rules.book import Rules
 from pairmill.stages.sample.alarms import without_rule
+from pairmill.stages.sample.exposure.passes import SeenRows
 from pairmill.stages.sample.preview.compared import compare
 from pairmill.stages.sample.preview.config import PreviewConfig
 from pairmill.stages.sample.preview.expected import Forecast
@@ -64,6 +65,7 @@ def _effective(rules: Rules, folder: Folder, config: PreviewConfig) -> Effective
     ):
         raise without_rule(names, config.prefix_config_path)
     leave = choice == "leave" and not rules.is_empty
-    return EffectiveRules.open(
+    effective = EffectiveRules.open(
         rules, folder.tasks, config, config.epochs, rows=config.rows, leave=leave, verify=config.verify
     )
+    return replace(effective, seen=SeenRows.parse(config.after).total) if config.after else effective

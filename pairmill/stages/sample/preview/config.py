@@ -18,6 +18,9 @@ class PreviewConfig:
     tasks: str = tasks_option()
     prefix_config_path: str = option(DEFAULT_FILE, help="the rules")
     epochs: int = option(10, help="number of epochs", at_least=1)
+    after: str = option(
+        "", help="what a model read before, as sample after=: it counts for passes_total of rules; empty = nothing"
+    )
     context_size: int = option(4097, help="longest row in tokens, one more than the trainer's context", at_least=1)
     min_resp_length: int = option(2, help="shortest response in tokens, its end token included", at_least=0)
     unmatched: Literal["take", "leave", "refuse"] = option("take", help="tasks that no rule matches, as for sample")

@@ -185,7 +185,7 @@ def test_a_damaged_plan_is_refused(world: World) -> None:
             "output_path: .*expected {fingerprint} as the last part",
         ),
         ({"keep": -1}, UsageError, "keep: out of range"),
-        ({"plan": "", "tokenized_path": ""}, UsageError, "tokenized_path, plan, again is required"),
+        ({"plan": "", "tokenized_path": ""}, UsageError, "tokenized_path, plan, again, compose is required"),
     ],
 )
 def test_what_does_not_fit_a_plan_is_refused(
@@ -837,14 +837,27 @@ def test_a_full_disk_at_root_is_said_of_root(world: World, planned_only: bool, m
 
 
 def test_every_command_is_known() -> None:
-    assert sorted(COMMANDS) == ["inspect", "inventory", "prepare", "preview", "serve", "verify", "wait"]
+    assert sorted(COMMANDS) == [
+        "exposure",
+        "inspect",
+        "inventory",
+        "map",
+        "prepare",
+        "preview",
+        "serve",
+        "verify",
+        "wait",
+    ]
 
 
 def test_a_mistyped_command_is_refused_with_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main("sample", SampleConfig, run, ["verfy", "path=x"], COMMANDS) == 2
     said = capsys.readouterr().err
     assert "unknown command; got 'verfy'" in said
-    assert "one of preview, inspect, inventory, verify, wait, serve, prepare; did you mean 'verify'?" in said
+    assert (
+        "one of preview, inspect, inventory, map, exposure, verify, wait, serve, prepare; did you mean 'verify'?"
+        in said
+    )
 
 
 def test_verify_reads_every_byte(world: World) -> None:
