@@ -37,6 +37,8 @@ def sample(
     base: str = "",
     extend: str = "",
     from_epoch: int = 0,
+    after: str = "",
+    compose: str = "",
     seed: int = 0,
     epochs: int = 10,
     held_out: bool = False,
@@ -84,6 +86,10 @@ def sample(
         extend: plan that goes on: its epochs keep their rows, and each task goes on where it was; epochs= says how many
             there are then, and rules and tokenized_path may say more from from_epoch on; empty = a plan of its own
         from_epoch: with extend, the first epoch that is drawn anew; 0 = the first that the plan does not have
+        after: what a model read before this plan, as <plan>:<epoch> or <plan>:<epoch>:<row>: rows that it saw less come
+            first, and passes_total of a rule counts what it saw; empty = nothing
+        compose: epochs of plans to put together into a plan of one epoch, as <plan>:<epoch>,<plan>:<epoch>; their rows,
+            shuffled; options and rules are those of the plans; empty = the rules say what is drawn
         seed: seed of every random draw
         epochs: number of epochs; not read with a mixture
         held_out: sample the held-out rows instead, each once; of the rules only long_context applies; output_path then
