@@ -116,9 +116,6 @@ class SampleConfig(NodeConfig, any_of=("tokenized_path", "plan", "again", "compo
         if self.held_out:
             self.epochs = 1
             self.output_path = held_out_path(self.output_path)
-        if self.after and self.profile == "data_io":
-            hint = "leave one of them out"
-            raise UsageError("the reference draws each plan anew", where="after", got=self.after, hint=hint)
         if self.mixture and self.profile == "data_io" and not self.held_out:
             raise UsageError(
                 "the reference has no mixtures",

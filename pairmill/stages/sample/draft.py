@@ -34,8 +34,10 @@ from pairmill.rules.book import Rules
 from pairmill.rules.rule import Rule, reference_json
 from pairmill.stages.sample import analytics
 from pairmill.stages.sample.alarms import NO_RULE, POLICY, alarms_of, check_rules, two_rules, without_rule
+from pairmill.stages.sample.compose import Parts
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.draw import DatasetToDraw, draw_plan, in_plan_order
+from pairmill.stages.sample.exposure.passes import SeenRows
 from pairmill.stages.sample.node import owned
 from pairmill.stages.sample.node.carry_out import CarriedOut, PlannedSample, threads
 from pairmill.stages.sample.node.config import OutputFormat
@@ -48,8 +50,6 @@ from pairmill.stages.sample.wants import Wants
 if TYPE_CHECKING:
     from pairmill.mixture.realised import Realised
     from pairmill.stages.sample.base import BasePlan
-    from pairmill.stages.sample.compose import Parts
-    from pairmill.stages.sample.exposure.passes import SeenRows
     from pairmill.stages.sample.extend import Growth, ParentPlan
     from pairmill.stages.sample.mixed import OpenMixture
 
@@ -91,7 +91,7 @@ class Draft:
     @classmethod
     def from_config(cls, config: SampleConfig) -> Draft:
         """Open the inputs that the options name."""
-        parts = cls._parts(config) if config.compose else None
+        parts = Parts.open(config) if config.compose else None
         opened = cls._again(config) if config.again else cls._open(config, parts)
         config, folder, rules, mixed = opened
         denied = policing.leave_out_tasks(folder.tasks, f"tokenized_path={folder.uri}")
@@ -120,12 +120,8 @@ class Draft:
             if draft.base is not None:
                 draft.base.require_removed(removed)
         if config.after:
-            from pairmill.stages.sample.exposure.passes import SeenRows
-
-            draft.seen = SeenRows.parse(config.after, config.root)
+            draft.seen = SeenRows.from_config(config)
         elif draft.parent is not None and draft.parent.result.after:
-            from pairmill.stages.sample.exposure.passes import SeenRows
-
             draft.seen = SeenRows.before(draft.parent.uri, draft.parent.manifest)
         if draft.on_unmatched == "refuse" and (names := draft.unmatched):
             raise without_rule(names, config.prefix_config_path)
@@ -136,12 +132,6 @@ class Draft:
         from pairmill.stages.sample.again import read_again
 
         return read_again(config)
-
-    @staticmethod
-    def _parts(config: SampleConfig) -> Parts:
-        from pairmill.stages.sample.compose import Parts
-
-        return Parts.open(config)
 
     @staticmethod
     def _open(config: SampleConfig, parts: Parts | None) -> tuple[SampleConfig, Folder, Rules, OpenMixture | None]:

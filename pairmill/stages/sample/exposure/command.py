@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+import re
 
 import numpy as np
 
 from pairmill import log, storage
+from pairmill.errors import InputError
 from pairmill.formats.tokenized_path import find_planned
 from pairmill.formats.tokens import NpyWriter
+from pairmill.loader.plan import STATE
 from pairmill.stages.sample.exposure.config import ExposureConfig
 from pairmill.stages.sample.exposure.passes import SeenRows
-from pairmill.stages.sample.exposure.reading import Reading, read_state
+from pairmill.stages.sample.exposure.reading import Reading
 from pairmill.stages.sample.exposure.table import lines_of, write
 
 PASSES = "passes.npy"
@@ -25,7 +29,7 @@ def exposure(config: ExposureConfig) -> str:
         UsageError: the plan has no such epoch or row.
         InputError: a plan, or with ``out=`` its tokenized folder, is missing or damaged.
     """
-    epochs, rows = read_state(config.upto) if config.upto else (None, 0)
+    epochs, rows = _read_upto(config.upto) if config.upto else (None, 0)
     seen = SeenRows(Reading.open(config.plan, epochs, rows, "plan").chain())
     text = write(lines_of(seen, config.group_by), config.group_by, config.format)
     if config.out:
@@ -53,3 +57,29 @@ def _keep(seen: SeenRows, config: ExposureConfig) -> None:
     csv.writer(text, lineterminator="\n").writerows(lines)
     storage.store_for(out).write(storage.join(out, "tasks.csv"), text.getvalue().encode())
     log.event(f"passes of {first:,} rows of {len(tasks):,} tasks: {place}", folder=out, rows=first)
+
+
+def _read_upto(text: str) -> tuple[int, int]:
+    """Return the epochs and the rows of the next one that ``upto=`` says: ``<epoch>[:<row>]``, or a saved loader state.
+
+    Raises:
+        UsageError: it is neither.
+        InputError: the file is not a saved state of a loader.
+    """
+    if parsed := re.fullmatch(r"(\d{1,9})(?::(\d{1,12}))?", text):
+        return int(parsed[1]), int(parsed[2] or 0)
+    uri = storage.normalise(text, "upto")
+    try:
+        state = json.loads(storage.store_for(uri).read(uri))
+        if state["format"] != STATE:
+            raise ValueError(f"format {state['format']!r}")
+        return int(state["epoch"]), int(state["start_row"])
+    except (ValueError, KeyError, TypeError) as error:
+        hint = "save json.dumps(loader.state_dict()), or give upto=<epoch>:<row>"
+        raise InputError(
+            "not a saved position of a loader",
+            where=f"upto={uri}",
+            got=str(error),
+            expected=f"format {STATE}",
+            hint=hint,
+        ) from error

@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 from pairmill import log
 from pairmill._native import add_passes
 from pairmill.engine.manifest import Manifest
+from pairmill.errors import UsageError
 from pairmill.formats.eligible_rows import DatasetRows
 from pairmill.formats.tokens import Dataset
 from pairmill.stages.sample.alarms import PASSES_TOTAL
+from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.exposure.reading import Reading
 from pairmill.stages.sample.node.plan import SamplePlan
 from pairmill.stages.sample.sampled_rows import SampledRows
@@ -92,6 +94,14 @@ class SeenRows:
     def parse(cls, after: str, root: str = "") -> Self:
         """Open what ``after=`` names, and all that came before it. Raises as :meth:`Reading.parse` and its chain."""
         return cls(Reading.parse(after, "after", root).chain())
+
+    @classmethod
+    def from_config(cls, config: SampleConfig) -> Self:
+        """Open what the options name. Raises UsageError with the reference's profile, and as :meth:`parse`."""
+        if config.profile == "data_io":
+            hint = "leave one of them out"
+            raise UsageError("the reference draws each plan anew", where="after", got=config.after, hint=hint)
+        return cls.parse(config.after, config.root)
 
     @classmethod
     def before(cls, uri: str, manifest: Manifest) -> Self:

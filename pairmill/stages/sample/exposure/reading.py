@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +13,6 @@ from pairmill.engine.manifest import Manifest
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.results import SampleResult
 from pairmill.formats.sample_plan import HELD_OUT, read_plan
-from pairmill.loader.plan import STATE
 from pairmill.stages.sample.node.folder import NAME
 from pairmill.stages.sample.node.plan import VERSION, sizes_of
 
@@ -114,29 +112,3 @@ class Reading:
                 hint="copy that folder there too: it says what the model saw before",
             )
         return self.open(uri, recorded["epochs"], recorded["rows"], "after")
-
-
-def read_state(text: str) -> tuple[int, int]:
-    """Return the epochs and the rows of the next one that ``upto=`` says: ``<epoch>[:<row>]``, or a saved loader state.
-
-    Raises:
-        UsageError: it is neither.
-        InputError: the file is not a saved state of a loader.
-    """
-    if parsed := re.fullmatch(r"(\d{1,9})(?::(\d{1,12}))?", text):
-        return int(parsed[1]), int(parsed[2] or 0)
-    uri = storage.normalise(text, "upto")
-    try:
-        state = json.loads(storage.store_for(uri).read(uri))
-        if state["format"] != STATE:
-            raise ValueError(f"format {state['format']!r}")
-        return int(state["epoch"]), int(state["start_row"])
-    except (ValueError, KeyError, TypeError) as error:
-        hint = "save json.dumps(loader.state_dict()), or give upto=<epoch>:<row>"
-        raise InputError(
-            "not a saved position of a loader",
-            where=f"upto={uri}",
-            got=str(error),
-            expected=f"format {STATE}",
-            hint=hint,
-        ) from error

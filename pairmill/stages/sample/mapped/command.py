@@ -8,15 +8,17 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pairmill import log, storage
+from pairmill.engine import manifest as manifests
 from pairmill.engine.source_names import source_of
 from pairmill.errors import UsageError
 from pairmill.formats.results import SampleResult
+from pairmill.formats.sample_folder import folder_of
 from pairmill.formats.tokenized_path import open_tokenized
 from pairmill.report.model import Table
 from pairmill.rules.book import Rules
 from pairmill.stages.sample.inventory.pages import as_markdown
 from pairmill.stages.sample.mapped.config import MapConfig
-from pairmill.stages.sample.mapped.spans import Spans, sampled_at
+from pairmill.stages.sample.mapped.spans import Spans
 
 NAME = "tasks.parquet"
 
@@ -56,8 +58,11 @@ def spans_of(path: str, tokenized: str, tasks: str) -> Spans:
         UsageError: the folder is not of pairmill's sampler, and no tokenized folder is named.
         InputError: they do not belong together.
     """
-    uri, manifest = sampled_at(path)
-    if manifest is not None:
+    uri = storage.normalise(path, "path")
+    if storage.scheme(uri) == "file":
+        uri = storage.normalise(str(folder_of(path, "path")), "path")
+    manifest = manifests.read(uri)
+    if manifest is not None and manifest.stage == "sample":
         return Spans.of_ours(uri, manifest)
     if not tokenized:
         hint = "tokenized_path=<the folder that data_io's sampler read>"

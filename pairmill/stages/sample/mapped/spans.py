@@ -11,12 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmill import log, storage
-from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import Manifest
 from pairmill.errors import InputError
 from pairmill.formats.opened import RangedTokens
 from pairmill.formats.results import SampleResult
-from pairmill.formats.sample_folder import folder_of
 from pairmill.formats.tokens import Array, Dataset
 
 _TOKENS: Final = "tokens.npy"
@@ -135,12 +133,3 @@ class Spans:
                     counts += np.bincount(np.searchsorted(self.ends, piece, "right"), minlength=len(counts))
                 progress.advance(1, int(counts.sum()), 0)
         return counts
-
-
-def sampled_at(path: str) -> tuple[str, Manifest | None]:
-    """Return the URI of a sampled folder, and its manifest; None of a folder that pairmill's sampler did not make."""
-    uri = storage.normalise(path, "path")
-    if storage.scheme(uri) == "file":
-        uri = storage.normalise(str(folder_of(path, "path")), "path")
-    manifest = manifests.read(uri)
-    return uri, manifest if manifest is not None and manifest.stage == "sample" else None
