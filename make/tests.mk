@@ -100,6 +100,16 @@ components-test: develop build/components/.installed ## components/ under the ch
 	@test -d '$(CHECKOUT)/scripts/validate_metadata' || { echo "CHECKOUT= is not a checkout of kubeflow/pipelines-components: $(CHECKOUT)" >&2; exit 2; }
 	CHECKOUT='$(CHECKOUT)' PYTHONPATH=.:build/components $(BIN)/python -m pytest tests/snapshot
 
+# A hundred packages of its own, as where it runs.
+build/mlflow/.installed: requirements/mlflow.txt $(VENV)/.installed
+	rm -rf $(@D) && $(PYTHON) -m venv $(@D)
+	$(call pip,$(@D)/bin) --no-deps -r requirements/mlflow.txt
+	@touch $@
+
+.PHONY: mlflow-test
+mlflow-test: develop build/mlflow/.installed ## the runs of a pipeline in a real MLflow server, as Kubeflow's backend makes them
+	MLFLOW_PYTHON=$(CURDIR)/build/mlflow/bin/python $(BIN)/pytest tests/mlflow
+
 .PHONY: test-long
 test-long: develop object-stores build/torch/.installed $(TRAIN)/sampled/_MANIFEST.json ## 10,000 random runs of the loader, an hour of fuzz-line, kills at random instants, and hundreds of megabytes
 	PAIRMILL_LOADER_SEQUENCES=10000 $(BIN)/pytest -s tests/property/test_loader.py

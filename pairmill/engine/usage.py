@@ -17,6 +17,7 @@ from typing import Final
 
 from pairmill import log, storage
 from pairmill.cpu import available_cores
+from pairmill.engine.manifest import is_fingerprint
 from pairmill.errors import PairmillError
 
 FOLDER: Final = "usage"
@@ -59,13 +60,19 @@ def measure() -> Usage:
     )
 
 
-def leave(root: str, stage: str, fingerprint: str) -> None:
-    """In a pod, write what it took for a result; storage that refuses is only logged, because the result is there."""
-    if "KUBERNETES_SERVICE_HOST" not in os.environ:
+def leave(result: str) -> None:
+    """In a pod, write what it took for a result; storage that refuses is only logged, because the result is there.
+
+    Args:
+        result: URI of its folder, ``<root>/<stage>/<fingerprint>``; of another folder nothing is kept.
+    """
+    stage = storage.parent_of(result)
+    if "KUBERNETES_SERVICE_HOST" not in os.environ or not is_fingerprint(storage.name_of(result)):
         return
     usage = measure()
     name = f"{usage.pod}-{int(time.time() - usage.seconds)}.json"
-    uri = storage.join(storage.normalise(root, "root"), FOLDER, stage, fingerprint, name)
+    folder = storage.join(FOLDER, storage.name_of(stage), storage.name_of(result))
+    uri = storage.join(storage.parent_of(stage), folder, name)
     try:
         storage.store_for(uri).write(uri, json.dumps(asdict(usage), indent=1).encode())
     except PairmillError as error:

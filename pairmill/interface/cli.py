@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args, get_type_hints
 
 import pairmill
 from pairmill import log
+from pairmill.engine import usage
 from pairmill.engine.candidates import with_left_out
 from pairmill.engine.options import default_of, program_name
 from pairmill.errors import Attempts, PairmillError, UsageError, did_you_mean, from_os_error
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 C = TypeVar("C")
 
 _FOLLOWING: Final = "pairmill.line.following"
+_TRACKED: Final = "MLFLOW_RUN_ID"
+"""Of a task that has a run in MLflow; others import nothing for it."""
+_TRACKING: Final = "pairmill.lineage.tracking"
 INTERRUPTED = interrupt.INTERRUPTED
 TERMINATED = interrupt.TERMINATED
 _COLLECTED = 50_000
@@ -120,7 +124,12 @@ def main(
             state = {"reused": "true" if outcome.reused else "false"}
             metadata = {**outcome.metadata, **state}
             parameters = {**outcome.parameters, launcher.OPTIONS: {**task.handed_on(known), **outcome.options}}
-            task.write(parameters, outcome.metrics, report, outcome.manifest(), metadata)
+            manifest = outcome.manifest()
+            task.write(parameters, outcome.metrics, report, manifest, metadata)
+            place = str(outcome.metadata["data"])
+            usage.leave(place)
+            if _TRACKED in os.environ and outcome.finished:
+                importlib.import_module(_TRACKING).set_tags(manifest, place)
         # Also for a reused folder: the terminal may be all that a person sees.
         _summary(stage, outcome)
         for line in lines:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from pairmill.engine import runner, usage
+from pairmill.engine import runner
 from pairmill.engine.made_by import with_alarms
 from pairmill.engine.manifest import Manifest
 from pairmill.engine.metrics import of_rows
@@ -59,7 +59,6 @@ def run(stage: Stage[C, Any], config: C) -> Outcome:
         else:
             result = runner.run(stage, config, together)
     manifest = result.manifest
-    usage.leave(config.root, stage.folder or stage.name, manifest.fingerprint)
     ledger = manifest.ledger
     own = {"shards": len(manifest.shards)} if share else stage.metrics(manifest)
     made = {"bytes": sum(file.size for file in manifest.files)}

@@ -6,7 +6,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pairmill.engine.options import option
 from pairmill.errors import UsageError
@@ -23,6 +23,8 @@ MEMORY = "/dev/shm"  # noqa: S108 - the place of arrays
 # The stages that ask the Hub (curate for benchmarks) or tell Weights & Biases, and the variable that lets them in.
 # These tokens are in a secret of their own, as a mounted secret shows all of its keys.
 OF_THE_HUB = {"fetch": "HF_TOKEN", "curate": "HF_TOKEN", "train": "WANDB_API_KEY"}
+QUEUE: Final = "kueue.x-k8s.io/queue-name"
+QUEUE_PRIORITY: Final = "kueue.x-k8s.io/priority-class"
 # Kubeflow's own store, for minio://.
 KUBEFLOWS_STORE = "mlpipeline-minio-artifact"
 _SIZED = ("cpu", "memory", "scratch")
@@ -83,7 +85,12 @@ class Placement(Checked):
         "empty = all data is in buckets",
     )
     queue: str = option(
-        "", help="with fan_out=job: LocalQueue of Kueue that admits the Jobs; empty = they start at once", form=_NAME
+        "",
+        help="LocalQueue of Kueue that admits every pod that works, or the Jobs; empty = they start at once",
+        form=_NAME,
+    )
+    queue_priority: str = option(
+        "", help="WorkloadPriorityClass of Kueue; empty = that of the pods", form=_NAME, needs="queue"
     )
     priority: str = option("", help="with fan_out=job: PriorityClass of the Jobs' pods; empty = the usual", form=_NAME)
     wait_hours: float = option(
@@ -141,6 +148,8 @@ class Placement(Checked):
             kubernetes.use_secret_as_env(task, self.hub_secret, {name: name}, optional=True)
         for claim, path in self.items("volume"):
             kubernetes.mount_pvc(task, claim, path)
+        for key, value in self.queue_labels().items():
+            kubernetes.add_pod_label(task, key, value)
         if stage in LAST:
             self._train(kubernetes, task, sizes["shm"])
         for key, value in self.items("gpu_nodes" if stage in LAST and self.gpu_nodes else "node_selector"):
@@ -150,6 +159,11 @@ class Placement(Checked):
                 task, key=key, operator="Equal" if value else "Exists", value=value or None, effect=effect
             )
         return task
+
+    def queue_labels(self) -> dict[str, str]:
+        """Return the labels by which Kueue knows a pod, or a Job, of the queue."""
+        labels = {QUEUE: self.queue, QUEUE_PRIORITY: self.queue_priority}
+        return {name: value for name, value in labels.items() if value}
 
     def _train(self, kubernetes: Any, task: Any, shm: str) -> None:
         """Give a task what it needs in order to train; ``kubernetes`` is that of kfp."""

@@ -83,7 +83,10 @@ def apply_job(placement: Placement, task: Any, stage: str, image: str, shares: i
     """Let a task of a pipeline start a Job of ``shares`` pods and watch it; return the task."""
     given = {item.name: getattr(placement, item.name) for item in dataclasses.fields(Placement)}
     config = JobConfig(**given, image=image, shares=shares)
-    # It watches, and looks at what is finished.
+    # It watches, and looks at what is finished. In the queue it would wait for room that its own Job has.
     hours = placement.timeout_hours + math.ceil(placement.wait_hours)
-    dataclasses.replace(placement, cpu="1", memory="4Gi", resources=[], timeout_hours=hours).apply(task, stage)
+    watcher = dataclasses.replace(
+        placement, cpu="1", memory="4Gi", resources=[], timeout_hours=hours, queue="", queue_priority=""
+    )
+    watcher.apply(task, stage)
     return task.set_env_variable(VARIABLE, config.dump())

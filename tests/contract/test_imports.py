@@ -165,11 +165,12 @@ def test_only_storage_knows_schemes() -> None:
     assert inspected > 500
 
 
-TOLD_BY_VARIABLES = {f"pairmill.stages.train.{name}" for name in ("launch", "run.parallel", "watch.wandb")} | {
-    "pairmill.stages.evaluate.models.server"
+TOLD_BY_VARIABLES = {
+    *(f"pairmill.stages.train.{name}" for name in ("launch", "run.parallel", "watch.trainjob", "watch.wandb")),
+    "pairmill.stages.evaluate.models.server",
 }
-"""torchrun says by variables which process of several this is; keys of W&B and of a server are in one, as no option
-holds a secret."""
+"""torchrun says by variables which process of several this is, and Trainer where the status of its job is; keys of W&B
+and of a server are in one, as no option holds a secret."""
 
 
 def test_no_core_looks_at_the_environment() -> None:

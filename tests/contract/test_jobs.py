@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 import yaml
 
+from pairmill.errors import UsageError
 from pairmill.interface import cli
 from pairmill.kubeflow import compile as compiler
 from pairmill.kubeflow.compile import CompileConfig, documents
 from pairmill.kubeflow.jobs.indexed import CONTAINER, Starter, Work, job_of
+from pairmill.kubeflow.placement import Placement
 from pairmill.kubeflow.pods import VARIABLE, JobConfig
 from pairmill.stages.tokenize.config import TokenizeConfig
 from tests.contract.test_weight import GIVEN, HELD_OUT, line
@@ -23,7 +25,14 @@ IMAGE = f"registry.example/pairmill/pipeline@sha256:{'0' * 64}"
 EXAMPLE = REPOSITORY / "manifests" / "examples" / "job" / "job.yaml"
 OPTIONS: list[dict[str, Any]] = [
     {},
-    {"queue": "day", "priority": "low", "volume": ["pairmill=/project"], "secret": "", "hub_secret": ""},
+    {
+        "queue": "day",
+        "queue_priority": "soon",
+        "priority": "low",
+        "volume": ["pairmill=/project"],
+        "secret": "",
+        "hub_secret": "",
+    },
     {"node_selector": ["pool=spot"], "tolerations": ["spot=true:NoSchedule", "gpu:NoExecute"], "cpu": "16"},
     {"resources": ["curate.memory=16Gi"], "memory": "8Gi", "scratch": "1Ti"},
 ]
@@ -57,6 +66,10 @@ def test_its_pods_have_what_a_task_of_the_pipeline_has(options: dict[str, Any], 
         "requests": {"cpu": sizes["resourceCpuRequest"], "memory": sizes["resourceMemoryRequest"]},
     }
     assert pod.get("nodeSelector", {}) == placed.get("nodeSelector", {}).get("labels", {})
+    # Kueue knows a pod and a Job by the same labels.
+    job = spec(JobConfig(shares=2, image=IMAGE, **options))
+    labels = {name: text for name, text in job["metadata"]["labels"].items() if "kueue" in name}
+    assert labels == placed.get("podMetadata", {}).get("labels", {})
     tolerations = [{"operator": "Equal", **item} for item in pod.get("tolerations", [])]
     assert tolerations == [{"operator": "Equal", **item} for item in placed.get("tolerations", [])]
     mounts = {item["mountPath"] for item in container["volumeMounts"]}
@@ -89,6 +102,22 @@ def test_only_shared_stages_start_a_job_and_only_the_watcher_knows_of_it(tmp_pat
     times = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
     assert int(times["exec-clean"]["activeDeadlineSeconds"]) == (24 + 12) * 3600
     assert VARIABLE not in str(spec(starters["exec-curate"]))
+
+
+def test_a_task_that_waits_for_a_job_does_not_take_its_place_in_the_queue(tmp_path: Path) -> None:
+    config = CompileConfig(
+        output=str(tmp_path / "made.yaml"), image=IMAGE, workers=64, fan_out="job", queue="day", queue_priority="soon"
+    )
+    (file,) = compiler.run(config)
+    executors = documents(file.read_bytes())[1]["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    queued = {name for name, made in executors.items() if "kueue" in str(made.get("podMetadata", {}))}
+    assert {"exec-fetch", "exec-sample"} <= queued
+    assert not queued & {f"exec-{name}" for name in ("clean", "curate", "select", "train-tokenizer", "tokenize")}
+
+
+def test_a_priority_without_a_queue_is_refused() -> None:
+    with pytest.raises(UsageError, match="queue_priority: needs queue"):
+        Placement(queue_priority="soon")
 
 
 def test_the_role_allows_what_is_asked_for_and_nothing_else() -> None:

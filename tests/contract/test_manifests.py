@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import yaml
 
 from pairmill.interface import cli
 from pairmill.interface.launcher import SECRETS
-from pairmill.kubeflow.placement import Placement
+from pairmill.kubeflow.placement import QUEUE, QUEUE_PRIORITY, Placement
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.node.prepare import PrepareConfig
 from pairmill.stages.sample.node.serve import PORT, ServeConfig
@@ -30,10 +31,13 @@ MANIFESTS = REPOSITORY / "manifests"
 KUBERNETES = "1.34"
 FOLDERS = (
     "base/jobs",
+    "base/dataset-runtime",
     "base/monitoring",
     "base/sampler-daemonset",
     "base/training-runtime",
+    "examples/dataset",
     "examples/stage-in",
+    "examples/team",
     "examples/trainer",
     "examples/trainjob",
     "overlays/eks",
@@ -99,6 +103,12 @@ def pods(docs: list[Doc]) -> Iterator[tuple[Doc, Doc]]:
     for doc in docs:
         for template in templates(doc):
             yield doc, template
+
+
+def claimed(doc: Doc) -> list[Doc]:
+    """The volumes that Trainer makes for a job, and adds to its pods."""
+    policies = doc["spec"]["template"]["spec"].get("volumeClaimPolicies", [])
+    return [claim["metadata"] for policy in policies for claim in policy["templates"]]
 
 
 def containers(template: Doc) -> list[Doc]:
@@ -207,16 +217,17 @@ def test_every_container_is_hardened(rendered: dict[str, list[Doc]]) -> None:
                     expected["capabilities"] = {"drop": ["ALL"], "add": ["CHOWN"]}
                 assert container["securityContext"] == expected, container["name"]
                 seen.add(container["name"])
-            assert "securityContext" not in template["spec"]
+            # Of a volume that Trainer makes, the group; all else is the container's.
+            assert template["spec"].get("securityContext", {}).keys() <= {"fsGroup"}
             assert not any(template["spec"].get(key) for key in ("hostNetwork", "hostPID", "hostIPC"))
-    assert seen == OURS | {"trainer"}
+    assert seen == OURS | {"trainer", "dataset-initializer"}
 
 
 def test_every_container_has_limits_and_mounts_what_the_pod_has(rendered: dict[str, list[Doc]]) -> None:
     looked = 0
     for docs in rendered.values():
         for doc, template in pods(docs):
-            volumes = {volume["name"] for volume in template["spec"].get("volumes", [])}
+            volumes = {volume["name"] for volume in [*template["spec"].get("volumes", []), *claimed(doc)]}
             for container in containers(template):
                 assert {mount["name"] for mount in container.get("volumeMounts", [])} <= volumes
                 if doc["kind"] != "ClusterTrainingRuntime" or container["name"] in OURS:
@@ -578,6 +589,64 @@ def test_components_go_together(tmp_path: Path) -> None:
     (template,) = templates(made)
     assert [container["name"] for container in template["spec"]["initContainers"]] == ["pairmill-wait"]
     assert named(template, "pairmill-wait")["securityContext"] == HARDENED
+
+
+def test_a_teams_training_is_queued_starts_together_and_has_no_sidecar(rendered: dict[str, list[Doc]]) -> None:
+    docs = rendered["examples/team"]
+    job, runtime = one(docs, "TrainJob"), one(docs, "ClusterTrainingRuntime")
+    assert job["metadata"]["labels"][QUEUE] == "QUEUE"
+    assert job["metadata"]["labels"][QUEUE_PRIORITY] == "PRIORITY"
+    assert job["metadata"]["namespace"] == "team"
+    assert "namespace" not in runtime["metadata"]
+    assert runtime["spec"]["podGroupPolicy"] == {"volcano": {}}
+    (template,) = templates(runtime)
+    assert template["metadata"]["labels"]["sidecar.istio.io/inject"] == "false"
+    assert template["spec"]["tolerations"][0]["key"] in template["spec"]["nodeSelector"]
+
+
+@pytest.mark.parametrize("name", ["queue", "gang-volcano", "gang-coscheduling", "spot", "no-istio"])
+def test_a_component_of_the_cluster_goes_on_every_example(name: str, tmp_path: Path) -> None:
+    # Kustomize takes relative paths alone, and none above the folder that it is in.
+    shutil.copytree(MANIFESTS, tmp_path / "manifests")
+    overlay = tmp_path / "manifests/own"
+    overlay.mkdir()
+    resources = ["../base/training-runtime", "../examples/trainjob", "../examples/stage-in", "../overlays/kind"]
+    content = {"resources": resources, "components": [f"../components/{name}"]}
+    (overlay / "kustomization.yaml").write_text(yaml.safe_dump(content))
+    with_it = render(overlay)
+    (overlay / "kustomization.yaml").write_text(yaml.safe_dump({"resources": resources}))
+    changed = {doc["kind"] for doc in with_it if doc not in render(overlay)}
+    for doc in with_it:
+        validate(doc)
+    assert (
+        changed
+        == {
+            "queue": {"Job", "TrainJob"},
+            "gang-volcano": {"ClusterTrainingRuntime"},
+            "gang-coscheduling": {"ClusterTrainingRuntime"},
+            "spot": {"ClusterTrainingRuntime", "Job"},
+            "no-istio": {"ClusterTrainingRuntime", "DaemonSet", "Job"},
+        }[name]
+    )
+
+
+def test_the_data_set_of_a_trainjob_is_a_plan(rendered: dict[str, list[Doc]]) -> None:
+    runtime = one(rendered["base/dataset-runtime"], "ClusterTrainingRuntime")
+    job = one(rendered["examples/dataset"], "TrainJob")
+    assert job["spec"]["runtimeRef"]["name"] == runtime["metadata"]["name"]
+    (initializer, node) = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+    # What Trainer looks for: the name of the job and of its container, and the label of its step.
+    step = initializer["template"]["metadata"]["labels"]["trainer.kubeflow.org/trainjob-ancestor-step"]
+    template = initializer["template"]["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    assert initializer["name"] == step == container["name"] == "dataset-initializer"
+    assert node["dependsOn"] == [{"name": "dataset-initializer", "status": "Complete"}]
+    # Trainer replaces the value of this variable by storageUri.
+    container["env"][0]["value"] = job["spec"]["initializer"]["dataset"]["storageUri"]
+    given = options(container, template, rendered["base/dataset-runtime"])
+    assert given.plan == "s3://BUCKET/pairmill/sample/0000000000000000"
+    assert given.output_path == "/workspace/dataset"
+    assert f"data.path={given.output_path}" in job["spec"]["trainer"]["command"]
 
 
 def test_the_runtime_stages_in_on_every_node(rendered: dict[str, list[Doc]]) -> None:

@@ -77,7 +77,7 @@ def test_the_line_shows_what_its_pods_took(root: Path, tmp_path: Path, monkeypat
     another = usage.Usage(pod="b", seconds=3600, cores=2, memory_bytes=0, gpus=1, cpu_seconds=3600, peak_bytes=0)
     (sample,) = (root / "sample").glob("*/_MANIFEST.json")
     for _ in range(2):
-        usage.leave(str(root), "sample", sample.parent.name)
+        usage.leave(str(sample.parent))
         monkeypatch.setattr(usage, "measure", lambda: another)
     text = page("after.html")
     assert "What it took" in text

@@ -13,7 +13,6 @@ from pairmill.interface.interrupt import TERMINATED
 from pairmill.kubeflow.pods import JobConfig
 
 CONTAINER: Final = "share"
-QUEUE: Final = "kueue.x-k8s.io/queue-name"
 SPEC: Final = "pairmill.dev/spec"
 _KEPT_SECONDS = 24 * 3600
 _DEFECTS: Final = (2, 3)
@@ -72,7 +71,7 @@ def job_of(work: Work, config: JobConfig, starter: Starter) -> dict[str, Any]:
     labels = {
         "app.kubernetes.io/name": "pairmill-share",
         "pairmill.dev/stage": work.stage,
-        **({QUEUE: config.queue} if config.queue else {}),
+        **config.queue_labels(),
         **starter.labels,
     }
     pod = _pod(work, config, starter)

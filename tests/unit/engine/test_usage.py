@@ -18,7 +18,7 @@ def pod(name: str, **fields: float) -> Usage:
 
 def test_a_pod_leaves_what_it_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
-    usage.leave(str(tmp_path), "clean", "f" * 16)
+    usage.leave(str(tmp_path / "clean" / ("f" * 16)))
     (left,) = usage.read(str(tmp_path), "clean", "f" * 16)
     assert left.seconds > 0
     assert left.cpu_seconds > 0
@@ -28,7 +28,7 @@ def test_a_pod_leaves_what_it_took(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_nothing_is_left_outside_of_pods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    usage.leave(str(tmp_path), "clean", "f" * 16)
+    usage.leave(str(tmp_path / "clean" / ("f" * 16)))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -37,8 +37,14 @@ def test_storage_that_refuses_fails_nothing(
 ) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     (tmp_path / "usage").write_text("a file in the place of the folder")
-    usage.leave(str(tmp_path), "clean", "f" * 16)
+    usage.leave(str(tmp_path / "clean" / ("f" * 16)))
     assert "is not kept" in caplog.text
+
+
+def test_of_another_folder_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    usage.leave(str(tmp_path / "sampled"))
+    assert list(tmp_path.rglob("*.json")) == []
 
 
 def test_another_file_is_not_counted(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from pairmill.stages.train.watch import tensorboard as boards
 from pairmill.stages.train.watch.progress import Progress, duration, summary
 from pairmill.stages.train.watch.records import METRICS, HeldOut, Line, Lines, Record, Sample, last_of, perplexity, read
 from pairmill.stages.train.watch.tensorboard import TensorBoard
+from pairmill.stages.train.watch.trainjob import TrainJob
 from pairmill.stages.train.watch.wandb import Wandb
 
 _BOARD: Final = "tensorboard"
@@ -102,6 +103,7 @@ class Watcher:
         self._lines: Lines | None = None
         self._board: TensorBoard | None = None
         self._service: Wandb | None = None
+        self._job: TrainJob | None = None
         self._progress: Progress | None = None
         self._sizes: dict[str, int] = {}
         self._clock = _Clock()
@@ -129,6 +131,7 @@ class Watcher:
         if self._project:
             service_id = str(state.get("wandb", ""))
             self._service = Wandb(self._project, self._about.name, self._folder, self._about.settings, service_id)
+        self._job = TrainJob(self._about.steps, step)
         self._progress = Progress(self._about.name, self._about.steps, step)
         self.event(step, "resumed" if step else "begun", ranks=self._about.ranks, devices=self._about.devices)
 
@@ -269,6 +272,8 @@ class Watcher:
         self._on_board(lambda board: board.write(line))
         if self._service is not None:
             self._service.write(line)
+        if self._job is not None:
+            self._job.write(line)
 
     def _on_board(self, work: Callable[[TensorBoard], None]) -> None:
         """TensorBoard shows what metrics.jsonl has: a failure of it does not stop a run."""
