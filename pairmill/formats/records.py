@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import BinaryIO, Final, Self
+from typing import Any, BinaryIO, Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -106,13 +106,22 @@ class Places:
         numbers = {name: number for number, name in enumerate(names)}
         codes = np.array([numbers[name] for name in self._files], np.int32)
         counts = np.diff([*self._starts, len(self._places)])
-        file = pa.DictionaryArray.from_arrays(pa.array(np.repeat(codes, counts)), pa.array(names, pa.string()))
-        try:
-            line, member = pa.array(np.array(self._places, np.int64) + 1), pa.nulls(len(self._places), pa.string())
-        except ValueError:
-            line = pa.array([0 if isinstance(place, str) else place + 1 for place in self._places], pa.int64())
-            member = pa.array([place if isinstance(place, str) else None for place in self._places], pa.string())
-        return pa.table([file, line, member], SCHEMA)
+        data = [name.encode("utf-8", "backslashreplace") for name in names]
+        offsets = np.cumsum([0, *map(len, data)], dtype=np.int32)
+        texts = pa.StringArray.from_buffers(len(data), pa.py_buffer(offsets), pa.py_buffer(b"".join(data)))
+        file = pa.DictionaryArray.from_arrays(_array(np.repeat(codes, counts), pa.int32()), texts)
+        places = np.array(self._places)
+        if places.dtype.kind == "i":
+            return pa.table([file, _array(places + 1, pa.int64()), pa.nulls(len(places), pa.string())], SCHEMA)
+        line = pa.array([0 if isinstance(place, str) else place + 1 for place in self._places], pa.int64())
+        members = [place if isinstance(place, str) else None for place in self._places]
+        member = pa.array([name and name.encode("utf-8", "backslashreplace") for name in members], pa.binary())
+        return pa.table([file, line, member.cast(pa.string())], SCHEMA)
+
+
+def _array(values: NDArray[Any], kind: pa.DataType) -> pa.Array:
+    """Return values as an Arrow array; pyarrow.array would import pandas, which takes a process a second."""
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
 
 def pack(table: pa.Table) -> memoryview:

@@ -31,7 +31,7 @@ def drawn(seed: int, count: int) -> list[list[RecordId]]:
         for _ in range(rng.randrange(1, 40)):
             line += rng.choice([0, 1, 1, 3])
             file = f"source/{number // 3}.jsonl"
-            member = f"folder/{line}.txt" if number % 4 == 3 else ""
+            member = f"{line}" if number % 4 == 3 else ""
             part.append(RecordId(file, 0 if member else line, member))
         result.append(part)
         line = 1 if number % 3 == 2 else line
