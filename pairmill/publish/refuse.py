@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from pairmill import storage
+from pairmill.engine import policing
 from pairmill.engine.policing import Subject
 from pairmill.errors import PairmillError
 from pairmill.formats.tokenizer_file import NAME as TOKENIZER
@@ -128,6 +129,10 @@ def _policy(tree: Tree, enforcer: Enforcer | None) -> Iterator[Refusal]:
         verdict = enforcer.judge(subject)
         if not verdict.is_allowed:
             yield Refusal("policy", f"{subject.name}: {verdict}", "leave it out of the result, or change the policy")
+    removals = {name for subject in subjects for name in enforcer.entries_on(subject.source)}
+    if removals - {*tree.manifest.data.get(policing.KEY, {}).get(policing.REMOVALS, ())}:
+        what = "records of its sources are taken out, and it was made before"
+        yield Refusal("policy", what, "make it again with this policy=")
 
 
 def _some(names: list[str]) -> str:

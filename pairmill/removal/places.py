@@ -15,6 +15,7 @@ from pairmill.engine.policing import KEY, REMOVALS
 from pairmill.engine.source_names import source_of
 from pairmill.errors import InputError, PairmillError
 from pairmill.formats.records import RecordId
+from pairmill.formats.results import SampleResult
 from pairmill.lineage.batches import Batching, Pass, PlanBatches, Seen
 from pairmill.lineage.records import Origins, Row
 
@@ -49,6 +50,12 @@ class Holding:
     def count(self) -> int:
         """Rows of all tasks."""
         return sum(map(len, self.rows.values()))
+
+    @property
+    def from_epoch(self) -> int:
+        """The first epoch that the plan drew: those before it are of the plan that it extends."""
+        result = SampleResult.find(self.manifest) if self.stage == PLANS else None
+        return int(result.parent.get("from_epoch", 0)) if result is not None else 0
 
     def obeys(self, entry: str) -> bool:
         """Return whether the result was made under an entry of a policy."""
@@ -208,10 +215,10 @@ def _tokens_of(origins: Origins, task: str, numbers: Sequence[int]) -> int:
     """Return the tokens of some rows of token arrays."""
     data = origins.find_task(task).tokens
     assert data is not None
-    total, first = 0, 0
+    total, first, wanted = 0, 0, np.array(numbers, np.int64)
     for chunk in data.index():
         size = len(chunk["inst_len"])
-        mine = [number - first for number in numbers if first <= number < first + size]
+        mine = wanted[np.searchsorted(wanted, first) : np.searchsorted(wanted, first + size)] - first
         total += int(chunk["inst_len"][mine].sum() + chunk["resp_len"][mine].sum())
         first += size
     return total

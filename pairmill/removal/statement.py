@@ -46,7 +46,8 @@ def write_statement(given: str, key: str, policy: Policy, entry: str, root: str,
             "the policy does not take these records out", where=policy.where, expected=f"entry {entry}", hint=hint
         )
     for item in places.holdings:
-        if item.obeys(entry):
+        # A plan that extends another has the epochs that were read as they were.
+        if item.obeys(entry) and all(each.epoch >= item.from_epoch for each in item.passes[-1:]):
             task, rows = next(iter(item.rows.items()))
             raise InputError(
                 "a result that was made under the policy has rows of the records",
@@ -66,7 +67,7 @@ def write_statement(given: str, key: str, policy: Policy, entry: str, root: str,
     before = [{**_facts(item, tasks), "rows": item.rows, "tokens": item.tokens} for item in places.holdings]
     after = [_facts(item, tasks) for item in made]
     content = {
-        "statement": "these records are in no result that is listed under after",
+        "statement": "these records are in no result that is listed under after, nor in an epoch from from_epoch on",
         "pairmill": pairmill.__version__,
         "entry": removal.name,
         **{name: getattr(removal, name) for name in ("reason", "why", "date", "evidence")},
@@ -101,6 +102,7 @@ def _facts(item: Holding, tasks: Collection[str]) -> dict[str, Any]:
         "manifest": storage.store_for(item.uri).digest(storage.join(item.uri, MANIFEST), _SHA256),
         "files": {file.path: file.digest for file in item.manifest.files if file.task in tasks},
         "removed": item.manifest.ledger.dropped.get(REMOVED, 0),
+        **({"from_epoch": item.from_epoch} if item.from_epoch else {}),
     }
 
 

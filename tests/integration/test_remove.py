@@ -20,12 +20,15 @@ from pairmill.engine.policing import enforced
 from pairmill.engine.stage import Stage
 from pairmill.errors import InputError, PairmillError, UsageError
 from pairmill.formats.drawn_rows import refuse_removed_rows
+from pairmill.formats.opened import open_result
 from pairmill.formats.records import RecordId
 from pairmill.interface import stagecli
 from pairmill.loader import Loader, RowPlan
 from pairmill.policy import removals
 from pairmill.policy.enforce import Enforcer
 from pairmill.policy.policy import Policy
+from pairmill.publish.refuse import REASONS, refusals
+from pairmill.publish.tree import gather
 from pairmill.removal import command, statement
 from pairmill.removal.command import RemoveConfig
 from pairmill.removal.places import search
@@ -83,12 +86,13 @@ class Project:
         tokenizer = tokenizer or self.stage(TrainTokenizer(), policy, rows=[curated], vocab_size=400)
         return self.stage(Tokenize(), policy, rows=[curated], tokenizer=tokenizer)
 
-    def plan(self, tokenized: str, policy: str = "", arrays: str = "") -> Path:
+    def plan(self, tokenized: str, policy: str = "", arrays: str = "", extend: str = "") -> Path:
         config = SampleConfig(
             tokenized_path=tokenized,
             root=str(self.root),
             prefix_config_path=str(self.rules),
-            epochs=3,
+            epochs=5 if extend else 3,
+            extend=extend,
             output_path=str(self.top / arrays) if arrays else "",
             policy=policy,
         )
@@ -195,6 +199,27 @@ def test_no_later_batch_has_a_row_and_the_statement_holds(project: Project) -> N
     assert check(project, key).returncode
 
 
+def test_a_plan_that_grows_has_the_rows_in_the_epochs_that_were_read_alone(project: Project) -> None:
+    (tokenized,) = (project.root / "tokenize").glob("[0-9a-f]*")
+    wanted = rows_of(project, str(tokenized))
+    project.remove(apply=True, why="the author asked")
+    project.plan(str(tokenized), str(project.policy), "grown", str(project.plan(str(tokenized))))
+    with Loader(RowPlan(project.top / "grown"), batch_tokens=BATCH) as loader:
+        epochs = [
+            (set(batch.rows[:, 1].tolist()), np.ascontiguousarray(batch.arrays["inputs"], "<u4").tobytes())
+            for batch in loader
+        ]
+    assert {number for numbers, _ in epochs for number in numbers} == set(range(5))
+    held = [max(numbers) for numbers, data in epochs if any(row in data for row in wanted)]
+    assert held
+    assert max(held) < 3
+    key = project.top / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(key)], check=True)
+    project.remove(statement=str(project.top / "gone.json"), key=str(key))
+    (after,) = tools.read_json(project.top / "gone.json")["after"]
+    assert after["from_epoch"] == 3
+
+
 def check(project: Project, key: Path) -> subprocess.CompletedProcess[str]:
     """Run the script of the page."""
     (script,) = re.findall(r"```python\n(.*?)```", (DOCS / "removing.md").read_text(), re.DOTALL)
@@ -216,6 +241,11 @@ def test_a_training_of_an_older_plan_is_refused(project: Project) -> None:
             with pytest.raises(InputError, match="drawn before records of its sources were taken out"):
                 refuse_removed_rows(str(place), "sampled")
     refuse_removed_rows(str(old), "sampled")
+    # Nor is what was made before published.
+    enforcer = Enforcer(Policy.load(str(project.policy)))
+    for place, names in ((tokenized, ["policy"]), (old, ["policy"]), (new, [])):
+        tree = gather(open_result(str(place), "result"), with_held_out=False)
+        assert [item.name for item in refusals(tree, enforcer, REASONS)] == names
 
 
 def test_killed_at_every_instant_nothing_is_half_written(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,7 +297,10 @@ def test_results_of_before_records_were_kept_are_named(project: Project) -> None
     (cleaned,) = (project.root / "clean").glob("[0-9a-f]*")
     manifest = tools.read_manifest(cleaned)
     said = {key: value for key, value in manifest.items() if key != "sha256"}
-    older = json.dumps({**said, "version": 7}, indent=1, sort_keys=True)
+    for source in said["data"]["sources"].values():
+        del source["tasks"]
+    files = [file for file in said["files"] if not file["path"].startswith("records/")]
+    older = json.dumps({**said, "version": 7, "files": files}, indent=1, sort_keys=True)
     (cleaned / tools.MANIFEST).write_bytes(manifests.seal(older.encode()))
     shutil.rmtree(cleaned / "records")
     with pytest.raises(InputError, match=r"made before clean kept which record .* make it again from clean on"):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,12 @@ from pairmill.engine.source_names import HELD_OUT
 from pairmill.formats.tokens import Dataset, Ints
 from pairmill.report.powers import by_size
 from pairmill.stages.sample.node.plan import SamplePlan
-from pairmill.stages.sample.node.plan_arrays import PlanArray, Values
+from pairmill.stages.sample.node.plan_arrays import Values
 from pairmill.stages.sample.sampled_rows import DrawnSample, SampledRows
 
+_BUCKET: Final = 256
+_AT_ONCE: Final = 1 << 20
+"""Rows that are looked through at once."""
 KeyOf: TypeAlias = "Callable[[str, int], tuple[str, int | None]] | None"
 """Of a mixture: the key of a row of a task, by its number."""
 
@@ -98,13 +101,17 @@ def take_out(drawn: DrawnSample, removed: Mapping[str, RemovedRows], key_of: Key
     if not len(gone):
         return drawn
     plan = drawn.plan
-    times = np.stack([_count(order, gone) for order in plan.epochs])
+    size = len(plan.rows["resp_start"])
+    places = _Places(gone, size)
+    times = np.stack([places.count(order) for order in plan.epochs])
     stays: NDArray[np.bool_] = np.asarray(times[:first].sum(0) > 0)
     left = gone[~stays]
-    epochs = [
-        _shortened(order, gone if number >= first else gone[:0], left) for number, order in enumerate(plan.epochs)
-    ]
     times[:first] = 0
+    after = _Places(left, size)
+    epochs = [
+        order.replaced(_shortened(order, places if number >= first else None, after), len(order) - int(lost))
+        for number, (order, lost) in enumerate(zip(plan.epochs, times.sum(1), strict=True))
+    ]
     datasets = [*drawn.datasets]
     lengths, cuts = np.array(drawn.lengths, np.int64), np.array(drawn.cuts, np.int64)
     begin = 0
@@ -145,21 +152,24 @@ class _PlannedRows:
     @classmethod
     def find(cls, drawn: DrawnSample, number: int, removed: RemovedRows) -> _PlannedRows:
         first = sum(item.rows for item in drawn.plan.datasets[:number])
-        part = slice(first, first + drawn.plan.datasets[number].rows)
-        # Of all rows two columns are mapped, and of those that are found the others.
-        columns = {name: values.array()[part] for name, values in drawn.plan.rows.items()}
+        count = drawn.plan.datasets[number].rows
+        columns = {name: values.array()[first : first + count] for name, values in drawn.plan.rows.items()}
         spans = removed.spans()
         order = np.argsort(spans["resp_start"], kind="stable")
         spans = {name: values[order] for name, values in spans.items()}
-        starts = columns["resp_start"]
-        at = np.searchsorted(spans["resp_start"], starts, "right") - 1
-        # A piece of a split row has its instruction, and a part of its response.
-        inside = (at >= 0) & (starts < (spans["resp_start"] + np.maximum(spans["resp_len"], 1))[at])
-        places = np.flatnonzero(inside & (columns["inst_start"] == spans["inst_start"][at]))
+        parts = [np.empty((2, 0), np.int64)]
+        for begin in range(0, count, _AT_ONCE):
+            starts, instructions = (columns[f"{name}_start"][begin : begin + _AT_ONCE] for name in ("resp", "inst"))
+            at = np.searchsorted(spans["resp_start"], starts, "right") - 1
+            # A piece of a split row has its instruction, and a part of its response.
+            inside = (at >= 0) & (starts < (spans["resp_start"] + np.maximum(spans["resp_len"], 1))[at])
+            places = np.flatnonzero(inside & (instructions == spans["inst_start"][at]))
+            parts.append(np.stack([places + begin, at[places]]))
+        places, at = np.concatenate(parts, 1)
         inst, resp = (columns[name][places].astype(np.int64) for name in ("inst_len", "resp_len"))
         split = drawn.datasets[number].rule.long_context == "split"
-        lost = np.zeros_like(resp) if split else spans["resp_len"][at[places]] - resp
-        return cls(number, places + first, spans["number"][at[places]], inst, resp, lost)
+        lost = np.zeros_like(resp) if split else spans["resp_len"][at] - resp
+        return cls(number, places + first, spans["number"][at], inst, resp, lost)
 
     def counted_off(self, item: SampledRows, times: Ints, stays: NDArray[np.bool_], key_of: KeyOf) -> SampledRows:
         """Return the counts of the data set without these rows.
@@ -195,32 +205,45 @@ class _PlannedRows:
         return replace(item, stats=stats, ledger=ledger, drawn=drawn)
 
 
-def _hits(places: NDArray[Any], gone: Ints) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
-    """Return which places are among ascending ones, and where each would be in these."""
-    at = np.searchsorted(gone, places)
-    if not len(gone):
-        return np.zeros(len(places), np.bool_), at
-    return gone[np.minimum(at, len(gone) - 1)] == places, at
+class _Places:
+    """Some rows of a plan, to be looked up among many.
 
+    Args:
+        values: their places, ascending, int64.
+        rows: of the plan.
+    """
 
-def _count(order: Values, gone: Ints) -> Ints:
-    """Return how often an epoch has each of these rows."""
-    counts = np.zeros(len(gone), np.int64)
-    for piece in order.pieces():
-        hit, at = _hits(piece, gone)
-        counts += np.bincount(at[hit], minlength=len(gone))
-    return counts
+    def __init__(self, values: Ints, rows: int) -> None:
+        self._values = values.astype(np.uint32)
+        # How many come before each bucket of rows: most buckets have none, and need no search.
+        self._before = np.searchsorted(values, np.arange(0, rows + 2 * _BUCKET, _BUCKET)).astype(np.uint32)
 
+    def look_up(self, places: NDArray[np.uint32]) -> tuple[NDArray[np.uint32], NDArray[np.intp]]:
+        """Return how many of the rows come before each place, uint32, and which of the places are of these rows."""
+        bucket = places // _BUCKET
+        before = self._before[bucket]
+        some = np.flatnonzero(self._before[bucket + 1] != before)
+        at = np.searchsorted(self._values, places[some])
+        before[some] = at
+        hit = (
+            self._values[np.minimum(at, len(self._values) - 1)] == places[some] if len(some) else np.empty(0, np.bool_)
+        )
+        return before, some[hit]
 
-def _shortened(order: Values, gone: Ints, left: Ints) -> PlanArray:
-    """Return an epoch without the rows ``gone``, numbered as they are once the rows ``left`` are out of the plan."""
-
-    def pieces() -> Iterable[NDArray[Any]]:
+    def count(self, order: Values) -> Ints:
+        """Return how often an epoch has each of the rows, int64."""
+        counts = np.zeros(len(self._values), np.int64)
         for piece in order.pieces():
-            kept = piece[~_hits(piece, gone)[0]]
-            yield (kept - np.searchsorted(left, kept)).astype(order.dtype)
+            before, hits = self.look_up(piece)
+            counts += np.bincount(before[hits], minlength=len(counts))
+        return counts
 
-    return order.replaced(pieces(), len(order) - int(_count(order, gone).sum()))
+
+def _shortened(order: Values, gone: _Places | None, left: _Places) -> Iterable[NDArray[Any]]:
+    """Yield an epoch without the rows ``gone``, numbered as they are once the rows ``left`` are out of the plan."""
+    for piece in order.pieces():
+        kept = piece if gone is None else np.delete(piece, gone.look_up(piece)[1])
+        yield (kept - left.look_up(kept)[0]).astype(order.dtype)
 
 
 def _without(values: Values, left: Ints) -> Iterable[NDArray[Any]]:
