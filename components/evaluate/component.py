@@ -32,6 +32,7 @@ def evaluate(
     links: str = "skip",
     tokenizer: str = "",
     benchmarks: str = "",
+    scorings: str = "",
     data: str = "",
     held_out: str = "",
     samples_path: str = "/dev/shm/pairmill/{fingerprint}",
@@ -66,8 +67,11 @@ def evaluate(
             two_rules, unmatched_source, links; empty = they are warnings
         links: symbolic links in folders that are listed: skip leaves them out with a warning, follow reads what they
             lead to, refuse fails the stage
-        tokenizer: tokenizer.json of the data, for a run of train that was trained without; empty = that of the model
+        tokenizer: tokenizer.json of the data, for a run of train that was trained without; of a server, the one that it
+            has to have; empty = that of the model
         benchmarks: names of benchmarks, or lm_eval/<task>, joined by commas; empty = held-out loss alone
+        scorings: which readings of an answer count, of strict and lenient: the first that a benchmark has is its
+            figure, the others are beside it; empty = what docs/evaluation.md says of each benchmark
         data: where data of benchmarks are, as gsm8k=<a file, a folder, or owner/name@revision of the Hub>; others are
             read from the Hub
         held_out: a held-out sampled folder, or its plan, for the loss of a run of train; empty = none

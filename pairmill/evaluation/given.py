@@ -132,6 +132,14 @@ def _found(name: str, place: str, root: str) -> Given:
             hint="check the path",
         )
     repository = repository or benchmarks.REGISTRY[name].source
+    if not repository:
+        raise UsageError(
+            "the benchmark has no data set on the Hub that can be read",
+            where="data",
+            got=f"nothing for {name}",
+            expected=f"data={name}=<a folder with its files>",
+            hint="docs/evaluation.md says how to make it",
+        )
     commit = _commit(repository, revision or "main", root)
     return Given(name, repository, commit, content_key("hub", repository, commit))
 

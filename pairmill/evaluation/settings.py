@@ -84,6 +84,9 @@ class Server(Checked):
         "OPENAI_API_KEY", help="environment variable with the key; nothing is sent if it is not set"
     )
     seconds: float = setting(600.0, help="to wait for an answer", at_least=1)
+    mode: Literal["completions", "chat"] = setting(
+        "completions", help="what is asked: /completions with the prompt, or /chat/completions with it as a message"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

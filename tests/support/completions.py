@@ -37,6 +37,17 @@ class Reply:
         return cls({"choices": [{"text": text, "finish_reason": "stop", **choice}], "usage": {"completion_tokens": 1}})
 
     @classmethod
+    def chat(cls, text: str | None, calls: Mapping[str, Any] | None = None, **usage: int) -> Self:
+        """An answer of the chat protocol: a text, or calls by the name of their function."""
+        made = [
+            {"type": "function", "function": {"name": name, "arguments": json.dumps(given)}}
+            for name, given in (calls or {}).items()
+        ]
+        message = {"role": "assistant", "content": text, **({"tool_calls": made} if made else {})}
+        choice = {"message": message, "finish_reason": "tool_calls" if made else "stop"}
+        return cls({"choices": [choice], "usage": {"completion_tokens": 1, **usage}})
+
+    @classmethod
     def refusal(cls, message: str, status: int = 400, **fields: Any) -> Self:
         """A refusal as OpenAI writes it, with these fields of its error."""
         return cls({"error": {"message": message, "type": "invalid_request_error", **fields}}, status)
@@ -44,7 +55,7 @@ class Reply:
 
 class Completions:
     """Args: answer: from a request's body to a text, or to a whole reply; models: their names, or a reply; dies_after:
-    answers until it stops; failing: statuses of the first answers."""
+    answers until it stops; failing: statuses of the first answers; tokenize: from a text to ids; None = not served."""
 
     def __init__(
         self,
@@ -55,6 +66,7 @@ class Completions:
         failing: tuple[int, ...] = (),
         key: str = "",
         port: int = 0,
+        tokenize: Callable[[str], list[int]] | None = None,
     ) -> None:
         self.asked: list[dict[str, Any]] = []
         self.failing = list(failing)
@@ -87,6 +99,8 @@ class Completions:
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                if self.path.endswith("/tokenize"):
+                    return self.say(Reply({"tokens": tokenize(body["prompt"])}) if tokenize else Reply({}, 404))
                 with outer.lock:
                     if dies_after and len(outer.asked) >= dies_after:
                         self.close_connection = True

@@ -10,10 +10,12 @@ from pairmill.errors import UsageError, did_you_mean
 from pairmill.evaluation.benchmarks import data
 from pairmill.evaluation.benchmarks.aime import Aime
 from pairmill.evaluation.benchmarks.arc import Arc
+from pairmill.evaluation.benchmarks.bfcl import Bfcl
 from pairmill.evaluation.benchmarks.boolq import BoolQ
 from pairmill.evaluation.benchmarks.drop import Drop
 from pairmill.evaluation.benchmarks.gsm8k import Gsm8k
 from pairmill.evaluation.benchmarks.hellaswag import HellaSwag
+from pairmill.evaluation.benchmarks.ifeval import IfEval
 from pairmill.evaluation.benchmarks.math import Math
 from pairmill.evaluation.benchmarks.mmlu import Mmlu
 from pairmill.evaluation.benchmarks.mmlu_pro import MmluPro
@@ -36,7 +38,7 @@ __all__ = [
     "shown",
 ]
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Of all that prompts and verdicts follow from, besides rows and options."""
 
 _ALL: tuple[Benchmark, ...] = (
@@ -50,6 +52,8 @@ _ALL: tuple[Benchmark, ...] = (
     Winogrande(),
     BoolQ(),
     Aime(),
+    IfEval(),
+    Bfcl(),
 )
 REGISTRY: Final[Mapping[str, Benchmark]] = MappingProxyType({benchmark.name: benchmark for benchmark in _ALL})
 """With the options that they have by default; ``dataclasses.replace`` gives others."""

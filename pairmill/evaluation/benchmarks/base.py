@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final
 
 from pairmill.errors import InputError
 from pairmill.evaluation.benchmarks.question import (
+    LENIENT,
     REFERENCE,
     STRICT,
     Need,
@@ -19,7 +20,8 @@ from pairmill.evaluation.benchmarks.question import (
 )
 from pairmill.evaluation.prompts import choices_prompt, letters, shot, with_shots
 from pairmill.evaluation.scoring import totals
-from pairmill.evaluation.scoring.letters import letter
+from pairmill.evaluation.scoring.boxed import boxed
+from pairmill.evaluation.scoring.letters import letter, letter_within
 
 MOST_CHOICES: Final = 26
 USUAL_CHOICES: Final = 10
@@ -48,6 +50,8 @@ CHOICES: Final[tuple[str, ...]] = (
 )
 PASSAGES: Final[tuple[str, ...]] = ("drop", "squad", "reading", "span", "qasper", "quac", "newsqa")
 """Words in the names of sources that train what benchmarks of a kind ask."""
+LONGEST: Final = 50_000
+"""Characters of an answer in which a letter is looked for."""
 
 
 def make_question(
@@ -99,6 +103,7 @@ class Base:
     family: ClassVar[tuple[str, ...]] = ()
     configs: tuple[str, ...] = ("default",)
     grouped = False
+    calls_tools = False
 
     @property
     def needs(self) -> tuple[Need, ...]:
@@ -220,14 +225,23 @@ class Choices(Base):
             )
 
     def score(self, question: Question, texts: Sequence[str]) -> Verdict:
-        return choice_verdict(question, letter(texts[0], question.choices))
+        strict = letter(texts[0], question.choices)
+        within = letter_within(boxed(texts[0]) or texts[0][:LONGEST], question.choices)
+        return choice_verdict(question, strict, strict or within)
 
     def accepts(self, text: str) -> bool:
         return letter(text, letters(USUAL_CHOICES)) is not None
 
 
-def choice_verdict(question: Question, found: str | None) -> Verdict:
-    """Right is 1. The reference credits an invalid answer with one part in as many as there are choices."""
+def choice_verdict(question: Question, found: str | None, lenient: str | None) -> Verdict:
+    """Right is 1. The reference credits an invalid answer with one part in as many as there are choices.
+
+    Args:
+        question: of which the letters are choices.
+        found: the letter that counts.
+        lenient: the letter that a box or a sentence has.
+    """
     right = float(found is not None and found == question.gold)
     credit = 1 / len(question.choices) if found is None else right
-    return Verdict(found, right, found is None, {STRICT: right, "with_credit": credit, REFERENCE: credit})
+    ways = {STRICT: right, LENIENT: float(lenient == question.gold), f"{LENIENT}_invalid": float(lenient is None)}
+    return Verdict(found, right, found is None, {**ways, "with_credit": credit, REFERENCE: credit})

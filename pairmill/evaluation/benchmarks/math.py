@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pairmill.evaluation.benchmarks.base import MATHEMATICS, Base, make_question
-from pairmill.evaluation.benchmarks.question import REFERENCE, Need, Question, Row, Verdict
+from pairmill.evaluation.benchmarks.question import LENIENT, REFERENCE, STRICT, Need, Question, Row, Verdict
 from pairmill.evaluation.scoring import math as judged
 from pairmill.evaluation.scoring.boxed import boxed
 
@@ -57,7 +57,8 @@ class Math(Base):
         old = judged.equal(question.gold, texts[0] if inside is None else inside)
         right, unjudged = float(result is True), result is None
         extra = {
-            "strict": float(in_box and result is True),
+            STRICT: float(in_box and result is True),
+            LENIENT: right,
             "unjudged": float(unjudged),
             REFERENCE: float(old is True),
             f"{REFERENCE}_invalid": float(not in_box),

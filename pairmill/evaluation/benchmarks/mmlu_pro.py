@@ -46,4 +46,5 @@ class MmluPro(Base):
         return letter_within(boxed(text) or text, letters(USUAL_CHOICES)) is not None
 
     def score(self, question: Question, texts: Sequence[str]) -> Verdict:
-        return choice_verdict(question, letter_within(boxed(texts[0]) or texts[0], question.choices))
+        result = letter_within(boxed(texts[0]) or texts[0], question.choices)
+        return choice_verdict(question, result, result)

@@ -34,6 +34,8 @@ class Question:
         until: an answer is cut before the first of these.
         ending: not an answer is asked for, but how likely this one is, which begins as the harness writes it.
         max_tokens: most tokens of the answer, if it asks for fewer than the settings do; 0 = those of the settings.
+        messages: of a chat, as OpenAI's protocol has them; empty = the prompt alone, as a message of the user.
+        tools: that a chat offers, as OpenAI's protocol has them.
     """
 
     benchmark: str
@@ -48,6 +50,8 @@ class Question:
     until: tuple[str, ...] = ()
     ending: str | None = None
     max_tokens: int = 0
+    messages: tuple[Mapping[str, Any], ...] = ()
+    tools: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -108,6 +112,10 @@ class Benchmark(Protocol):
     def settings(self) -> Mapping[str, Any]:
         """How texts are generated where the user says nothing: condition, max_tokens, max_context, …"""
 
+    @property
+    def calls_tools(self) -> bool:
+        """Whether it offers tools, so that chats alone can ask it."""
+
     def check(self) -> None:
         """Raise UsageError if what it is scored with is not installed."""
 
@@ -128,6 +136,6 @@ class Benchmark(Protocol):
         """Return the figures, n = questions; with ``hrm_text`` as the reference names and computes them."""
 
 
-def digest_of(prompt: str, condition: str) -> str:
-    """Return the digest of a prompt under a condition."""
-    return content_key(prompt, condition)
+def digest_of(prompt: str, condition: str, *chat: object) -> str:
+    """Return the digest of a prompt under a condition; of a chat, with its messages and tools."""
+    return content_key(prompt, condition, *chat)

@@ -25,6 +25,7 @@ from pairmill.stages.evaluate.models.model import Model, Prompt, Text
 PIECE: Final = 64
 """Questions whose texts are stored together: what a killed run, or a server that dies, loses at most."""
 QUESTIONS, TEXTS = "questions.jsonl", "texts.jsonl"
+_TUPLES: Final = ("choices", "until", "messages", "tools")
 _PLACE: Final = "where the questions are that the digest of prompts names"
 
 
@@ -55,9 +56,9 @@ class MakePrompts(Shard[object], reads=()):
         def made() -> Iterator[Question]:
             for question in benchmark.questions(rows):
                 prompt = settings.prompt(question.prompt)
-                yield replace(
-                    question, prompt=prompt, condition=self.condition, digest=digest_of(prompt, self.condition)
-                )
+                chat = (question.messages, question.tools) if question.messages else ()
+                digest = digest_of(prompt, self.condition, *chat)
+                yield replace(question, prompt=prompt, condition=self.condition, digest=digest)
 
         return write_prompts(f"{self.given.name}: {self.given.place}", made(), self.limit, out)
 
@@ -97,7 +98,7 @@ def questions(uri: str, start: int = 0, stop: int | None = None) -> Iterator[Que
     with storage.store_for(uri).open(uri) as file:
         for line in islice(file, start, stop):
             values = json.loads(line)
-            yield Question(**{**values, "choices": tuple(values["choices"]), "until": tuple(values["until"])})
+            yield Question(**values | {name: tuple(values[name]) for name in _TUPLES})
 
 
 def read_texts(files: Iterable[ShardFile]) -> Iterator[dict[str, Any]]:
@@ -150,7 +151,8 @@ class Ask(Shard[object], reads=()):
 
 
 def _asked(one: Question) -> Prompt:
-    return Prompt(one.digest, one.prompt, tuple(one.condition.split(",")) if one.condition else (), one.until)
+    tags = tuple(one.condition.split(",")) if one.condition else ()
+    return Prompt(one.digest, one.prompt, tags, one.until, one.messages, one.tools)
 
 
 def _cut(text: Text, until: Sequence[str]) -> Text:

@@ -26,7 +26,9 @@ def cautions(table: Mapping[str, Any], parts: Mapping[str, Ledger]) -> Iterator[
         if (figures["invalid"] or 0) >= _EMPTY:
             lenient = figures["also"].get(LENIENT)
             also = "" if lenient is None else f"; read leniently, {share(lenient)} are right"
-            yield f"{name}: {share(figures['invalid'])} of the answers cannot be read{also}."
+            causes = ", ".join(f"{count:,} {cause}" for cause, count in sorted(item["causes"].items()))
+            why = f" ({causes})" if causes else ""
+            yield f"{name}: {share(figures['invalid'])} of the answers cannot be read{why}{also}."
         long = parts[name].notes.get(TOO_LONG, 0)
         if long and long == figures["n"]:
             yield (

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from pairmill.engine.options import RunConfig, option
+from pairmill.evaluation.benchmarks.question import LENIENT, STRICT
 from pairmill.evaluation.given import parse_places
 from pairmill.evaluation.settings import EvaluateSettings
 from pairmill.formats import settings_file
@@ -23,11 +24,18 @@ class EvaluateConfig(RunConfig, any_of=("benchmarks", "held_out")):
     )
     tokenizer: str = option(
         "",
-        help="tokenizer.json of the data, for a run of train that was trained without; empty = that of the model",
+        help="tokenizer.json of the data, for a run of train that was trained without; of a server, the one that it "
+        "has to have; empty = that of the model",
         changes_bytes=False,  # the model's digest has it
     )
     benchmarks: list[str] = option(
         [], help="names of benchmarks, or lm_eval/<task>, joined by commas; empty = held-out loss alone"
+    )
+    scorings: list[str] = option(
+        [],
+        help="which readings of an answer count, of strict and lenient: the first that a benchmark has is its figure, "
+        "the others are beside it; empty = what docs/evaluation.md says of each benchmark",
+        choices=(STRICT, LENIENT),
     )
     data: list[str] = option(
         [],

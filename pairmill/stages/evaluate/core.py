@@ -62,13 +62,14 @@ class Evaluate(Stage[EvaluateConfig, EvaluatePlan]):
 
     name: ClassVar[str] = "evaluate"
     watched: ClassVar[bool] = False
-    version: ClassVar[int] = 5
+    version: ClassVar[int] = 6
     history: ClassVar[dict[int, str]] = {
         2: "AIME and DROP were not as the reference scores them; held-out bytes are those that tokenize kept",
         3: "damage of records and files of shards could go unseen; prompts of a served model counted as too long on "
         "any refusal with the word context, and GSM8K's answers in sentences as wrong without a word",
         4: "the key of a shard follows from all that it reads; a run asks again after a change of the stage",
         5: "digests of data are BLAKE3; a manifest says which digest it has of each file",
+        6: "answers that could not be read have a cause; letters have a lenient figure beside the strict one",
     }
     config = EvaluateConfig
 
@@ -77,6 +78,11 @@ class Evaluate(Stage[EvaluateConfig, EvaluatePlan]):
         for name in (*settings.benchmarks, *config.places):
             if not harness_tasks.is_task(name):
                 benchmarks.named(name)
+        chats = config.model.startswith("http") and settings.server.mode == "chat"
+        tools = [name for name in config.asked if name in REGISTRY and REGISTRY[name].calls_tools]
+        if tools and not chats:
+            expected = "model=<URL of a server> set=server.mode=chat"
+            raise UsageError("needs chats with tools", where="benchmarks", got=tools[0], expected=expected)
         for name in config.asked:  # before anything is looked for on the Hub
             harness_tasks.check() if harness_tasks.is_task(name) else benchmarks.named(name).check()
         result = given.found(config.asked, config.places, config.root, settings)
@@ -93,7 +99,7 @@ class Evaluate(Stage[EvaluateConfig, EvaluatePlan]):
             inputs=refs,
             build_context=object,
             says={"settings": settings.to_manifest(), "version": benchmarks.VERSION},
-            options={"benchmarks": config.asked},
+            options={"benchmarks": config.asked, "scorings": config.scorings},
             model=model,
             asked=asked,
             held_out=held_out,
@@ -130,7 +136,16 @@ class Evaluate(Stage[EvaluateConfig, EvaluatePlan]):
                 shards.append(ScoreAnswers(shard, asked, answers, name=record.name, size=size))
             else:
                 shards.append(
-                    Score(record.name, settings.profile, asked, answers, overlap, name=record.name, size=size)
+                    Score(
+                        record.name,
+                        settings.profile,
+                        tuple(config.scorings),
+                        asked,
+                        answers,
+                        overlap,
+                        name=record.name,
+                        size=size,
+                    )
                 )
             at += len(some)
         yield shards
@@ -204,8 +219,8 @@ def _write_prompts(given: Given, settings: EvaluateSettings, generation: Generat
 def _generation(name: str, settings: EvaluateSettings, model: Model) -> Generation:
     """Return how texts of a benchmark are generated."""
     own = {} if harness_tasks.is_task(name) else dict(REGISTRY[name].settings)
-    if model.kind != ServedModel.kind:
-        own.pop(STOP, None)  # a net that was trained on responses ends them itself
+    if not isinstance(model, ServedModel) or model.server.mode == "chat":
+        own.pop(STOP, None)  # a net that was trained on responses ends them itself, and so do chats
     elif STOP in own and settings.before_prompt.strip() not in ("", *own[STOP]):
         own[STOP] = (*own[STOP], settings.before_prompt)
     return settings.generation_of(name, own)

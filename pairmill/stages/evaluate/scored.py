@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from pairmill.engine.manifest import Ledger
@@ -17,6 +19,8 @@ from pairmill.stages.evaluate.asking import questions, read_texts
 from pairmill.stages.evaluate.overlap import Overlap
 
 FOLDER: Final = "questions"
+_SHOWN, _END = 3, 200
+"""Examples of each cause, and the last characters of their answers."""
 
 
 @dataclass
@@ -28,12 +32,16 @@ class ScoredBenchmark:
         unseen: over those that no training row has, if rows were given.
         seen: how many questions training rows have.
         reference: with profile=hrm_text the figures as the reference names and computes them.
+        causes: why answers could not be read → how many.
+        examples: of each cause some questions, and the ends of their answers.
     """
 
     all: dict[str, Any]
     unseen: dict[str, Any] | None
     seen: int
     reference: dict[str, Any] | None
+    causes: dict[str, int] = field(default_factory=dict)
+    examples: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -43,6 +51,7 @@ class Score(Shard[object], reads=()):
     Args:
         benchmark: its name.
         profile: whose figures count.
+        scorings: readings of an answer that count, the first that the benchmark has before the others.
         prompts: the questions.
         texts: of its pieces, in order.
         overlap: which questions are in the training rows; None = not known.
@@ -50,6 +59,7 @@ class Score(Shard[object], reads=()):
 
     benchmark: str
     profile: ProfileName
+    scorings: tuple[str, ...]
     prompts: ShardFile
     texts: tuple[ShardFile, ...]
     overlap: Overlap | None
@@ -60,12 +70,14 @@ class Score(Shard[object], reads=()):
         written = read_texts(self.texts)
         verdicts, asked = [], []
         ledger = Ledger()
+        causes: Counter[str] = Counter()
+        examples: dict[str, list[tuple[str, str]]] = {}
         with out.create(f"{FOLDER}/{self.benchmark}.jsonl") as local, local.open("w", encoding="utf-8") as file:
             for number, (question, text) in enumerate(zip(questions(self.prompts.uri), written, strict=True)):
                 if question.digest != text["digest"]:
                     raise InternalError("the texts are of other questions", where=self.benchmark, got=question.id)
                 outputs = [item["text"] for item in text["texts"]]
-                verdict = benchmark.score(question, outputs)
+                verdict = _counted(benchmark.score(question, outputs), self.profile, self.scorings)
                 row = {
                     "benchmark": question.benchmark,
                     "id": question.id,
@@ -78,6 +90,7 @@ class Score(Shard[object], reads=()):
                     "extracted": verdict.extracted,
                     "correct": verdict.correct,
                     "invalid": verdict.invalid,
+                    **({"cause": _cause(text["texts"])} if verdict.invalid else {}),
                     **({"seen": str(number) in seen} if self.overlap is not None else {}),
                     **verdict.extra,
                 }
@@ -86,21 +99,38 @@ class Score(Shard[object], reads=()):
                 verdicts.append(verdict)
                 if verdict.invalid:
                     ledger.note("invalid")
+                    causes[row["cause"]] += 1
+                    if causes[row["cause"]] <= _SHOWN:
+                        examples.setdefault(row["cause"], []).append((question.id, outputs[0][-_END:]))
                 if str(number) in seen:
                     ledger.note("seen")
         ledger.rows_in = ledger.rows_kept = ledger.rows_out = len(verdicts)
-        scored = list(zip(asked, [_counted(item, self.profile) for item in verdicts], strict=True))
+        scored = list(zip(asked, verdicts, strict=True))
         apart = None
         if self.overlap is not None:
             apart = benchmark.total([item for at, item in enumerate(scored) if str(at) not in seen])
         reference = (
             benchmark.total(zip(asked, verdicts, strict=True), self.profile) if self.profile != "pairmill" else None
         )
-        return ShardResult(ledger, asdict(ScoredBenchmark(benchmark.total(scored), apart, len(seen), reference)))
+        made = ScoredBenchmark(benchmark.total(scored), apart, len(seen), reference, dict(causes), examples)
+        return ShardResult(ledger, asdict(made))
 
 
-def _counted(verdict: Verdict, profile: ProfileName) -> Verdict:
-    """Return the verdict that the profile counts."""
+def _cause(texts: Sequence[Mapping[str, Any]]) -> str:
+    """Return why nothing could be read in the texts of a question."""
+    if any(text["too_long"] for text in texts):
+        return "over context"
+    if not all(text["stopped"] for text in texts):
+        return "cut by limit"
+    return "wrong form" if any(text["text"].strip() for text in texts) else "empty"
+
+
+def _counted(verdict: Verdict, profile: ProfileName, scorings: Sequence[str]) -> Verdict:
+    """Return the verdict that the profile, or the first of the scorings that there is, counts."""
+    way = next((way for way in scorings if way in verdict.extra), "")
+    if way:
+        invalid = bool(verdict.extra.get(f"{way}_invalid", verdict.invalid))
+        return replace(verdict, correct=verdict.extra[way], invalid=invalid)
     if profile == "pairmill" or REFERENCE not in verdict.extra:
         return verdict
     invalid = bool(verdict.extra.get(f"{REFERENCE}_invalid", verdict.invalid))

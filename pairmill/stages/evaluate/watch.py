@@ -276,6 +276,6 @@ def ask_by_process(config: WatchConfig, asked: TakenCheckpoint) -> str:
     weights = f"weights={config.settings.net.weights}"
     start("train", "export", f"run={asked.folder}", f"output={folder}", weights, *tokenizer)
     with served.running(config.serve, folder) as url:
-        revision = f"server.revision={asked.checkpoint.content[:16]}"
-        more = {"set": [*config.set, revision], "tokenizer": ""}
+        revision = f"server.revision='{asked.checkpoint.content[:16]}'"
+        more = {"set": [*config.set, revision], "tokenizer": f"{folder}/tokenizer.json"}
         return start("evaluate", *arguments_of(config.asked_of(url, **more)))

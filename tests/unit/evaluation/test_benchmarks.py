@@ -34,8 +34,28 @@ ROWS: dict[str, dict[str, Any]] = {
     "winogrande": {"sentence": "_ ran", "option1": "a", "option2": "b", "answer": "2"},
     "boolq": {"passage": "P.", "question": "is it", "answer": False},
     "aime": {"problem": "p", "answer": "042"},
+    "ifeval": {
+        "prompt": "No comma.",
+        "instruction_id_list": ["punctuation:no_comma", "length_constraints:number_words"],
+        "kwargs": [{}, {"num_words": 2, "relation": "at least"}],
+    },
+    "bfcl": {
+        "id": "irrelevance_0",
+        "question": [[{"role": "user", "content": "Add 1 and 2."}]],
+        "function": [{"name": "math.add", "parameters": {"type": "dict", "properties": {"a": {"type": "float"}}}}],
+    },
 }
-GOLDS = {"gsm8k": 2, "math": "2", "drop": [["Ada", "Bob"]], "aime": 42}
+GOLDS: dict[str, Any] = {
+    "gsm8k": 2,
+    "math": "2",
+    "drop": [["Ada", "Bob"]],
+    "aime": 42,
+    "ifeval": [
+        ["punctuation:no_comma", {}],
+        ["length_constraints:number_words", {"num_words": 2, "relation": "at least"}],
+    ],
+    "bfcl": {"category": "irrelevance", "functions": ROWS["bfcl"]["function"], "answers": []},
+}
 
 
 def write(folder: Path, splits: Mapping[str, list[dict[str, Any]]]) -> str:

@@ -45,7 +45,14 @@ HOSTILE = [
     "the the a " * (LONG // 10),
     " " * LONG,
 ]
-GOLD: dict[str, Any] = {"gsm8k": 72, "math": "\\frac{1}{2}", "drop": [["3"]], "aime": 42}
+GOLD: dict[str, Any] = {
+    "gsm8k": 72,
+    "math": "\\frac{1}{2}",
+    "drop": [["3"]],
+    "aime": 42,
+    "ifeval": [["startend:quotation", {}], ["startend:end_checker", {"end_phrase": "the end"}]],
+    "bfcl": {"category": "simple_python", "functions": [{"name": "f"}], "answers": [{"f": {}}]},
+}
 
 
 def question(name: str, gold: Any, choices: Sequence[str] = (), group: str = "") -> Question:
@@ -130,7 +137,8 @@ def test_letters() -> None:
 
 def test_an_invalid_letter_is_wrong_and_its_credit_is_beside_it() -> None:
     verdict = REGISTRY["arc"].score(question("arc", "A", "ABCDE"), ["?"])
-    assert verdict == Verdict(None, 0.0, True, {"strict": 0.0, "with_credit": 0.2, REFERENCE: 0.2})
+    ways = {"strict": 0.0, "lenient": 0.0, "lenient_invalid": 1.0}
+    assert verdict == Verdict(None, 0.0, True, {**ways, "with_credit": 0.2, REFERENCE: 0.2})
 
 
 def test_formulas_are_judged_with_delimiters_and_the_old_verdict_is_kept() -> None:

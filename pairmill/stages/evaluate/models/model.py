@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,12 +13,17 @@ from pairmill.evaluation.settings import Generation
 
 @dataclass(frozen=True)
 class Prompt:
-    """A prompt: its digest, its text, its tags in the order of their tokens, and texts that end an answer."""
+    """A prompt: its digest, its text, its tags in the order of their tokens, and texts that end an answer.
+
+    Of a chat also its messages, and the tools that it offers.
+    """
 
     digest: str
     prompt: str
     tags: tuple[str, ...] = ()
     until: tuple[str, ...] = ()
+    messages: tuple[Mapping[str, Any], ...] = ()
+    tools: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)

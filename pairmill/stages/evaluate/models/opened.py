@@ -18,15 +18,15 @@ def open_model(given: str, settings: EvaluateSettings, tokenizer: str = "") -> M
     Args:
         given: a run of train, a folder that its export wrote, or the URL of a server.
         settings: of the evaluation.
-        tokenizer: tokenizer.json of a run that was trained without; empty = that of the model.
+        tokenizer: tokenizer.json of a run that was trained without, or that a server has to have; empty = that of the
+            model.
 
     Raises:
         InputError: the folder is neither a run of train nor an exported one.
         UsageError: a setting does not suit it.
     """
     if given.startswith(("http://", "https://")):
-        _refuse_tokenizer(tokenizer, given)
-        return ServedModel.open(given, settings.server)
+        return ServedModel.open(given, settings.server, tokenizer)
     uri = storage.normalise(given, "model")
     store = storage.store_for(uri)
     if store.exists(storage.join(uri, "prompt.json")) and store.exists(storage.join(uri, "config.json")):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pairmill.errors import InputError
 from pairmill.retry import Again
@@ -48,6 +49,7 @@ _PROMPT: Final = re.compile(
     r"|request \((\d+) tokens\)"
     r"|Given: (\d+)"
 )
+_NO_PARSER: Final = re.compile(r"tool[-_ ]?(?:call[-_ ])?parser|enable-auto-tool-choice|--jinja")
 _OF_ANSWER: Final = re.compile(r"max_(?:completion_|new_)?tokens")
 
 
@@ -102,11 +104,85 @@ def completion(content: bytes, where: str) -> Text:
             expected='{"choices": [{"text": …}]}',
             hint="give the URL that ends before /completions, as http://host:8000/v1",
         ) from error
-    usage = answer.get("usage")
-    tokens = usage.get("completion_tokens") if isinstance(usage, dict) else None
-    if type(tokens) is not int or not 0 <= tokens <= _MOST_TOKENS:
-        tokens = -1
+    tokens = _count(answer.get("usage"), "completion_tokens")
     return Text(_SURROGATE.sub("\ufffd", text), tokens, stopped=reason == "stop")
+
+
+def chat(content: bytes, where: str, tools: Sequence[Mapping[str, Any]]) -> tuple[Text, bool]:
+    """Return the text of a chat's answer, and whether it has a call in it that the server did not parse.
+
+    Calls that the server parsed are the text, as JSON: ``[{"<function>": {"<parameter>": …}}]``.
+
+    Raises:
+        Again: it is not JSON.
+        InputError: it is not an answer of the protocol.
+    """
+    answer = parsed(content)
+    try:
+        choice = answer["choices"][0]
+        message = choice["message"]
+        spoken, calls = message.get("content") or "", message.get("tool_calls") or []
+        made = [{call["function"]["name"]: _arguments(call["function"]["arguments"])} for call in calls]
+        if not isinstance(spoken, str):
+            raise TypeError(type(spoken).__name__)
+        text = json.dumps(made, ensure_ascii=False) if made else spoken
+        reason = "stop" if choice.get("finish_reason") == "tool_calls" else choice.get("finish_reason")
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise InputError(
+            "not an answer of the chat completions protocol",
+            where=where,
+            got=shown(content),
+            expected='{"choices": [{"message": {"content": …}}]}',
+            hint="give the URL that ends before /chat/completions, as http://host:8000/v1",
+        ) from error
+    usage = answer.get("usage")
+    result = Text(_SURROGATE.sub("\ufffd", text), _count(usage, "completion_tokens"), stopped=reason == "stop")
+    return result, not made and _spells_call(spoken, tools)
+
+
+def _arguments(given: Any) -> Any:
+    """Return the arguments of a call, which are JSON in a text; as they are if they are not."""
+    try:
+        return json.loads(given) if isinstance(given, str) else given
+    except (ValueError, RecursionError):
+        return given
+
+
+def _spells_call(text: str, tools: Sequence[Mapping[str, Any]]) -> bool:
+    """Tell whether a text calls one of the tools by name, in a form of the common models."""
+    names = "|".join(re.escape(str(tool["function"]["name"])) for tool in tools)
+    # JSON, as Hermes and Qwen write it; Gemma; Llama; a list of Python calls, which is all that the text is.
+    call = rf'"name"\s*:\s*"(?:{names})"|call:(?:{names})\s*{{|<function=(?:{names})|\A\W*(?:{names})\s*\('
+    return bool(names) and re.search(call, text) is not None
+
+
+def _count(usage: Any, name: str) -> int:
+    """Return a count of tokens; -1 = not told, or one that cannot be."""
+    tokens = usage.get(name) if isinstance(usage, dict) else None
+    return tokens if type(tokens) is int and 0 <= tokens <= _MOST_TOKENS else -1
+
+
+class Usage(NamedTuple):
+    """What an answer tells of itself: why it ended, and tokens of prompt and text; -1 = not told."""
+
+    reason: str
+    prompt: int
+    text: int
+
+
+def usage(content: bytes) -> Usage:
+    """Return what an answer of the protocol tells of itself."""
+    answer = parsed(content)
+    told = answer.get("usage")
+    reason = str(answer["choices"][0].get("finish_reason"))
+    return Usage(reason, _count(told, "prompt_tokens"), _count(told, "completion_tokens"))
+
+
+def ids(content: bytes) -> list[int] | None:
+    """Return the ids of an answer of ``/tokenize``; None if it has none."""
+    answer = parsed(content)
+    made = answer.get("tokens", answer.get("token_ids")) if isinstance(answer, dict) else None
+    return made if isinstance(made, list) and all(type(item) is int for item in made) else None
 
 
 def model_names(content: bytes) -> list[str]:
@@ -179,6 +255,8 @@ class Refusal:
     def error(self, where: str, max_tokens: int = 0) -> InputError:
         """Return it as an error of pairmill."""
         got = f"status {self.status}: {self.words}"
+        if _NO_PARSER.search(self.words):
+            return no_tool_parser(where, got)
         if not self.length or not max_tokens:
             hint = "see what the server does not take, in its log or documentation"
             return InputError("the server refused a question", where=where, got=got, hint=hint)
@@ -190,6 +268,17 @@ class Refusal:
             got=got,
             hint=f"set=generation.max_tokens=<{fewer}>, or benchmarks.<name>.max_tokens; or give it a longer context",
         )
+
+
+def no_tool_parser(where: str, got: str) -> InputError:
+    """Return the error of a server that leaves calls of tools in the text."""
+    return InputError(
+        "the server has no tool parser, so its answers have no score",
+        where=where,
+        got=got,
+        expected="calls as tool_calls of the message",
+        hint="start it with one, as vllm serve --enable-auto-tool-choice --tool-call-parser <that of the model>",
+    )
 
 
 def _figure(match: re.Match[str] | None) -> int | None:

@@ -1,10 +1,13 @@
-"""A model that a server runs, asked by OpenAI's completions protocol (``POST <url>/completions``).
+"""A model that a server runs, asked by OpenAI's protocol (``POST <url>/completions``, or ``/chat/completions``).
 
-Only the name that the user gives, and the revision, say which model it is: the protocol has no digest.
+Only the name that the user gives, and the revision, say which model it is: the protocol has no digest. A server with
+another tokenizer, one that cuts prompts or answers, and one without a parser of tool calls are each named, and have no
+score: their figures would pass for those of the model.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -14,9 +17,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 from urllib.parse import urlsplit
 
+from pairmill.encoder import Encoder
 from pairmill.engine.manifest import content_key, seed_from
 from pairmill.errors import InputError, StorageError, UsageError, did_you_mean
 from pairmill.evaluation.settings import Generation, Server
+from pairmill.formats import tokenizer_file
+from pairmill.log import event
 from pairmill.net import http
 from pairmill.retry import Again
 from pairmill.stages.evaluate.models import protocol
@@ -35,23 +41,28 @@ _STOPS: Final = 4
 _LISTED: Final = 1000
 """Models among which the nearest name is looked for."""
 _AGAIN: Final = "check that the server runs, then run the same command: finished pieces are not asked again"
-_checked: set[tuple[str, str]] = set()
-"""URLs of servers, each with a model that it has."""
+_checked: set[tuple[str, str, str]] = set()
+"""URLs of servers, each with a model that it has, and the tokenizer that it was compared with."""
+_PROBES: Final = ("The answer is 42.", "  x = [1, 2]\n\tif a != b:", "Ærøskøbing, 東京, Ω ≈ 3.14159")
+_READ: Final = 0.9
+"""The share of a prompt's tokens that a server has to have read: it may find special tokens in the text."""
 _given_up: set[str] = set()
 """URLs of servers that did not answer in time: the pieces after that one wait no longer."""
 
 
 @dataclass(frozen=True)
 class ServedModel(Model):
-    """Args: url: without ``/completions``; server: how it is asked."""
+    """Args: url: without ``/completions``; server: how it is asked; tokenizer: path or URI of the tokenizer.json that
+    it has to have; empty = any."""
 
     kind: ClassVar[str] = "server"
 
     url: str = ""
     server: Server = field(default_factory=Server)
+    tokenizer: str = ""
 
     @classmethod
-    def open(cls, given: str, server: Server) -> Self:
+    def open(cls, given: str, server: Server, tokenizer: str = "") -> Self:
         """Ask the server for the name of its model, unless the settings name one; so a finished result needs no server.
 
         Raises:
@@ -76,14 +87,16 @@ class ServedModel(Model):
                 )
             name = result[0]
         made = Server(**{**vars(server), "model": name})
-        return cls(content_key("evaluate server", _VERSION, name, server.revision), given, url, made)
+        chat = ["chat"] if server.mode == "chat" else []
+        identity = content_key("evaluate server", _VERSION, name, server.revision, *chat)
+        return cls(identity, given, url, made, tokenizer)
 
     def to_json(self) -> dict[str, Any]:
         revision = {"revision": self.server.revision} if self.server.revision else {}
         return {**super().to_json(), "name": self.server.model, **revision}
 
     def answers(self, asked: Sequence[Prompt], generation: Generation) -> list[list[Text]]:
-        client = _Client(self.url, self.server)
+        client = _Client(self.url, self.server, self.tokenizer)
         client.check()
         # One request for each text: its seed follows from the question, and a lost answer is asked for alone.
         todo = [(each, sample) for each in asked for sample in range(generation.samples)]
@@ -107,6 +120,7 @@ class ServedModel(Model):
                     stop.set()
                     pool.shutdown(wait=True, cancel_futures=True)
                     raise (failed[0] if failed else error) from None  # the others were stopped by the first
+        client.refuse_unparsed(sum(bool(each.tools) for each in asked) * generation.samples)
         many = generation.samples
         texts = [job.result() for job in jobs]
         return [texts[at : at + many] for at in range(0, len(texts), many)]
@@ -118,11 +132,14 @@ class _Client:
     Args:
         url: without ``/completions``.
         server: how it is asked.
+        tokenizer: that it has to have.
     """
 
-    def __init__(self, url: str, server: Server) -> None:
+    def __init__(self, url: str, server: Server, tokenizer: str = "") -> None:
         key = os.environ.get(server.key_variable, "")
-        self._url, self._server = url, server
+        self._url, self._server, self._tokenizer = url, server, tokenizer
+        self._encoder = _read_encoder(tokenizer) if tokenizer else None
+        self._unparsed: list[str] = []
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
 
     def models(self) -> list[str]:
@@ -133,9 +150,42 @@ class _Client:
         return protocol.model_names(answer)
 
     def check(self) -> None:
-        """Raise InputError if the server says its models, and this one is not among them; a process asks once."""
-        if (self._url, self._server.model) in _checked:
+        """Raise InputError if the server says its models, and this one is not among them, or has another tokenizer.
+
+        A process asks once.
+        """
+        if (self._url, self._server.model, self._tokenizer) in _checked:
             return
+        self._check_name()
+        if self._encoder is not None:
+            self._check_tokenizer(self._encoder)
+        _checked.add((self._url, self._server.model, self._tokenizer))
+
+    def _check_tokenizer(self, encoder: Encoder) -> None:
+        url = self._url.removesuffix("/v1")
+        for probe in _PROBES:
+            # The names of vLLM and SGLang, and of llama.cpp.
+            body = {"model": self._server.model, "prompt": probe, "content": probe, "add_special_tokens": False}
+            try:
+                answer = self._request("POST", "/tokenize", body, url=url)
+            except InputError:
+                answer = None
+            ids = protocol.ids(answer) if isinstance(answer, bytes) else None
+            if ids is None:
+                text = "evaluate: the server does not show its ids, so its tokenizer is not compared"
+                event(text, level=logging.WARNING, url=f"{url}/tokenize")
+                return
+            ours = encoder.encode([probe]).ids.tolist()
+            if ids != ours:
+                raise InputError(
+                    "the server has another tokenizer, so its answers have no score",
+                    where=f"{url}/tokenize",
+                    got=f"{ids[:10]} for {probe!r}",
+                    expected=str(ours[:10]),
+                    hint="serve the folder that export wrote, with the tokenizer.json in it",
+                )
+
+    def _check_name(self) -> None:
         try:
             result = self.models()
         except InputError as error:
@@ -149,7 +199,6 @@ class _Client:
             raise InputError(
                 "the server has no such model", where=f"{self._url}/models", got=name, expected=expected, hint=hint
             )
-        _checked.add((self._url, name))
 
     def text(self, asked: Prompt, sample: int, generation: Generation, stop: threading.Event) -> Text:
         """Return one text.
@@ -158,30 +207,73 @@ class _Client:
             InputError: the server refuses the question, though its prompt leaves room for an answer.
         """
         seed = seed_from(generation.seed, asked.digest, sample, digits=7)
+        messages = list(asked.messages) or [{"role": "user", "content": asked.prompt}]
+        chat = self._server.mode == "chat"
+        path = "/chat/completions" if chat else "/completions"
         body = {
             "model": self._server.model,
-            "prompt": asked.prompt,
+            **({"messages": messages} if chat else {"prompt": asked.prompt}),
             "max_tokens": generation.max_tokens,
             "temperature": generation.temperature,
             "seed": seed,
         }
         if until := (*asked.until, *generation.stop)[:_STOPS]:
             body["stop"] = until
-        where = f"{self._url}/completions"
-        answer = self._request("POST", "/completions", body, stop)
+        if asked.tools:
+            body["tools"] = list(asked.tools)
+        where = f"{self._url}{path}"
+        answer = self._request("POST", path, body, stop)
         if not isinstance(answer, Refusal):
-            return protocol.completion(answer, where)
+            text = protocol.completion(answer, where) if not chat else self._of_chat(answer, where, asked)
+            self._refuse_cut(answer, where, asked, generation.max_tokens)
+            return text
         too_long = answer.leaves_no_room(generation.max_tokens)
         if too_long is None:
-            shortest = self._request("POST", "/completions", {**body, "max_tokens": 1}, stop)
+            shortest = self._request("POST", path, {**body, "max_tokens": 1}, stop)
             too_long = isinstance(shortest, Refusal) and shortest.leaves_no_room(1)
         if not too_long:
             raise answer.error(where, generation.max_tokens)
         return Text("", 0, stopped=False, too_long=True)
 
-    def _request(self, method: str, path: str, body: Any, stop: threading.Event | None = None) -> bytes | Refusal:
+    def _of_chat(self, answer: bytes, where: str, asked: Prompt) -> Text:
+        text, unparsed = protocol.chat(answer, where, asked.tools)
+        if unparsed:
+            self._unparsed.append(text.text)
+        return text
+
+    def _refuse_cut(self, answer: bytes, where: str, asked: Prompt, most: int) -> None:
+        """Raise InputError if an answer ended before it was to, or only a part of the prompt was read."""
+        told = protocol.usage(answer)
+        if told.reason == "length" and 0 <= told.text < most:
+            raise InputError(
+                "the server cuts answers, so they have no score",
+                where=where,
+                got=f"the end by length after {told.text:,} tokens",
+                expected=f"{most:,} tokens",
+                hint=f"let it write longer answers, or set=generation.max_tokens={max(1, told.text)}",
+            )
+        if self._encoder is not None and told.prompt >= 0 and not asked.messages:
+            count = len(self._encoder.encode([asked.prompt]).ids)
+            if told.prompt < _READ * count:
+                raise InputError(
+                    "the server cuts prompts, so its answers have no score",
+                    where=where,
+                    got=f"{told.prompt:,} tokens of a prompt",
+                    expected=f"{count:,} or more",
+                    hint="give it a longer context, and no option that truncates prompts",
+                )
+
+    def refuse_unparsed(self, count: int) -> None:
+        """Raise InputError if calls are in the text of half of ``count`` answers; a server with a parser leaves few."""
+        if self._unparsed and 2 * len(self._unparsed) >= count:
+            got = f"a call in the text of {len(self._unparsed)} of {count} answers, as {self._unparsed[0][:200]!r}"
+            raise protocol.no_tool_parser(self._url, got)
+
+    def _request(
+        self, method: str, path: str, body: Any, stop: threading.Event | None = None, url: str = ""
+    ) -> bytes | Refusal:
         """Return the body of the answer, or why the request itself is refused."""
-        url = f"{self._url}{path}"
+        url = f"{url or self._url}{path}"
 
         def once() -> bytes | Refusal:
             if stop is not None and stop.is_set():
@@ -227,6 +319,13 @@ class _Client:
             raise InputError("the server has no such model", where=where, got=self._server.model, hint=hint)
         if status != 404:
             raise refusal.error(where)
+
+
+@lru_cache(maxsize=1)
+def _read_encoder(given: str) -> Encoder:
+    """Return what encodes as a tokenizer.json does."""
+    uri = tokenizer_file.locate(given)
+    return Encoder.from_json(tokenizer_file.read(uri).decode(), where=uri)
 
 
 @lru_cache(maxsize=1)

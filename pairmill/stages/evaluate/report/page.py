@@ -44,6 +44,18 @@ def report_of(manifest: Manifest) -> Report:
         for name, item in table.items()
         if len(results := item["all"]["groups"]) > 1
     ]
+    invalid: list[list[Cell]] = [
+        [name, cause, count, "; ".join(f"{question}: …{end}" for question, end in item["examples"][cause])]
+        for name, item in table.items()
+        for cause, count in sorted(item["causes"].items())
+    ]
+    if invalid:
+        note = (
+            "Over context: the prompt left no room. Cut by limit: it was not at its end. Examples are ends of answers."
+        )
+        sections.append(
+            Table("Answers that cannot be read", ("Benchmark", "Cause", "Answers", "Examples"), invalid, note)
+        )
     if groups:
         sections.append(Section("Groups", groups, f"{len(groups)} benchmark{'s' * (len(groups) > 1)}"))
     if table:

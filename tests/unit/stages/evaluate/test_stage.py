@@ -330,7 +330,7 @@ def test_answers_in_sentences_are_strict_and_lenient_side_by_side(
     assert "gsm8k 0.0% strict, 75.0% lenient, of 12." in report
     assert "| Benchmark | Questions | Figure | Strict | Lenient | 95% interval |" in report
     (warning,) = [one.message for one in caplog.records if one.levelname == "WARNING"]
-    assert warning == "gsm8k: 100.0% of the answers cannot be read; read leniently, 75.0% are right."
+    assert warning == "gsm8k: 100.0% of the answers cannot be read (12 wrong form); read leniently, 75.0% are right."
     assert warning in report
     rows = rows_of(result)
     assert rows[1]["output"].strip() == SENTENCE.format(1, 3)

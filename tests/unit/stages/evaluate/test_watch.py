@@ -69,7 +69,7 @@ class Asking:
         server._connection.cache_clear()  # a forked child must not write to its parent's connection
         self.steps.append(asked.step)
         assert (Path(asked.folder.removeprefix("file://")) / "part-0of1.safetensors").exists()
-        said = ["server.model=tiny", "server.at_once=1", f"server.revision={asked.checkpoint.content[:16]}"]
+        said = ["server.model=tiny", "server.at_once=1", f"server.revision='{asked.checkpoint.content[:16]}'"]
         return runner.run(Evaluate(), config.asked_of(self.url, set=said)).uri
 
 

@@ -1,0 +1,182 @@
+"""The instructions of IFEval (Zhou et al. 2023, arXiv:2311.07911): whether a text follows each of them.
+
+Verdicts are those of the published checks, as lm-evaluation-harness has them, but for one: sentences are counted by
+rule here, and there by a trained model of NLTK.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from pairmill.errors import UsageError
+
+Given = Mapping[str, Any]
+ANSWERS: Final = ("My answer is yes.", "My answer is no.", "My answer is maybe.")
+_FENCES: Final = ("```json", "```Json", "```JSON", "```")
+_POSTSCRIPTS: Final = {"P.P.S": r"\s*p\.\s?p\.\s?s.*$", "P.S.": r"\s*p\.\s?s\..*$"}
+_ABBREVIATED: Final = re.compile(r"(?:\b(?:[A-Za-z]|Mrs?|Ms|Dr|Prof|Sr|Jr|St|vs|etc|e\.g|i\.e|Inc|Ltd|Co|No))\.$")
+_SENTENCE: Final = re.compile(r"[.!?]+[\"')\]]*(?=\s+[^\sa-z])")
+_APART: Final = re.compile(r"[;@#$%&?!()\[\]{}<>\"“”«»]|,(?!\d)|:(?!\d)|--|\.\.\.")
+_CONTRACTION: Final = re.compile(r"(?<=[^' ])('(?:S|M|D|LL|RE|VE)|N'T)(?=\s|$)")
+
+
+def sentences(text: str) -> int:
+    """Count the sentences of a text, by rule: a mark that ends one, then a word that begins with no small letter."""
+    ends = [match.end() for match in _SENTENCE.finditer(text)]
+    ended = [at for at in ends if not _ABBREVIATED.search(text[max(0, at - 8) : at])]
+    return len(ended) + bool(text.strip())
+
+
+def capital_words(text: str) -> int:
+    """Count the words without a small letter and with a capital; what a contraction adds is a word of its own."""
+    words = _CONTRACTION.sub(r" \1", _APART.sub(" ", text)).split()
+    return sum(word.isupper() for word in words)
+
+
+def _compared(count: int, least: Any, relation: Any) -> bool:
+    return count < int(least) if relation == "less than" else count >= int(least)
+
+
+def _language(text: str) -> str | None:
+    """Return the code of a text's language; None if it has none."""
+    try:
+        import langdetect
+    except ImportError as error:
+        hint = "pip install langdetect==1.0.9"
+        raise UsageError("needs langdetect, not installed here", where="ifeval", hint=hint) from error
+    langdetect.DetectorFactory.seed = 0
+    try:
+        return str(langdetect.detect(text))
+    except langdetect.LangDetectException:
+        return None
+
+
+def _paragraphs(text: str, given: Given) -> bool:
+    parts = [bool(part.strip()) for part in re.split(r"\s?\*\*\*\s?", text)]
+    inner = parts[1:-1] if len(parts) > 1 else []
+    return all(inner) and sum(parts) == int(given["num_paragraphs"])
+
+
+def _first_word(text: str, given: Given) -> bool:
+    parts = text.split("\n\n")
+    count, number = sum(bool(part.strip()) for part in parts), int(given["nth_paragraph"])
+    part = parts[number - 1].strip() if number <= count else ""
+    if not part:
+        return False
+    word = re.split(r"[.,?!'\"]", part.split()[0].lstrip("'").lstrip('"'))[0].lower()
+    return count == int(given["num_paragraphs"]) and word == given["first_word"].lower()
+
+
+def _json(text: str, given: Given) -> bool:
+    text = text.strip()
+    for fence in _FENCES:
+        text = text.removeprefix(fence)
+    try:
+        json.loads(text.removesuffix("```").strip())
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _two_responses(text: str, given: Given) -> bool:
+    parts = [part.strip() for part in text.split("******")]
+    whole = [part for part in parts if part]
+    return all(parts[1:-1]) and len(whole) == 2 and whole[0] != whole[1]
+
+
+def _postscript(text: str, given: Given) -> bool:
+    marker = given["postscript_marker"].strip()
+    pattern = _POSTSCRIPTS.get(marker, rf"\s*{marker.lower()}.*$")
+    return re.search(pattern, text.lower(), re.MULTILINE) is not None
+
+
+def _highlights(text: str, given: Given) -> bool:
+    single = [part for part in re.findall(r"\*[^\n\*]*\*", text) if part.strip("*").strip()]
+    double = [part for part in re.findall(r"\*\*[^\n\*]*\*\*", text) if part[2:-2].strip()]
+    return len(single) + len(double) >= int(given["num_highlights"])
+
+
+def _bullets(text: str, given: Given) -> bool:
+    bullets = re.findall(r"^\s*\*[^\*].*$", text, re.MULTILINE) + re.findall(r"^\s*-.*$", text, re.MULTILINE)
+    return len(bullets) == int(given["num_bullets"])
+
+
+def _sections(text: str, given: Given) -> bool:
+    marks = re.split(rf"\s?{given['section_spliter'].strip()}\s?\d+\s?", text)
+    return len(marks) - 1 >= int(given["num_sections"])
+
+
+def _titles(text: str, given: Given) -> bool:
+    return any(title.lstrip("<").rstrip(">").strip() for title in re.findall(r"<<[^\n]+>>", text))
+
+
+def _quoted(text: str, given: Given) -> bool:
+    text = text.strip()
+    return len(text) > 1 and text[0] == text[-1] == '"'
+
+
+def _has_word(word: str, text: str) -> bool:
+    return re.search(rf"\b{word}\b", text, re.IGNORECASE) is not None
+
+
+CHECKS: Final[Mapping[str, Callable[[str, Given], bool]]] = {
+    "keywords:existence": lambda text, given: all(re.search(word, text, re.IGNORECASE) for word in given["keywords"]),
+    "keywords:frequency": lambda text, given: _compared(
+        len(re.findall(given["keyword"].strip(), text, re.IGNORECASE)), given["frequency"], given["relation"]
+    ),
+    "keywords:forbidden_words": lambda text, given: not any(_has_word(word, text) for word in given["forbidden_words"]),
+    "keywords:letter_frequency": lambda text, given: _compared(
+        text.lower().count(given["letter"].strip().lower()), given["let_frequency"], given["let_relation"]
+    ),
+    "language:response_language": lambda text, given: _language(text) in (given["language"], None),
+    "length_constraints:number_sentences": lambda text, given: _compared(
+        sentences(text), given["num_sentences"], given["relation"]
+    ),
+    "length_constraints:number_paragraphs": _paragraphs,
+    "length_constraints:number_words": lambda text, given: _compared(
+        len(re.findall(r"\w+", text)), given["num_words"], given["relation"]
+    ),
+    "length_constraints:nth_paragraph_first_word": _first_word,
+    "detectable_content:number_placeholders": lambda text, given: (
+        len(re.findall(r"\[.*?\]", text)) >= int(given["num_placeholders"])
+    ),
+    "detectable_content:postscript": _postscript,
+    "detectable_format:number_bullet_lists": _bullets,
+    "detectable_format:constrained_response": lambda text, given: any(answer in text for answer in ANSWERS),
+    "detectable_format:number_highlighted_sections": _highlights,
+    "detectable_format:multiple_sections": _sections,
+    "detectable_format:json_format": _json,
+    "detectable_format:title": _titles,
+    "combination:two_responses": _two_responses,
+    "combination:repeat_prompt": lambda text, given: (
+        text.strip().lower().startswith(given["prompt_to_repeat"].strip().lower())
+    ),
+    "startend:end_checker": lambda text, given: (
+        text.strip().strip('"').lower().endswith(given["end_phrase"].strip().lower())
+    ),
+    "startend:quotation": _quoted,
+    "change_case:capital_word_frequency": lambda text, given: _compared(
+        capital_words(text), given["capital_frequency"], given["capital_relation"]
+    ),
+    "change_case:english_capital": lambda text, given: text.isupper() and _language(text) in ("en", None),
+    "change_case:english_lowercase": lambda text, given: text.islower() and _language(text) in ("en", None),
+    "punctuation:no_comma": lambda text, given: "," not in text,
+}
+"""By name, what says whether a text follows the instruction with these parameters."""
+
+
+def follows(name: str, given: Given, text: str, *, loose: bool = False) -> bool:
+    """Return whether a text follows an instruction; loose: or one of eight forms of it does."""
+    texts = _forms(text) if loose else iter((text,))
+    return any(form.strip() and CHECKS[name](form, given) for form in texts)
+
+
+def _forms(text: str) -> Iterator[str]:
+    """Yield the text without its first line, its last one or both, each also without asterisks."""
+    lines = text.split("\n")
+    cut = (lines[1:], lines[:-1], lines[1:-1])
+    for form in (text, *("\n".join(part).strip() for part in cut)):
+        yield from (form, form.replace("*", ""))

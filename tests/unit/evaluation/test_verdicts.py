@@ -1,0 +1,86 @@
+"""IFEval and BFCL are judged as lm-evaluation-harness and bfcl-eval do (tests/harness/record_verdicts.py)."""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pairmill.errors import UsageError
+from pairmill.evaluation.scoring import calls, instructions
+from tests.support import verdict_cases as cases
+
+RECORDED: dict[str, dict[str, str]] = json.loads(Path(__file__).with_name("verdicts.json").read_text())
+LANGUAGES = {"language:response_language", "change_case:english_capital", "change_case:english_lowercase"}
+INSTALLED = importlib.util.find_spec("langdetect") is not None
+
+
+def verdicts(digits: str, count: int) -> list[bool]:
+    return [one == "1" for one in f"{int(digits, 16):0{count}b}"]
+
+
+@pytest.mark.parametrize("name", [name for name in cases.INSTRUCTIONS if INSTALLED or name not in LANGUAGES])
+def test_an_instruction_is_judged_as_the_harness_judges_it(name: str) -> None:
+    count = 800
+    recorded = verdicts(RECORDED["ifeval"][name], 2 * count)
+    assert 5 < sum(recorded) < 2 * count - 5
+    for number, (given, text) in enumerate(cases.instructions(name, count)):
+        made = [instructions.follows(name, given, text, loose=loose) for loose in (False, True)]
+        assert made == recorded[2 * number : 2 * number + 2], (given, text)
+
+
+@pytest.mark.parametrize("category", cases.CATEGORIES)
+def test_calls_are_judged_as_bfcl_judges_them(category: str) -> None:
+    count = 5000
+    recorded = verdicts(RECORDED["bfcl"][category], count)
+    assert count / 20 < sum(recorded) < count * 19 / 20
+    for expected, (functions, made, answers) in zip(recorded, cases.calls(category, count), strict=True):
+        assert calls.right(category, functions, made, answers) == expected, (functions, made, answers)
+
+
+def test_every_instruction_of_ifeval_is_compared() -> None:
+    assert instructions.CHECKS.keys() - cases.INSTRUCTIONS.keys() == {"length_constraints:number_sentences"}
+    assert RECORDED["ifeval"].keys() == cases.INSTRUCTIONS.keys()
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("", 0),
+        ("One", 1),
+        ("One. Two! Three?", 3),
+        ("It costs 3.50 euros. Dr. Who, e.g. Smith, came at 5 p.m. and left.", 2),
+        ('He said "No." Then he left...  And then?', 3),
+        ("A line\n\nwithout marks", 1),
+    ],
+)
+def test_sentences_are_counted_by_rule(text: str, count: int) -> None:
+    assert instructions.sentences(text) == count
+
+
+def test_without_langdetect_the_language_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "langdetect", None)
+    with pytest.raises(UsageError, match=r"needs langdetect.*pip install langdetect"):
+        instructions.follows("language:response_language", {"language": "en"}, "A text.")
+
+
+@pytest.mark.parametrize(
+    ("category", "made", "is_right"),
+    [
+        ("irrelevance", [], True),
+        ("live_irrelevance", [{"f": {}}], False),
+        ("live_relevance", [{"f": {}}], True),
+        ("live_relevance", [], False),
+        ("simple_python", [{"f": "not an object"}], False),
+        ("simple_python", [{"f": {}}, {"f": {}}], False),
+    ],
+)
+def test_calls_where_none_is_right_or_any(category: str, made: list[Any], is_right: bool) -> None:
+    assert calls.right(category, [{"name": "f"}], made, [{"f": {}}]) == is_right
+
+
+@pytest.mark.parametrize("text", ["", "f(x=1)", "[1]", '{"f": {}}', "[" * 100_000, '[{"f": {}, "g": {}}]'])
+def test_texts_without_calls(text: str) -> None:
+    assert calls.parse(text) == []
