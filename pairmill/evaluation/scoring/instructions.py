@@ -6,6 +6,7 @@ rule here, and there by a trained model of NLTK.
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -43,7 +44,7 @@ def _compared(count: int, least: Any, relation: Any) -> bool:
 def _language(text: str) -> str | None:
     """Return the code of a text's language; None if it has none."""
     try:
-        import langdetect
+        langdetect = importlib.import_module("langdetect")  # an extra that few need
     except ImportError as error:
         hint = "pip install langdetect==1.0.9"
         raise UsageError("needs langdetect, not installed here", where="ifeval", hint=hint) from error

@@ -32,6 +32,7 @@ CALL = {"math_add": {"a": 1.0, "b": 2}}
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PAIRMILL_STORAGE_PATIENCE", "60")
     monkeypatch.setattr(server, "_given_up", set())
+    monkeypatch.setattr(server, "_checked", set())
 
 
 @pytest.fixture
