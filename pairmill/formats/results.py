@@ -234,9 +234,9 @@ class SampleResult(TokenizerResult):
         tokenizer_info: as text, in the order of the file.
         mixture: what was drawn of a mixture, with the tasks of its sources.
         sample: the files of the arrays, once they were digested.
-        after: of a plan that goes on after another: ``plan``, ``epochs`` and ``rows`` of the next one that a model read
-            of it; ``tasks`` that both have, ``seen``, rows of these that it saw, and ``left_out``, those of them that
-            passes_total leaves out.
+        after: of a plan that goes on after another: ``plan``, its ``fingerprints`` on a node by layout, ``epochs`` and
+            ``rows`` of the next one that a model read of it; ``tasks`` that both have, ``seen``, rows of these that it
+            saw, and ``left_out``, those of them that passes_total leaves out.
         composed: ``plan``, ``epoch`` and ``rows`` of each epoch that the plan is put together of.
         unmatched: tasks without a rule, where there are rules; two_rules: pairs of rules, and the tasks that both
             match.

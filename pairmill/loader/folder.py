@@ -20,6 +20,7 @@ from pairmill.cpu import available_cores
 from pairmill.digest import SHA256
 from pairmill.engine import manifest as manifests
 from pairmill.errors import InputError, from_os_error
+from pairmill.formats.results import SampleResult
 from pairmill.formats.sample_folder import folder_of
 from pairmill.formats.sample_plan import ancestors
 from pairmill.formats.token_listing import NAME, TokensInPlace, folder_digest, read_listing
@@ -199,6 +200,7 @@ class SampledFolder:
     Attributes:
         sample: fingerprint of what pairmill sampled; empty for a folder of another sampler.
         ancestors: the plans that it goes on with, the oldest first.
+        after: what was read of the plan that it is read after (:class:`pairmill.formats.results.SampleResult`).
 
     Raises:
         UsageError: not a path.
@@ -220,6 +222,8 @@ class SampledFolder:
         manifest = manifests.read(str(self.path))
         self.sample = manifest.fingerprint if manifest else ""
         self.ancestors = ancestors(manifest) if manifest else []
+        result = SampleResult.find(manifest) if manifest else None
+        self.after = result.after if result is not None else {}
         in_place = read_listing(self.path) if (self.path / NAME).exists() else None
         names = [f"{folder.name}/{name}.npy" for folder in epochs for name in INDEX]
         names = [TOKENS, *names] if in_place is None else names

@@ -75,6 +75,9 @@ def continue_state(
             sources[folder.name] = cursor
             continue
         parent = _find(folder, known)
+        if parent is None and _begins_after(folder, known):
+            sources[folder.name] = _begin(folder, cursor)
+            continue
         if parent is None:
             raise _stranger(folder, known, str(state.get("plan")), "" if len(folders) == 1 else f": {folder.name}")
         if isinstance(carried, Mapping) and folder.name in carried and len(folder.epochs) > cursor[0]:
@@ -109,6 +112,25 @@ def _find(folder: SampledFolder, saved: Saved) -> Ancestor | None:
         if saved.get("sample") in item.fingerprints.values() or (item.digest and saved.get("digest") == item.digest):
             return item
     return None
+
+
+def _begins_after(folder: SampledFolder, saved: Saved) -> bool:
+    """Tell whether a folder is of a plan that was made to be read after what was saved (``sample after=``)."""
+    after = folder.after
+    return bool(after) and saved.get("sample") in {after["plan"], *after.get("fingerprints", {}).values()}
+
+
+def _begin(folder: SampledFolder, cursor: Cursor) -> Cursor:
+    """Return the first row of a folder, which counts what was read before; warn if that was something else."""
+    counted = folder.after["epochs"], folder.after["rows"]
+    event(
+        f"{folder.path}: begins after {folder.after['plan']}, at epoch {cursor[0]}, row {cursor[1]:,}; the plan counts "
+        f"what was read up to epoch {counted[0]}, row {counted[1]:,}",
+        level=logging.INFO if cursor == counted else logging.WARNING,
+        epoch=0,
+        row=0,
+    )
+    return (0, 0)
 
 
 def _resume(folder: SampledFolder, parent: Ancestor, cursor: Cursor, begin_anew: bool) -> Cursor:

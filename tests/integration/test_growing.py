@@ -39,3 +39,18 @@ def test_three_generations_are_one_training_in_any_layout(tmp_path: Path, tail: 
             batches += list(islice(loader, None if stop is None else stop - len(batches)))
             state = json.loads(json.dumps(loader.state_dict(), sort_keys=True))
         assert digest(batches) == digest(expected)
+
+
+def test_a_plan_after_another_begins_where_that_one_ended(tmp_path: Path) -> None:
+    world = Training(tmp_path)
+    first = world.plan(epochs=2)
+    second = world.plan(epochs=2, after=f"{world.home(first)}:2")
+    folders = {first: str(tmp_path / "first"), second: str(tmp_path / "second")}
+    world.carry_out(first, layout="data_io", output_path=folders[first])
+    world.carry_out(second, output_path=folders[second])
+    before, after = (Loader(RowPlan(folders[plan]), batch_tokens=128, threads=0) for plan in (first, second))
+    for _ in before:
+        pass
+    after.load_state_dict(before.state_dict())
+    assert after.state_dict()["sources"] == {"data": [0, 0]}
+    assert after.position.batches == before.position.batches

@@ -28,8 +28,16 @@ class Family:
         self.folder, self.rows = folder, rows
         self.plans: dict[str, tuple[str, int, list[int]]] = {}
 
-    def add(self, name: str, epochs: Sequence[int], parent: str = "", kept: int = 0) -> Path:
-        """Sample epochs by number; the first ``kept`` are those of the parent."""
+    def add(
+        self,
+        name: str,
+        epochs: Sequence[int],
+        parent: str = "",
+        kept: int = 0,
+        after: tuple[str, int, int] | None = None,
+    ) -> Path:
+        """Sample epochs by number; the first ``kept`` are those of the parent. ``after``: name, epochs and rows of what
+        is read before."""
         folder = samples.sampled(self.folder / name, [epoch(number, self.rows) for number in epochs], ids=60)
         chain: list[dict[str, Any]] = []
         at, least = parent, kept
@@ -49,6 +57,15 @@ class Family:
         self.plans[name] = parent, kept, [self.rows] * len(epochs)
         about = {"plan": fingerprint(parent), "from_epoch": kept, "chain": chain} if parent else {}
         data = {"layout": "compact", "stats": {}, "sources": [], "parent": about}
+        if after is not None:
+            before, read, rows_read = after
+            fingerprints = {layout: fingerprint(before, layout) for layout in LAYOUTS}
+            data["after"] = {
+                "plan": fingerprint(before),
+                "epochs": read,
+                "rows": rows_read,
+                "fingerprints": fingerprints,
+            }
         paths = sorted(path for path in folder.rglob("*") if path.is_file())
         digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in paths]
         files = [

@@ -35,7 +35,7 @@ from pairmill.stages.sample.draw import MEMORY, twin_key
 from pairmill.stages.sample.node.config import OutputFormat
 from pairmill.stages.sample.node.layout import index_dtypes, token_dtype, token_file
 from pairmill.stages.sample.node.materialize import parts_in_place
-from pairmill.stages.sample.node.plan import VERSION, PlannedDataset, SamplePlan, fingerprint_of, sizes_of
+from pairmill.stages.sample.node.plan import VERSION, PlannedDataset, SamplePlan, fingerprints_of, sizes_of
 from pairmill.stages.sample.node.plan_arrays import JoinedArray, NewRows, RenumberedArray, Values
 from pairmill.stages.sample.removed import RemovedRows
 from pairmill.stages.sample.sampled_rows import DrawnSample
@@ -320,11 +320,9 @@ class ParentPlan:
             differ = {name: old for name, old, rule in pairs if old != rule.to_manifest()}
             removed = {now[name]: [*rows] for name, rows in phase.removed.items()}
             earlier.append({"epochs": phase.end, "rules": differ, "removed": removed})
-        options, inputs = self.manifest.options, self.manifest.inputs
-        layouts: tuple[OutputFormat, ...] = ("compact", "data_io", "reference")
         me = Ancestor(
             self.manifest.fingerprint,
-            {layout: fingerprint_of(VERSION, options, inputs, layout) for layout in layouts},
+            fingerprints_of(self.manifest),
             _digest_of(self.result),
             sizes_of(self.manifest)[1],
             self.first,

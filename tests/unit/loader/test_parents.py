@@ -160,6 +160,27 @@ def test_a_state_of_another_plan_is_refused_and_says_what_that_is(
         read.load_state_dict(state_after(family.folder / saved, 3))
 
 
+def test_a_plan_that_is_read_after_another_begins(family: Family, capsys: pytest.CaptureFixture[str]) -> None:
+    log.setup()
+    after = family.add("after", [11, 12], after=("parent", 3, 0))
+    whole = digest(loader(after))
+    ended = state_after(family.folder / "parent", None)
+    (saved,) = ended["folders"]
+    other = {**saved, "digest": "0" * 64, "sample": fingerprint("parent", "data_io")}
+    elsewhere = {**ended, "plan": content_key("rows", [("data", other["digest"])]), "folders": [other]}
+    for state, level in ((ended, "INFO"), (elsewhere, "INFO"), (state_after(family.folder / "parent", 5), "WARNING")):
+        read = loader(after)
+        read.load_state_dict(state)
+        assert read.state_dict()["sources"] == {"data": [0, 0]}
+        assert read.position.batches == state["batches"]
+        assert digest(read) == whole
+        line = next(line for line in capsys.readouterr().err.splitlines() if "begins after" in line)
+        assert json.loads(line)["severity"] == level
+        assert "the plan counts what was read up to epoch 3, row 0" in line
+    with pytest.raises(InputError, match="saved with other data"):
+        loader(after).load_state_dict(state_after(family.folder / "stranger", 3))
+
+
 # --- more sources ---------------------------------------------------------------------------------------------------
 
 

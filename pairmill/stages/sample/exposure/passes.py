@@ -20,7 +20,7 @@ from pairmill.formats.tokens import Dataset
 from pairmill.stages.sample.alarms import PASSES_TOTAL
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.exposure.reading import Reading
-from pairmill.stages.sample.node.plan import SamplePlan
+from pairmill.stages.sample.node.plan import SamplePlan, fingerprints_of
 from pairmill.stages.sample.sampled_rows import SampledRows
 
 Passes = NDArray[np.uint8]
@@ -118,6 +118,7 @@ class SeenRows:
         last = self.readings[-1]
         return {
             "plan": last.manifest.fingerprint,
+            "fingerprints": fingerprints_of(last.manifest),
             "epochs": last.epochs,
             "rows": last.rows,
             "tasks": sum(count > 0 for count in self.shared.values()),

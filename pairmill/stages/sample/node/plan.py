@@ -47,6 +47,12 @@ def fingerprint_of(version: int, options: Mapping[str, Any], inputs: Iterable[In
     return manifests.fingerprint_from("sample", version, {**options, "layout": layout}, refs)
 
 
+def fingerprints_of(manifest: Manifest) -> dict[str, str]:
+    """Return the fingerprints of a plan's arrays on a node, by layout."""
+    layouts: tuple[OutputFormat, ...] = ("compact", "data_io", "reference")
+    return {name: fingerprint_of(manifest.version, manifest.options, manifest.inputs, name) for name in layouts}
+
+
 @dataclass(frozen=True)
 class PlannedDataset:
     """A data set of a plan: its name, its tokens, and how many of its rows are taken."""
