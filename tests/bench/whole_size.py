@@ -1,4 +1,4 @@
-"""The largest users' size once: 16,023 tasks, 284 million rows, 10 epochs; plan only, then with one task more.
+"""The largest users' size once: 16,023 tasks, 284 million rows, 10 epochs; plan only, then with tasks and epochs more.
 
 ``PYTHONPATH=. python tests/bench/whole_size.py <folder with 40 GB> [tasks=16023] [rows=284000000] [epochs=10]
 [memory=1024]``. Index arrays are real (9 GB), token files sparse. The plan is of ``layout=reference``, so no token is
@@ -38,6 +38,9 @@ def main(place: str, *options: str) -> int:
         plan = next((folder / "root" / "sample").glob("[0-9a-f]*"))
         places = f"tokenized_path={folder / 'base'},new={folder / 'new'}"
         more = _made("the same and 190 small tasks", folder, places, *same, f"base={plan}")
+        further = [item.replace(f"epochs={given['epochs']}", f"epochs={given['epochs'] + 2}") for item in same]
+        further.append(f"extend={plan}")
+        _made("the same and two epochs more", folder, f"tokenized_path={folder / 'base'}", *further)
         return int(max(whole.peak, more.peak) > given["memory"] or more.cpu > whole.cpu / 10)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -36,7 +36,14 @@ from pairmill.stages.sample.node.config import OutputFormat
 from pairmill.stages.sample.node.layout import index_dtypes, token_dtype, token_file
 from pairmill.stages.sample.node.materialize import parts_in_place
 from pairmill.stages.sample.node.plan import VERSION, PlannedDataset, SamplePlan, fingerprints_of, sizes_of
-from pairmill.stages.sample.node.plan_arrays import JoinedArray, NewRows, RenumberedArray, Values
+from pairmill.stages.sample.node.plan_arrays import (
+    JoinedArray,
+    NewRows,
+    PlanArray,
+    RenumberedArray,
+    StoredArray,
+    Values,
+)
 from pairmill.stages.sample.removed import RemovedRows
 from pairmill.stages.sample.sampled_rows import DrawnSample
 from pairmill.stages.sample.wants import Wants
@@ -251,11 +258,11 @@ class ParentPlan:
         self._require_same_epochs(drawn.plan, before, numbers)
         entries = [*sources, *added]
         datasets = [PlannedDataset(item["name"], item["length"], item["rows"]) for item in entries]
-        rows, parts = before.rows, before.parts
+        total, count = (sum(item["rows"] for item in some) for some in (sources, added))
+        new = {name: NewRows(drawn.plan.rows[name], numbers, total, count) for name in INDEX}
+        rows = {name: JoinedArray(before.rows[name], new[name]) for name in INDEX}
+        parts = before.parts
         if added:
-            total, count = (sum(item["rows"] for item in some) for some in (sources, added))
-            new = {name: NewRows(drawn.plan.rows[name], numbers, total, count) for name in INDEX}
-            rows = {name: JoinedArray(before.rows[name], new[name]) for name in INDEX}
             parts = parts or (SamplePlan(datasets[: len(sources)], before.rows, ()),)
             parts = (*parts, SamplePlan(datasets[len(sources) :], new, ()))
         epochs: list[Values] = [*before.epochs[: self.first]]
@@ -278,8 +285,8 @@ class ParentPlan:
         )
         if self.first < self._epochs:
             log.event(
-                f"sample: epochs {self.first} to {self._epochs - 1} of {self.uri} are drawn anew: a training that has "
-                f"begun epoch {self.first} there cannot go on here in the middle of it",
+                f"sample: epochs of {self.uri} from {self.first} on are drawn anew: a training that has begun epoch "
+                f"{self.first} there cannot go on here in the middle of it",
                 level=logging.WARNING,
             )
 
@@ -293,7 +300,8 @@ class ParentPlan:
                     where=f"extend={self.uri}: epoch {number}",
                     got=f"{len(mine):,} rows",
                     expected=f"its {len(theirs):,} rows",
-                    hint=f"rows or attributes changed since it was planned: give those that it had, or {_WITHOUT}",
+                    hint="single rows are chosen (select_rows, lengths, keep_together) or removed in another way: give "
+                    f"tasks that were begun what they had; or {_WITHOUT}",
                 )
 
     def _shared_files(
@@ -385,7 +393,7 @@ def _number_rows(
     spans = defaultdict[str, list[tuple[int, int]]](list)
     for source, span in zip(sources, pairwise(accumulate((item["rows"] for item in sources), initial=0)), strict=True):
         spans[source["name"]].append(span)
-    columns, theirs = ({name: plan.rows[name].array() for name in INDEX} for plan in (drawn, before))
+    columns, theirs = ({name: _in_parts(plan.rows[name]) for name in INDEX} for plan in (drawn, before))
     count = sum(item.rows for item in drawn.datasets)
     numbers, after = _numbers(count), sum(item["rows"] for item in sources)
     added: list[dict[str, Any]] = []
@@ -412,7 +420,7 @@ def _number_rows(
         mine[new] = np.arange(after, after + rows, dtype=np.int64)
         after += rows
         if rows or not old:
-            tokens = sum(int(columns[name][first:end][new].sum(dtype=np.int64)) for name in INDEX[1::2])
+            tokens = sum(int(columns[name].part(first, end)[new].sum(dtype=np.int64)) for name in INDEX[1::2])
             key = tasks[item.name].key
             added.append({"name": item.name, "length": item.length, "rows": rows, "key": key, "tokens": tokens})
     return numbers, added
@@ -426,9 +434,14 @@ def _numbers(count: int) -> NDArray[np.uint32]:
         return np.memmap(file, np.uint32, "w+", shape=(count,))
 
 
-def _keys(columns: Mapping[str, NDArray[Any]], first: int, end: int) -> NDArray[np.int64]:
+def _in_parts(values: Values) -> PlanArray | StoredArray:
+    """Return an array of which parts can be read."""
+    return values if isinstance(values, PlanArray | StoredArray) else PlanArray(values.array())
+
+
+def _keys(columns: Mapping[str, PlanArray | StoredArray], first: int, end: int) -> NDArray[np.int64]:
     """Return what tells rows of a task apart: where the response begins, and whether there is an instruction."""
-    inst, resp = (columns[name][first:end].astype(np.int64) for name in INDEX[::2])
+    inst, resp = (columns[name].part(first, end).astype(np.int64) for name in INDEX[::2])
     keys: NDArray[np.int64] = 2 * resp + (inst == resp)
     return keys
 

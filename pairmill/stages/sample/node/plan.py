@@ -139,13 +139,15 @@ def _parts(
 ) -> tuple[SamplePlan, ...]:
     """Cut the rows of a plan that extends another as its files of tokens have them; ``parts`` counts data sets."""
     result, first = list[SamplePlan](), 0
+    if len(parts) == 1:
+        return ()
     for low, high in pairwise(accumulate(parts, initial=0)):
         mine = datasets[low:high]
         last = first + sum(item.rows for item in mine)
         cut = {name: PlanArray(values.array()[first:last]) for name, values in rows.items()}
         result.append(SamplePlan(mine, cut, ()))
         first = last
-    return tuple(result) if len(result) > 1 else ()
+    return tuple(result)
 
 
 @dataclass(frozen=True)

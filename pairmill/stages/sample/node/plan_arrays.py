@@ -96,15 +96,16 @@ class PlanArray(Values):
     def pieces(self, size: int = _PIECE) -> Iterator[NDArray[Any]]:
         """Yield all values in order, at most ``size`` at a time; those of a file are not kept in memory."""
         for first in range(0, len(self), size):
-            if self._open is None:
-                yield self._values[first : first + size]
-                continue
-            count = min(size, len(self) - first)
-            place = HEADER_BYTES + first * self.dtype.itemsize
-            data = bytearray(count * self.dtype.itemsize)
-            if os.preadv(self._open.fileno(), [data], place) != len(data):
-                raise InternalError("a file of the plan became shorter", where=str(self._file))
-            yield np.frombuffer(data, self.dtype)
+            yield self.part(first, min(first + size, len(self)))
+
+    def part(self, first: int, end: int) -> NDArray[Any]:
+        """Return some values; those of a file are not kept in memory."""
+        if self._open is None:
+            return self._values[first:end]
+        data = bytearray((end - first) * self.dtype.itemsize)
+        if os.preadv(self._open.fileno(), [data], HEADER_BYTES + first * self.dtype.itemsize) != len(data):
+            raise InternalError("a file of the plan became shorter", where=str(self._file))
+        return np.frombuffer(data, self.dtype)
 
     def array(self) -> NDArray[Any]:
         """Return all values, for random access; those of a file are mapped."""

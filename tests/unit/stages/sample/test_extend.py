@@ -17,7 +17,7 @@ from pairmill.errors import InputError, UsageError
 from pairmill.formats.drawn_rows import DrawnRows
 from pairmill.formats.sample_plan import ancestors
 from pairmill.formats.tokens import Dataset
-from pairmill.loader import Loader, RowPlan
+from pairmill.loader import Batch, Loader, RowPlan
 from pairmill.loader.folder import SampledFolder
 from pairmill.loader.sources import RowSources
 from pairmill.rules.rule import Rule
@@ -75,8 +75,11 @@ def world(tmp_path: Path) -> Training:
 
 def digests(folder: Path, **options: Any) -> Iterator[str]:
     """Digest each batch."""
-    for batch in Loader(RowPlan(folder), threads=0, **options):
-        yield hashlib.sha256(b"".join(batch.arrays[name].tobytes() for name in sorted(batch.arrays))).hexdigest()
+    return map(_digest, Loader(RowPlan(folder), threads=0, **options))
+
+
+def _digest(batch: Batch) -> str:
+    return hashlib.sha256(b"".join(batch.arrays[name].tobytes() for name in sorted(batch.arrays))).hexdigest()
 
 
 # --- the same as in one go ------------------------------------------------------------------------------------------
@@ -176,7 +179,7 @@ def test_unread_epochs_are_drawn_anew_and_old_rows_stay_where_they_are(
     five = world.plan(epochs=5)
     world.say(RULES.replace("max_per_file: 7", "max_per_file: 2"))
     child = world.extend(five, 4, from_epoch=2)
-    assert "epochs 2 to 4" in caplog.text
+    assert "from 2 on are drawn anew" in caplog.text
     rows, before = world.rows(child), world.rows(five)
     assert rows[:2] == before[:2]
     assert [sum(row[0] == "set1__x" for row in epoch) for epoch in rows] == [7, 7, 2, 2]
@@ -301,6 +304,26 @@ def test_a_folder_of_a_node_is_extended_while_a_training_reads_it(world: Trainin
     assert SampledFolder(at_once).digest == SampledFolder(live).digest
     last = world.extend(child, 6, layout=layout)
     assert ancestors(world.manifest(last))[-1].digest == SampledFolder(live).digest
+
+
+@pytest.mark.parametrize("layout", ["compact", "data_io"])
+def test_a_training_goes_on_in_the_middle_of_an_epoch(world: Training, layout: str) -> None:
+    three, five = (world.plan(epochs=count, layout=layout) for count in (3, 5))
+    world.carry_out(three)
+    loader = Loader(RowPlan(world.node / three), batch_tokens=128, threads=0)
+    batches = iter(loader)
+    while (state := loader.state_dict())["epoch"] < 1 or state["start_row"] < 20:
+        next(batches)
+    child = world.extend(three, 5, layout=layout)
+    for plan in (child, five):
+        world.carry_out(plan, keep=9)
+    for options in ({"batch_tokens": 128}, {"batch_tokens": 90, "rank": 1, "ranks": 2}):
+        read = [Loader(RowPlan(world.node / plan), threads=0, **options) for plan in (child, five)]
+        for one, other in zip(read, (False, True), strict=True):
+            one.load_state_dict(json.loads(json.dumps(state)), accept_other_data=other)
+        mine, whole = ([_digest(batch) for batch in one] for one in read)
+        assert mine == whole
+        assert len(mine) > 10
 
 
 def test_rows_are_told_by_task_wherever_they_are(world: Training) -> None:
