@@ -19,6 +19,7 @@ lock: $(VENV)/.installed ## pin the dependencies of pyproject.toml with hashes, 
 	$(LOCK) --universal --constraints requirements/dev.txt --constraints requirements/torch.txt \
 	  $$(sed -n 's/^\(torch\|nvidia-[a-z0-9-]*\|cuda-[a-z]*\)==.*/--no-emit-package \1/p' requirements/torch.txt) \
 	  --no-emit-package triton --no-emit-package nvidia-cusolver -o requirements/readers.txt requirements/readers.in
+	$(LOCK) --universal -o requirements/lint.txt requirements/lint.in
 	$(LOCK) --universal -o requirements/mlflow.txt requirements/mlflow.in
 	$(LOCK) --universal -o requirements/components.txt requirements/components.in
 	$(LOCK) --universal -o requirements/release.txt requirements/release.in

@@ -10,7 +10,7 @@ build/numpy-oldest/.installed: requirements/numpy-oldest.txt $(VENV)/.installed
 # they need. The tag leaves out what gRPC needs for service meshes, a quarter of Google's client.
 SERVERS := tests/support/objectstores/servers
 build/object-stores/.built: $(wildcard $(SERVERS)/*/*.go) $(SERVERS)/go.mod $(SERVERS)/go.sum
-	@command -v go >/dev/null || { echo "Go 1.24 or newer is needed to build the object stores that tests talk to" >&2; exit 1; }
+	@command -v go >/dev/null || { echo "Go 1.25 or newer is needed to build the object stores that tests talk to" >&2; exit 1; }
 	@mkdir -p $(@D)
 	go build -C $(SERVERS) -mod=readonly -tags disable_grpc_modules -ldflags='-s -w' -o $(CURDIR)/$(@D)/ ./...
 	@touch $@
@@ -99,6 +99,21 @@ build/components/.installed: requirements/components.txt $(VENV)/.installed
 components-test: develop build/components/.installed ## components/ under the checks of kubeflow/pipelines-components; CHECKOUT=<folder of it>
 	@test -d '$(CHECKOUT)/scripts/validate_metadata' || { echo "CHECKOUT= is not a checkout of kubeflow/pipelines-components: $(CHECKOUT)" >&2; exit 2; }
 	CHECKOUT='$(CHECKOUT)' PYTHONPATH=.:build/components $(BIN)/python -m pytest tests/snapshot
+
+# Those of Go are kept with what else depends on a lock file alone.
+LINT_TOOLS := $(CACHE)/lint-$(shell cat tests/lint/tools/go.sum requirements/lint.txt | sha256sum | cut -c1-16)
+build/lint/.installed: requirements/lint.txt tests/lint/tools/go.sum
+	@rm -rf $(@D) && mkdir -p $(@D) $(CACHE)
+	test -e $(LINT_TOOLS) || { new=$$(mktemp -d $(CACHE)/lint.XXXXXX) && $(PYTHON) -m venv $$new && \
+	  $(call pip,$$new/bin) --no-deps -r requirements/lint.txt && \
+	  go build -C tests/lint/tools -mod=readonly -ldflags='-s -w' -o $$new/bin/ \
+	    github.com/rhysd/actionlint/cmd/actionlint github.com/zegl/kube-score/cmd/kube-score && \
+	  { mv -T $$new $(LINT_TOOLS) 2>/dev/null || rm -rf $$new; }; }
+	@ln -sfn $(LINT_TOOLS)/bin $(@D)/bin && touch $@
+
+.PHONY: lint-test
+lint-test: develop build/lint/.installed ## workflows, scripts, images and manifests, by linters that nobody here wrote
+	LINTERS=$(CURDIR)/build/lint/bin $(BIN)/pytest tests/lint
 
 # A hundred packages of its own, as where it runs.
 build/mlflow/.installed: requirements/mlflow.txt $(VENV)/.installed
