@@ -34,6 +34,7 @@ from pairmill.formats.results import SampleResult
 from pairmill.formats.sample_plan import read_plan
 from pairmill.formats.tokenized import Folder
 from pairmill.report.model import Report
+from pairmill.stages.sample.removed import RemovedRows, removed_rows
 
 _PAGE: Final = 400
 """Rows that the report shows as text: more do not fit on a page."""
@@ -179,6 +180,7 @@ def _strata(
     if lacking:
         raise InputError("lacks a task of the plan", where=f"tokenized_path={folder.uri}", got=f"no {lacking[0]!r}")
     left_out = policing.leave_out_tasks([tasks[name] for name in named], f"plan={plan.uri}")
+    removed = {name: _spans(item) for name, item in removed_rows(tasks[name] for name in named).items()}
     strata: dict[str, list[PlanPart]] = {}
     tokens: dict[str, int] = {}
     first = 0
@@ -186,12 +188,18 @@ def _strata(
         name, rows = item["name"], item["rows"]
         if rows and name not in left_out:
             stratum = name if config.by == "task" else source_of(name)
-            strata.setdefault(stratum, []).append(PlanPart(name, tasks[name].key, first, rows))
+            strata.setdefault(stratum, []).append(PlanPart(name, tasks[name].key, first, rows, removed.get(name, ())))
         first += rows
     for name, stats in drawn.stats.items():
         stratum = name if config.by == "task" else source_of(name)
         tokens[stratum] = tokens.get(stratum, 0) + stats["cov_rtoks"]
     return strata, tokens
+
+
+def _spans(removed: RemovedRows) -> tuple[tuple[int, int], ...]:
+    spans = removed.spans()
+    ends = spans["resp_start"] + spans["resp_len"]
+    return tuple(zip(spans["resp_start"].tolist(), ends.tolist(), strict=True))
 
 
 def check(config: AuditConfig, manifest: Manifest) -> None:

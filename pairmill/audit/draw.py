@@ -22,6 +22,7 @@ from pairmill.audit.forms import form_of, readers_of
 from pairmill.audit.texts import AuditedRow, TokenText
 from pairmill.chats.render import Chat
 from pairmill.engine.manifest import Ledger, seed_from
+from pairmill.engine.policing import REMOVED
 from pairmill.engine.stage import Shard, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
@@ -49,12 +50,21 @@ class PlanPart:
         content: identity of its tokens.
         first: number of the first row in the plan.
         rows: how many.
+        removed: that a policy takes out: where their responses begin in the tokens, and end.
     """
 
     task: str
     content: str
     first: int
     rows: int
+    removed: tuple[tuple[int, int], ...] = ()
+
+    def stay(self, starts: NDArray[Any]) -> NDArray[np.bool_]:
+        """Return which rows no policy takes out, by where their responses begin; bool [rows]."""
+        result = np.ones(len(starts), np.bool_)
+        for begin, end in self.removed:
+            result &= (starts < begin) | (starts >= end)
+        return result
 
 
 @dataclass(frozen=True)
@@ -196,7 +206,8 @@ class DrawRows(Shard[PlanTexts], reads=()):
     beside: tuple[str, ...]
 
     def run(self, context: PlanTexts, out: Writer) -> ShardResult:
-        data, chosen = DrawnSource(), self._choose(context)
+        data = DrawnSource()
+        chosen, removed = self._choose(context)
         with out.create(NAME, scratch=True) as local, local.open("w", encoding="utf-8") as file:
             for row, text in self._read(context, chosen):
                 faults, form = faults_of(row, self.checks), form_of(row.answer.plain)
@@ -218,22 +229,30 @@ class DrawRows(Shard[PlanTexts], reads=()):
                 file.write(json.dumps(line, ensure_ascii=True) + "\n")
         whole = sum(part.rows for part in self.parts)
         ledger = Ledger(whole, data.rows, data.rows)
-        if whole > data.rows:
-            ledger.drop("not_drawn", whole - data.rows)
+        for reason, count in ((REMOVED, removed), ("not_drawn", whole - data.rows - removed)):
+            if count:
+                ledger.drop(reason, count)
         return ShardResult(ledger, vars(data))
 
-    def _choose(self, context: PlanTexts) -> list[tuple[PlanPart, int]]:
-        """Return the rows with the least keys, by key: the part of each, and its number in the plan."""
+    def _choose(self, context: PlanTexts) -> tuple[list[tuple[PlanPart, int]], int]:
+        """Return the rows with the least keys, by key: the part of each, and its number in the plan.
+
+        How many rows a policy takes out is the second value.
+        """
         best: list[tuple[int, str, int, PlanPart, int]] = []
+        removed = 0
         for part in self.parts:
             for first in range(part.first, part.first + part.rows, _PIECE):
                 stop = min(first + _PIECE, part.first + part.rows)
                 starts = context.rows.columns(np.arange(first, stop, dtype=np.uint32))[INDEX.index("resp_start")]
+                numbers = np.flatnonzero(part.stay(starts))
+                removed += len(starts) - len(numbers)
                 keys = keys_of(part.content, starts)
-                least = np.argpartition(keys, self.most - 1)[: self.most] if len(keys) > self.most else range(len(keys))
-                best += [(int(keys[at]), part.task, int(starts[at]), part, first + int(at)) for at in least]
+                if len(numbers) > self.most:
+                    numbers = numbers[np.argpartition(keys[numbers], self.most - 1)[: self.most]]
+                best += [(int(keys[at]), part.task, int(starts[at]), part, first + int(at)) for at in numbers]
             best = sorted(best, key=lambda item: item[:3])[: self.most]
-        return [(part, number) for *_, part, number in best]
+        return [(part, number) for *_, part, number in best], removed
 
     def _read(self, context: PlanTexts, chosen: Sequence[tuple[PlanPart, int]]) -> Iterator[tuple[AuditedRow, str]]:
         """Yield the rows, each with the digest of its text in the row file; empty = that file is not at hand."""

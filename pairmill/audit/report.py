@@ -10,10 +10,11 @@ from pairmill.audit.checks import CHECKS
 from pairmill.audit.forms import FORMS, LEAST_ACCEPTED
 from pairmill.engine.manifest import Manifest
 from pairmill.engine.results import Result, empty
+from pairmill.report.charts import Stacked
 from pairmill.report.model import Block, Cell, Percent, Report, Samples, Section, Table, describe_names
 
 _DASH: Final = "–"
-_MOST_LOOK_AT: Final = 5
+_MOST_BARS: Final = 20
 _LOOK_AT: Final = 0.5
 """The share of faulty, or of unusable, rows from which a source is to be looked at."""
 
@@ -76,6 +77,12 @@ def report_of(manifest: Manifest) -> Report:
         "audit",
         figures,
         [
+            Stacked(
+                "Rows without and with a fault",
+                ("without", "with a fault"),
+                [(name, _parts(result, name)) for name in names[:_MOST_BARS]],
+                "rows",
+            ),
             _sources(result, names),
             _faults(result),
             _census(result, names),
@@ -98,6 +105,11 @@ def _faulty(result: AuditResult, name: str) -> float:
     item = result.sources[name]
     faulty, rows = item["faulty"], item["rows"]
     return float(faulty / max(1, rows))
+
+
+def _parts(result: AuditResult, name: str) -> tuple[int, int]:
+    item = result.sources[name]
+    return item["rows"] - item["faulty"], item["faulty"]
 
 
 def _costs(result: AuditResult) -> dict[str, Cell]:

@@ -6,7 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pairmill.audit.core import Audit
 from pairmill.engine.manifest import read
+from pairmill.interface import stagecli
 from pairmill.line.status import Status
 from pairmill.report.charts import Bars, Curve, Grouped, Histogram, Stacked
 from pairmill.report.model import Report, Samples, Section, Table
@@ -24,7 +26,9 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Report]:
     (plan,) = (base / "root" / "sample").glob("?" * 16)
     manifest = read(str(plan))
     assert manifest is not None
-    return {**found, "inspect": inspect.look(inspected), "plan": sample_report(manifest)}
+    audit = Audit()
+    audited = stagecli.run(audit, audit.config(plan=str(plan), root=str(base / "root"), rows=30, workers=1)).report()
+    return {**found, "inspect": inspect.look(inspected), "plan": sample_report(manifest), "audit": audited}
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from pairmill.stages.curate.settings import Settings
 from tests.support.helpers import REPOSITORY
 
 _NAMED = re.compile(r"(?:attribute|group_by): ?[\"']?(\w+\.[\w-]+)|`(\w+\.[irpj]_\w+)`")
-_OPEN = ("source", "sidecar")
-"""What a data set or a user names."""
+_OPEN = ("source", "sidecar", "judge")
+"""What a data set, a user or a judge names."""
 
 
 def files() -> list[Path]:

@@ -91,4 +91,4 @@ def test_an_old_command_answers_with_the_new_one(old: str, new: str) -> None:
 def test_an_unknown_command_names_the_others(arguments: list[str]) -> None:
     done = python("-m", "pairmill", *arguments)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "expected chain, clean" in done.stderr or "expected clean, compare" in done.stderr
+    assert "expected chain, clean" in done.stderr or "expected audit, clean" in done.stderr

@@ -23,6 +23,8 @@ from pairmill.errors import InputError, UsageError
 from pairmill.formats.opened import open_result
 from pairmill.interface import cli
 from pairmill.policy.enforce import in_force
+from pairmill.removal.command import RemoveConfig
+from pairmill.removal.command import run as remove
 from pairmill.stages.evaluate.models import server
 from tests.support import shapes, tools
 from tests.support.chats import CHATML
@@ -117,10 +119,10 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 def test_all_that_is_planted_is_found_and_nothing_else(project: Project) -> None:
     folder, manifest = project.audit(rows=1000)
-    found = {row["row"]: row["faults"] for row in lines(folder) if row["source"] == "faulty"}
-    assert found.keys() == set(range(len(project.planted)))
+    faults_of = {row["row"]: row["faults"] for row in lines(folder) if row["source"] == "faulty"}
+    assert faults_of.keys() == set(range(len(project.planted)))
     for number, name in enumerate(project.planted):
-        assert [*found[number]] == [name] * (name != "good"), (number, found[number])
+        assert [*faults_of[number]] == [name] * (name != "good"), (number, faults_of[number])
     chats = {row["row"]: (row["prompt"], row["faults"]) for row in lines(folder) if row["source"] == "chats"}
     assert {bool("undeclared_tools" in faults) for _, faults in chats.values()} == {True, False}
     assert all("⟦<|im_start|>⟧" in prompt for prompt, _ in chats.values())
@@ -331,6 +333,17 @@ def test_what_a_policy_denies_is_not_drawn(project: Project, tmp_path: Path) -> 
     assert {row["source"] for row in lines(folder)} == {"math_words", "quiz_choice", "chats"}
     with pytest.raises(InputError, match="the policy denies faulty"):
         project.audit(policy=str(policy))
+
+
+def test_rows_of_removed_records_are_not_drawn(project: Project, tmp_path: Path) -> None:
+    gone = tools.write_text(tmp_path / "gone.txt", "faulty/x.jsonl:3\nfaulty/x.jsonl:1\nquiz_choice/x.jsonl:20\n")
+    policy = tmp_path / "policy.yaml"
+    remove(RemoveConfig(records=str(gone), root=str(project.root), policy=str(policy), apply=True, why="asked"))
+    folder, manifest = project.audit(rows=1000, policy=str(policy))
+    drawn = {(row["source"], row["row"]) for row in lines(folder)}
+    whole = {(row["source"], row["row"]) for row in lines(project.audit(rows=1000)[0])}
+    assert whole - drawn == {("faulty", 2), ("faulty", 0), ("quiz_choice", 19)}
+    assert manifest.ledger.dropped == {"removed": 3}
 
 
 def test_bad_input_is_refused_with_what_to_write(project: Project, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 from pairmill.errors import InputError, UsageError
 from pairmill.evaluation import benchmarks
 from pairmill.evaluation.benchmarks import REGISTRY, data
+from pairmill.evaluation.benchmarks.aime import Aime
 from pairmill.evaluation.benchmarks.arc import Arc
 from pairmill.evaluation.benchmarks.drop import Drop
 from pairmill.evaluation.benchmarks.mmlu import Mmlu
@@ -62,6 +63,34 @@ def write(folder: Path, splits: Mapping[str, list[dict[str, Any]]]) -> str:
     for split, rows in splits.items():
         (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return str(folder)
+
+
+TEXTS = (
+    "",
+    "  ",
+    "B",
+    "(B)",
+    "The answer is (B).",
+    "42",
+    "4 2",
+    r"so \boxed{42}",
+    r"so \boxed{B}",
+    r"\boxed{",
+    "1,000",
+    "prose",
+)
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_what_a_benchmark_accepts_is_what_its_scorer_reads(name: str, tmp_path: Path) -> None:
+    benchmark = REGISTRY[name]
+    if isinstance(benchmark, Aime):
+        benchmark = replace(benchmark, samples=1, ks=(1,))
+    needs = [need for need in benchmark.needs if not need.optional]
+    rows = benchmarks.load(name, write(tmp_path, {need.split: [ROWS[name]] * 2 for need in needs}))
+    question = next(iter(benchmark.questions(rows)))
+    for text in TEXTS:
+        assert benchmark.accepts(text) == (not benchmark.score(question, [text]).invalid), text
 
 
 def test_every_benchmark_has_a_row_here() -> None:
