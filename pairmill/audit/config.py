@@ -41,6 +41,11 @@ class AuditConfig(RunConfig):
         "", help="URL of a server that judges rows, as http://host:8000/v1; empty = none", changes_bytes=False
     )
     model: str = option("", help="its model; empty = its only one", changes_bytes=False, needs="judge")
+    judge_mode: Literal["completions", "chat"] = option(
+        "completions",
+        help="what the judge is asked: /completions with the question, or /chat/completions with it as a message",
+        needs="judge",
+    )
     revision: str = option("", help="of the model, in your words: another one is asked again", needs="judge")
     judge_prompt: str = option(
         "",

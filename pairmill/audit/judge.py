@@ -122,7 +122,11 @@ class Judge:
                 raise UsageError("not JSON", where=f"judge_schema={config.judge_schema}", got=str(error)) from error
         _check_schema(schema, config.judge_schema)
         server = Server(
-            model=config.model, revision=config.revision, at_once=config.at_once, key_variable=config.key_variable
+            model=config.model,
+            mode=config.judge_mode,
+            revision=config.revision,
+            at_once=config.at_once,
+            key_variable=config.key_variable,
         )
         model = ServedModel.open(config.judge, server)
         text = json.dumps(schema, sort_keys=True)

@@ -238,6 +238,17 @@ def test_rubbish_of_a_judge_is_counted_and_never_a_verdict(project: Project, tmp
         assert "texts without a verdict" in " ".join(Audit().report(manifest).look_at)
 
 
+def test_a_judge_may_be_asked_by_messages(project: Project, tmp_path: Path) -> None:
+    verdict = judged(is_refusal)
+
+    def answer(body: dict[str, Any]) -> Reply:
+        return Reply.chat(verdict({"prompt": body["messages"][-1]["content"]}))
+
+    with Completions(answer) as double:
+        folder, _ = project.audit(rows=40, judge=double.url, judge_mode="chat", root=str(tmp_path))
+    assert all(row["verdict"]["keep"] != is_refusal(row["answer"]) for row in lines(folder))
+
+
 def test_a_budget_is_kept_and_shared_by_all_sources(project: Project, tmp_path: Path) -> None:
     options = {"rows": 4, "root": str(tmp_path), "at_once": 3}
     with Completions(judged(is_refusal)) as double:
