@@ -134,12 +134,14 @@ class OpenResult:
         kind: of the result.
         stage: that finished it; empty = others made it.
         inputs: that it was made of.
+        tokens_at: of a plan, where the tokenized folder is that it was drawn from; empty = below its project.
     """
 
     uri: str
     kind: Kind
     stage: str = ""
     inputs: tuple[InputRef, ...] = ()
+    tokens_at: str = ""
 
     @cached_property
     def manifest(self) -> Manifest | None:
@@ -170,7 +172,7 @@ class OpenResult:
             InputError: it is not there, or damaged.
         """
         reader = importlib.import_module("pairmill.formats.tokenized_path")  # a quarter of the time to the first row
-        return reader.open_place(self.uri, reader.Opening("path", held_out=None))
+        return reader.open_place(self.tokens_at or self.uri, reader.Opening("path", held_out=None))
 
     @cached_property
     def datasets(self) -> Mapping[str, Dataset]:

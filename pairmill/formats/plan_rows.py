@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any, Final, Literal
 
@@ -20,8 +20,8 @@ from pairmill.formats.tokens import INDEX, Array
 Ints = NDArray[np.int64]
 
 _PLACES = "places_{}"
-_GATHERED: Final = 1 << 10
-"""Rows that are read from a mapped column before its pages are given back: each may bring 64 KiB into memory."""
+_AT_ONCE: Final = 1 << 9
+"""Rows that are looked up in a mapped array before its pages are given back: each page may bring 64 KiB into memory."""
 
 
 class PlanRows:
@@ -147,12 +147,21 @@ def search(values: NDArray[Any], value: int, side: Literal["left", "right"]) -> 
     return len(values) if value > most else int(np.searchsorted(values, values.dtype.type(value), side))
 
 
-def _gather(values: NDArray[np.int64], rows: NDArray[np.uint32]) -> Ints:
+def last_not_above(values: NDArray[Any], wanted: Ints) -> Ints:
+    """Return for each number the place of the last of ascending values that is not above it, int64; -1 = none is."""
+    return _by_pieces(values, wanted, lambda some: np.searchsorted(values, some.astype(values.dtype), "right") - 1)
+
+
+def _gather(values: NDArray[Any], rows: NDArray[np.uint32]) -> Ints:
+    return _by_pieces(values, rows, lambda some: values[some])
+
+
+def _by_pieces(values: NDArray[Any], wanted: NDArray[Any], look: Callable[[NDArray[Any]], NDArray[Any]]) -> Ints:
+    """Look up some numbers at a time in an array, and give its pages back after each time if it is mapped."""
     mapped = getattr(values, "_mmap", None)
-    result = np.empty(len(rows), np.int64)
-    for first in range(0, len(rows), _GATHERED):
-        part = slice(first, first + _GATHERED)
-        result[part] = values[rows[part]]
+    result = np.empty(len(wanted), np.int64)
+    for first in range(0, len(wanted), _AT_ONCE):
+        result[first : first + _AT_ONCE] = look(wanted[first : first + _AT_ONCE])
         if mapped is not None:
             mapped.madvise(mmap.MADV_DONTNEED)
     return result

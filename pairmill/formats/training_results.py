@@ -73,6 +73,7 @@ class TrainResult(TrainFacts):
         curves: points of each number.
         event_counts, events: what happened.
         samples: the last texts that were generated, and their step.
+        highest: the steps whose loss or gradient norm stuck out the most, and ``texts`` of rows that they had.
     """
 
     last: ByName
@@ -84,6 +85,7 @@ class TrainResult(TrainFacts):
     event_counts: Mapping[str, int] = empty()
     events: Rows = ()
     samples: ByName = empty()
+    highest: Rows = left_out(())
 
 
 @dataclass(frozen=True, kw_only=True)

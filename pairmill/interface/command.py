@@ -53,6 +53,10 @@ PURPOSES: Final = {
             "pairmill.audit.command", "Check a sample of a plan's rows, count forms of answers, let a model judge."
         ),
         "line": Program("pairmill.lineage.command", "Write the page over all stages of a sample."),
+        "trace": Program(
+            "pairmill.lineage.trace_command",
+            "Print the rows of a step of a training, and the records they are made of.",
+        ),
         "policy": Program(
             "pairmill.lineage.policy_command",
             "Print what a policy allows and denies of what is there: policy check.",

@@ -6,29 +6,34 @@ them: these are kept a byte each, and the order of each epoch is read once, a pi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from threading import Event
-from typing import Any, Final, Literal, NamedTuple, cast
+from typing import Any, Final, Literal, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmill import storage
 from pairmill._native import BatchWalk, RowIndex, RowLengths, find_values
 from pairmill.cpu import available_cores
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.opened import OpenResult, open_result
-from pairmill.formats.plan_rows import Ints, PlanRows, search
+from pairmill.formats.plan_rows import Ints, PlanRows, last_not_above
 from pairmill.loader import Phase, RowPlan
 from pairmill.loader.arrays import numbers
 from pairmill.loader.folder import SampledFolder
-from pairmill.loader.plan import Draw, World
+from pairmill.loader.plan import Draw, Position, World
 from pairmill.loader.row_plan import Balance, Packing, Rows, Tail
 from pairmill.loader.segments import Segment, segments
+
+T = TypeVar("T")
 
 _PIECE: Final = 1 << 20
 """Rows that are read at once."""
@@ -44,6 +49,8 @@ class Batching:
         accumulate: global batches of an optimizer's step, all of one epoch; what an epoch has beyond whole steps is in
             none.
         parts: ranks of the loader that one process reads, as train's ``batch.accumulate`` makes them.
+        marks: positions that the training noted, by their batches: a step is looked for from the nearest one on, and
+            what comes before is not read. The last one is the end of the training.
     """
 
     batch_tokens: int
@@ -56,6 +63,7 @@ class Batching:
     accumulate: int = 1
     parts: int = 1
     phases: tuple[Phase, ...] = ()
+    marks: Sequence[Position] = ()
 
     @property
     def world(self) -> World:
@@ -70,6 +78,20 @@ class Place(NamedTuple):
     epoch: int
     place: int
     rank: int
+
+
+class Name(NamedTuple):
+    """What a row of a plan is: its task and its number in the tokenized arrays; and tokens of both texts.
+
+    Attributes:
+        piece: of a row that was split, from 0.
+    """
+
+    task: str
+    number: int
+    piece: int
+    prompt: int
+    response: int
 
 
 class Pass(NamedTuple):
@@ -99,48 +121,43 @@ class PlanBatches:
     """Steps and rows of a plan, or of several that one training read in phases.
 
     Args:
-        plans: the finished folders, by the names that phases have for them.
+        plans: the finished folders, by the names that phases have for them; or arrays of rows without a plan, whose
+            rows have places alone.
         batching: of the training; None = steps are not asked for.
-        tokenized: the tokenized folder that they were drawn from, if it is not below their project.
 
     Raises:
         InputError: not a plan, or damaged; or a row is longer than the slots of a rank.
     """
 
-    def __init__(
-        self, plans: Mapping[str, OpenResult], batching: Batching | None = None, *, tokenized: str = ""
-    ) -> None:
+    def __init__(self, plans: Mapping[str, OpenResult], batching: Batching | None = None) -> None:
         self.batching = batching
-        self.rows = [PlanRows(plan) for plan in plans.values()]
-        self.tokenized = [_Tokenized(plan, tokenized) for plan in plans.values()]
+        self.marks = batching.marks if batching is not None else ()
+        self.planned = all(plan.kind == "plan" for plan in plans.values())
+        self.rows = [PlanRows(plan) for plan in plans.values()] if self.planned else []
+        self.tokenized = [_Tokenized(plan) for plan in plans.values()]
         self.epochs = [plan.epochs for plan in plans.values()]
-        self._plans = dict(plans)
+        self.plans = dict(plans)
         self._known: list[tuple[int, _Steps]] = []
 
     @classmethod
     def open(cls, plan: str, batching: Batching | None = None, *, tokenized: str = "") -> PlanBatches:
-        """Open one plan by its path or URI."""
-        result = open_result(plan, "plan")
-        if result.kind != "plan":
+        """Open one plan by its path or URI, and the tokenized folder of it that is not below its project."""
+        result = replace(open_result(plan, "plan"), tokens_at=tokenized)
+        if result.kind not in ("plan", "sampled"):
             hint = "give <root>/sample/<fingerprint>, which the arrays were made of"
             raise InputError("not a plan of sample", where=f"plan={result.uri}", got=result.kind, hint=hint)
-        return cls({"data": result}, batching, tokenized=tokenized)
+        return cls({"data": result}, batching)
 
     @cached_property
-    def planner(self) -> PlannedRows:
+    def planner(self) -> RowPlan:
         """The loader's planner over the plans."""
         assert self.batching is not None
-        shape = self.batching
-        return PlannedRows(
-            self._plans,
-            self.rows,
-            phases=shape.phases or None,
-            packing=shape.packing,
-            balance=shape.balance,
-            tail=shape.tail,
-            long_rows=shape.long_rows,
-            one_token_rows=shape.one_token_rows,
-        )
+        names = ("packing", "balance", "tail", "long_rows", "one_token_rows")
+        options: dict[str, Any] = {name: getattr(self.batching, name) for name in names}
+        options["phases"] = self.batching.phases or None
+        if self.planned:
+            return PlannedRows(self.plans, self.rows, **options)
+        return RowPlan({name: storage.local_path(plan.uri) for name, plan in self.plans.items()}, **options)
 
     def batch(self, step: int) -> list[Place]:
         """Return the rows of a step, from 1: rank after rank, in the order of its slots.
@@ -149,11 +166,15 @@ class PlanBatches:
             UsageError: there is no such step.
             InputError: a batch cannot be made of the rows.
         """
-        last = 0
-        for first, steps in self._steps():
+        last = self.marks[-1].batches if self.marks else 0
+        if 0 < step <= last:
+            position = self.marks[bisect_right(self.marks, step - 1, key=lambda mark: mark.batches) - 1]
+            drawn = next(item for item in self._draws(position) if item.after.batches == step)
+            return list(self._shared(drawn))
+        for first, steps in self._steps() if not self.marks else ():
             last = first + len(steps) - 1
             if first <= step <= last:
-                self.planner.rest()
+                self._rest()
                 return [place for member in steps[step - first] for place in self._places(member)]
         raise UsageError("no such step", where="step", got=f"{step:,}", expected=f"1 to {last:,}")
 
@@ -163,6 +184,9 @@ class PlanBatches:
         Raises:
             InputError: a batch cannot be made of the rows.
         """
+        if self.marks:
+            yield from (self._seen_from_marks(*place, source) for place in sorted(set(places)))
+            return
         wanted, known = set(places), dict[tuple[int, int], Seen]()
         of_epoch = {epoch: np.array(sorted(place for item, place in wanted if item == epoch)) for epoch, _ in wanted}
         last_epoch = max(of_epoch, default=-1)
@@ -170,7 +194,7 @@ class PlanBatches:
             if steps.source != source:
                 continue
             if steps.epoch > last_epoch:
-                self.planner.rest()
+                self._rest()
                 break
             if steps.epoch in of_epoch:
                 mine = of_epoch[steps.epoch]
@@ -200,13 +224,26 @@ class PlanBatches:
                 _, task, number, piece = pieces[which]
                 yield Pass(task, number, epoch, place, piece)
 
-    def name(self, place: Place) -> tuple[str, int, int]:
-        """Return task, number in the tokenized arrays, and piece of the row at a place."""
-        row = self.rows[place.source].at(place.epoch, place.place)
-        task = self.rows[place.source].task_of(row)
-        start = self.rows[place.source].spans(row)[2]
-        number = search(self.tokenized[place.source].starts(task), start, "right") - 1
-        return task, number, next(piece for at, _, _, piece in self._pieces(place.source, task, [number]) if at == row)
+    def names(self, places: Sequence[Place]) -> list[Name]:
+        """Return what the rows at some places are, in their order; of plans, not of arrays."""
+        result: dict[Place, Name] = {}
+        for (source, epoch), group in groupby(sorted(set(places)), key=lambda item: item[:2]):
+            members = list(group)
+            rows = self.rows[source]
+            numbers = rows.numbers(epoch, members[0].place, members[-1].place + 1)
+            numbers = numbers[[item.place - members[0].place for item in members]]
+            _, prompts, starts, responses = rows.columns(numbers)
+            ends = np.array([end for *_, end in rows.tasks])
+            entries = np.searchsorted(ends, numbers, "right")
+            for entry in np.unique(entries).tolist():
+                task, low, high = rows.tasks[entry]
+                mine = np.flatnonzero(entries == entry)
+                known = self.tokenized[source].starts(task)
+                of_task = last_not_above(known, starts[mine])
+                for at, number in zip(mine.tolist(), of_task.tolist(), strict=True):
+                    piece = len(rows.rows_between((low, high), int(known[number]), int(starts[at])))
+                    result[members[at]] = Name(task, number, piece, int(prompts[at]), int(responses[at]))
+        return [result[place] for place in places]
 
     def _pieces(self, source: int, task: str, some: Sequence[int] | Ints) -> Iterator[tuple[int, str, int, int]]:
         """Yield the plan's rows of a task's rows: number in the plan, task, number in the tokenized arrays, piece."""
@@ -240,11 +277,42 @@ class PlanBatches:
         every = groupby(segments(self.planner, self.batching.world), key=lambda item: (item.source, item.epoch))
         return (_Steps(list(group), self.batching.accumulate) for _, group in every)
 
+    def _seen_from_marks(self, epoch: int, place: int, source: int) -> Seen:
+        at = bisect_right([mark.cursors[source] for mark in self.marks], (epoch, place))
+        for drawn in self._draws(self.marks[max(0, at - 1)]):
+            of_source = drawn.source == self.planner.names[source]
+            if drawn.after.batches > self.marks[-1].batches or (
+                of_source and (drawn.epoch, drawn.start_row) > (epoch, place)
+            ):
+                break
+            for item in self._shared(drawn) if of_source and drawn.after.cursors[source] > (epoch, place) else ():
+                if item[:3] == (source, epoch, place):
+                    return Seen(epoch, place, drawn.after.batches, item.rank)
+        return Seen(epoch, place, 0, -1)
+
+    def _draws(self, position: Position) -> Iterator[Draw]:
+        """Yield the batches from a position on."""
+        assert self.batching is not None
+        while (drawn := self.planner.draw(position, self.batching.world)) is not None:
+            if isinstance(drawn, Draw):
+                yield drawn
+            position = drawn.after
+
+    def _rest(self) -> None:
+        """End what is looked at ahead; what is known by then is kept."""
+        if isinstance(self.planner, PlannedRows):
+            self.planner.rest()
+
     def _places(self, member: tuple[Segment, int]) -> Iterator[Place]:
         assert self.batching is not None
         segment, number = member
         drawn = self.planner.draw(segment.position(number), self.batching.world)
         assert isinstance(drawn, Draw)
+        return self._shared(drawn)
+
+    def _shared(self, drawn: Draw) -> Iterator[Place]:
+        """Yield the rows of a batch, rank after rank."""
+        assert self.batching is not None
         for rank in range(self.batching.world.ranks):
             for source, epoch, row in self.planner.rows_of(drawn, rank).tolist():
                 yield Place(source, epoch, row, rank // self.batching.parts)
@@ -289,14 +357,14 @@ class _Steps:
 class _Tokenized:
     """Where the responses of a task's rows begin."""
 
-    def __init__(self, plan: OpenResult, place: str) -> None:
-        self._plan, self._place = plan, place
+    def __init__(self, plan: OpenResult) -> None:
+        self._plan = plan
         self._starts: dict[str, NDArray[Any]] = {}
 
     @cached_property
     def folder(self) -> OpenResult:
         """The tokenized folder that the plan was drawn from."""
-        return open_result(self._place or self._plan.tokenized.uri, "tokenized")
+        return open_result(self._plan.tokenized.uri, "tokenized")
 
     def starts(self, task: str) -> NDArray[Any]:
         """Return the first token of each response, integers [rows]."""
@@ -337,7 +405,7 @@ class PlannedRows(RowPlan):
                 )
 
     def rest(self) -> None:
-        """End what is looked at ahead; what is known of it is kept."""
+        """End what is looked at ahead."""
         for plan in self._planned.values():
             plan.halt.set()
 
@@ -378,7 +446,7 @@ class _Planned:
             def read(first: int, files: list[Any] = files) -> list[Ints]:
                 return [file[first : first + _PIECE].astype(np.int64) for file in files]
 
-            for columns in self._pool.map(read, range(0, len(files[0]), _PIECE)):
+            for columns in _ahead(self._pool, read, range(0, len(files[0]), _PIECE)):
                 result.extend(*columns)
         return result
 
@@ -433,5 +501,15 @@ def find_places(rows: PlanRows, epoch: int, wanted: NDArray[np.uint32]) -> Itera
         return result
 
     with ThreadPoolExecutor(available_cores()) as pool:
-        for result in pool.map(find, range(0, length, _PIECE)):
+        for result in _ahead(pool, find, range(0, length, _PIECE)):
             yield from map(tuple, result.tolist())
+
+
+def _ahead(pool: ThreadPoolExecutor, work: Callable[[int], T], items: Iterable[int]) -> Iterator[T]:
+    """Yield what work makes of each item, in order; as many as there are cores are worked on at a time."""
+    coming: deque[Future[T]] = deque()
+    for item in items:
+        coming.append(pool.submit(work, item))
+        if len(coming) > available_cores():
+            yield coming.popleft().result()
+    yield from (item.result() for item in coming)

@@ -423,10 +423,12 @@ def _short_label(label: str, most: int = _MAX_LABEL) -> str:
     return label if len(label) <= most else label[:half] + "…" + label[-half:]
 
 
-def _svg(head: Html, height: float, right: float, axis: str, described: str, parts: Sequence[Html]) -> Html:
+def _svg(
+    head: Html, height: float, right: float, axis: str, described: str, parts: Sequence[Html], role: str = "img"
+) -> Html:
     """Return a chart in half of the page's width, with the name of its axis below it."""
     below = _axis(axis, (_LEFT + right) / 2, height - 4)
-    svg = tag("svg", *parts, below, viewBox=f"0 0 {_WIDTH} {height:g}", role="img", aria_label=described)
+    svg = tag("svg", *parts, below, viewBox=f"0 0 {_WIDTH} {height:g}", role=role, aria_label=described)
     return tag("div", head, tag("div", svg, class_="scroll"), class_="half")
 
 

@@ -39,6 +39,22 @@ class Series:
 
 
 @dataclass(frozen=True)
+class Dot:
+    """A point that leads to a place of the page.
+
+    Args:
+        x, y: of it; y is drawn inside the chart.
+        to: the address, as ``#step-12``.
+        name: what is there.
+    """
+
+    x: float
+    y: float
+    to: str
+    name: str
+
+
+@dataclass(frozen=True)
 class Lines(Block):
     """A chart of at most five lines. Two charts in succession are side by side.
 
@@ -50,6 +66,7 @@ class Lines(Block):
         zero: the y axis begins at 0.
         marks: x of vertical lines.
         tabled: also show some points as a table in text.
+        dots: points that lead somewhere.
     """
 
     title: str
@@ -59,6 +76,7 @@ class Lines(Block):
     zero: bool = False
     marks: Sequence[float] = ()
     tabled: bool = True
+    dots: Sequence[Dot] = ()
 
     def html(self, level: int) -> Html:
         shown = [item for item in self.series if item.points]
@@ -102,10 +120,18 @@ class Lines(Block):
                     cx, cy = place(*point).split(",")
                     dots.append(tag("circle", class_=f"c{colour}", cx=cx, cy=cy, r="2.5"))
             parts.append(tag("g", tag("title", self._said(item)), line, *dots))
+        for dot in self.dots:
+            if first <= dot.x <= last:
+                cx, cy = place(dot.x, dot.y).split(",")
+                circle = tag("circle", tag("title", dot.name), class_="c4", cx=cx, cy=cy, r="5")
+                parts.append(tag("a", circle, href=dot.to, aria_label=dot.name))
         legend = [tag("span", _bar(colour), _short_label(item.name, _MAX_NAME)) for colour, item in enumerate(shown)]
         key = tag("p", *legend, class_="key") if len(shown) > 1 else ""
         described = f"{self.title} in {self.unit or 'numbers'}: " + "; ".join(map(self._said, shown))
-        return _svg(join(heading(self.title, level), key), _BOTTOM + 38, _RIGHT, self.axis, described, parts)
+        head = join(heading(self.title, level), key)
+        # What is inside of an image cannot be followed.
+        role = "group" if self.dots else "img"
+        return _svg(head, _BOTTOM + 38, _RIGHT, self.axis, described, parts, role)
 
     def markdown(self, level: int) -> list[str]:
         """Return a table of some of the points."""

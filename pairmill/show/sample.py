@@ -41,7 +41,7 @@ def show(result: OpenResult, config: ShowConfig) -> Iterator[Line]:
         InputError: the tokens of a plan are missing; or a batch cannot be made.
         UsageError: no such epoch, place or batch.
     """
-    sample = _Sample(result, config)
+    sample = Sample(result, config)
     if config.batch >= 0:
         yield from _show_batch(sample, result, config)
         return
@@ -70,7 +70,7 @@ class _Row:
     note: str = ""
 
 
-class _Sample:
+class Sample:
     """A plan with the tokens that it was drawn from, or arrays alone."""
 
     def __init__(self, result: OpenResult, config: ShowConfig) -> None:
@@ -168,7 +168,7 @@ def _decoder(result: OpenResult, plan: OpenResult | None, config: ShowConfig) ->
     return decoder_for("", result.info().get("tokenizer_info", {}))
 
 
-def _show_batch(sample: _Sample, result: OpenResult, config: ShowConfig) -> Iterator[Line]:
+def _show_batch(sample: Sample, result: OpenResult, config: ShowConfig) -> Iterator[Line]:
     if result.kind != "sampled" or result.path is None:
         hint = "make them with pairmill sample plan=<plan> output_path=<folder>"
         raise UsageError("batches are packed from arrays on this machine", where="batch", got=result.uri, hint=hint)
@@ -194,7 +194,7 @@ def _show_batch(sample: _Sample, result: OpenResult, config: ShowConfig) -> Iter
         yield []
 
 
-def _describe_share(sample: _Sample, batch: Batch, rank: int) -> Iterator[Line]:
+def _describe_share(sample: Sample, batch: Batch, rank: int) -> Iterator[Line]:
     """Yield a rank's share of a batch: a strip of its slots, and a line for each row."""
     ends = batch["cu_seqlens"][: len(batch.rows) + 1].tolist()
     learned = batch["labels"] != IGNORED

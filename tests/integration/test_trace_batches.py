@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from pairmill.errors import InputError, UsageError
 from pairmill.formats.opened import open_result
 from pairmill.lineage.batches import Batching, PlanBatches, Seen
 from pairmill.loader import Loader, Phase, RowPlan
+from pairmill.loader.row_plan import Tail
 from pairmill.stages.sample import run as sample
 from pairmill.stages.sample.config import SampleConfig
 from tests.support import dfm, shapes
@@ -140,9 +142,10 @@ def test_rows_have_the_tokens_that_they_are_named_by(tokenized: Path, tmp_path: 
     source = open_result(made.tokenized)
     pieces = 0
     for step in (1, 7, 30):
-        for place in traced.batch(step):
-            task, number, piece = traced.name(place)
+        places = traced.batch(step)
+        for place, (task, number, piece, *sizes) in zip(places, traced.names(places), strict=True):
             prompt, response = tokens.tokens(epoch=place.epoch)[place.place]
+            assert sizes == [len(prompt), len(response)]
             whole, answer = source.tokens(task)[number]
             pieces += piece > 0
             assert (piece > 0) or (prompt.tolist() == whole.tolist()[-len(prompt) :])
@@ -183,4 +186,24 @@ def test_what_no_training_did_is_refused(sampled: Sampled, tmp_path: Path) -> No
     with pytest.raises(InputError, match="longest row does not fit"):
         PlanBatches.open(sampled.plan, Batching(batch_tokens=900, ranks=3)).batch(1)
     with pytest.raises(InputError, match="not a plan of sample"):
-        PlanBatches.open(str(sampled.arrays))
+        PlanBatches.open(str(sampled.tokenized))
+
+
+@pytest.mark.parametrize("tail", ["drop", "carry"])
+def test_positions_that_a_training_noted_lead_to_the_same(sampled: Sampled, tail: Tail) -> None:
+    shape = Batching(batch_tokens=6000, ranks=3, tail=tail)
+    loader = Loader(RowPlan(sampled.arrays, tail=tail), batch_tokens=6000, rank=0, ranks=3)
+    marks = [loader.position]
+    for number, _ in enumerate(batches(loader), 1):
+        if number % 7 == 0:
+            marks.append(loader.position)
+    loader.close()
+    whole = PlanBatches.open(sampled.plan, shape)
+    noted = PlanBatches.open(sampled.plan, replace(shape, marks=marks))
+    last = marks[-1].batches
+    assert all(noted.batch(step) == whole.batch(step) for step in range(1, last + 1, 5))
+    with pytest.raises(UsageError, match=f"expected 1 to {last:,}"):
+        noted.batch(last + 1)
+    places = [(epoch, place) for epoch in range(EPOCHS) for place in range(0, whole.rows[0].length(epoch), 37)]
+    expected = [item if item.step <= last else Seen(item.epoch, item.place, 0, -1) for item in whole.seen(places)]
+    assert list(noted.seen(places)) == expected

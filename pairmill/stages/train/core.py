@@ -234,8 +234,10 @@ def _folders(inputs: Inputs) -> list[InputRef]:
 def _data(inputs: Inputs, hub: str) -> dict[str, str]:
     """Say what is read, for people; no path of a machine is in it."""
     kinds = {"rows": "sampled folder", "windows": "flat token files", "stream": "stream of texts"}
-    samples = ", ".join(sample.fingerprint for sample in _folders(inputs))
-    texts = {"kind": kinds[inputs.kind], "sample": samples, "Hub": hub}
+    samples = [sample.fingerprint for sample in _folders(inputs)]
+    if isinstance(inputs.plan, RowPlan) and 1 < len(samples) == len(inputs.plan.names):  # what phases call them
+        samples = [f"{name}={sample}" for name, sample in zip(inputs.plan.names, samples, strict=True)]
+    texts = {"kind": kinds[inputs.kind], "sample": ", ".join(samples), "Hub": hub}
     return {name: text for name, text in texts.items() if text}
 
 

@@ -11,8 +11,9 @@ from pairmill.formats.settings_file import flat
 from pairmill.formats.training_results import TrainResult
 from pairmill.report.html import Html, tag
 from pairmill.report.markdown import plain
-from pairmill.report.model import Block, Cell, Percent, Report, Samples, Section, Table, describe_names
-from pairmill.report.series import Lines, Series
+from pairmill.report.model import Block, Cell, Link, Percent, Report, Samples, Section, Table, describe_names
+from pairmill.report.series import Dot, Lines, Series
+from pairmill.stages.train.watch.outliers import FAR, WINDOW
 from pairmill.stages.train.watch.progress import duration
 from pairmill.stages.train.watch.records import perplexity
 
@@ -35,6 +36,7 @@ def report_of(manifest: Manifest) -> Report:
             *_losses(result),
             *_weights(result),
             *_by_source(result),
+            *_highest(result),
             *_course(result),
             *_happened(result),
             *_absent(result),
@@ -133,11 +135,13 @@ def _losses(result: TrainResult) -> list[Block]:
     series = [_series(result, key, name, band=key == "loss") for key, name in names.items()]
     half = result.last.get("step", 0) / 2
     late = [_after(item, half) for item in series]
-    blocks: list[Block] = [Lines("Loss", series, unit="nats a label", marks=marks)]
+    dots = _dots(result, "loss")
+    blocks: list[Block] = [Lines("Loss", series, unit="nats a label", marks=marks, dots=dots)]
     if sum(len(item.points) for item in late) > 3:
-        blocks.append(Lines("Loss, second half", late, unit="nats a label", marks=marks, tabled=False))
+        blocks.append(Lines("Loss, second half", late, unit="nats a label", marks=marks, tabled=False, dots=dots))
     notes = ["The loss is the mean cross entropy of the labels of a step."]
     notes += [_BAND] if any(item.band for item in series) else []
+    notes += ["A dot leads to the rows of a step that sticks out."] if dots else []
     notes += ["A dashed line is where weights went back to an earlier checkpoint."] if marks else []
     return [*blocks, _Note(" ".join(notes))]
 
@@ -185,6 +189,46 @@ def _by_source(result: TrainResult) -> list[Block]:
     return [*blocks, Table("Sources", header, rows, note)]
 
 
+def _dots(result: TrainResult, key: str) -> list[Dot]:
+    """Return the steps that stick out and have rows, as points of a curve."""
+    return [
+        Dot(item["step"], item[key], f"#step-{item['step']}", f"step {item['step']:,}: its rows")
+        for item in result.highest
+        if item["texts"]
+    ]
+
+
+def _highest(result: TrainResult) -> list[Block]:
+    steps = [item for item in result.highest if item["texts"]]
+    if not steps:
+        return []
+    count = result.event_counts.get("outlier", 0)
+    head = f"{count:,} step{'s are outliers' if count != 1 else ' is an outlier'}" if count else "No step is an outlier"
+    rows = [
+        (
+            Link(f"{item['step']:,}", f"#step-{item['step']}"),
+            item["what"].replace("_", " ").replace("grad", "gradient"),
+            f"{item[item['what']]:.4g}",
+            f"{item['usual']:.4g}",
+            f"{item['times']:.1f}",
+        )
+        for item in steps
+    ]
+    note = (
+        f"Of the {WINDOW} steps before it; an outlier is more than {FAR:g} spreads above the median. "
+        "`pairmill trace run=<this folder> step=<step>` prints all rows of a step with the records that they are of."
+    )
+    table = Table("The steps that stick out the most", ("Step", "What", "Value", "Median", "Spreads above"), rows, note)
+    texts = [
+        _Anchored(
+            f"step-{item['step']}",
+            Samples(f"Rows of step {item['step']:,} with the longest responses", item["texts"], "row"),
+        )
+        for item in steps
+    ]
+    return [Section("Steps that stick out", [table, *texts], head, unfolded=True)]
+
+
 def _course(result: TrainResult) -> list[Block]:
     """Show what is watched beside the loss; what did not vary says so in one point less."""
     used = [
@@ -193,7 +237,12 @@ def _course(result: TrainResult) -> list[Block]:
     b = _series(result, "b", "b")
     return [
         Lines("Learning rate", [_series(result, "lr", "rate")], zero=True),
-        Lines("Gradient norm, before clipping", [_series(result, "grad_norm", "norm", band=True)], zero=True),
+        Lines(
+            "Gradient norm, before clipping",
+            [_series(result, "grad_norm", "norm", band=True)],
+            zero=True,
+            dots=_dots(result, "grad_norm"),
+        ),
         Lines("Throughput", [_series(result, "tokens_per_s", "rate")], unit="tokens a second", zero=True, tabled=False),
         Lines("Slots used", used, unit="% of the slots", zero=True, tabled=False),
         Lines("Differentiated steps, b", [b], zero=True),
@@ -290,6 +339,19 @@ def _settings(result: TrainResult) -> list[Block]:
         blocks.append(Table(f"Where they differ from the profile {profile}", ("Setting", "Profile", "Here"), changed))
     blocks.append(Table("All settings", ("Setting", "Value"), every))
     return [Section("Settings", blocks, f"profile {profile}, {len(changed):,} changed")]
+
+
+class _Anchored(Block):
+    """A block that a link of the page leads to; for the page only."""
+
+    def __init__(self, name: str, block: Block) -> None:
+        self._name, self._block = name, block
+
+    def html(self, level: int) -> Html:
+        return tag("div", self._block.html(level), id=self._name)
+
+    def markdown(self, level: int) -> list[str]:
+        return self._block.markdown(level)
 
 
 class _Note(Block):

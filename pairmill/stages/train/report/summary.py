@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from pairmill.formats.results import Rows
 from pairmill.formats.training_results import TrainFacts, TrainResult
 from pairmill.stages.train.watch.records import Line, numbers_of, perplexity, read
 
@@ -50,12 +51,13 @@ class _Curve:
         ]
 
 
-def summarise(metrics: Path, facts: TrainFacts) -> TrainResult:
+def summarise(metrics: Path, facts: TrainFacts, highest: Rows = ()) -> TrainResult:
     """Collect what the manifest promises: the facts, the last lines, events, and curves of at most 150 points.
 
     Args:
         metrics: the run's metrics.jsonl, from its first step to its last.
         facts: of the run.
+        highest: the steps that stuck out the most, with the texts of rows.
     """
     width = max(1, math.ceil(facts.steps / _POINTS))
     curves: dict[str, _Curve] = {}
@@ -96,8 +98,9 @@ def summarise(metrics: Path, facts: TrainFacts) -> TrainResult:
         by_source=dict(list(sources.items())[:_SOURCES]),
         curves={name: curves[name].points() for name in sorted(drawn)},
         event_counts=counts,
-        events=[item for item in events if item["event"] not in {"begun", "finished"}][:_EVENTS],
+        events=[item for item in events if item["event"] not in {"begun", "finished", "outlier"}][:_EVENTS],
         samples={"step": samples["step"], "texts": samples["samples"][:_SAMPLES]} if samples else {},
+        highest=[{name: value for name, value in item.items() if name != "before"} for item in highest],
     )
 
 

@@ -15,6 +15,7 @@ from pairmill.engine.writer import Writer
 from pairmill.formats.settings_file import differences
 from pairmill.formats.training_results import TrainFacts
 from pairmill.nets.trained import EMA, NAME, TOKENIZER, WEIGHTS
+from pairmill.stages.train.data.rows import texts_of
 from pairmill.stages.train.report.summary import summarise
 from pairmill.stages.train.run import hardware, parallel
 from pairmill.stages.train.run.job import Outcome
@@ -33,7 +34,11 @@ def write_results(state: RunState, watcher: Watcher | None, out: Writer | None) 
         with out.create(file) as path:
             save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path, metadata={"format": "pt"})
     digest = _digest(files)
-    result = summarise(watcher.metrics, _collect_facts(state))
+    highest = [
+        {**item, "texts": texts_of(state.job.inputs, state.settings, state.ranks.size, item["before"])}
+        for item in watcher.highest
+    ]
+    result = summarise(watcher.metrics, _collect_facts(state), highest)
     out.write(NAME, state.describe(result.last).dump())
     if state.job.inputs.tokenizer is not None:
         out.write(TOKENIZER, state.job.inputs.tokenizer)

@@ -81,9 +81,9 @@ def fit(job: Job, ranks: Ranks, out: Writer | None) -> Outcome:
             with ranks.together(f"step {state.step + 1}"):
                 result = stepper.step(state.step + 1, item.batch)
             state.step += 1
-            state.position = item.position
+            before, state.position = state.position, item.position
             seconds = time.monotonic() - begun + item.wait_s
-            update = Update(item.batch, result, item.last, seconds, item.wait_s)
+            update = Update(item.batch, result, item.last, seconds, item.wait_s, before)
             state.counts.add(update, feed.left)
             for callback in callbacks:
                 callback.on_step(state, update)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pairmill.nets.batch import GlobalBatch
 
@@ -47,6 +47,7 @@ class Update(NamedTuple):
         last: whether the run has no further batch.
         seconds: that it took, with waiting for data.
         wait_s: seconds of waiting.
+        before: the loader's position before it.
     """
 
     batch: GlobalBatch
@@ -54,6 +55,7 @@ class Update(NamedTuple):
     last: bool
     seconds: float
     wait_s: float
+    before: Mapping[str, Any]
 
 
 @dataclass

@@ -6,7 +6,7 @@ Every line has ``step`` and ``kind``:
 ``heldout``  losses of the rows that the plan sets apart
 ``sample``   texts that the model writes
 ``event``    ``event`` names it: begun, resumed, skipped (an update), rolled_back (weights, to an earlier checkpoint),
-             stopped, finished; other keys say more
+             stopped, finished, outlier (watch/outliers.py), with the places of its rows; other keys say more
 
 ===================  ==============================================================================================
 loss                 mean cross entropy over the labels of this step, in nats
@@ -16,6 +16,7 @@ perplexity           exp(min(loss, 20))
 lr                   learning rate of this step's update
 grad_norm            norm of all gradients, before clipping
 b                    calls of stacks that are differentiated, of nets that have that number
+at                   of each sampled folder the epoch and the row that come next: pairmill trace begins there
 tokens, labels       tokens that rows have, and labels, since step 1
 slots_used           share of the slots of this step's batches that hold a token
 flops                floating-point operations since step 1, by the formula (pairmill/nets/cost.py)
@@ -41,7 +42,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -92,6 +93,7 @@ class Record:
         sources: by name; empty where rows have no source.
         seconds: that the step took, with waiting, without what is done between steps.
         wait_s: seconds of waiting for data.
+        at: of each folder of rows the epoch and the row that come next.
     """
 
     step: int
@@ -110,6 +112,7 @@ class Record:
     sources: Mapping[str, OfSource] = field(default_factory=dict)
     seconds: float = 0.0
     wait_s: float = 0.0
+    at: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from pairmill.engine.writer import Writer
 from pairmill.errors import PairmillError
 from pairmill.report.model import Cell
 from pairmill.stages.train.watch import tensorboard as boards
+from pairmill.stages.train.watch.outliers import Outliers
 from pairmill.stages.train.watch.progress import Progress, duration, summary
 from pairmill.stages.train.watch.records import METRICS, HeldOut, Line, Lines, Record, Sample, last_of, perplexity, read
 from pairmill.stages.train.watch.tensorboard import TensorBoard
@@ -125,6 +126,7 @@ class Watcher:
         self._lines = Lines(self._folder / METRICS)
         self._lines.cut(step)
         self._totals = _Totals.from_state(state)
+        self._outliers = Outliers.from_state(state.get("outliers", {}))
         self._clock = _Clock(earlier=float(state.get("seconds", 0.0)))
         # Another file: TensorBoard forgets what the files before it have after this step.
         self._board = TensorBoard(self._folder / _BOARD, step) if self._with_board else None
@@ -144,8 +146,16 @@ class Watcher:
         """Tell whether this step gets a line."""
         return step in {1, self._about.steps} or step % self._every == 0
 
-    def record(self, record: Record) -> None:
-        """Take note of a step; to be called for each, in order. A skipped one is an event too."""
+    def record(self, record: Record, before: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
+        """Take note of a step; to be called for each, in order. A skipped one is an event too.
+
+        Args:
+            record: of the step.
+            before: the loader's position before it.
+
+        Returns:
+            what sticks out of the step (:class:`Outliers`); None = nothing.
+        """
         totals, clock = self._totals, self._clock
         totals.add(record)
         clock.add(record)
@@ -157,6 +167,12 @@ class Watcher:
             self._write("step", record.step, self._numbers(record))
             totals.since.clear()
             clock.restart()
+        return self._outliers.add(record.step, {"loss": record.loss, "grad_norm": record.grad_norm}, before or {})
+
+    @property
+    def highest(self) -> list[dict[str, Any]]:
+        """The steps that stuck out the most (:class:`Outliers`)."""
+        return self._outliers.highest
 
     def evaluated(self, step: int, current: HeldOut, averaged: HeldOut | None = None) -> None:
         """Take note of held-out losses.
@@ -188,7 +204,8 @@ class Watcher:
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps, JSON-like."""
         service = self._service.id if self._service is not None else ""
-        return {**asdict(self._totals), "seconds": self._clock.seconds(), "wandb": service}
+        outliers = asdict(self._outliers)
+        return {**asdict(self._totals), "outliers": outliers, "seconds": self._clock.seconds(), "wandb": service}
 
     def sync(self) -> None:
         """Write everything to disk, and upload it where the folder is remote. A failing upload is a warning."""
@@ -245,6 +262,7 @@ class Watcher:
             "lr": record.lr,
             "grad_norm": record.grad_norm,
             **({} if record.b is None else {"b": record.b}),
+            **({"at": record.at} if record.at else {}),
             "tokens": totals.tokens,
             "labels": totals.labels,
             "slots_used": record.tokens / record.slots if record.slots else 0.0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pairmill import log, storage
+from pairmill.stages.train.data.rows import spans_of
 from pairmill.stages.train.run import hardware
 from pairmill.stages.train.run.state import Callback, RunState
 from pairmill.stages.train.run.update import Update
@@ -21,8 +22,12 @@ class Watching(Callback):
         self._watcher = watcher
 
     def on_step(self, state: RunState, update: Update) -> None:
-        if self._watcher is not None:
-            self._watcher.record(_record(state, update))
+        if self._watcher is None:
+            return
+        outlier = self._watcher.record(_record(state, update), update.before)
+        if outlier is not None:
+            rows = spans_of(state.job.inputs, state.settings, state.ranks.size, update.before)
+            self._watcher.event(state.step, "outlier", **outlier, rows=rows)
 
     def on_end(self, state: RunState) -> None:
         if self._watcher is not None:
@@ -95,4 +100,5 @@ def _record(state: RunState, update: Update) -> Record:
         sources={name: OfSource(*sums) for name, sums in result.sources.items()},
         seconds=update.seconds,
         wait_s=update.wait_s,
+        at=state.position["sources"] if state.job.inputs.kind == "rows" else {},
     )
