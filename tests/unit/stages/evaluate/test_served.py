@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
@@ -13,6 +14,7 @@ from pairmill.encoder import PRE_TOKENIZER, Encoder
 from pairmill.engine import runner
 from pairmill.engine.runner import Result
 from pairmill.errors import InputError, StageFailure, UsageError
+from pairmill.net import http
 from pairmill.stages.evaluate import served
 from pairmill.stages.evaluate.config import EvaluateConfig
 from pairmill.stages.evaluate.core import Evaluate
@@ -215,9 +217,9 @@ HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 def test_a_command_serves_and_ends_with_its_use(tmp_path: Path) -> None:
     (tmp_path / "serve.py").write_text(SERVER)
     with served.running(f"{sys.executable} {tmp_path}/serve.py {{port}} {{model}}", "/a/model") as url:
-        assert server.http.client().get(f"{url}/models").text == "/a/model"
-    with pytest.raises(server.http._library().ConnectError):
-        server.http.client().get(f"{url}/models")
+        assert http.client().get(f"{url}/models").text == "/a/model"
+    with pytest.raises(httpx.ConnectError):
+        http.client().get(f"{url}/models")
 
 
 @pytest.mark.parametrize("command", ["false {port}", "/nowhere/serve {port}"])
