@@ -27,8 +27,9 @@ ROWS: Final = 1 << 17
 """Rows of the plan that are looked at together."""
 ROW_BYTES: Final = 5
 ROW_BYTES_APART: Final = 10
-"""Memory that the place of a row takes: where rows follow each other, and where they lie apart. It is 24 in folders of
-others whose responses do not follow their instructions."""
+_ROW_BYTES_BACK: Final = 24
+"""Memory that the place of a row takes: where rows follow each other, where they lie apart, and where some lie before
+those that they come after. It is 24 too in folders of others whose responses do not follow their instructions."""
 TABLE: Final = 256 << 20
 """Memory of places beyond which a new plan's rows are looked up part by part: its arrays are in files, as those are."""
 
@@ -145,6 +146,8 @@ class ArrayLayout:
             end += self._lengths[-1]
         self._begins = [begins[item.name] for item in plan.datasets]
         per_row = ROW_BYTES if self.is_compact else ROW_BYTES_APART
+        if not self.is_compact and len(begins) < len(plan.datasets):
+            per_row = _ROW_BYTES_BACK
         most = self.rows if self.scratch is None else TABLE // per_row
         self._at_once = max(most // ROWS, 1) * ROWS
         total, longest = 0, 0
