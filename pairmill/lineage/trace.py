@@ -1,4 +1,4 @@
-"""``pairmill trace step=…``: the rows that a step of a training had, and what each was made of."""
+"""``pairmill trace``: the rows that a step of a training had, and what each was made of; or when it had rows."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from pairmill.formats.opened import OpenResult, open_result
 from pairmill.formats.training_results import TrainResult
 from pairmill.lineage.batches import Batching, Place, PlanBatches
 from pairmill.lineage.records import Origins
+from pairmill.lineage.row_trace import trace_record, trace_row
 from pairmill.lineage.trace_config import TraceConfig
 from pairmill.loader import Phase
 from pairmill.loader.plan import Position
@@ -39,6 +40,9 @@ def show(config: TraceConfig) -> Iterator[Line]:
         UsageError: there is no such step or rank, or nothing says how batches were made.
         InputError: a folder is not there, or is not what the option says.
     """
+    if not config.step:
+        yield from _show_rows(config)
+        return
     plans, batching = read_training(config)
     batches = PlanBatches(plans, batching)
     if config.rank >= batching.ranks:
@@ -51,6 +55,28 @@ def show(config: TraceConfig) -> Iterator[Line]:
     yield from _named(batches, some, plans, config)
     if len(some) < len(mine):
         yield line(f"… and {len(mine) - len(some):,} more rows; n=0 prints all", SOFT)
+
+
+def _show_rows(config: TraceConfig) -> Iterator[Line]:
+    """Yield the lines of a row or of a record."""
+    batching = _given(config) if config.batch_tokens else None
+    plans: Mapping[str, OpenResult] = {}
+    if config.run:
+        plans, batching = read_training(config)
+    elif config.plan:
+        plans = read_plans(config)
+    if not plans and not (config.record and config.root):
+        expected = "plan=<plan> or run=<a run of train>" + ", or root=<project> for all its plans" * bool(config.record)
+        raise UsageError("no plan is named", where="row" if config.row else "record", expected=expected)
+    yield from trace_row(config, plans, batching) if config.row else trace_record(config, plans, batching)
+
+
+def _given(config: TraceConfig) -> Batching:
+    """Return how batches were made, as the options say it."""
+    names = ("packing", "balance", "tail", "long_rows", "one_token_rows")
+    shape: dict[str, Any] = {name: getattr(config, name) for name in names if getattr(config, name)}
+    shape |= {"batch_tokens": config.batch_tokens, "ranks": config.ranks or 1, "accumulate": config.accumulate}
+    return Batching(**shape)
 
 
 def _named(
@@ -106,15 +132,12 @@ def read_training(config: TraceConfig) -> tuple[dict[str, OpenResult], Batching]
         UsageError: options say neither.
         InputError: the run, or a plan of it, is not there.
     """
-    given = {name: getattr(config, name) for name in ("packing", "balance", "tail", "long_rows", "one_token_rows")}
     if not config.run:
         if not config.plan or not config.batch_tokens:
             where = "batch_tokens" if config.plan else "plan, run"
             expected = "run=<a run of train>, or plan= with batch_tokens= and ranks= of the training"
             raise UsageError("nothing says how batches were made", where=where, expected=expected)
-        shape: dict[str, Any] = {name: value for name, value in given.items() if value}
-        shape |= {"batch_tokens": config.batch_tokens, "ranks": config.ranks or 1, "accumulate": config.accumulate}
-        return read_plans(config), Batching(**shape)
+        return read_plans(config), _given(config)
     run = open_result(config.run, "run")
     if run.stage != "train" or run.manifest is None:
         hint = "a training that has not ended is traced with plan=, batch_tokens= and ranks="

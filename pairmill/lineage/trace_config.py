@@ -10,11 +10,21 @@ from pairmill.fields import Checked
 
 
 @dataclass(kw_only=True)
-class TraceConfig(Checked, one_of=("step",)):
-    """Print the rows of a step of a training, with the records that they are made of."""
+class TraceConfig(Checked, one_of=("step", "row", "record")):
+    """Print the rows of a step of a training with their records, or when a row or a record was trained on."""
 
     step: int = option(0, help="a step of the training, from 1: print the rows that it had", at_least=0)
     rank: int = option(-1, help="with step: the rows of this process alone, from 0; -1 = of all", at_least=-1)
+    row: str = option(
+        "",
+        help="a row, <task>:<n>, n from 0 as in its row file: print its record, what stages say of it, and each epoch, "
+        "place, step and rank that has it",
+    )
+    record: str = option(
+        "",
+        help="a raw record, <source>/<path>:<line from 1>, or :<member> of an archive: print the rows that it became, "
+        "and the same of them, in the plan or in all below root",
+    )
     run: str = option("", help="a finished run of train, which says how it made batches and of which plans")
     plan: list[str] = option(
         [],
@@ -36,4 +46,10 @@ class TraceConfig(Checked, one_of=("step",)):
     long_rows: Literal["", "refuse", "skip"] = option("", help="with plan: as the loader was told; default refuse")
     one_token_rows: Literal["", "keep", "skip"] = option("", help="with plan: as the loader was told; default keep")
     text: bool = option(False, help="also print the texts of the rows")
+    raw: str = option(
+        "", help="with row, record and text: folder of raw files or of fetch, if it is not below the project"
+    )
+    sources: list[str] = option(
+        [], help="with row, record and text: YAML files of the sources that are described by one"
+    )
     n: int = option(40, help="rows to print at most; 0 = all", at_least=0)

@@ -12,9 +12,11 @@ import pytest
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.opened import open_result
 from pairmill.formats.plan_rows import PlanRows
+from pairmill.lineage import trace
 from pairmill.lineage.batches import Batching
 from pairmill.lineage.records import Origins
 from pairmill.lineage.row_trace import trace_record, trace_row
+from pairmill.lineage.trace_config import TraceConfig
 from pairmill.show.command import show
 from pairmill.show.config import ShowConfig
 from pairmill.show.lines import plain
@@ -114,6 +116,24 @@ def test_texts_are_those_of_the_row_and_of_the_raw_record(line: Line) -> None:
     assert {*traced.marks(text.partition("response\n")[2])} == {*traced.marks(raw)}
     without = plain(trace_row(Options(row="chats.jsonl:3", text=True), plans))
     assert re.search("its text is not at hand: .*raw=.*sources=", without)
+
+
+def test_the_command_prints_both_and_names_what_is_missing(line: Line, tmp_path: Path) -> None:
+    plan = str(line.sample)
+    row = plain(trace.show(TraceConfig(row="chats.jsonl:3", plan=[plan], batch_tokens=2048, ranks=2)))
+    expected = trace_row(
+        Options(row="chats.jsonl:3"), {"data": open_result(plan)}, Batching(batch_tokens=2048, ranks=2)
+    )
+    assert row == plain(expected)
+    (record,) = Origins.open(str(line.select)).records("chats.jsonl", np.array([3]))
+    for options in ({"plan": [plan]}, {"root": str(line.root)}, {"root": str(line.root), "batch_tokens": 2048}):
+        text = plain(trace.show(TraceConfig(record=str(record), **options)))
+        assert passes(text, "chats.jsonl:3") == passes(row)
+        assert (", step " in text) == ("batch_tokens" in options)
+    with pytest.raises(UsageError, match=r"no plan is named; expected plan=<plan> or run=<a run of train>$"):
+        plain(trace.show(TraceConfig(row="chats.jsonl:3", root=str(line.root))))
+    with pytest.raises(UsageError, match=r"no plan is named.*or root=<project> for all its plans"):
+        plain(trace.show(TraceConfig(record=str(record))))
 
 
 def test_what_is_not_there_is_refused(line: Line, tmp_path: Path) -> None:
