@@ -29,7 +29,7 @@ from pairmill.stages.evaluate.models import server
 from tests.support import shapes, tools
 from tests.support.chats import CHATML
 from tests.support.completions import Completions, Reply
-from tests.support.helpers import REPOSITORY, environment
+from tests.support.helpers import PATIENCE, REPOSITORY, environment
 
 GOOD, BAD = 12, 3
 DANISH = (
@@ -277,7 +277,7 @@ def test_a_kill_in_the_middle_asks_nothing_twice(project: Project, tmp_path: Pat
     with Completions(slow) as double:
         command += [f"judge={double.url}", "at_once=1", "workers=1"]
         process = subprocess.Popen(command, cwd=REPOSITORY, env=environment(), stderr=subprocess.DEVNULL)
-        assert reached.wait(120)
+        assert reached.wait(PATIENCE)
         process.kill()
         process.wait()
         go.set()

@@ -102,7 +102,7 @@ def test_rows_that_an_own_operation_drops_have_a_reason(tmp_path: Path) -> None:
 
 def test_an_own_operation_is_in_the_settings_file_and_its_order_is_that_of_the_registry() -> None:
     shipped = Settings.default_file()
-    assert "perplexity, classifiers, shouting, filter, pii" in " ".join(shipped.replace("#", "").split())
+    assert "perplexity, classifiers, judge, shouting, filter, pii" in " ".join(shipped.replace("#", "").split())
     assert "\nshouting:" in shipped
     assert shipped.index("\nclassifiers:") < shipped.index("\nshouting:") < shipped.index("\nfilter:")
 
