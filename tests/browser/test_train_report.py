@@ -22,7 +22,8 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Report]:
     found = {}
     for name, steps, sources, text in (("usual", 2000, watched_run.SOURCES, "4"), ("large", 9000, MANY, LONG + NASTY)):
         metrics = watched_run.run(tmp_path_factory.mktemp(name), steps, sources, every=20, text=text)
-        found[name] = report_of(watched_run.manifest(metrics, watched_run.facts(steps, sources)))
+        outliers = [watched_run.highest(steps // 2, text), watched_run.highest(steps, text)]
+        found[name] = report_of(watched_run.manifest(metrics, watched_run.facts(steps, sources), outliers))
     return found
 
 
@@ -50,12 +51,21 @@ OVERLAP = """<script>addEventListener("load", () => {
 });</script>"""
 
 
+# Each dot is drawn, and leads to texts that are seen.
+DOTS = """<script>addEventListener("load", () => {
+  const dots = [...document.querySelectorAll("svg a")];
+  const seen = (item) => item && item.getBoundingClientRect().height > 0;
+  const bad = dots.filter((dot) => !seen(dot) || !seen(document.querySelector(dot.getAttribute("href") + " pre")));
+  if (!dots.length || bad.length) console.error(`${bad.length} of ${dots.length} dots lead nowhere`);
+});</script>"""
+
+
 @pytest.mark.parametrize("width", [400, 600, 1200])
 def test_it_fits_and_nothing_overlaps(
     reports: dict[str, Report], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
     chromium.resize(monkeypatch, width, chromium.HEIGHT)
-    seen = chromium.look({name: unfolded(one) + OVERLAP for name, one in reports.items()}, tmp_path)
+    seen = chromium.look({name: unfolded(one) + OVERLAP + DOTS for name, one in reports.items()}, tmp_path)
     assert seen.frames.keys() == reports.keys()
     for name, frame in seen.frames.items():
         assert width - 20 < frame["width"] <= width

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from pairmill.engine.manifest import InputRef, Ledger, Manifest
 from pairmill.formats.settings_file import differences
@@ -110,7 +112,16 @@ def facts(steps: int, sources: dict[str, float]) -> TrainFacts:
     )
 
 
-def manifest(metrics: Path, told: TrainFacts) -> Manifest:
+def highest(step: int, text: str) -> dict[str, Any]:
+    """A step that is an outlier, and a row of it."""
+    texts = [{"row": f"0:{step} of code", "prompt": text, "target": f"answer {text}"}]
+    numbers = {"loss": 9.0, "grad_norm": 2.0, "what": "loss", "usual": 2.25, "times": 7.5}
+    return {"step": step, **numbers, "before": {}, "texts": texts}
+
+
+def manifest(metrics: Path, told: TrainFacts, outliers: Sequence[dict[str, Any]] = ()) -> Manifest:
     """Of the finished folder of such a run."""
     rows = [InputRef("sampled", "fedcba9876543210")]
-    return Manifest("train", 1, "0123456789abcdef", {}, rows, Ledger(), [], data=summarise(metrics, told).to_data())
+    return Manifest(
+        "train", 1, "0123456789abcdef", {}, rows, Ledger(), [], data=summarise(metrics, told, outliers).to_data()
+    )

@@ -40,6 +40,20 @@ def plain(page: str) -> str:
     return re.sub(r' class="[nw]"', "", page)
 
 
+def test_a_dot_leads_to_the_rows_of_its_step(metrics: Path) -> None:
+    told = watched_run.facts(STEPS, watched_run.SOURCES)
+    report = report_of(watched_run.manifest(metrics, told, [watched_run.highest(700, NASTY)]))
+    page = report.html()
+    dot = '<a href="#step-700" aria-label="step 700: its rows"><circle class="c4"'
+    # Of the loss, of its second half, and of the gradient norm.
+    assert page.count(dot) == 3
+    assert page.count('id="step-700"') == 1
+    assert page.index('id="step-700"') < page.index("answer &lt;/pre&gt;")
+    assert "<script>alert" not in page
+    assert re.search(r"\| *700 *\| *loss *\| *9 *\| *2\.25 *\| *7\.5 *\|", report.markdown())
+    assert "step-" not in report_of(watched_run.manifest(metrics, told)).html()
+
+
 def test_every_number_is_on_the_page(manifest: Manifest) -> None:
     page, last = plain(report_of(manifest).html()), manifest.data["last"]
     for row in (
