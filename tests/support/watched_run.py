@@ -115,7 +115,7 @@ def facts(steps: int, sources: dict[str, float]) -> TrainFacts:
 def highest(step: int, text: str) -> dict[str, Any]:
     """A step that is an outlier, and a row of it."""
     texts = [{"row": f"0:{step} of code", "prompt": text, "target": f"answer {text}"}]
-    numbers = {"loss": 9.0, "grad_norm": 2.0, "what": "loss", "usual": 2.25, "times": 7.5}
+    numbers: dict[str, Any] = {"loss": 9.0, "grad_norm": 2.0, "what": "loss", "usual": 2.25, "times": 7.5}
     return {"step": step, **numbers, "before": {}, "texts": texts}
 
 
