@@ -17,7 +17,7 @@ from pairmill.stages.train.watch.records import METRICS, HeldOut, OfSource, Reco
 from pairmill.stages.train.watch.watcher import About, Watcher
 
 SOURCES = {"web_pages": 0.5, "encyclopedia": 0.25, "questions_and_answers": 0.15, "code": 0.07, "mathematics": 0.03}
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "profile": "hrm_text",
     "model": {"net": "hrm", "layers": 4, "H_override": {}},
     "optimizer": {"name": "adam_atan2", "lr": 0.00022, "betas": [0.9, 0.95]},
