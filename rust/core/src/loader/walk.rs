@@ -43,7 +43,7 @@ impl Lengths {
         };
         let row = Row { number: 0, inst_start: 0, inst_len, resp_start: 0, resp_len };
         self.most = self.most.max(row.needed());
-        if self.codes.len() % BLOCK == 0 {
+        if self.codes.len().is_multiple_of(BLOCK) {
             self.before.push(self.long.len() as u32);
         }
         match u8::try_from(inputs) {
