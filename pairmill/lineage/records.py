@@ -199,9 +199,9 @@ class Origins:
             InputError: a source has no such record.
         """
         result: dict[RecordId, list[Row]] = {record: [] for record in wanted}
-        for task, found in self.cleaned_rows(result).items():
-            *_, last = self.follow(task, np.array([*found], np.int64))
-            for ordinal, record in zip(last.ordinals.tolist(), found.values(), strict=True):
+        for task, rows in self.cleaned_rows(result).items():
+            *_, last = self.follow(task, np.array([*rows], np.int64))
+            for ordinal, record in zip(last.ordinals.tolist(), rows.values(), strict=True):
                 result[record] += [Row(task, ordinal)] if ordinal >= 0 else []
         for made in result.values():
             made.sort()

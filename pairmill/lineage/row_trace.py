@@ -25,7 +25,8 @@ from pairmill.show.config import Wanted
 from pairmill.show.lines import HEAD, SOFT, TARGET, Line, Part, line, visible
 
 _RAW: Final = "pairmill.sources.raw_records"
-"""Reads raw records; the sources that it imports take long."""
+_REGISTRY: Final = "pairmill.sources.registry"
+"""Knows the sources, whose import takes long."""
 _ABOUT: Final = ("revision", "licence", "language", "origin")
 _RESULTS: Final = ("tokenize", "select", "curate", "clean")
 """Stages whose newest result shows the rows of a record where there is no plan; the last one first."""
@@ -128,7 +129,8 @@ def _describe_record(origins: Origins, record: RecordId, config: TraceOptions) -
     yield [Part("record  ", SOFT), Part(visible(str(record))), Part(f"  {visible(told)}" if told else "", SOFT)]
     if config.text:
         try:
-            raw = importlib.import_module(_RAW).read_record(record, about, origins.root, config.raw, config.sources)
+            source = importlib.import_module(_REGISTRY).named(record.source, config.sources)
+            raw = importlib.import_module(_RAW).read_record(record, about, origins.root, config.raw, source)
         except InputError as error:
             yield line(f"  its text is not at hand: {error}", SOFT)
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
@@ -14,12 +14,10 @@ from pairmill.errors import InputError
 from pairmill.formats.records import RecordId
 from pairmill.formats.row_groups import RowGroups
 from pairmill.formats.slices import FileSlice
-from pairmill.sources.datasets import SOURCES
 from pairmill.sources.files import raw as raw_files
 from pairmill.sources.files.raw import RawFolder
 from pairmill.sources.origin import Given
 from pairmill.sources.parsed import Malformed, Parsed
-from pairmill.sources.registry import chosen
 from pairmill.sources.source import UNSTATED, Context, Source
 
 _HINT: Final = "name the folder of raw files or of fetch with raw=, and YAML sources with sources="
@@ -52,7 +50,7 @@ class _Undescribed(Source):
 
 
 def read_record(
-    record: RecordId, about: Mapping[str, Any], root: str, raw: str = "", sources: Sequence[str] = ()
+    record: RecordId, about: Mapping[str, Any], root: str, raw: str = "", source: Source | None = None
 ) -> RawRecord:
     """Read one raw record; a file of lines is read up to it.
 
@@ -61,13 +59,12 @@ def read_record(
         about: what clean says of its source.
         root: project below which fetch put raw files.
         raw: folder of raw files or of fetch; empty = those below the project.
-        sources: YAML files that describe sources.
+        source: that it is of; None = one that is not known here, whose files are read by their names.
 
     Raises:
         InputError: the file is not there, or does not have the record.
     """
-    described = {source.name: source for source in chosen(list(sources), None, raw=None)}
-    source = described.get(record.source) or SOURCES.get(record.source) or _Undescribed(record.source)
+    source = source or _Undescribed(record.source)
     piece = FileSlice(record.path, _find_file(record, about, root, raw, source))
     row_group, wanted = -1, record.member or record.line - 1
     if record.path.endswith(".parquet"):

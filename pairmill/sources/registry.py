@@ -16,6 +16,12 @@ def is_file(item: str) -> bool:
     return item.endswith((".yaml", ".yml"))
 
 
+def named(name: str, files: Sequence[str]) -> Source | None:
+    """Return the source of this name, of those that YAML files describe first; None if there is no such source."""
+    described = {source.name: source for source in chosen(files, None, raw=None)}
+    return described.get(name) or SOURCES.get(name)
+
+
 def chosen(
     items: Sequence[str], folders: Collection[str] | None, where: str = "raw", raw: str | None = ""
 ) -> list[Source]:
