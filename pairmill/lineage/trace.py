@@ -145,19 +145,19 @@ def read_training(config: TraceConfig) -> tuple[dict[str, OpenResult], Batching]
     result = TrainResult.from_manifest(run.manifest)
     samples = _samples(run, result, config)
     settings = result.settings
-    data, batch = settings["data"], settings["batch"]
+    reading, batch = settings["data"], settings["batch"]
     only = next(iter(samples)) if len(samples) == 1 else ""
-    phases = [DataPhase(**item).as_phase() for item in data["phases"]]
+    phases = [DataPhase(**item).as_phase() for item in reading["phases"]]
     in_ranks = "packed_by_process" in PROFILES[settings["profile"]].quirks
     return read_plans(config, samples), Batching(
         batch_tokens=batch["tokens"],
         ranks=config.ranks or result.device_count,
         parts=batch["accumulate"],
         packing="ranks" if in_ranks else "whole",
-        balance=data["balance"],
+        balance=reading["balance"],
         tail=batch["tail"],
         long_rows=batch["long_rows"],
-        one_token_rows=data["one_token_rows"],
+        one_token_rows=reading["one_token_rows"],
         phases=tuple(Phase(**{**vars(phase), "source": phase.source or only}) for phase in phases),
         marks=_marks(run.uri, len(samples) or len(config.plan)),
     )
@@ -179,7 +179,8 @@ def _samples(run: OpenResult, result: TrainResult, config: TraceConfig) -> dict[
     """Return where the plans of a run should be, by the names that its phases have for them."""
     prints = [ref.fingerprint for ref in run.inputs if ref.role == "sampled"]
     root = storage.normalise(config.root, "root") if config.root else storage.parent_of(storage.parent_of(run.uri))
-    named = [_NAMED.fullmatch(item) for item in result.data.get("sample", "").split(", ")]
+    facts = result.data
+    named = [_NAMED.fullmatch(item) for item in facts.get("sample", "").split(", ")]
     names = [match[1] for match in named if match is not None]
     if not prints and not config.plan:
         raise InputError(

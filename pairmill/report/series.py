@@ -131,7 +131,7 @@ class Lines(Block):
         head = join(heading(self.title, level), key)
         # What is inside of an image cannot be followed.
         role = "group" if self.dots else "img"
-        return _svg(head, _BOTTOM + 38, _RIGHT, self.axis, described, parts, role)
+        return _svg(head, _BOTTOM + 38, _RIGHT, self.axis, described, parts, role=role)
 
     def markdown(self, level: int) -> list[str]:
         """Return a table of some of the points."""
