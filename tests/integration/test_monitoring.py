@@ -123,9 +123,9 @@ CASES: dict[str, Case] = {
 
 
 def program(name: str) -> str:
-    found = shutil.which(name)
-    assert found, f"{name} is needed: apt-get install prometheus"
-    return found
+    path = shutil.which(name)
+    assert path, f"{name} is needed: apt-get install prometheus"
+    return path
 
 
 @pytest.fixture(scope="module")

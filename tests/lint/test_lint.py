@@ -83,8 +83,8 @@ def findings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
                 [Path(sys.executable).with_name("kubectl"), "kustomize", folder], cwd=TOP, stdout=output, check=True
             )
         lines = run("kube-score", "score", "--output-format=ci", file).stdout.splitlines()
-        found = (re.fullmatch(r"\[(?:CRITICAL|WARNING)\] \S+ \S+: (?:\([\w-]+\) )?(.*)", line) for line in lines)
-        result[folder] = {match[1] for match in found if match}
+        matches = (re.fullmatch(r"\[(?:CRITICAL|WARNING)\] \S+ \S+: (?:\([\w-]+\) )?(.*)", line) for line in lines)
+        result[folder] = {match[1] for match in matches if match}
     return result
 
 
