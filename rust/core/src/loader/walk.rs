@@ -3,8 +3,8 @@
 use crate::loader::pack::{Balance, Passed, Row, Slots, count};
 use crate::pages::vec_with_capacity;
 
-/// A length that is not its own code.
-const LONG: u8 = u8::MAX;
+/// A length that is not its own code. Others have 12 bits: nearly all rows of a context of 4,096 are their own.
+const LONG: u16 = 0xfff;
 
 /// Rows before which the long ones are counted together.
 const BLOCK: usize = 64;
@@ -12,9 +12,11 @@ const BLOCK: usize = 64;
 /// Rows that are looked up at once.
 const STRIDE: usize = 4096;
 
-/// Inputs of rows, most of them a byte each.
+/// Inputs of rows, most of them a byte and a half each.
 #[derive(Clone, Debug, Default)]
 pub struct Lengths {
+    rows: usize,
+    /// Of two rows three bytes, the first row's bits before the second's.
     codes: Vec<u8>,
     /// Long rows before each block.
     before: Vec<u32>,
@@ -28,7 +30,8 @@ impl Lengths {
     #[must_use]
     pub fn with_capacity(rows: usize) -> Self {
         Self {
-            codes: vec_with_capacity(rows),
+            rows: 0,
+            codes: vec_with_capacity(rows + rows / 2 + 2),
             before: Vec::with_capacity(rows / BLOCK + 1),
             long: Vec::new(),
             most: 0,
@@ -44,23 +47,31 @@ impl Lengths {
         };
         let row = Row { number: 0, inst_start: 0, inst_len, resp_start: 0, resp_len };
         self.most = self.most.max(row.needed());
-        if self.codes.len().is_multiple_of(BLOCK) {
+        if self.rows.is_multiple_of(BLOCK) {
             self.before.push(self.long.len() as u32);
         }
-        match u8::try_from(inputs) {
-            Ok(code) if code < LONG && resp_len > 1 => self.codes.push(code),
+        let code = match u16::try_from(inputs) {
+            Ok(code) if code < LONG && resp_len > 1 => code,
             _ => {
-                self.codes.push(LONG);
                 self.long.push(2 * inputs + u32::from(resp_len == 1));
+                LONG
             }
+        };
+        match self.codes.last_mut() {
+            Some(last) if !self.rows.is_multiple_of(2) => {
+                *last |= (code << 4) as u8;
+                self.codes.push((code >> 4) as u8);
+            }
+            _ => self.codes.extend(code.to_le_bytes()),
         }
+        self.rows += 1;
         true
     }
 
     /// Rows.
     #[must_use]
     pub const fn len(&self) -> usize {
-        self.codes.len()
+        self.rows
     }
 
     /// Slots that a rank needs for the row that needs the most.
@@ -72,13 +83,20 @@ impl Lengths {
     /// Whether it has none.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        self.codes.is_empty()
+        self.rows == 0
+    }
+
+    /// The code of a row.
+    fn code(&self, row: usize) -> Option<u16> {
+        let first = row + row / 2;
+        let &[low, high] = self.codes.get(first..first + 2)? else { return None };
+        Some((u16::from_le_bytes([low, high]) >> (row % 2 * 4)) & LONG)
     }
 
     /// Twice the inputs of a row whose code is [`LONG`], and one more if its response is one token.
     fn long(&self, row: usize) -> u32 {
         let first = row / BLOCK * BLOCK;
-        let before = self.codes[first..row].iter().filter(|&&code| code == LONG).count();
+        let before = (first..row).filter(|&row| self.code(row) == Some(LONG)).count();
         self.long[self.before[row / BLOCK] as usize + before]
     }
 }
@@ -131,7 +149,7 @@ impl Walk {
                 break;
             }
             for (code, &place) in codes.iter_mut().zip(places) {
-                *code = *lengths.codes.get(place as usize)?;
+                *code = lengths.code(place as usize)?;
             }
             for (&code, &place) in codes.iter().zip(places) {
                 let (inputs, one_token) = if code == LONG {

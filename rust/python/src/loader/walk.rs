@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 
 use crate::loader::rows::balance_of;
 
-/// Inputs of a plan's rows, about a byte each.
+/// Inputs of a plan's rows, about a byte and a half each.
 #[pyclass(module = "pairmill._native")]
 pub(crate) struct RowLengths(Lengths);
 
