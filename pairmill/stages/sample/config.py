@@ -24,7 +24,7 @@ _APART = "-holdout"
 
 
 @dataclass(kw_only=True)
-class SampleConfig(NodeConfig, any_of=("tokenized_path", "plan", "again", "compose")):
+class SampleConfig(NodeConfig, any_of=("tokenized_path", "plan", "again", "compose", "extend")):
     """Draw stratified epochs of a tokenized folder into a folder that a trainer maps."""
 
     prefix_config_path: str = option(

@@ -177,6 +177,12 @@ class ParentPlan:
         ]
         return [*before, (self.first, now)]
 
+    def tell_of_rules(self, digest: str, file: str) -> None:
+        """Log that other rules than the parent's count from now on: who left the option out may not mean them."""
+        if digest != next(ref.fingerprint for ref in self.manifest.inputs if ref.role == "rules"):
+            text = f"sample: from epoch {self.first} on the rules are those of {file}, and not the parent's"
+            log.event(text, level=logging.WARNING)
+
     def _rule_before(self, task: str, rules: Mapping[str, dict[str, Any]]) -> Rule:
         name = self.names.get(task)
         return _OFF if name is None else Rule.from_manifest(rules.get(name, self.result.rules[name]))

@@ -23,7 +23,7 @@ class NodeConfig(Checked, any_of=("output_path", "root")):
         "below root, with one those of its folders that are elsewhere",
         changes_bytes=False,
         takes="tokenized",
-        unless=("plan", "again"),
+        unless=("plan", "again", "compose", "extend"),
     )
     output_path: str = option(
         "/dev/shm/sampled",  # noqa: S108 - the trainer's own default place

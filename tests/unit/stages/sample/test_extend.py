@@ -29,6 +29,7 @@ from tests.support.crash_points import crashes
 from tests.support.helpers import python
 from tests.support.kill_points import changes_of, instants, kills
 from tests.support.split import Vocabulary, write
+from tests.support.tokenized import put_folder
 from tests.unit.stages.sample.test_base import Growing, epochs
 
 RULES = """
@@ -454,3 +455,22 @@ def test_a_plan_that_is_drawn_again_is_a_whole_one(world: Training) -> None:
     child = world.extend(world.plan(epochs=2), 4)
     again = world.plan(again=f"{world.home(child)}@7", prefix_config_path="nowhere", epochs=10)
     assert again == world.plan(seed=7, epochs=4)
+
+
+def test_a_parent_is_enough_and_other_rules_are_told_of(world: Training, caplog: pytest.LogCaptureFixture) -> None:
+    elsewhere = world.plan(epochs=2)
+    with pytest.raises(
+        UsageError, match=r"what the plan was drawn from is elsewhere.*name the folder with tokenized_path="
+    ):
+        world.extend(elsewhere, 3, tokenized_path="")
+    made = put_folder(world.folder / "made", {"set0": 1, "set1": 2}, tokenizer="t")
+    fingerprint = json.loads((Path(made) / "_MANIFEST.json").read_bytes())["fingerprint"]
+    inside = world.root / "tokenize" / fingerprint
+    inside.parent.mkdir(parents=True)
+    shutil.copytree(made, inside)
+    parent = world.plan(epochs=2, tokenized_path=str(inside))
+    child = world.extend(parent, 3, tokenized_path="")
+    assert child == world.extend(parent, 3, tokenized_path=str(inside))
+    assert "are those of" not in caplog.text
+    world.extend(parent, 4, tokenized_path="", prefix_config_path=_plain(world))
+    assert "from epoch 2 on the rules are those of" in caplog.text
