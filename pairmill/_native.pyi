@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 __all__ = [
     "ArrowArray",
+    "BatchWalk",
     "Blake3",
     "Encoder",
     "EpochArrays",
@@ -30,6 +31,7 @@ __all__ = [
     "Planner",
     "RowError",
     "RowIndex",
+    "RowLengths",
     "RowPanic",
     "RowRun",
     "RowTable",
@@ -41,6 +43,7 @@ __all__ = [
     "UnknownTagError",
     "WordCounter",
     "__version__",
+    "add_passes",
     "added_places",
     "blake3_files",
     "curate_bucket_counts",
@@ -70,6 +73,7 @@ __all__ = [
     "curate_verify",
     "data_io_document_sample",
     "fill_prefixlm",
+    "find_values",
     "gather",
     "json_rows",
     "mixture_samples",
