@@ -41,6 +41,7 @@ class _Undescribed(Source):
     """A source whose YAML file was not given: its records are read as they are."""
 
     licence = citation = UNSTATED
+    origin = Given("", ())
 
     def __init__(self, name: str) -> None:
         vars(self)["name"] = name

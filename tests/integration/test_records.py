@@ -161,7 +161,7 @@ def test_records_of_built_in_sources_give_the_rows_that_name_them(tmp_path: Path
                 piece = FileSlice(record.path, str(raw / record.file))
                 places[record.file] = {str(place): value for place, value in source.read(piece, "pairmill")}
             value = places[record.file][record.member or str(record.line - 1)]
-            shown = read_record(record, {}, str(root), str(raw))
+            shown = read_record(record, {}, str(root), str(raw), source)
             assert shown.uri == str(raw / record.file)
             assert shown.text == (
                 value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
