@@ -471,6 +471,6 @@ def test_a_parent_is_enough_and_other_rules_are_told_of(world: Training, caplog:
     parent = world.plan(epochs=2, tokenized_path=str(inside))
     child = world.extend(parent, 3, tokenized_path="")
     assert child == world.extend(parent, 3, tokenized_path=str(inside))
-    assert "are those of" not in caplog.text
+    assert "the rules are those of" not in caplog.text
     world.extend(parent, 4, tokenized_path="", prefix_config_path=_plain(world))
     assert "from epoch 2 on the rules are those of" in caplog.text

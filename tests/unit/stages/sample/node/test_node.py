@@ -185,7 +185,7 @@ def test_a_damaged_plan_is_refused(world: World) -> None:
             "output_path: .*expected {fingerprint} as the last part",
         ),
         ({"keep": -1}, UsageError, "keep: out of range"),
-        ({"plan": "", "tokenized_path": ""}, UsageError, "tokenized_path, plan, again, compose is required"),
+        ({"plan": "", "tokenized_path": ""}, UsageError, "tokenized_path, plan, again, compose, extend is required"),
     ],
 )
 def test_what_does_not_fit_a_plan_is_refused(
