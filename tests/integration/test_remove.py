@@ -186,13 +186,13 @@ def test_no_later_batch_has_a_row_and_the_statement_holds(project: Project) -> N
     project.remove(apply=True, why="the author asked")
     assert len(Policy.load(policy).removals) == 1
     assert "3 results" not in project.remove(**signed)
-    said = tools.read_json(project.top / "gone.json")
-    assert said["records"] == sorted(LISTED, key=lambda item: (item.split(":")[0], int(item.split(":")[1])))
-    assert [item["result"].partition("/")[0] for item in said["before"]] == ["clean", "curate", "tokenize", "sample"]
-    assert {"clean", "curate", "tokenize", "sample"} == {item["result"].partition("/")[0] for item in said["after"]}
-    assert not {item["result"] for item in said["before"]} & {item["result"] for item in said["after"]}
+    gone = tools.read_json(project.top / "gone.json")
+    assert gone["records"] == sorted(LISTED, key=lambda item: (item.split(":")[0], int(item.split(":")[1])))
+    assert [item["result"].partition("/")[0] for item in gone["before"]] == ["clean", "curate", "tokenize", "sample"]
+    assert {"clean", "curate", "tokenize", "sample"} == {item["result"].partition("/")[0] for item in gone["after"]}
+    assert not {item["result"] for item in gone["before"]} & {item["result"] for item in gone["after"]}
     assert check(project, key).stdout.endswith("the statement holds\n")
-    changed = project.root / said["after"][0]["result"] / "_MANIFEST.json"
+    changed = project.root / gone["after"][0]["result"] / "_MANIFEST.json"
     changed.write_bytes(changed.read_bytes() + b" ")
     assert "is not what was signed" in check(project, key).stderr
     (project.top / "gone.json").write_text((project.top / "gone.json").read_text().replace("gdpr", "quality"))
@@ -296,11 +296,11 @@ def test_a_list_that_names_nothing_is_refused(project: Project, lines: str, mess
 def test_results_of_before_records_were_kept_are_named(project: Project) -> None:
     (cleaned,) = (project.root / "clean").glob("[0-9a-f]*")
     manifest = tools.read_manifest(cleaned)
-    said = {key: value for key, value in manifest.items() if key != "sha256"}
-    for source in said["data"]["sources"].values():
+    fields = {key: value for key, value in manifest.items() if key != "sha256"}
+    for source in fields["data"]["sources"].values():
         del source["tasks"]
-    files = [file for file in said["files"] if not file["path"].startswith("records/")]
-    older = json.dumps({**said, "version": 7, "files": files}, indent=1, sort_keys=True)
+    files = [file for file in fields["files"] if not file["path"].startswith("records/")]
+    older = json.dumps({**fields, "version": 7, "files": files}, indent=1, sort_keys=True)
     (cleaned / tools.MANIFEST).write_bytes(manifests.seal(older.encode()))
     shutil.rmtree(cleaned / "records")
     with pytest.raises(InputError, match=r"made before clean kept which record .* make it again from clean on"):
