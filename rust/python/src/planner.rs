@@ -62,6 +62,8 @@ pub(crate) struct RowsToDraw<'py> {
     cut_tokens: PyReadonlyArray1<'py, i64>,
     origins: Option<PyReadonlyArray1<'py, u32>>,
     passes: Option<PyReadonlyArray1<'py, u8>>,
+    kept: Option<PyReadonlyArray1<'py, u8>>,
+    kept_epochs: usize,
 }
 
 impl RowsToDraw<'_> {
@@ -70,7 +72,9 @@ impl RowsToDraw<'_> {
         let places = self.cut_places.as_slice()?.iter().map(|&place| place as u32);
         let cut = places.zip(self.cut_tokens.as_slice()?.iter().map(|&lost| lost as u64)).collect();
         let origins = copied(self.origins.as_ref())?.unwrap_or_default();
-        Ok(Eligible { columns, cut, origins, passes: copied(self.passes.as_ref())?.unwrap_or_default() })
+        let counts = |values: Option<&PyReadonlyArray1<'_, u8>>| copied(values).map(Option::unwrap_or_default);
+        let (passes, kept) = (counts(self.passes.as_ref())?, counts(self.kept.as_ref())?);
+        Ok(Eligible { columns, cut, origins, passes, kept: (self.kept_epochs, kept) })
     }
 }
 

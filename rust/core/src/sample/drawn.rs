@@ -26,6 +26,9 @@ pub struct Eligible {
     /// How often each was seen before, 255 = as often or more; empty = never. Those that were seen less are drawn first,
     /// until all were seen as often.
     pub passes: Vec<u8>,
+    /// How often the first epochs take each, whatever the walks say of them, and how many epochs these are; empty = as the
+    /// walks say. Which of these epochs takes a row is not known.
+    pub kept: (usize, Vec<u8>),
 }
 
 /// A task to draw.
@@ -124,7 +127,9 @@ impl Draws {
             }
         };
         let count = rows.columns[1].len();
-        if u32::try_from(count).is_err() || !(rows.passes.is_empty() || rows.passes.len() == count) {
+        let (first, kept) = (rows.kept.0, &rows.kept.1);
+        let fits = |counts: &[u8]| counts.is_empty() || counts.len() == count;
+        if u32::try_from(count).is_err() || !fits(&rows.passes) || !fits(kept) || first > self.epochs {
             return Err(Unfit);
         }
         let responses = &rows.columns[3];
@@ -138,8 +143,18 @@ impl Draws {
                 let more = taken.rows[before..].iter().map(|&row| responses.get(row as usize) as u64).sum::<u64>();
                 u64::from(taken.whole - whole) * walker.pool().1 + more
             });
-            let drawn = drawn.collect();
+            let mut drawn = drawn.collect::<Vec<_>>();
+            if !kept.is_empty() {
+                let tokens = |row: usize| u64::from(kept[row]) * responses.get(row) as u64;
+                drawn[0] += members.as_ref().map_or_else(
+                    || (0..count).map(tokens).sum::<u64>(),
+                    |members| members.iter().map(|&row| tokens(row as usize)).sum(),
+                );
+            }
             walks.push(Walked { pool: walker.pool(), drawn });
+        }
+        for (row, &times) in (0..).zip(kept) {
+            (0..usize::from(times)).for_each(|time| epochs[time % first].rows.push(row));
         }
         let whole = epochs.iter().map(|taken| taken.whole).sum::<u32>();
         let mut times = Vec::new();
@@ -346,6 +361,30 @@ mod tests {
         let sums = made.sums;
         assert_eq!((sums.unique_rows, sums.whole_rows, sums.whole_drawn), (3, 5, 2));
         assert_eq!((sums.cut_rows, sums.cut_tokens), (1, 7));
+    }
+
+    #[test]
+    fn rows_that_epochs_keep_are_in_them_whatever_the_walks_take_after_them() {
+        let (mut rows, kept) = (given(&[1, 2, 3, 4, 5, 6]), [2_u8, 0, 1, 3, 0, 0]);
+        rows.passes = kept.to_vec();
+        rows.kept = (2, kept.to_vec());
+        let earlier = vec![(2, Want::Rows(Vec::new()), None)];
+        for cap in 1..6 {
+            let want = Want::Rule { cap: Some(cap), repeat: 1, budget: None };
+            let made = draw(rows.clone(), vec![Walk { earlier: earlier.clone(), ..walk(want) }], 3);
+            let row = |&place: &u32| made.columns[0].get(place as usize) as usize;
+            let mut times = [0; 6];
+            made.epochs[..2].iter().flat_map(|taken| &taken.rows).for_each(|place| times[row(place)] += 1);
+            assert_eq!(times, kept);
+            assert_eq!(made.epochs[2].rows.len() as u64, cap);
+            assert!(made.epochs[2].rows.iter().all(|place| kept[row(place)] <= u8::from(cap > 3)));
+            assert_eq!((made.walks[0].drawn[0], made.walks[0].drawn[1]), (17, 0));
+            assert_eq!(made.walks[0].drawn.iter().sum::<u64>(), made.sums.drawn_resp);
+        }
+        rows.kept.0 = 4;
+        let task = Task { rows: Rows::Given(rows), walks: Vec::new() };
+        let draws = Draws { seed: "1".to_owned(), epochs: 3 };
+        assert!(draws.draw(&task, &mut Buffers::default(), &mut [0; 64], &mut [0; 64]).is_err());
     }
 
     #[test]
