@@ -78,8 +78,9 @@ def sample(
         prefix_config_path: how much of each task is taken; not read with a plan
         rows: the rows that were tokenized, joined by commas; only attributes beside them are read, for rules with
             keep_together, and with select_rows of a folder that select made
-        mixture: result of mix to carry out: folder, or mixture.json; it says epochs and rows of each task, and of the
-            rules only long_context applies; empty = as the rules say; not read with a plan or held_out=true
+        mixture: result of mix to carry out: folder, or mixture.json; it says epochs and rows of each task (with extend,
+            from from_epoch on), and of the rules only long_context applies; empty = as the rules say; not read with a
+            plan or held_out=true
         again: draw this plan again with another seed, as <plan>@<seed>: its rules, mixture and other options are the
             plan's; empty = a plan of these options
         base: plan that tasks are added to: its own keep their rows and are not read; empty = all tasks are drawn

@@ -63,6 +63,8 @@ class DatasetRows:
             a row of its own and nobody asked for the numbers.
         examples: by ledger reason, the numbers of the first two rows from 1.
         passes: how often each was seen before, uint8 [rows], 255 = as often or more; None = never.
+        kept: how often the first epochs of a plan take each, whatever is drawn, uint8 [rows], and how many epochs these
+            are; None and 0 = it is drawn.
     """
 
     name: str
@@ -75,14 +77,21 @@ class DatasetRows:
     origins: NDArray[np.uint32] | None
     examples: dict[str, list[int]]
     passes: NDArray[np.uint8] | None = None
+    kept: tuple[NDArray[np.uint8] | None, int] = (None, 0)
 
     def rows_seen(self, least: int) -> int:
-        """Count the data set's rows that were seen this often before; of those that were split, in every piece."""
+        """Count the data set's rows that were seen this often before; of those that were split, in every piece.
+
+        Rows that the plan's own epochs keep do not count.
+        """
         if self.passes is None:
             return 0
+        seen = self.passes >= least
+        if self.kept[0] is not None:
+            seen &= self.kept[0] == 0
         if self.origins is None:
-            return int((self.passes >= least).sum())
-        return len(np.unique(self.origins)) - len(np.unique(self.origins[self.passes < least]))
+            return int(seen.sum())
+        return len(np.unique(self.origins)) - len(np.unique(self.origins[~seen]))
 
     def __len__(self) -> int:
         return len(self.columns["inst_len"])

@@ -20,6 +20,8 @@ AFTER = "after"
 """An input with this role is what a model read of another plan before this one."""
 PARTS = "parts"
 """An input with this role says which epochs of other plans the epoch is put together of."""
+MIXTURE = "mixture"
+"""An input with this role says that rows are drawn as a mixture says."""
 CHOICES = "choices"
 """An input with this role says that rules chose single rows, by files that they name."""
 

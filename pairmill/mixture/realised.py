@@ -71,7 +71,7 @@ class Realised:
 
     Attributes:
         phases: names, with the first epoch of each and the one after its last.
-        shares: of all of the training, then of each phase, and after each phase those of its epochs.
+        shares: of all that the plan decides, then of each phase, and after each phase those of its epochs.
         passes: by source.
     """
 
@@ -80,22 +80,28 @@ class Realised:
     passes: list[Passes]
 
     @classmethod
-    def from_drawn(cls, plan: Mixture, drawn: Mapping[Key, Sequence[int]]) -> Realised:
+    def from_drawn(cls, plan: Mixture, drawn: Mapping[Key, Sequence[int]], first: int = 0) -> Realised:
         """Compare a plan with what was drawn.
 
         Args:
             plan: whose rows were drawn.
             drawn: response tokens of each task and bucket in each epoch of the training.
+            first: the epoch from which on the plan says what is drawn; those before it count for passes alone.
         """
         wants = plan.wants()
-        counted = [
-            _Counted.from_task(plan.source_of[key], task, wants[key], drawn[key]) for key, task in plan.tasks.items()
-        ]
-        ranges = [_Range(None, None, 0, plan.epochs)]
+        counted = []
+        for key, task in plan.tasks.items():
+            # Of tokens that another plan drew, the rows on average.
+            before = [round(tokens * task.rows / max(1, task.response_tokens)) for tokens in drawn[key][:first]]
+            rows = [*before, *wants[key][first:]]
+            counted.append(_Counted.from_task(plan.source_of[key], task, rows, drawn[key]))
+        ranges = [_Range(None, None, first, plan.epochs)]
         for phase in plan.phases:
-            ranges.append(_Range(phase.name, None, *phase.epochs))
+            begin, end = max(first, phase.epochs[0]), phase.epochs[1]
+            if begin < end:
+                ranges.append(_Range(phase.name, None, begin, end))
             if phase.count > 1:
-                ranges += [_Range(phase.name, epoch, epoch, epoch + 1) for epoch in range(*phase.epochs)]
+                ranges += [_Range(phase.name, epoch, epoch, epoch + 1) for epoch in range(begin, end)]
         shares = [share for item in ranges for share in _shares(plan, counted, item)]
         return cls([(phase.name, *phase.epochs) for phase in plan.phases], shares, _passes(plan, counted))
 
@@ -212,7 +218,7 @@ def _shares(plan: Mixture, counted: Sequence[_Counted], of: _Range) -> list[Shar
             error=item.error,
             within=item.within,
         )
-        for name, item in compare(predicted(plan, of.phase or ""), drawn_of).items()
+        for name, item in compare(predicted(plan, of.phase or "", of.first), drawn_of).items()
     ]
 
 

@@ -110,11 +110,12 @@ def compare(predicted: Mapping[str, float], drawn: Mapping[str, Drawn]) -> dict[
     }
 
 
-def predicted(mixture: Mixture, phase: str = "") -> dict[str, float]:
-    """Return the shares of a phase, or of the whole training, by source."""
+def predicted(mixture: Mixture, phase: str = "", first: int = 0) -> dict[str, float]:
+    """Return the shares of a phase, or of the whole training from epoch ``first`` on, by source."""
     tokens = dict.fromkeys(mixture.names, 0.0)
+    parts = {item.name: max(0, item.epochs[1] - max(first, item.epochs[0])) / item.count for item in mixture.phases}
     for source in mixture.by_phase[phase] if phase else mixture.sources:
-        tokens[source.name] += source.tokens
+        tokens[source.name] += source.tokens if phase else source.tokens * parts[source.phase]
     total = math.fsum(tokens.values())
     return {name: value / total if total else 0.0 for name, value in tokens.items()}
 

@@ -38,8 +38,9 @@ class SampleConfig(NodeConfig, any_of=("tokenized_path", "plan", "again", "compo
     )
     mixture: str = option(
         "",
-        help="result of mix to carry out: folder, or mixture.json; it says epochs and rows of each task, and of the "
-        "rules only long_context applies; empty = as the rules say; not read with a plan or held_out=true",
+        help="result of mix to carry out: folder, or mixture.json; it says epochs and rows of each task (with extend, "
+        "from from_epoch on), and of the rules only long_context applies; empty = as the rules say; not read with a "
+        "plan or held_out=true",
         changes_bytes=False,  # the plan's inputs say it
     )
     again: str = option(
@@ -62,7 +63,7 @@ class SampleConfig(NodeConfig, any_of=("tokenized_path", "plan", "again", "compo
         help="plan that goes on: its epochs keep their rows, and each task goes on where it was; epochs= says how many "
         "there are then, and rules and tokenized_path may say more from from_epoch on; empty = a plan of its own",
         changes_bytes=False,  # the plan's inputs say it
-        excludes=("again", "base", "mixture", "plan", "held_out"),
+        excludes=("again", "base", "plan", "held_out"),
         hint="plan without extend=",
     )
     from_epoch: int = option(

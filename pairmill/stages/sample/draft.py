@@ -120,7 +120,9 @@ class Draft:
             if draft.base is not None:
                 draft.base.require_removed(removed)
             if draft.parent is not None:
-                draft.parent.tell_of_rules(rules.digest(), config.prefix_config_path)
+                draft.parent = draft.parent.choosing(draft.effective.choices_digest)
+                if mixed is None:
+                    draft.parent.tell_of_rules(rules.digest(), config.prefix_config_path)
         if config.after:
             draft.seen = SeenRows.from_config(config)
         elif draft.parent is not None and draft.parent.result.after:
@@ -253,8 +255,9 @@ class Draft:
             base.require_same_rules({task.name: self._rule_of(task) for task in self.folder.tasks})
             tasks = base.added
         if self.parent is not None:
-            self.parent.require_same_choices(self.effective.choices_digest)
             tasks = self.parent.tasks
+            if self.parent.counted:
+                self.parent.kept.count()  # before threads ask
         if self.parts is not None:
             self.parts.refuse_missing(self.folder.tasks, f"tokenized_path={self.folder.uri}")
         elif self.seen is not None:
@@ -343,6 +346,8 @@ class Draft:
             return None
         if rule.rows is not None if self.parts else self.seen is not None and task.key in self.seen.keys:
             return None
+        if self.parent is not None and self.parent.has_kept(task.name):
+            return None
         # Only rows that a loss is measured on take the bytes of their responses along.
         names = (*INDEX, BYTES) if self.config.held_out and task.has_bytes else INDEX
         digests = [task.contents[name].digest if name in task.contents else "" for name in names]
@@ -361,6 +366,8 @@ class Draft:
                 self.parts.put_passes(task, rows)
         elif self.seen is not None and task.key in self.seen.keys:
             self.seen.put_passes(task, rows)
+        if self.parent is not None and self.parent.has_kept(task.name):
+            self.parent.put_kept(task, rows)
         return rows
 
     def _manifest(self, drawn: DrawnSample, grown: Growth | None = None) -> Manifest:
@@ -474,7 +481,7 @@ class Draft:
         from pairmill.mixture.realised import Realised
 
         drawn = {key: tokens for item in sampled for key, tokens in item.drawn.items()}
-        return Realised.from_drawn(self.mixed.plan, drawn)
+        return Realised.from_drawn(self.mixed.plan, drawn, self.parent.first if self.parent is not None else 0)
 
     def _nothing_left(self, ledger: Ledger, sampled: list[SampledRows]) -> InputError:
         least = min(each.least_context for each in sampled)

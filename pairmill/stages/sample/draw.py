@@ -71,6 +71,8 @@ class _Rows:
     cut_tokens: NDArray[np.int64]
     origins: Rows | None
     passes: NDArray[np.uint8] | None
+    kept: NDArray[np.uint8] | None
+    kept_epochs: int
 
 
 @dataclass(frozen=True)
@@ -173,7 +175,7 @@ class _Drawing:
                     item = datasets[done]
                     rows = ahead.popleft().result() if item.files is None else item.read()
                     mine = item.wants()
-                    given = _Rows([*rows.columns.values()], *rows.cut, rows.origins, rows.passes)
+                    given = _Rows([*rows.columns.values()], *rows.cut, rows.origins, rows.passes, *rows.kept)
                     (report,), _ = self._planner.draw([_Task(mine.walks, rows=given)])
                     made.append(self._sampled(item, mine, report, rows))
                     done += 1

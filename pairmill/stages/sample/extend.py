@@ -3,6 +3,9 @@
 All epochs are drawn as if the training had been planned at once: each task walks on from where it was, under the rules
 that held then and those that hold now. Epochs that the parent has are kept as they are, and so are the numbers of its
 rows; rows that it has not get the numbers after them.
+
+Epochs of mixtures and of parts, or of other choices of single rows, are not walked through again: their rows are
+counted, and what comes after them is drawn from rows that were taken less.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -23,8 +26,9 @@ from numpy.typing import NDArray
 from pairmill import log
 from pairmill.engine.manifest import File, InputRef, Manifest
 from pairmill.errors import InputError, UsageError
+from pairmill.formats.eligible_rows import DatasetRows
 from pairmill.formats.results import SampleResult
-from pairmill.formats.sample_plan import CHOICES, HELD_OUT, PARENT, PARTS, Ancestor, ancestors, read_plan
+from pairmill.formats.sample_plan import CHOICES, HELD_OUT, MIXTURE, PARENT, PARTS, Ancestor, ancestors, read_plan
 from pairmill.formats.token_listing import TokensInPlace, folder_digest, is_epoch, lasting
 from pairmill.formats.tokenized import Folder
 from pairmill.formats.tokens import INDEX, Dataset
@@ -32,6 +36,8 @@ from pairmill.rules.rule import Rule
 from pairmill.stages.sample.base import BasePlan, match_tasks, require_same_options, require_same_tokenizer
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.draw import MEMORY, twin_key
+from pairmill.stages.sample.exposure.passes import SeenRows
+from pairmill.stages.sample.exposure.reading import Reading
 from pairmill.stages.sample.node.config import OutputFormat
 from pairmill.stages.sample.node.layout import index_dtypes, token_dtype, token_file
 from pairmill.stages.sample.node.materialize import parts_in_place
@@ -46,11 +52,12 @@ from pairmill.stages.sample.node.plan_arrays import (
 )
 from pairmill.stages.sample.removed import RemovedRows
 from pairmill.stages.sample.sampled_rows import DrawnSample
-from pairmill.stages.sample.wants import Wants
+from pairmill.stages.sample.wants import WalkToDraw, Wants
 from pairmill.storage import partials
 
 _FROM: Final = "from_epoch"
 _MOST: Final = 2**32 - 1
+_MOST_TIMES: Final = 255
 _OFF: Final = Rule(max_per_file=0)
 _WHAT: Final = "the plan that is extended"
 _WITHOUT: Final = "leave extend= out, which plans anew"
@@ -97,6 +104,7 @@ class ParentPlan:
     Attributes:
         uri: its folder.
         first: the first epoch that is drawn anew.
+        counted: whether rows of epochs that are kept are counted, in place of drawing these once more.
         names: what each of its tasks is called there, by the name that it has now.
         tasks: all tasks of the tokenized folder in the order of drawing, each with the key of its random numbers.
     """
@@ -105,6 +113,7 @@ class ParentPlan:
     manifest: Manifest
     result: SampleResult
     first: int
+    counted: bool
     names: Mapping[str, str]
     tasks: list[tuple[Dataset, str]]
 
@@ -125,13 +134,10 @@ class ParentPlan:
                 got=f"version {manifest.version}, without what tells its tasks",
                 hint="plan it again with this pairmill and profile=pairmill; such a plan can be extended",
             )
-        if unfit := sorted({ref.role for ref in manifest.inputs} & {HELD_OUT, "mixture", PARTS}):
-            raise UsageError(
-                "a plan of held-out rows, of a mixture or of parts cannot be extended",
-                where=f"extend={uri}",
-                got=unfit[0],
-                hint=f"{_WITHOUT}; mixtures have phases, by epoch",
-            )
+        roles = {ref.role for ref in manifest.inputs}
+        if HELD_OUT in roles:
+            hint = "extend a plan to train on"
+            raise UsageError("held-out rows are drawn once, each", where=f"extend={uri}", got=HELD_OUT, hint=hint)
         require_same_options(config, layout, manifest, _WHAT, _WITHOUT, ["epochs"])
         require_same_tokenizer(result, folder, _WHAT, _WITHOUT)
         first = _first_epoch(config, uri, manifest.ledger.measures["epochs"])
@@ -145,7 +151,8 @@ class ParentPlan:
             seen[task.key] += 1
         # As pairmill.stages.sample.draw.in_plan_order has them: by content, and twins by their number.
         tasks = sorted([*keyed, *added], key=lambda item: (item[0].key, len(item[1]), item[1]))
-        return cls(uri, manifest, result, first, names, tasks)
+        counted = bool(config.mixture or roles & {MIXTURE, PARTS} or result.parent.get("counted"))
+        return cls(uri, manifest, result, first, counted=counted, names=names, tasks=tasks)
 
     @property
     def refs(self) -> list[InputRef]:
@@ -170,12 +177,42 @@ class ParentPlan:
 
     def removals(self, now: Mapping[str, RemovedRows]) -> list[tuple[int, Mapping[str, RemovedRows]]]:
         """Return the rows that policies took out and take out ``now``, each time with the first epoch without them."""
+        if self.counted:  # without those that policies took out before
+            return [(self.first, now)]
         tasks = {self.names[task.name]: task for task, _ in self.tasks if task.name in self.names}
         before = [
             (phase.begin, {tasks[name].name: RemovedRows(tasks[name], rows) for name, rows in phase.removed.items()})
             for phase in self._phases
         ]
         return [*before, (self.first, now)]
+
+    @cached_property
+    def kept(self) -> SeenRows:
+        """The rows of epochs that are kept, where they are counted."""
+        return SeenRows([Reading(self.uri, self.manifest, self.first)], by="name")
+
+    def has_kept(self, task: str) -> bool:
+        """Return whether rows of a task are counted, so that the planner does not read it by itself."""
+        return self.counted and task in self.names
+
+    def put_kept(self, task: Dataset, rows: DatasetRows) -> None:
+        """Say of each row of a task how often epochs that are kept take it, which counts as seen.
+
+        Raises:
+            InputError: too often for a byte.
+        """
+        times = self.kept.of_rows(self.names[task.name], rows.columns["resp_start"])
+        if times.max(initial=0) == _MOST_TIMES:
+            raise InputError(
+                "a row comes too often to be counted",
+                where=f"extend={self.uri}: {task.name}",
+                got=f"{_MOST_TIMES} times or more in {self.first} epochs",
+                expected=f"{_MOST_TIMES - 1} times",
+                hint=f"after={self.uri}:{self.first} instead of extend= makes a plan that begins after these epochs",
+            )
+        seen = times if rows.passes is None else rows.passes.astype(np.uint16) + times
+        rows.passes = np.minimum(seen, _MOST_TIMES).astype(np.uint8)
+        rows.kept = times, self.first
 
     def tell_of_rules(self, digest: str, file: str) -> None:
         """Log that other rules than the parent's count from now on: who left the option out may not mean them."""
@@ -195,14 +232,17 @@ class ParentPlan:
         """Return what to draw of a task: what was drawn before :attr:`first`, and then what ``rule`` says.
 
         Raises:
-            InputError: the rule cuts or chooses rows in another way than before.
+            InputError: the rule cuts rows in another way than before.
         """
         if task in self.names:
             self._require_same_rows(task, rule)
-            if rule.members is not None:
+            if rule.members is not None and not self.counted:
                 return wants  # each part has its rows of all epochs
         walks = []
         for walk in wants.walks:
+            if self.counted:
+                walks.append(replace(walk, earlier=[(self.first, WalkToDraw(walk.stream, rows=()))]))
+                continue
             rules = [(phase.end, self._rule_before(task, phase.rules)) for phase in self._phases]
             before = [(end, Wants.by_rule(old, 0, walk.stream).walks[0]) for end, old in rules]
             walks.append(replace(walk, earlier=before))
@@ -218,27 +258,11 @@ class ParentPlan:
                 expected=before,
                 hint=f"write long_context: {before} in the rule; or {_WITHOUT}",
             )
-        refs = {ref.role: ref.fingerprint for ref in self.manifest.inputs}
-        if rule.members is not None and CHOICES not in refs:
-            raise InputError(
-                "a task that was begun would be drawn by single rows",
-                where=f"the rule of {task!r}",
-                got="a rule that chooses rows by attributes",
-                expected="an amount",
-                hint=f"choose rows of added tasks alone; or {_WITHOUT}",
-            )
 
-    def require_same_choices(self, digest: str) -> None:
-        """Raise InputError if the parent's rules chose single rows, and these choose others."""
+    def choosing(self, digest: str) -> ParentPlan:
+        """Return this as a plan has to extend it whose rules choose single rows, or none, by files of this digest."""
         before = next((ref.fingerprint for ref in self.manifest.inputs if ref.role == CHOICES), "")
-        if before and digest != before:
-            raise InputError(
-                "rules choose other single rows than the plan that is extended",
-                where=f"extend={self.uri}",
-                got=digest or "none",
-                expected=before,
-                hint=f"leave select_rows, lengths, keep_together and their files as they are; or {_WITHOUT}",
-            )
+        return self if digest == before else replace(self, counted=True)
 
     def grow(self, drawn: DrawnSample, rules: Mapping[str, Rule], layout: OutputFormat, workers: int) -> Growth:
         """Make the plan of what was drawn.
@@ -298,16 +322,19 @@ class ParentPlan:
 
     def _require_same_epochs(self, drawn: SamplePlan, before: SamplePlan, numbers: NDArray[np.uint32]) -> None:
         """Compare the rows of kept epochs with those that were drawn; a walk that took others would go on wrongly."""
-        for number in range(self.first):
-            mine, theirs = RenumberedArray(drawn.epochs[number], numbers), before.epochs[number]
-            if len(mine) != len(theirs) or _sum_of(mine) != _sum_of(theirs):
+        every = range(self.first)
+        # Of rows that are counted it is not known which epoch has them.
+        for numbered in [every] if self.counted else [[number] for number in every]:
+            mine = [RenumberedArray(drawn.epochs[number], numbers) for number in numbered]
+            theirs = [before.epochs[number] for number in numbered]
+            if _content(mine) != _content(theirs):
                 raise InputError(
                     "an epoch of the plan that is extended does not come out as it was, so its tasks cannot go on",
-                    where=f"extend={self.uri}: epoch {number}",
-                    got=f"{len(mine):,} rows",
-                    expected=f"its {len(theirs):,} rows",
-                    hint="single rows are chosen (select_rows, lengths, keep_together) or removed in another way: give "
-                    f"tasks that were begun what they had; or {_WITHOUT}",
+                    where=f"extend={self.uri}: epoch {', '.join(map(str, numbered))}",
+                    got=f"{sum(map(len, mine)):,} rows",
+                    expected=f"its {sum(map(len, theirs)):,} rows",
+                    hint=f"rows are removed or cut in another way: give tasks that were begun what they had; or "
+                    f"{_WITHOUT}",
                 )
 
     def _shared_files(
@@ -329,7 +356,7 @@ class ParentPlan:
 
     def _recorded(self, parts: list[int], rules: Mapping[str, Rule]) -> dict[str, Any]:
         earlier, now = [], {theirs: mine for mine, theirs in self.names.items()}
-        for phase in self._phases:
+        for phase in () if self.counted else self._phases:
             pairs = ((name, self._rule_before(name, phase.rules).to_manifest(), rule) for name, rule in rules.items())
             differ = {name: old for name, old, rule in pairs if old != rule.to_manifest()}
             removed = {now[name]: [*rows] for name, rows in phase.removed.items()}
@@ -345,15 +372,16 @@ class ParentPlan:
             now[name]: [stats["cov_rows"], stats["cov_itoks"] + stats["cov_rtoks"]]
             for name, stats in (self.result.stats.items() if self.first == self._epochs else ())
         }
-        chain = [replace(item, kept=min(item.kept, self.first)) for item in ancestors(self.manifest)]
+        before = [replace(item, kept=min(item.kept, self.first)) for item in ancestors(self.manifest)]
         return {
             "plan": self.manifest.fingerprint,
             "epochs": self._epochs,
             _FROM: self.first,
             "parts": parts,
             "earlier": earlier,
+            **({"counted": True} if self.counted else {}),
             "drawn": drawn,
-            "chain": [asdict(item) for item in [*chain, me]],
+            "chain": [asdict(item) for item in [*before, me]],
         }
 
 
@@ -383,7 +411,8 @@ def _first_epoch(config: SampleConfig, uri: str, epochs: int) -> int:
             where="epochs",
             got=str(config.epochs),
             expected=f"more than {first}",
-            hint=f"epochs={epochs + 1}; or, if no training has begun epoch {unread}, also {_FROM}={unread}",
+            hint=(f"mix with epochs={epochs + 1}" if config.mixture else f"epochs={epochs + 1}")
+            + f"; or, if no training has begun epoch {unread}, also {_FROM}={unread}",
         )
     return first
 
@@ -452,14 +481,14 @@ def _keys(columns: Mapping[str, PlanArray | StoredArray], first: int, end: int) 
     return keys
 
 
-def _sum_of(values: Values) -> int:
-    """Return a sum that tells which numbers an array has, in whatever order, and how often; modulo 2^64."""
+def _content(arrays: Sequence[Values]) -> tuple[int, int]:
+    """Return how many numbers arrays have, and a sum that tells which, in whatever order, and how often."""
     result = 0
-    for piece in values.pieces():
+    for piece in chain.from_iterable(values.pieces() for values in arrays):
         mixed = piece.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
         result += int((mixed ^ (mixed >> np.uint64(32))).sum(dtype=np.uint64))
-    return result % 2**64
+    return sum(map(len, arrays)), result % 2**64
 
 
 def _digest_of(result: SampleResult) -> str:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,23 +31,24 @@ class PlanPasses:
 
     Args:
         reading: what was read of it.
+        by: what a task is told by: ``key``, its content, or ``name``.
 
     Attributes:
         counts: of each row of the plan, in its order; uint8 [rows].
         rows: that were read, each time counted.
-        places: for the key of each task, the first row and the number of rows of its parts in the plan.
+        places: for the key or name of each task, the first row and the number of rows of its parts in the plan.
 
     Raises:
         Changed: the plan is not what its manifest says.
     """
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: Reading, by: Literal["key", "name"] = "key") -> None:
         self.reading = reading
         self._plan = SamplePlan.load(reading.uri, reading.manifest, 1, stored=True)
         self.places: dict[str, list[tuple[int, int]]] = defaultdict(list)
         first = 0
         for source in reading.result.sources:
-            self.places[source["key"]].append((first, source["rows"]))
+            self.places[source[by]].append((first, source["rows"]))
             first += source["rows"]
         self.counts = np.zeros(first, np.uint8)
         self.rows = 0
@@ -85,10 +86,12 @@ class SeenRows:
     Attributes:
         readings: of the plans.
         shared: how many rows of each task of a new plan were seen, by its name; :meth:`put_passes` counts them.
+        by: what tells a task: ``key``, its content, or ``name``, the one that it has in the plans.
     """
 
     readings: Sequence[Reading]
     shared: dict[str, int] = field(default_factory=dict)
+    by: Literal["key", "name"] = "key"
 
     @classmethod
     def parse(cls, after: str, root: str = "") -> Self:
@@ -133,7 +136,7 @@ class SeenRows:
     @cached_property
     def plans(self) -> list[PlanPasses]:
         """The passes of each; the epochs are read for it, once."""
-        return [PlanPasses(reading) for reading in self.readings]
+        return [PlanPasses(reading, self.by) for reading in self.readings]
 
     @cached_property
     def keys(self) -> frozenset[str]:

@@ -467,6 +467,3 @@ def test_a_plan_after_another_is_extended(world: Trained) -> None:
     assert [Counter(epoch) for epoch in world.rows(longer)] == [Counter(epoch) for epoch in world.rows(whole)]
     assert world.manifest(longer).data["after"] == world.manifest(whole).data["after"]
     assert world.table(longer) == world.table(whole)
-    composed = compose(world, f"{plan}:0", tokenized_path=str(world.tokenized))
-    with pytest.raises(UsageError, match="of parts cannot be extended"):
-        world.plan(extend=str(world.home(composed)), epochs=2)

@@ -213,16 +213,6 @@ def test_rules_that_choose_rows_go_on_with_the_same_choice(world: Training) -> N
     world.say(chosen)
     two, four = world.plan(epochs=2), world.plan(epochs=4)
     assert world.rows(world.extend(two, 4)) == world.rows(four)
-    np.save(world.folder / "chosen.npy", np.arange(0, 50, 2))
-    with pytest.raises(InputError, match="choose other single rows"):
-        world.extend(two, 4)
-    world.say("[]")
-    with pytest.raises(InputError, match="choose other single rows"):
-        world.extend(two, 4)
-    plain = world.plan(epochs=2)
-    world.say(chosen)
-    with pytest.raises(InputError, match="would be drawn by single rows"):
-        world.extend(plain, 4)
 
 
 def test_tasks_that_a_policy_leaves_out_go_on_without_new_rows(world: Training) -> None:
