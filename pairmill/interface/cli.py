@@ -42,8 +42,6 @@ _TRACKED: Final = "MLFLOW_RUN_ID"
 _TRACKING: Final = "pairmill.lineage.tracking"
 INTERRUPTED = interrupt.INTERRUPTED
 TERMINATED = interrupt.TERMINATED
-_COLLECTED = 50_000
-"""New objects after which garbage is collected."""
 
 
 @dataclass(frozen=True)
@@ -214,12 +212,8 @@ def program(
 def _program(name: str, arguments: Sequence[str], work: Callable[[], None]) -> int:
     log.setup()
     last = name.rpartition(" ")[2]
-    # What a manifest of many files makes lives to the end: looking for garbage in it takes a quarter of its reading.
-    gc.set_threshold(100_000, 20, 100)
     # An interpreter that ends collects garbage over all its modules: about 15 ms of the 170 ms of a node.
     atexit.register(gc.freeze)
-    # By default a collection follows 700 new objects: while a manifest of 100,000 files is read, a quarter of the time.
-    gc.set_threshold(_COLLECTED, 20, 20)
     if "--version" in arguments:
         sys.stdout.write(f"pairmill {pairmill.__version__}\n")
         return 0

@@ -148,7 +148,8 @@ class ArrayLayout:
         per_row = ROW_BYTES if self.is_compact else ROW_BYTES_APART
         if not self.is_compact and len(begins) < len(plan.datasets):
             per_row = _ROW_BYTES_BACK
-        most = self.rows if self.scratch is None else TABLE // per_row
+        # Of a plan in memory one table has them all.
+        most = self.rows + ROWS if self.scratch is None else TABLE // per_row
         self._at_once = max(most // ROWS, 1) * ROWS
         total, longest = 0, 0
         for piece in row_pieces(plan):
