@@ -19,7 +19,7 @@ from pairmill.log import event
 
 MAKERS: Final[Mapping[str, tuple[str, ...]]] = {
     "fetched": ("fetch",),
-    "rows": ("clean", "curate", "select"),
+    "rows": ("clean", "take_out", "curate", "select"),
     "tokenizer": ("tokenizer",),
     "tokenized": ("tokenize", "union"),
     "plan": ("sample",),

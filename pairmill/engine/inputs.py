@@ -110,7 +110,13 @@ def task_name(path: str) -> str:
 
 
 def discover(
-    uris: Sequence[str], extensions: Iterable[str], option: str, *, verify: bool = False, held_out: bool = False
+    uris: Sequence[str],
+    extensions: Iterable[str],
+    option: str,
+    *,
+    verify: bool = False,
+    held_out: bool = False,
+    with_removed: bool = False,
 ) -> Inputs:
     """Find the row files of each of ``uris`` (a folder, a folder within a finished folder, or a single file).
 
@@ -120,6 +126,7 @@ def discover(
         option: its name, for messages.
         verify: digest the files of finished folders now, and not only when they are read.
         held_out: find the files of held-out rows too, whose tasks begin with HELD_OUT.
+        with_removed: find files with rows that a policy takes out too.
 
     Raises:
         InputError: nothing found, an unfinished or damaged folder, or two files with the same task name.
@@ -138,7 +145,7 @@ def discover(
             raise InputError(
                 f"no {' or '.join(sorted(endings))} file found", where=f"{option}={uri}", hint="check the path"
             )
-        left_out = _policed(result, uri, option)
+        left_out = _policed(result, uri, option, with_removed)
         if left_out:
             # The manifest counts the rows of all files. What is left out is an input of its own.
             result, count = [file for file in result if file.task not in left_out], None
@@ -153,22 +160,22 @@ def discover(
     return Inputs(files, refs, rows, conditions.joined(own, option), chat_templates.joined(templates))
 
 
-def _policed(files: Sequence[InputFile], uri: str, option: str) -> frozenset[str]:
+def _policed(files: Sequence[InputFile], uri: str, option: str, with_removed: bool) -> frozenset[str]:
     """Return the tasks that a policy leaves out. What is only compared with, as target texts are, it lets in."""
     if option not in TRAINED_ON:
         return frozenset()
     subjects = [policing.Subject.from_task(file.task, [file.digest], uri) for file in files]
     left_out = policing.leave_out(subjects, f"{option}={uri}")
-    for subject in subjects:
+    for subject in () if with_removed else subjects:
         rows = policing.removed_rows(subject) if subject.name not in left_out else ()
         if rows:
             raise InputError(
                 "the policy takes out single rows of this file",
                 where=f"{option}={uri}: {subject.name}",
                 got=f"{len(rows):,} rows, {subject.name}:{rows[0]} first",
-                expected="rows that clean made with this policy=",
+                expected="rows without them",
                 hint="run clean again with policy=, which does again the shards with these records alone, and give "
-                "what it prints; a plan of what is tokenized already needs it not: pairmill sample takes them out",
+                "what it prints",
             )
     return left_out
 

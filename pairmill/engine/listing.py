@@ -17,7 +17,7 @@ from pairmill.engine.manifest import MANIFEST, STARTED, InputRef, Ledger, is_fin
 from pairmill.errors import InputError
 
 FOLDERS: Final = (
-    *("fetch", "clean", "curate", "select", "tokenizer", "tokenize", "union", "mix", "sample"),
+    *("fetch", "clean", "take_out", "curate", "select", "tokenizer", "tokenize", "union", "mix", "sample"),
     *("train", "evaluate", "compare", "search"),
 )
 """Folders of results below a root, in the order of the line. Those of a stage of one's own come after them."""

@@ -15,6 +15,7 @@ from pairmill.engine import vanished
 from pairmill.engine.listing import folder_of
 from pairmill.engine.manifest import InputRef, Manifest, is_fingerprint
 from pairmill.engine.options import default_of, list_item, program_name
+from pairmill.engine.policing import KEY, REMOVED
 from pairmill.engine.stage import Stage
 from pairmill.report.model import Cell, Link, Percent, Report, Table
 
@@ -30,6 +31,8 @@ def command_of(stage: Stage[Any, Any], manifest: Manifest) -> str:
     Options that change no byte of the result are left out, and settings files are where the user has them: the settings
     themselves are in the manifest.
     """
+    if not stage.is_command:
+        return ""
     fields = {item.name: item for item in dataclasses.fields(stage.config)}
     given: dict[str, list[str]] = {}
     for ref in manifest.inputs:
@@ -65,7 +68,10 @@ def _text(value: Any) -> str:
 
 
 def with_alarms(report: Report, manifest: Manifest) -> Report:
-    """Return a stage's report with the table of what vanished, and its lines among what to look at."""
+    """Return a stage's report with the table of what vanished, and its lines among what to look at.
+
+    Rows that a policy took out before the stage read them are in its figures.
+    """
     rows: list[list[Cell]] = [
         [
             manifest.stage,
@@ -81,6 +87,8 @@ def with_alarms(report: Report, manifest: Manifest) -> Report:
     ]
     header = ("Stage", "What", "Name", "Rows", "After", "Tokens", "After", "Lost", "First reason", "Examples")
     note = "What lost half or more of its rows or tokens, and what nothing applies to, although no option asks for it."
+    if removed := manifest.data.get(KEY, {}).get(REMOVED):
+        report.figures = {**report.figures, "Removed by the policy": sum(removed.values())}
     report.look_at = [*report.look_at, *vanished.sentences(manifest)]
     report.vanished = Table("Vanished", header, rows, note) if rows else None
     return report

@@ -79,6 +79,13 @@ class Judge(Protocol):
         """Return the names of the entries on single records of a source."""
 
     @property
+    def takes_out_records(self) -> bool:
+        """Whether there are entries on single records."""
+
+    def note_removed(self, rows: Mapping[str, int]) -> None:
+        """Note how many rows of each task were taken out before a stage read it."""
+
+    @property
     def record(self) -> dict[str, Any]:
         """What manifests say of all that was asked so far."""
 
@@ -138,6 +145,18 @@ def removed_rows(subject: Subject) -> Sequence[int]:
     """
     judge = _JUDGE.get()
     return judge.removed_rows(subject) if judge is not None else ()
+
+
+def takes_out_records() -> bool:
+    """Return whether a policy in force takes out single records."""
+    judge = _JUDGE.get()
+    return judge is not None and judge.takes_out_records
+
+
+def note_removed(rows: Mapping[str, int]) -> None:
+    """Note for manifests how many rows of each task were taken out before a stage read it."""
+    if (judge := _JUDGE.get()) is not None:
+        judge.note_removed(rows)
 
 
 def entries_on(sources: Iterable[str]) -> set[str]:

@@ -202,6 +202,8 @@ class Stage(ABC, Generic[C, P]):
     stage's code is in the keys of its shards, as it always is of a stage that is not part of pairmill."""
     history: ClassVar[dict[int, str]] = {}
     """For each version from 2 on, why results of the previous version are not used again: one clause, for the log."""
+    is_command: ClassVar[bool] = True
+    """Whether people run it; false of one that others run."""
     round_count: ClassVar[int] = 0
     """How many rounds it has, empty ones included, for progress; 0 = that differs from run to run."""
     config: type[C]

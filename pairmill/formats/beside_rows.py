@@ -10,7 +10,7 @@ from pairmill.engine.manifest import InputRef
 from pairmill.formats import attributes
 from pairmill.formats.parquet_reader import open_parquet
 
-_BEFORE = ("select", "curate", "clean")
+_BEFORE = ("select", "curate", "take_out", "clean")
 """Stages whose rows tokenize reads, the last first."""
 
 

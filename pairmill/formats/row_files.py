@@ -75,6 +75,7 @@ def discover(
     *,
     verify: bool = False,
     held_out: bool = False,
+    with_removed: bool = False,
     fields: Sequence[str] = rows.FIELDS,
 ) -> Inputs:
     """Find the row files of places, as :func:`pairmill.engine.inputs.discover`.
@@ -86,12 +87,15 @@ def discover(
         option: its name, for messages.
         verify: digest the files of finished folders now.
         held_out: find the files of held-out rows too.
+        with_removed: find files with rows that a policy takes out too.
         fields: the columns that are read.
 
     Raises:
         InputError: as that function, or a file lacks one of ``fields``.
     """
-    result = inputs.discover(given, rows.EXTENSIONS, option, verify=verify, held_out=held_out)
+    result = inputs.discover(
+        given, rows.EXTENSIONS, option, verify=verify, held_out=held_out, with_removed=with_removed
+    )
     require_all_columns([file.uri for file in result.files if not file.promised], option, fields)
     return result
 
@@ -247,7 +251,8 @@ def attributes_of(
     Raises:
         InputError: as :func:`pairmill.engine.inputs.discover`, or a task is not among the rows.
     """
-    discovered = inputs.discover(given, rows.EXTENSIONS, "rows", verify=verify)
+    # Only what is beside the rows that were tokenized is read: what is taken out of those is asked of the tokens.
+    discovered = inputs.discover(given, rows.EXTENSIONS, "rows", verify=verify, with_removed=True)
     files = beside([storage.normalise(uri, "rows") for uri in given])
     by_task = {file.task: files.get(file.uri, {}) for file in discovered.files}
     missing = sorted({*tasks} - by_task.keys())

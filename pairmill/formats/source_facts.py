@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -14,12 +14,18 @@ from pairmill.engine.source_names import source_of
 from pairmill.errors import InputError
 from pairmill.formats.results import CleanResult, RawResult, TokenizeResult
 
-ORDER: Final = ("clean", "curate", "select", "tokenize", "sample")
+ORDER: Final = ("clean", "take_out", "curate", "select", "tokenize", "sample")
 """The stages that rows pass through, by the names of their folders below root. What mix planned, the sample says."""
+_TAKES_OUT: Final = ORDER[1]
 _RAW: Final = "raw"
 _DEPTH: Final = 8
 """How far data of the Hub can be below the folder that fetch finished: ``files/`` and the repository's own path."""
 Told = Mapping[str, Any]
+
+
+def stages_before(stage: str) -> Sequence[str]:
+    """Return the stages of :data:`ORDER` whose results a stage may read; rows are taken out of those of any."""
+    return [name for name in ORDER[: ORDER.index("tokenize" if stage == _TAKES_OUT else stage)] if name != stage]
 
 
 class Facts:
@@ -84,10 +90,10 @@ def _sources_of(home: str) -> dict[str, Told]:
         if manifest is not None:
             for name, item in CleanResult.from_manifest(manifest).sources.items():
                 result[name] = {**item["about"], "rows_in": item["ledger"]["rows_in"]}
-        for ref in head.inputs if stage in ORDER[1:] else ():
+        for ref in head.inputs if stage in ORDER else ():
             if ref.fingerprint not in seen and manifests.is_fingerprint(ref.fingerprint):
                 seen.add(ref.fingerprint)
-                places = (storage.join(root, name, ref.fingerprint) for name in ORDER[: ORDER.index(stage)])
+                places = (storage.join(root, name, ref.fingerprint) for name in stages_before(stage))
                 left += [place for place in places if manifests.exists(place)]
     return result
 

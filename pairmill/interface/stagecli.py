@@ -21,6 +21,7 @@ from pairmill.formats.settings_file import FileSettings
 from pairmill.interface import cli
 from pairmill.interface.cli import Command, Outcome
 from pairmill.policy.enforce import in_force
+from pairmill.policy.take_out import without_removed
 from pairmill.report.model import Report, Table
 
 C = TypeVar("C", bound=RunConfig)
@@ -51,6 +52,8 @@ def run(stage: Stage[C, Any], config: C) -> Outcome:
     finishes = config.finish and (together is None or together.part.number == 1 or not config.share.startswith("auto"))
     share = together is not None and not finishes
     with in_force(config):
+        if given is None:
+            config = without_removed(stage.name, config, together)
         if together is None and given is None and not config.is_off and _JOB in os.environ:
             jobs = importlib.import_module("pairmill.kubeflow.jobs.fan_out")
             jobs.fan_out(stage.name, config, *runner.locate(stage, config), os.environ[_JOB])

@@ -278,7 +278,7 @@ class Origins:
         roots = dict.fromkeys((self.root, storage.parent_of(storage.parent_of(folder))))
         for ref in read_head(folder).inputs:
             if ref.role == "rows" and is_fingerprint(ref.fingerprint):
-                stages = [ref.stage] if ref.stage else ["select", "curate", "clean"]
+                stages = [ref.stage] if ref.stage else ["select", "curate", "take_out", "clean"]
                 places = (storage.join(root, stage, ref.fingerprint) for root in roots for stage in stages)
                 yield from filter(manifests.exists, places)
 

@@ -28,7 +28,7 @@ _RAW: Final = "pairmill.sources.raw_records"
 _REGISTRY: Final = "pairmill.sources.registry"
 """Knows the sources, whose import takes long."""
 _ABOUT: Final = ("revision", "licence", "language", "origin")
-_RESULTS: Final = ("tokenize", "select", "curate", "clean")
+_RESULTS: Final = ("tokenize", "select", "curate", "take_out", "clean")
 """Stages whose newest result shows the rows of a record where there is no plan; the last one first."""
 
 

@@ -13,7 +13,7 @@ from pairmill.engine.manifest import Ledger, Manifest
 from pairmill.engine.source_names import source_of
 from pairmill.errors import InputError
 from pairmill.formats.results import CleanResult, RowsResult, SampleResult
-from pairmill.formats.source_facts import ORDER
+from pairmill.formats.source_facts import ORDER, stages_before
 from pairmill.formats.union import NAME as UNION
 
 
@@ -116,7 +116,7 @@ def above(root: str, end: Step) -> list[Step]:
     while open_:
         step = open_.pop()
         # What clean read are the published files of each source: no stage of the line made them.
-        before = ORDER[: ORDER.index(step.stage)]
+        before = stages_before(step.stage)
         for ref in step.manifest.inputs if before else ():
             if not manifests.is_fingerprint(ref.fingerprint) or ref.fingerprint in seen:
                 continue

@@ -16,7 +16,7 @@ from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import File
 from pairmill.engine.options import PolicyRule
-from pairmill.engine.policing import KEY, REMOVALS, Subject, enforced
+from pairmill.engine.policing import KEY, REMOVALS, REMOVED, Subject, enforced
 from pairmill.errors import InputError
 from pairmill.formats.results import RawResult
 from pairmill.formats.source_facts import Facts
@@ -26,7 +26,7 @@ from pairmill.policy.policy import Policy, Verdict
 from pairmill.policy.removals import Place, Removal
 
 _NAMED: Final = 5
-_MADE: Final = ("clean", "curate", "select")
+_MADE: Final = ("clean", "take_out", "curate", "select")
 """Stages whose files are rows."""
 
 
@@ -43,6 +43,7 @@ class Enforcer:
         verdicts: on all that was asked, by name.
         left: names that are left out.
         removals: names of the entries on single records of sources that were asked for.
+        removed: rows that were taken out before a stage read them, by task.
     """
 
     policy: Policy
@@ -52,6 +53,7 @@ class Enforcer:
     left: set[str] = field(default_factory=set)
     facts: Facts = field(default_factory=Facts)
     removals: set[str] = field(default_factory=set)
+    removed: dict[str, int] = field(default_factory=dict)
 
     def judge(self, subject: Subject) -> Verdict:
         """Return the verdict on a subject: the strictest by its names and by those that its contents went by."""
@@ -132,6 +134,15 @@ class Enforcer:
         """Return the names of the entries on single records of a source."""
         return [removal.name for removal in self._removals_of(source)]
 
+    @property
+    def takes_out_records(self) -> bool:
+        """Whether there are entries on single records."""
+        return bool(self.policy.removals)
+
+    def note_removed(self, rows: Mapping[str, int]) -> None:
+        """Note how many rows of each task were taken out before a stage read it."""
+        self.removed.update(rows)
+
     def _removals_of(self, source: str) -> Iterator[Removal]:
         for removal in self.policy.removals:
             if source in removal.sources:
@@ -160,7 +171,9 @@ class Enforcer:
             name: sorted(items, key=lambda item: sorted(map(str, item.items())))
             for name, items in sorted(decisions.items())
         }
-        taken_out = {REMOVALS: sorted(self.removals)} if self.removals else {}
+        taken_out: dict[str, Any] = {REMOVALS: sorted(self.removals)} if self.removals else {}
+        if self.removed:
+            taken_out[REMOVED] = dict(sorted(self.removed.items()))
         return {"decisions": ordered, "left_out": sorted(self.left), **taken_out}
 
     @cached_property

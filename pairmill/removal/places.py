@@ -19,7 +19,7 @@ from pairmill.formats.results import SampleResult
 from pairmill.lineage.batches import Batching, Pass, PlanBatches, Seen
 from pairmill.lineage.records import Origins, Row
 
-ROWS: Final = ("clean", "curate", "select")
+ROWS: Final = ("clean", "take_out", "curate", "select")
 TOKENS: Final = "tokenize"
 PLANS: Final = "sample"
 

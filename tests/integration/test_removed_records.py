@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pairmill.engine.stage import Stage
 from pairmill.errors import InputError, UsageError
 from pairmill.formats import rows
+from pairmill.formats.records import RecordId
 from pairmill.interface import stagecli
+from pairmill.lineage.records import Origins
 from pairmill.policy import removals
 from pairmill.policy.policy import Policy
 from pairmill.policy.removals import Removal
+from pairmill.removal.places import search
 from pairmill.stages.clean.core import Clean
 from pairmill.stages.curate.core import Curate
 from pairmill.stages.sample import run as sample
 from pairmill.stages.sample.config import SampleConfig
+from pairmill.stages.select.core import Select
 from pairmill.stages.tokenize.core import Tokenize
 from pairmill.stages.train_tokenizer.core import TrainTokenizer
 from tests.support import tools
@@ -90,16 +97,93 @@ def test_clean_drops_the_records_and_no_other_and_does_the_other_shards_not_agai
     assert project.clean() == before
 
 
-def test_rows_that_were_made_before_are_refused_and_those_of_after_are_read(project: Project) -> None:
+def take_out_all(project: Project, lines: Iterable[str]) -> Removal:
+    """Write an entry on records, which are looked for in all results."""
+    records = [RecordId.parse(line) for line in lines]
+    found = search(str(project.root), records, None)
+    entry = Removal(
+        records=tuple((record.file, record.line) for record in records),
+        reason="gdpr",
+        why="the author asked",
+        date="2026-11-28",
+        files=found.files,
+    )
+    (project.top / removals.NAME).write_bytes(removals.dump([entry]))
+    return entry
+
+
+def stripped(folder: str, target: Path, gone: set[str]) -> Path:
+    """Copy the rows of a finished folder as plain files, but those with these instructions; a plain loop."""
+    for file in (Path(folder) / "data").iterdir():
+        kept = [line for line in file.read_text().splitlines(True) if json.loads(line)["instruction"] not in gone]
+        tools.write_text(target / file.name, "".join(kept))
+    return target
+
+
+def test_each_stage_leaves_out_rows_that_were_made_before_and_counts_them(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    given: dict[str, Any] = {"policy": str(project.policy)}
+    before = project.clean(holdout="5")
+    (project.top / removals.NAME).write_bytes(b"")
+    named = {f"beta x {line - 1} why" for line in (*LINES, *range(20, 31))}
+    entry = take_out_all(project, [f"beta/x.jsonl:{int(text.split()[2]) + 1}" for text in sorted(named)])
+    held = [json.loads(line)["instruction"] for line in (Path(before) / "holdout/data/beta.jsonl").open()]
+    assert named & {*held}
+    assert len(named - {*held}) > 5
+    plain = stripped(before, tmp_path / "plain", named)
+    ours = tools.write_text(tmp_path / "ours.jsonl", (plain / "alpha.jsonl").read_text()[:2000].rpartition("\n")[0])
+    target = f"targets: [{{name: a, rows: {ours}, share: 1}}]"
+    chosen = f"{{method: dsir, share: 0.5, dsir: {{noise: false, {target}}}}}"
+    settings = str(tools.write_text(tmp_path / "select.yaml", chosen))
+    counted = {"beta.jsonl": len(named - {*held}), "holdout/beta.jsonl": len(named & {*held})}
+
+    def both(stage: Stage[Any, Any], **options: Any) -> tuple[Path, Path]:
+        made = [
+            Path(project.stage(stage, rows=[rows], **more, **options))
+            for rows, more in ((before, given), (str(plain), {}))
+        ]
+        taken = tools.read_manifest(made[0])["data"]["policy"]
+        assert (taken["removals"], taken["removed"]) == ([entry.name], counted)
+        assert f"Removed by the policy**: {len(named)}" in (made[0] / "report.md").read_text()
+        return made[0], made[1]
+
+    curated, expected = both(Curate())
+    assert not named & {*texts(str(curated))}
+    for name in ("alpha.jsonl", "beta.jsonl"):
+        assert (curated / "data" / name).read_bytes() == (expected / name).read_bytes()
+    selected, expected = both(Select(), select_config=settings)
+    for name in ("alpha.jsonl", "beta.jsonl"):
+        assert (selected / "data" / name).read_bytes() == (expected / name).read_bytes()
+    learned, expected = both(TrainTokenizer(), vocab_size=400)
+    assert (learned / "tokenizer.json").read_bytes() == (expected / "tokenizer.json").read_bytes()
+    tokenized, expected = both(Tokenize(), tokenizer=str(learned))
+    for file in ("tokens", "inst_start", "inst_len", "resp_start", "resp_len"):
+        for name in ("alpha.jsonl", "beta.jsonl"):
+            assert (tokenized / name / f"{file}.npy").read_bytes() == (expected / name / f"{file}.npy").read_bytes()
+    # The rows between are accounted for in a result of their own, which is made once.
+    (between,) = (Path(project.root) / "take_out").glob("[0-9a-f]*")
+    ledger = tools.read_manifest(between)["ledger"]
+    assert ledger["dropped"] == {"removed": len(named)}
+    assert (between / "data/alpha.jsonl").samefile(Path(before) / "data/alpha.jsonl")
+    # A row still leads to its record, from each stage.
+    for folder, rows_of in ((curated, curated / "data"), (selected, selected / "data"), (tokenized, plain)):
+        shown = [json.loads(line)["instruction"] for line in (rows_of / "beta.jsonl").open()]
+        records = Origins.open(str(folder)).records("beta.jsonl", np.arange(len(shown)))
+        assert [f"beta {item.path[0]} {item.line - 1} why" for item in records] == shown
+    # So does the next removal: it finds the rows in what was made since.
+    take_out_all(project, ["alpha/y.jsonl:2"])
+    config = SampleConfig(tokenized_path=str(tokenized), root=str(project.root), epochs=1, output_path="", **given)
+    assert sample.run(config).parameters["rows_out"] == ledger["rows_out"] - 1
+
+
+def test_what_clean_made_under_the_policy_is_read_as_it_is(project: Project) -> None:
     before = project.clean()
     project.take_out(before)
-    for stage, options in ((Curate(), {}), (TrainTokenizer(), {"vocab_size": 400})):
-        with pytest.raises(InputError, match=r"takes out single rows of this file; got 3 rows, beta.jsonl:0 first"):
-            project.stage(stage, rows=[before], policy=str(project.policy), **options)
     after = project.clean(policy=str(project.policy))
     given: dict[str, Any] = {"policy": str(project.policy)}
     tokenizer = project.stage(TrainTokenizer(), rows=[after], vocab_size=400, **given)
     tokenized = project.stage(Tokenize(), rows=[after], tokenizer=tokenizer, **given)
+    assert not (project.root / "take_out").exists()
     config = SampleConfig(tokenized_path=tokenized, root=str(project.root), epochs=1, output_path="", **given)
     made = sample.run(config)
     assert made.parameters["rows_out"] == 4 * RECORDS - len(LINES)
