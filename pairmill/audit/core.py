@@ -30,11 +30,11 @@ from pairmill.evaluation import benchmarks
 from pairmill.formats.audited import KEEP, NAME
 from pairmill.formats.beside_rows import row_folders
 from pairmill.formats.opened import open_result
+from pairmill.formats.removed_rows import RemovedRows, removed_rows
 from pairmill.formats.results import SampleResult
 from pairmill.formats.sample_plan import read_plan
 from pairmill.formats.tokenized import Folder
 from pairmill.report.model import Report
-from pairmill.stages.sample.removed import RemovedRows, removed_rows
 
 _PAGE: Final = 400
 """Rows that the report shows as text: more do not fit on a page."""

@@ -18,6 +18,7 @@ from pairmill.engine.stage import Shard, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats.eligible_rows import REASONS, rows_of
+from pairmill.formats.removed_rows import RemovedRows
 from pairmill.formats.split import Cutter
 from pairmill.formats.task_summaries import TaskSummaries, read_numbers
 from pairmill.formats.tokens import Dataset, write_npy
@@ -60,24 +61,29 @@ class CountedTask:
         rule: of the task; only ``long_context`` is read.
         beside: files of attributes by operation, if its rows are put into buckets; else None.
         denied: whether a policy leaves it out: it is counted, because the sampler counts it too, and none is planned.
+        removed: rows that a policy takes out of it: the ledger leaves them out, and not the plan, because the sampler
+            takes them out of what it drew.
     """
 
     task: Dataset
     rule: Rule
     beside: Mapping[str, InputFile] | None = None
     denied: bool = False
+    removed: RemovedRows | None = None
 
     @property
     def is_plain(self) -> bool:
         """Whether its summary says all that is counted."""
-        return self.beside is None and self.rule.long_context != "split"
+        return self.beside is None and self.rule.long_context != "split" and self.removed is None
 
     def identify(self) -> list[Any]:
         """Return what its counts follow from."""
         arrays = sorted((name, item.digest or self.task.sampled) for name, item in self.task.contents.items())
-        result = [self.task.name, self.rule.long_context, arrays]
+        result: list[Any] = [self.task.name, self.rule.long_context, arrays]
         if self.beside is not None:
             result.append(sorted((name, item.digest) for name, item in self.beside.items()))
+        if self.removed is not None:
+            result += [policing.REMOVED, list(self.removed.ordinals)]
         return [*result, policing.KEY] if self.denied else result
 
 
@@ -185,9 +191,11 @@ def count(one: CountedTask, context: Counting, codes: Codes | None = None) -> tu
     """
     sums: dict[int | None, list[int]] = {}
     ledger = Ledger()
+    gone = one.removed.numbers() if one.removed is not None else None
+    numbered = codes is not None or gone is not None
     with _cutter(one, context) as cutter:
         for chunk in one.task.index(_ROWS_AT_ONCE):
-            result = rows_of(one.task.name, one.rule, [chunk], context.options, cutter, numbered=codes is not None)
+            result = rows_of(one.task.name, one.rule, [chunk], context.options, cutter, numbered=numbered)
             lengths = result.columns["resp_len"].astype(np.int64)
             if codes is not None:
                 assert result.origins is not None
@@ -198,6 +206,13 @@ def count(one: CountedTask, context: Counting, codes: Codes | None = None) -> tu
             mine = result.ledger
             mine.rows_kept = mine.rows_in - sum(mine.dropped.values())
             mine.rows_out = len(result)
+            if gone is not None:
+                assert result.origins is not None
+                left_out = result.origins[np.isin(result.origins.astype(np.int64) + ledger.rows_in, gone)]
+                mine.rows_out -= len(left_out)
+                if rows := len(np.unique(left_out)):
+                    mine.drop(policing.REMOVED, rows)
+                    mine.rows_kept -= rows
             ledger.add(mine)
     if codes is not None:
         _check_rows(one, len(codes), ledger.rows_in, ended=True)

@@ -13,6 +13,7 @@ from pairmill.engine.manifest import InputRef, Ledger
 from pairmill.engine.stage import ShardRecord
 from pairmill.errors import UsageError
 from pairmill.formats import characters, tokenizer_file
+from pairmill.formats.removed_rows import removed_rows
 from pairmill.formats.row_files import attributes_of
 from pairmill.formats.tokenized import Folder
 from pairmill.formats.tokenized_path import open_tokenized
@@ -96,8 +97,15 @@ def open_inputs(config: MixtureOptions, settings: MixSettings, *, verify: bool =
     own = {task.name: task.own for task in folder.tasks if task.name in bucketed}
     beside, rows = _attributes(config.rows, {*own.values()}, verify=verify)
     matched = {task.name: rules.match(task.name)[0] for task in folder.tasks}
+    removed = removed_rows(task for task in folder.tasks if task.name not in denied)
     tasks = [
-        CountedTask(task, matched[task.name], beside[own[task.name]] if task.name in own else None, task.name in denied)
+        CountedTask(
+            task,
+            matched[task.name],
+            beside[own[task.name]] if task.name in own else None,
+            task.name in denied,
+            removed.get(task.name),
+        )
         for task in folder.tasks
     ]
     split = any(rule.long_context == "split" for rule in matched.values())

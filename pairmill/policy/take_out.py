@@ -111,19 +111,18 @@ class TakeOutPlan(StagePlan[None]):
 
 
 class TakeOut(Stage[TakeOutConfig, TakeOutPlan]):
-    """One round; files of which no row goes are linked as they are."""
+    """One round; files of which no row goes are linked as they are. It has no version: its code is in its keys."""
 
     name: ClassVar[str] = NAME
     watched: ClassVar[bool] = False
-    version: ClassVar[int] = 1
     round_count: ClassVar[int] = 1
     is_command: ClassVar[bool] = False
     config = TakeOutConfig
 
     def plan(self, config: TakeOutConfig) -> TakeOutPlan:
-        found = row_files.discover(config.rows, "rows", verify=config.verify, held_out=True, with_removed=True)
+        inputs = row_files.discover(config.rows, "rows", verify=config.verify, held_out=True, with_removed=True)
         tops = [storage.normalise(uri, "rows") for uri in config.rows]
-        beside = row_files.beside_each(found.files)
+        beside = row_files.beside_each(inputs.files)
         shards = [
             TakeOutRows(
                 file,
@@ -135,14 +134,14 @@ class TakeOut(Stage[TakeOutConfig, TakeOutPlan]):
                 name=file.task,
                 size=file.size,
             )
-            for file in found.files
+            for file in inputs.files
         ]
         return TakeOutPlan(
-            inputs=found.refs,
-            rows_expected=found.rows,
+            inputs=inputs.refs,
+            rows_expected=inputs.rows,
             build_context=lambda: None,
             shards=shards,
-            passed_on=found.passed_on(),
+            passed_on=inputs.passed_on(),
         )
 
     def rounds(

@@ -34,6 +34,7 @@ from pairmill.removal.command import RemoveConfig
 from pairmill.removal.places import search
 from pairmill.stages.clean.core import Clean
 from pairmill.stages.curate.core import Curate
+from pairmill.stages.mix.core import Mix
 from pairmill.stages.sample import run as sample
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.tokenize.core import Tokenize
@@ -86,7 +87,7 @@ class Project:
         tokenizer = tokenizer or self.stage(TrainTokenizer(), policy, rows=[curated], vocab_size=400)
         return self.stage(Tokenize(), policy, rows=[curated], tokenizer=tokenizer)
 
-    def plan(self, tokenized: str, policy: str = "", arrays: str = "", extend: str = "") -> Path:
+    def plan(self, tokenized: str, policy: str = "", arrays: str = "", extend: str = "", **more: Any) -> Path:
         config = SampleConfig(
             tokenized_path=tokenized,
             root=str(self.root),
@@ -95,6 +96,7 @@ class Project:
             extend=extend,
             output_path=str(self.top / arrays) if arrays else "",
             policy=policy,
+            **more,
         )
         return self.root / "sample" / str(sample.run(config).parameters["fingerprint"])
 
@@ -178,10 +180,21 @@ def test_no_later_batch_has_a_row_and_the_statement_holds(project: Project) -> N
     assert any(row in data for _, data in batches(project.top / "before") for row in wanted)
     assert not any(row in data for _, data in batches(project.top / "after") for row in wanted)
     # The whole way.
-    with pytest.raises(InputError, match="takes out single rows"):
-        project.stage(Curate(), policy, rows=[str(next((project.root / "clean").glob("[0-9a-f]*")))])
+    cleaned = str(next((project.root / "clean").glob("[0-9a-f]*")))
     project.plan(project.line(policy), policy, "again")
     assert not any(row in data for _, data in batches(project.top / "again") for row in wanted)
+    # Between both: the rows of before, without those.
+    curated = project.stage(Curate(), policy, rows=[cleaned])
+    (tokenizer,) = (project.root / "tokenizer").glob("[0-9a-f]*")
+    project.plan(project.stage(Tokenize(), policy, rows=[curated], tokenizer=str(tokenizer)), policy, "between")
+    assert not any(row in data for _, data in batches(project.top / "between") for row in wanted)
+    # A mixture of the old tokens.
+    mix = {"epochs": 3, "prefix_config_path": str(project.rules), "context_size": 4097}
+    settings = tools.write_text(project.top / "mix.yaml", "method: exponent\nexponent: 1\nbudget: 3000\n")
+    mixed = project.stage(Mix(), policy, tokenized_path=str(tokenized), mix_config=str(settings), **mix)
+    assert tools.read_manifest(Path(mixed))["ledger"]["dropped"] == {"removed": 3}
+    project.plan(str(tokenized), policy, "mixed", mixture=mixed)
+    assert not any(row in data for _, data in batches(project.top / "mixed") for row in wanted)
     # Looked for again, it is the same entry, and only old results have the rows.
     project.remove(apply=True, why="the author asked")
     assert len(Policy.load(policy).removals) == 1
@@ -189,7 +202,8 @@ def test_no_later_batch_has_a_row_and_the_statement_holds(project: Project) -> N
     gone = tools.read_json(project.top / "gone.json")
     assert gone["records"] == sorted(LISTED, key=lambda item: (item.split(":")[0], int(item.split(":")[1])))
     assert [item["result"].partition("/")[0] for item in gone["before"]] == ["clean", "curate", "tokenize", "sample"]
-    assert {"clean", "curate", "tokenize", "sample"} == {item["result"].partition("/")[0] for item in gone["after"]}
+    after = {item["result"].partition("/")[0] for item in gone["after"]}
+    assert after == {"clean", "take_out", "curate", "tokenize", "sample"}
     assert not {item["result"] for item in gone["before"]} & {item["result"] for item in gone["after"]}
     assert check(project, key).stdout.endswith("the statement holds\n")
     changed = project.root / gone["after"][0]["result"] / "_MANIFEST.json"

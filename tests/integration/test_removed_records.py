@@ -100,13 +100,13 @@ def test_clean_drops_the_records_and_no_other_and_does_the_other_shards_not_agai
 def take_out_all(project: Project, lines: Iterable[str]) -> Removal:
     """Write an entry on records, which are looked for in all results."""
     records = [RecordId.parse(line) for line in lines]
-    found = search(str(project.root), records, None)
+    places = search(str(project.root), records, None)
     entry = Removal(
         records=tuple((record.file, record.line) for record in records),
         reason="gdpr",
         why="the author asked",
         date="2026-11-28",
-        files=found.files,
+        files=places.files,
     )
     (project.top / removals.NAME).write_bytes(removals.dump([entry]))
     return entry

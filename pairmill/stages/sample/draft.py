@@ -21,6 +21,7 @@ from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, UsageError
 from pairmill.formats import characters
 from pairmill.formats.eligible_rows import NEVER, SPLIT, DatasetRows, rows_of
+from pairmill.formats.removed_rows import RemovedRows, removed_rows
 from pairmill.formats.results import SampleResult
 from pairmill.formats.sample_plan import AFTER, BASE, CHOICES, HELD_OUT, PARTS, read_plan
 from pairmill.formats.source_facts import Facts
@@ -43,7 +44,7 @@ from pairmill.stages.sample.node.carry_out import CarriedOut, PlannedSample, thr
 from pairmill.stages.sample.node.config import OutputFormat
 from pairmill.stages.sample.node.folder import NAME
 from pairmill.stages.sample.node.plan import VERSION, Addition, PlannedDataset, SamplePlan, fingerprint_of
-from pairmill.stages.sample.removed import RemovedRows, ref_of, removed_rows, take_out
+from pairmill.stages.sample.removed import ref_of, take_out
 from pairmill.stages.sample.sampled_rows import DrawnSample, SampledRows
 from pairmill.stages.sample.wants import Wants
 

@@ -27,6 +27,7 @@ from pairmill import log
 from pairmill.engine.manifest import File, InputRef, Manifest
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.eligible_rows import DatasetRows
+from pairmill.formats.removed_rows import RemovedRows
 from pairmill.formats.results import SampleResult
 from pairmill.formats.sample_plan import CHOICES, HELD_OUT, MIXTURE, PARENT, PARTS, Ancestor, ancestors, read_plan
 from pairmill.formats.token_listing import TokensInPlace, folder_digest, is_epoch, lasting
@@ -50,7 +51,6 @@ from pairmill.stages.sample.node.plan_arrays import (
     StoredArray,
     Values,
 )
-from pairmill.stages.sample.removed import RemovedRows
 from pairmill.stages.sample.sampled_rows import DrawnSample
 from pairmill.stages.sample.wants import WalkToDraw, Wants
 from pairmill.storage import partials

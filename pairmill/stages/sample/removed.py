@@ -5,19 +5,17 @@ So every other row is drawn as before, in each epoch and in its order: an epoch 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmill import storage
-from pairmill.engine import policing
 from pairmill.engine.manifest import InputRef
-from pairmill.engine.policing import REMOVED, Subject
-from pairmill.engine.source_names import HELD_OUT
-from pairmill.formats.tokens import Dataset, Ints
+from pairmill.engine.policing import REMOVED
+from pairmill.formats.removed_rows import RemovedRows
+from pairmill.formats.tokens import Ints
 from pairmill.report.powers import by_size
 from pairmill.stages.sample.node.plan import SamplePlan
 from pairmill.stages.sample.node.plan_arrays import Values
@@ -28,52 +26,6 @@ _AT_ONCE: Final = 1 << 20
 """Rows that are looked through at once."""
 KeyOf: TypeAlias = "Callable[[str, int], tuple[str, int | None]] | None"
 """Of a mixture: the key of a row of a task, by its number."""
-
-
-@dataclass(frozen=True)
-class RemovedRows:
-    """Rows of a task that are taken out.
-
-    Args:
-        task: of the tokenized folder.
-        ordinals: of these rows in the task's row file, ascending.
-    """
-
-    task: Dataset
-    ordinals: Sequence[int]
-
-    def numbers(self) -> Ints:
-        """Return the numbers of the rows in the task's arrays, int64, ascending."""
-        ordinals = np.array(self.ordinals, np.int64)
-        there = self.task.ordinals()
-        return ordinals if there is None else np.flatnonzero(np.isin(there, ordinals)).astype(np.int64)
-
-    def spans(self) -> dict[str, Ints]:
-        """Return ``number`` and the four index arrays of the rows, int64."""
-        numbers, first = self.numbers(), 0
-        parts: list[dict[str, Ints]] = []
-        for chunk in self.task.index():
-            size = len(chunk["inst_len"])
-            mine = numbers[np.searchsorted(numbers, first) : np.searchsorted(numbers, first + size)]
-            parts.append({"number": mine, **{name: values[mine - first] for name, values in chunk.items()}})
-            first += size
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if parts else {}
-
-
-def removed_rows(tasks: Iterable[Dataset]) -> dict[str, RemovedRows]:
-    """Return the rows that the policy in force takes out, by task.
-
-    Raises:
-        InputError: nobody looked for them in the row file that a task was made of.
-    """
-    result = {}
-    for task in tasks if policing.is_in_force() else ():
-        # Held-out rows of a task have its name in a folder of their own, and are never renamed.
-        name = task.name if task.name.startswith(HELD_OUT) else task.own
-        rows = policing.removed_rows(Subject.from_task(name, place=storage.parent_of(task.uri)))
-        if rows:
-            result[task.name] = RemovedRows(task, rows)
-    return result
 
 
 def ref_of(removed: Mapping[str, RemovedRows]) -> list[InputRef]:

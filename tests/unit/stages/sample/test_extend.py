@@ -15,6 +15,7 @@ import pytest
 
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.drawn_rows import DrawnRows
+from pairmill.formats.removed_rows import RemovedRows
 from pairmill.formats.sample_plan import ancestors
 from pairmill.formats.tokens import Dataset
 from pairmill.loader import Batch, Loader, RowPlan
@@ -24,7 +25,6 @@ from pairmill.rules.rule import Rule
 from pairmill.stages.sample import draft
 from pairmill.stages.sample.extend import ParentPlan
 from pairmill.stages.sample.node.verify import VerifyConfig, verify
-from pairmill.stages.sample.removed import RemovedRows
 from tests.support.crash_points import crashes
 from tests.support.helpers import python
 from tests.support.kill_points import changes_of, instants, kills

@@ -10,6 +10,7 @@ import yaml
 
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import Manifest
+from pairmill.formats.removed_rows import RemovedRows, removed_rows
 from pairmill.formats.results import SampleResult
 from pairmill.formats.tokens import INDEX
 from pairmill.interface.cli import Outcome
@@ -18,7 +19,7 @@ from pairmill.report.powers import by_size
 from pairmill.stages.sample import draft, run
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.draw import draw_plan
-from pairmill.stages.sample.removed import RemovedRows, removed_rows, take_out
+from pairmill.stages.sample.removed import take_out
 from tests.support.mixed import Bench
 from tests.support.split import Vocabulary, write
 
