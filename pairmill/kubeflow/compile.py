@@ -1,8 +1,8 @@
 """Compiles the pipeline: ``pairmill compile [image=<name>@sha256:…] [output=<file>]``.
 
 Without options it makes what CI diffs: below ``pipelines/compiled`` the pipeline of one pod a stage, the one whose
-stages are shared out over pods, the one that ends in a training, the comparison of plans and the search; and
-``components/<stage>/component.yaml`` of every stage, for those who compose their own.
+stages are shared out over pods, the one that ends in a training, the comparison of plans, the search and the
+evaluation; and ``components/<stage>/component.yaml`` of every stage, for those who compose their own.
 """
 
 from __future__ import annotations
@@ -113,14 +113,15 @@ class CompileConfig(ImageConfig):
     docs: str = option("", help="address below which this repository's files can be read, for links in descriptions")
     compare: bool = option(False, help="the pipeline that compares plans: docs/comparing.md")
     search: bool = option(False, help="the pipeline that searches a mixture: docs/searching.md")
+    evaluate: bool = option(False, help="the pipeline that evaluates checkpoints as they appear: docs/evaluation.md")
     component: str = option("", help=f"a component alone, one of {', '.join(EVERY)}", choices=tuple(EVERY))
 
     def __post_init__(self) -> None:
         super().__post_init__()
         refuse_workers(self.workers, self.train, self.fan_out)
-        asked = [name for name in ("search", "compare", "train", "component") if getattr(self, name)]
+        asked = [name for name in ("search", "compare", "evaluate", "train", "component") if getattr(self, name)]
         asked += ["workers"] if self.workers > 1 else []
-        if len(asked) > 1 and asked[0] in ("search", "compare"):
+        if len(asked) > 1 and asked[0] in ("search", "compare", "evaluate"):
             raise UsageError("another pipeline", where=asked[0], got=f"{asked[1]} too", expected="one of them")
         if not self.output and (asked or self.form != "ir"):
             raise UsageError("is empty", where="output", expected="a file, because one of several forms is requested")
@@ -140,23 +141,21 @@ def _committed(config: CompileConfig) -> Iterator[CompileConfig]:
     yield dataclasses.replace(config, output=f"{COMPILED}/pretraining-train.yaml", train=True)
     yield dataclasses.replace(config, output=f"{COMPILED}/search.yaml", search=True)
     yield dataclasses.replace(config, output=f"{COMPILED}/compare.yaml", compare=True)
+    yield dataclasses.replace(config, output=f"{COMPILED}/evaluate.yaml", evaluate=True)
     for stage in EVERY:
         yield dataclasses.replace(config, output=f"components/{stage}/component.yaml", component=stage)
 
 
 def _written(target: Path, config: CompileConfig, without: Collection[str] = ()) -> Path:
-    from pairmill.kubeflow import compare, component, pretraining, search  # kfp, which takes a second
+    from pairmill.kubeflow import compare, component, evaluate, pretraining, search  # kfp, which takes a second
 
     made: Any
     if config.component:
         stage = EVERY[config.component]
         made = component.component(stage, config.trainer_image if stage.image == "trainer" else config.image)
-    elif config.compare:
-        made = compare.build(
-            config.placement(), image=config.image, trainer_image=config.trainer_image, docs=config.docs
-        )
-    elif config.search:
-        made = search.build(
+    elif config.compare or config.search or config.evaluate:
+        module = compare if config.compare else search if config.search else evaluate
+        made = module.build(
             config.placement(), image=config.image, trainer_image=config.trainer_image, docs=config.docs
         )
     else:

@@ -111,7 +111,7 @@ def task_component(
         outputs: the output parameters that other tasks read, by name.
         artifacts: what it puts out for people.
         name: of the component; empty = that of the stage.
-        program: module of another program than the stage's; empty = that.
+        program: another program than the stage's, and a command of it; empty = that.
     """
     given: dict[str, tuple[Any, Any]] = {key: (kind, inspect.Parameter.empty) for key, kind in inputs.items()}
     given |= {key: (dsl.OutputPath(kind), inspect.Parameter.empty) for key, kind in outputs.items()}
@@ -141,7 +141,7 @@ def _component(
     def container(*_: Any) -> dsl.ContainerSpec:
         return dsl.ContainerSpec(
             image=image or os.environ.get(image_variable(stage), placeholder(stage)),
-            command=["python", "-m", "pairmill", "stage", program or stage.name],
+            command=["python", "-m", "pairmill", "stage", *(program or stage.name).split()],
             args=[launcher.FLAG, dsl.PIPELINE_TASK_EXECUTOR_INPUT_PLACEHOLDER],
         )
 

@@ -93,6 +93,19 @@ class Tasks:
         task.set_display_name(stage.replace("_", " ").capitalize())
         return Made(task.outputs)
 
+    def alone(self, stage: launcher.Component, program: str, title: str, passed: Mapping[str, Any]) -> None:
+        """Place the only task of a pipeline: a command of a stage's program, with every parameter passed one by one.
+
+        Args:
+            stage: what the command takes; placed as the stage of that name is.
+            program: the stage, and its command.
+            title: for people.
+            passed: parameters of the pipeline by name.
+        """
+        types = inputs_of(stage, passed)
+        made = task_component(stage, self.trainer_image, types, {"output": str}, name="watch", program=program)
+        self.placement.apply(made(**passed), stage.name).set_display_name(title)
+
     def pod(self) -> Pod:
         """Begin a pod of several stages, one after another: it executes them as this does, once they are placed."""
         return Pod(self)

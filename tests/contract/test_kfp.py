@@ -124,7 +124,7 @@ def test_the_compiled_files_are_those_in_the_repository(tmp_path: Path, monkeypa
     assert made == kept, "run: pairmill compile"
     # What is beyond Latin-1 was refused by a real backend, and some databases know no more than ASCII for sure.
     assert all(text.isascii() for text in made.values())
-    assert len(made) == 5 + len(EVERY)
+    assert len(made) == 6 + len(EVERY)
 
 
 def test_every_executor_uses_the_image_that_is_given_and_nothing_else_changes(

@@ -584,6 +584,7 @@ def test_a_submission_from_nothing(server: ApiServer) -> None:
     assert not server.asked("GET", RUN)
 
 
+RUN_OF_TRAIN = ("run=s3://b/p", "every=100", "benchmarks=gsm8k")
 PLANS = ("plans=base=s3://b/p/sample/one,s3://b/p/sample/two", "held_out=s3://b/p/sample/held")
 
 
@@ -596,6 +597,7 @@ PLANS = ("plans=base=s3://b/p/sample/one,s3://b/p/sample/two", "held_out=s3://b/
             ("tokenized=s3://b/p/t", "held_out=s3://b/p/h", "train_config=s3://b/proxy.yaml", "runs=8"),
             {"tokenized": "s3://b/p/t", "runs": 8},
         ),
+        ("evaluate", RUN_OF_TRAIN, {"run": "s3://b/p", "every": 100, "idle_hours": 6.0}),
     ],
 )
 def test_a_pipeline_of_runs_is_submitted_as_the_line_is(
@@ -611,17 +613,19 @@ def test_a_pipeline_of_runs_is_submitted_as_the_line_is(
     (specification, *_) = compiler.documents(version["content"].encode())
     assert set(parameters) == set(specification["root"]["inputDefinitions"]["parameters"])
     executors = specification["deploymentSpec"]["executors"].values()
-    assert {each["container"]["image"] for each in executors} == {IMAGE.removeprefix("image="), trainer}
+    images = {each["container"]["image"] for each in executors}
+    assert images == ({trainer} if name == "evaluate" else {IMAGE.removeprefix("image="), trainer})
     compiled = compiler.documents((REPOSITORY / "pipelines" / "compiled" / f"{name}.yaml").read_bytes())[0]
     assert specification["root"] == compiled["root"], "the pipeline that the repository has"
 
 
-@pytest.mark.parametrize("name", ["compare", "search"])
+@pytest.mark.parametrize("name", ["compare", "search", "evaluate"])
 def test_a_wrong_pipeline_of_runs_is_refused_before_it_is_uploaded(server: ApiServer, name: str) -> None:
     base = (name, IMAGE, f"trainer_image=registry.example/trainer@sha256:{'2' * 64}", "root=s3://b/p", "version=v1")
     own = {
         "compare": PLANS,
         "search": ("tokenized=s3://b/p/t", "held_out=s3://b/p/h", "train_config=s3://b/proxy.yaml"),
+        "evaluate": RUN_OF_TRAIN,
     }
     wrong = {
         "compare": [
@@ -635,13 +639,20 @@ def test_a_wrong_pipeline_of_runs_is_refused_before_it_is_uploaded(server: ApiSe
             (("tokenized=t", *own["search"][1:]), "tokenized: is a relative path; got t"),
             (own["search"][1:], "tokenized: required option missing"),
         ],
+        "evaluate": [
+            (RUN_OF_TRAIN[:2], "one or more of benchmarks, held_out is required"),
+            (("run=p", *RUN_OF_TRAIN[1:]), "run: is a relative path; got p"),
+            ((*RUN_OF_TRAIN, "serve=vllm"), "serve: not a valid value"),
+            ((RUN_OF_TRAIN[0], "every=0", RUN_OF_TRAIN[2]), "every: out of range; got 0"),
+        ],
     }
     for options, said in wrong[name]:
         done = submit(server, *base, *options)
         assert (done.code, done.said[-1].partition(";")[0]) == (2, said.partition(";")[0]), options
         assert said in done.said[-1]
     done = submit(server, name, IMAGE, "root=s3://b/p", *own[name])
-    assert (done.code, done.said[-1].partition(";")[0]) == (2, "trainer_image: required with trainings")
+    what = "checkpoints" if name == "evaluate" else "trainings"
+    assert (done.code, done.said[-1].partition(";")[0]) == (2, f"trainer_image: required with {what}")
     done = submit(server, *base[:3], "root=/p", *own[name])
     assert (done.code, done.said[-1].partition(",")[0]) == (2, "root: is a folder of one pod")
     assert not server.pipelines

@@ -1,8 +1,8 @@
 """Starts the pipeline on a cluster and waits for its end: ``pairmill submit host=… image=… root=… …``.
 
-``compare`` and ``search`` start those pipelines. Also ``watch`` (wait for a run that was started before), ``schedule``
-(make a recurring run), ``pause``, ``resume`` and ``delete`` (a recurring run). stdout has the id of the run and nothing
-else; of one that was started again, a line for each time. docs/submitting.md describes everything.
+``compare``, ``search`` and ``evaluate`` start those pipelines. Also ``watch`` (wait for a run that was started before),
+``schedule`` (make a recurring run), ``pause``, ``resume`` and ``delete`` (a recurring run). stdout has the run's id
+and nothing else; of one that was started again, a line for each time. docs/submitting.md describes everything.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from pairmill.kubeflow.compile import (
 from pairmill.kubeflow.submit import publish
 from pairmill.kubeflow.submit.server import Server, ServerConfig
 from pairmill.kubeflow.submit.watch import Ended, WatchConfig, watch
-from pairmill.line import compare, search
+from pairmill.line import compare, search, watched
 from pairmill.line.parameters import Parameters, Training, idle, parameters_class, stage_configs
 from pairmill.log import event
 
@@ -194,6 +194,23 @@ class SearchConfig(search.Parameters, UploadConfig, StartConfig):
 
 
 @dataclass(kw_only=True)
+class EvaluateConfig(watched.Parameters, UploadConfig, StartConfig):
+    """Upload the pipeline that evaluates checkpoints once, start a run of it, wait for its end: docs/evaluation.md."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require_trainer("checkpoints")
+        watched.refuse(watched.Parameters(**self.parameters()))
+        self.refuse_places(watched.places_of(self))
+
+    def given(self) -> type[Any]:
+        return watched.Parameters
+
+    def form(self) -> dict[str, Any]:
+        return {"evaluate": True}
+
+
+@dataclass(kw_only=True)
 class RunConfig(ServerConfig, WatchConfig, _Details):
     """Wait for a run that was started before."""
 
@@ -288,6 +305,7 @@ _COMMANDS: dict[str, tuple[type[Any], Any]] = {
     "submit": (SubmitConfig, submit),
     "compare": (CompareConfig, submit),
     "search": (SearchConfig, submit),
+    "evaluate": (EvaluateConfig, submit),
     "watch": (RunConfig, watch_run),
     "schedule": (ScheduleConfig, schedule),
     **{verb: (RecurringConfig, partial(change, verb)) for verb in ("pause", "resume", "delete")},

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Any
 
 from pairmill.engine.options import RunConfig, option
 from pairmill.evaluation.benchmarks.question import LENIENT, STRICT
@@ -91,3 +92,42 @@ class EvaluateConfig(RunConfig, any_of=("benchmarks", "held_out")):
     def settings(self) -> EvaluateSettings:
         """What the file and ``set`` say; read once."""
         return EvaluateSettings.load(self.evaluate_config, self.set)
+
+
+@dataclass(kw_only=True)
+class WatchConfig(EvaluateConfig):
+    """Ask the checkpoints of a run of train as they appear, and print a table of their figures."""
+
+    model: str = option(
+        "", help="of a watched run its checkpoints are what is asked: leave it out", changes_bytes=False
+    )
+    run: str = option(help="the run: the root of its training, or its folder of checkpoints", changes_bytes=False)
+    every: int = option(
+        help="steps: of as many, the first complete checkpoint is asked, and the last one of the run",
+        changes_bytes=False,
+        at_least=1,
+    )
+    wait: bool = option(
+        True,
+        help="false = end with the checkpoints that there are, in place of with the last step of the run",
+        changes_bytes=False,
+    )
+    idle_hours: float = option(
+        0.0,
+        help="hours to wait for a run that has not begun, and for each next checkpoint: then it ends with those that "
+        "there are; 0 = the run has begun, and is waited for however long it takes",
+        changes_bytes=False,
+        at_least=0,
+    )
+    serve: str = option(
+        "",
+        help="command that serves an exported checkpoint by OpenAI's protocol, with {model} for its folder and {port}; "
+        "empty = train's own generation answers",
+        changes_bytes=False,
+        form=(r".*\{port\}.*", "a command with {port} and {model} in it"),
+    )
+
+    def asked_of(self, model: str, **more: Any) -> EvaluateConfig:
+        """Return the options that ask one model."""
+        own = {item.name: getattr(self, item.name) for item in fields(EvaluateConfig)}
+        return EvaluateConfig(**{**own, "model": model, **more})

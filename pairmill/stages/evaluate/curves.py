@@ -19,6 +19,7 @@ from pairmill.errors import InputError, UsageError
 from pairmill.evaluation.benchmarks.question import LENIENT, STRICT
 from pairmill.fields import Checked
 from pairmill.formats.training_results import EvaluateResult
+from pairmill.report.model import Report, Table
 
 WATCHED: Final = ("evaluate", "watched")
 """Below a root, where watched runs have their figures, a folder each."""
@@ -167,8 +168,35 @@ class Curves:
                     writer.writerow([*at, name, value, n, None, None])
         return file.getvalue()
 
+    def newest(self) -> dict[str, float]:
+        """Return the step, the tokens and the figures of the last checkpoint, by name; of none nothing."""
+        if not self.points:
+            return {}
+        last = self.points[-1]
+        known: dict[str, float | None] = {"step": last.step, "tokens": last.tokens}
+        known |= {name: metric.value for name, metric in last.metrics.items()}
+        known |= {name: self.average(name, last) for name in self.averages}
+        return {name: value for name, value in known.items() if value is not None}
+
+    def report(self) -> Report:
+        """Return the table as a report."""
+        head, *rows = self._grid()
+        title = f"{len(rows):,} checkpoints"
+        return Report("evaluate watch", self.newest(), [Table(title, head, rows, self._note())])
+
     def text(self) -> str:
         """Return a row a checkpoint and a column a figure, and under it what the average is of."""
+        rows, note = self._grid(), self._note()
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+        return "".join(f"{line.rstrip()}\n" for line in [*lines, *([note] if note else [])])
+
+    def _note(self) -> str:
+        left_out = [name for name in self._benchmarks() if name not in self.averages.get(AVERAGE, [name])]
+        return f"The average is without {', '.join(left_out)}, which not every run has." if left_out else ""
+
+    def _grid(self) -> list[list[str]]:
+        """Return the head of the table, and its rows."""
         columns = self._benchmarks()
         losses = {name for point in self.points for name in point.metrics if name.startswith("held_out_")}
         head = ["run", "step", "tokens", "epoch", *columns, *self.averages, *sorted(losses)]
@@ -181,12 +209,7 @@ class Curves:
             others = [_value(point, name) for name in sorted(losses)]
             cells += [_MISSING if value is None else f"{value:.4f}" for value in others]
             rows.append([point.run, f"{point.step:,}", tokens, epoch, *cells])
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-        left_out = [name for name in columns if AVERAGE in self.averages and name not in self.averages[AVERAGE]]
-        if left_out:
-            lines.append(f"The average is without {', '.join(left_out)}, which not every run has.")
-        return "".join(f"{line.rstrip()}\n" for line in lines)
+        return rows
 
 
 def _value(point: Point, name: str) -> float | None:

@@ -14,58 +14,29 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass, fields
-from typing import Any, Final, Protocol
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, Protocol
 
 from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import canonical, fingerprint_from
-from pairmill.engine.options import arguments_of, option
+from pairmill.engine.options import arguments_of
 from pairmill.errors import InputError, InternalError, UsageError
 from pairmill.evaluation import benchmarks, harness_tasks
 from pairmill.formats.training_results import EvaluateResult
+from pairmill.interface.cli import Outcome
 from pairmill.interface.parent import start
 from pairmill.log import event
 from pairmill.nets.trained import CHECKPOINTS, RECORD, STEP, TrainedCheckpoint
 from pairmill.stages.evaluate import served
-from pairmill.stages.evaluate.config import EvaluateConfig
+from pairmill.stages.evaluate.config import WatchConfig
 from pairmill.stages.evaluate.curves import RESULTS, WATCHED, Curves, metrics_of, results_of
+from pairmill.storage.partials import own, scratch
 
 _POLL: Final = 5.0
 """Seconds between two looks at the run."""
 _SHARDS: Final = ("train", "shards")
-
-
-@dataclass(kw_only=True)
-class WatchConfig(EvaluateConfig):
-    """Ask the checkpoints of a run of train as they appear, and print a table of their figures."""
-
-    model: str = option(
-        "", help="of a watched run its checkpoints are what is asked: leave it out", changes_bytes=False
-    )
-    run: str = option(help="the run: the root of its training, or its folder of checkpoints", changes_bytes=False)
-    every: int = option(
-        help="steps: of as many, the first complete checkpoint is asked, and the last one of the run",
-        changes_bytes=False,
-        at_least=1,
-    )
-    wait: bool = option(
-        True,
-        help="false = end with the checkpoints that there are, in place of with the last step of the run",
-        changes_bytes=False,
-    )
-    serve: str = option(
-        "",
-        help="command that serves an exported checkpoint by OpenAI's protocol, with {model} for its folder and {port}; "
-        "empty = train's own generation answers",
-        changes_bytes=False,
-        form=(r".*\{port\}.*", "a command with {port} and {model} in it"),
-    )
-
-    def asked_of(self, model: str, **more: Any) -> EvaluateConfig:
-        """Return the options that ask one model."""
-        own = {item.name: getattr(self, item.name) for item in fields(EvaluateConfig)}
-        return EvaluateConfig(**{**own, "model": model, **more})
 
 
 @dataclass(frozen=True)
@@ -88,23 +59,59 @@ class Ask(Protocol):
         """Ask it."""
 
 
+class NoRun(InputError):
+    """There is no run yet."""
+
+
 def watch(config: WatchConfig) -> str:
     """Ask the checkpoints as they appear; return the table as text."""
+    return Curves.read([_follow(config)]).text()
+
+
+def watch_as_task(config: WatchConfig) -> Outcome:
+    """Ask the checkpoints as they appear, in a pod of Kubeflow; its output is the folder of the figures."""
+    place = _follow(config)
+    curves = Curves.read([place])
+    return Outcome(
+        stdout=f"{place}\n",
+        parameters={"output": place},
+        metrics=curves.newest(),
+        report=curves.report,
+        manifest=lambda: b"",  # each evaluation has its own
+        metadata={"data": place},
+        finished=False,  # a run in MLflow has no tags of one result
+    )
+
+
+def _follow(config: WatchConfig) -> str:
+    """Ask the checkpoints as they appear; return the URI of the folder of their figures."""
     for name in ("share", "model"):
         if getattr(config, name):
             raise UsageError("not with watch=", where=name, got=getattr(config, name), hint="leave it out")
     for name in config.asked:
         harness_tasks.check() if harness_tasks.is_task(name) else benchmarks.named(name).check()
-    watcher = Watcher(config, find_run(config.run))
+    watcher = Watcher(config, _await_run(config))
     watcher.work()
-    return Curves.read([watcher.place]).text()
+    return watcher.place
+
+
+def _await_run(config: WatchConfig) -> str:
+    until = time.monotonic() + 3600 * config.idle_hours
+    while True:
+        try:
+            return find_run(config.run)
+        except NoRun:
+            if not config.wait or time.monotonic() >= until:
+                raise
+            time.sleep(_POLL)
 
 
 def find_run(given: str) -> str:
     """Return the URI of the folder of checkpoints of the run that is meant; it need not have one yet.
 
     Raises:
-        InputError: there is no run, or there are several.
+        NoRun: there is none yet.
+        InputError: there are several.
     """
     uri = storage.normalise(given, "watch")
     store = storage.store_for(uri)
@@ -116,13 +123,12 @@ def find_run(given: str) -> str:
     runs = list(store.folders(top))
     if len(runs) == 1:
         return storage.join(top, runs[0], CHECKPOINTS)
-    raise InputError(
-        "several runs" if runs else "no run of train",
-        where=f"watch={given}",
-        got=", ".join(name[:16] for name in runs) or f"no folder {'/'.join(_SHARDS)}/<run>",
-        expected="the root of a training that has begun, or the folder of its checkpoints",
-        hint=f"watch={storage.join(top, runs[-1])}" if runs else "start the training first, then this command",
-    )
+    where, expected = f"watch={given}", "the root of a training that has begun, or the folder of its checkpoints"
+    if runs:
+        got, hint = ", ".join(name[:16] for name in runs), f"watch={storage.join(top, runs[-1])}"
+        raise InputError("several runs", where=where, got=got, expected=expected, hint=hint)
+    got, hint = f"no folder {'/'.join(_SHARDS)}/<run>", "start the training first; idle_hours=1 waits an hour for it"
+    raise NoRun("no run of train", where=where, got=got, expected=expected, hint=hint)
 
 
 class Watcher:
@@ -150,11 +156,13 @@ class Watcher:
         asked = {name: config.places.get(name, "") for name in config.asked}
         held_out = storage.normalise(config.held_out, "held_out") if config.held_out else ""
         serves = bool(config.serve)
-        return fingerprint_from(config.settings.to_manifest(), asked, held_out, config.training, serves)
+        more = [config.scorings] if config.scorings else []  # of which the first is the figure
+        return fingerprint_from(config.settings.to_manifest(), asked, held_out, config.training, serves, *more)
 
     def work(self) -> None:
         """Ask until the last step of the run has its figures, or until all that there are have them."""
         self._tabulate()  # a watcher may be killed between a result and the table
+        busy = time.monotonic()
         with ThreadPoolExecutor(1) as pool:
             while True:
                 self.take()
@@ -164,7 +172,12 @@ class Watcher:
                     while not wait([job], timeout=_POLL).done:
                         self.take()  # before the run deletes them
                     job.result()
+                    busy = time.monotonic()
                 elif not self._config.wait or self._is_over():
+                    return
+                elif self._config.idle_hours and time.monotonic() >= busy + 3600 * self._config.idle_hours:
+                    text = "evaluate: ended without the last step: no other checkpoint came within idle_hours"
+                    event(text, level=logging.WARNING, run=self._run)
                     return
                 else:
                     time.sleep(_POLL)
@@ -270,12 +283,26 @@ def ask_by_process(config: WatchConfig, asked: TakenCheckpoint) -> str:
     """Ask a checkpoint in a process of its own: that of ``pairmill evaluate``, whose memory is free after it."""
     if not config.serve:
         return start("evaluate", *arguments_of(config.asked_of(asked.folder)))
-    folder = str(storage.local_path(storage.join(storage.parent_of(asked.folder), "exported")))
+    with _exported(config, asked) as folder, served.running(config.serve, folder) as url:
+        revision = f"server.revision='{asked.checkpoint.content[:16]}'"
+        more = {"set": [*config.set, revision], "tokenizer": f"{folder}/tokenizer.json"}
+        return start("evaluate", *arguments_of(config.asked_of(url, **more)))
+
+
+@contextmanager
+def _exported(config: WatchConfig, asked: TakenCheckpoint) -> Iterator[str]:
+    """Export a checkpoint to a folder of this machine: beside it, or in scratch if it is in a bucket."""
+    top = storage.parent_of(asked.folder)
+    if storage.scheme(top) == "file":
+        folder = storage.local_path(storage.join(top, "exported"))
+    else:
+        folder = scratch() / f"pairmill-{storage.name_of(storage.parent_of(storage.parent_of(top)))}" / "exported"
+        own(folder.parent)
     shutil.rmtree(folder, ignore_errors=True)  # of a watcher that was killed
     tokenizer = [f"tokenizer={config.tokenizer}"] if config.tokenizer else []
     weights = f"weights={config.settings.net.weights}"
     start("train", "export", f"run={asked.folder}", f"output={folder}", weights, *tokenizer)
-    with served.running(config.serve, folder) as url:
-        revision = f"server.revision='{asked.checkpoint.content[:16]}'"
-        more = {"set": [*config.set, revision], "tokenizer": f"{folder}/tokenizer.json"}
-        return start("evaluate", *arguments_of(config.asked_of(url, **more)))
+    try:
+        yield str(folder)
+    finally:
+        shutil.rmtree(folder if storage.scheme(top) == "file" else folder.parent, ignore_errors=True)

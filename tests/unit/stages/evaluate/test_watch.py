@@ -6,6 +6,7 @@ import json
 import shutil
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,10 +18,12 @@ from pairmill.errors import InputError, PairmillError, UsageError
 from pairmill.nets.settings import ModelSettings
 from pairmill.nets.trained import Trained
 from pairmill.stages.evaluate import command
+from pairmill.stages.evaluate import watch as watch_module
+from pairmill.stages.evaluate.config import WatchConfig
 from pairmill.stages.evaluate.core import Evaluate
 from pairmill.stages.evaluate.curves import HEAD, TableConfig, table
 from pairmill.stages.evaluate.models import server
-from pairmill.stages.evaluate.watch import TakenCheckpoint, WatchConfig, Watcher, find_run
+from pairmill.stages.evaluate.watch import NoRun, TakenCheckpoint, Watcher, find_run, watch
 from tests.support.completions import Completions
 from tests.support.crash_points import STRIDE, crashes
 
@@ -127,6 +130,33 @@ def test_a_run_that_ends_ends_the_watcher(project: Path) -> None:
     assert asking.steps == [8]
 
 
+def test_a_run_that_is_not_there_or_stops_is_waited_for_as_long_as_was_asked(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    root, paused = tmp_path / "later", list[float]()
+
+    def begin(seconds: float) -> None:
+        paused.append(seconds)
+        if len(paused) == 2:
+            save(root / "train/shards" / RUN, 4)
+
+    hours = iter(range(100))  # a quarter of one a look
+    clock = SimpleNamespace(sleep=begin, monotonic=lambda: 900.0 * next(hours))
+    monkeypatch.setattr(watch_module, "time", clock)
+    with pytest.raises(NoRun, match="idle_hours=1 waits an hour for it"):
+        watch(options(root, wait=True))
+    assert paused == []
+    with Completions(lambda body: "") as completions:
+        asking = Asking(completions.url)
+        monkeypatch.setattr(watch_module, "ask_by_process", asking)
+        with caplog.at_level("WARNING"):
+            shown = watch(options(root, wait=True, idle_hours=1.0))
+    assert asking.steps == [4]
+    assert len(paused) > 3
+    assert "ended without the last step" in caplog.text
+    assert shown.splitlines()[1].split()[:2] == [RUN[:16], "4"]
+
+
 def test_a_kill_at_any_instant_loses_and_repeats_nothing(project: Path) -> None:
     save(project / "train/shards" / RUN, 8)
     with Completions(lambda body: r"\boxed{4}") as completions:
@@ -176,6 +206,7 @@ def test_a_checkpoint_that_is_deleted_before_it_is_taken_is_named(
         (["every=4", "model=x"], 2, "model: not with watch="),
         (["every=4", "benchmarks=gsm9k"], 2, "did you mean 'gsm8k'"),
         (["every=4", "serve=vllm"], 2, "a command with {port}"),
+        (["every=4", "idle_hours=-1"], 2, "idle_hours: out of range; got -1"),
         ([], 2, "every: required option missing"),
     ],
 )
