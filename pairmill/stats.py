@@ -135,13 +135,13 @@ class Statistics:
 
 def _source_table(sources: Sequence[Source]) -> Table:
     rows = sum(item.rows for item in sources)
-    cells: list[list[Cell]] = [[item.name, item.rows, Percent.of(item.rows, rows)] for item in sources]
+    cells: list[list[Cell]] = [[item.name, item.rows, Percent.ratio(item.rows, rows)] for item in sources]
     if any(item.tokens is None for item in sources):
         return Table("Sources", ("Source", "Rows", "Share"), cells)
     tokens = sum(item.tokens or 0 for item in sources)
     for item, row in zip(sources, cells, strict=True):
         own = item.tokens or 0
-        row += [own, Percent.of(own, tokens), "–" if item.response_tokens is None else item.response_tokens]
+        row += [own, Percent.ratio(own, tokens), "–" if item.response_tokens is None else item.response_tokens]
     return Table("Sources", ("Source", "Rows", "Share", "Tokens", "Share of tokens", "Response tokens"), cells)
 
 

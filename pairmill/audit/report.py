@@ -131,7 +131,7 @@ def _sources(result: AuditResult, names: Sequence[str]) -> Table:
         item, (judged, kept) = result.sources[name], result.kept.get(name, (0, 0))
         most = sorted(item["faults"].items(), key=lambda pair: (-pair[1], pair[0]))
         what = describe_names([f"{count} {check.replace('_', ' ')}" for check, count in most[:3]]) or _DASH
-        usable = [Percent.of(kept, judged)] if result.judged else []
+        usable = [Percent.ratio(kept, judged)] if result.judged else []
         rows.append([name, item["rows"], Percent(_faulty(result, name)), *usable, what])
     usable_name = ("Usable",) if result.judged else ()
     return Table("Sources, the worst first", ("Source", "Rows", "With a fault", *usable_name, "Most often"), rows)
@@ -155,7 +155,7 @@ def _census(result: AuditResult, names: Sequence[str]) -> Table:
     for name in names:
         item = result.sources[name]
         shares: list[Cell] = [
-            Percent.of(item["forms"][form], item["tokens"]) if form in item["forms"] else _DASH for form in used
+            Percent.ratio(item["forms"][form], item["tokens"]) if form in item["forms"] else _DASH for form in used
         ]
         rows.append([name, result.tokens[name], *shares])
     note = "Shares of the sampled tokens of answers."
@@ -178,7 +178,7 @@ def _texts(result: AuditResult, names: Sequence[str]) -> Iterator[Block]:
     for name in names:
         texts = [
             {
-                "row": f"{row['task']}:{row['row']}, {row['form']}{_said(row)}",
+                "row": f"{row['task']}:{row['row']}, {row['form']}{_describe_faults(row)}",
                 "prompt": row["prompt"],
                 "answer": row["answer"],
             }
@@ -188,7 +188,7 @@ def _texts(result: AuditResult, names: Sequence[str]) -> Iterator[Block]:
         yield Section(name, [Samples("Rows, those with faults first", texts, tag="row")], faulty)
 
 
-def _said(row: Mapping[str, Any]) -> str:
+def _describe_faults(row: Mapping[str, Any]) -> str:
     faults = "".join(f"; {check.replace('_', ' ')} ({what})" for check, what in row["faults"].items())
     verdict = row.get("verdict")
     return faults + ("; judge: " + ", ".join(f"{key} {value}" for key, value in verdict.items()) if verdict else "")

@@ -21,7 +21,7 @@ from pairmill.sources.files import databases, json_shapes
 from pairmill.sources.files.card import COMPRESSED
 from pairmill.sources.files.dialect import LENIENT, TABLES, UTF8, Dialect, Records
 from pairmill.sources.files.readers import beginning, excel, whole_file
-from pairmill.sources.origin import Given
+from pairmill.sources.origin import Folder
 from pairmill.sources.parsed import Drop, Malformed, Parsed
 from pairmill.sources.source import Context, Source
 
@@ -36,7 +36,7 @@ class AnyRecord(Source):
     """Read all fields of the records of some files."""
 
     name = "init"
-    origin = Given("", ())
+    origin = Folder("", ())
 
     def __init__(self, dialect: Dialect, described_in: str, *, whole_files: bool) -> None:
         vars(self).update(dialect=dialect, described_in=described_in, whole_files=whole_files)

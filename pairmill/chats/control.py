@@ -180,11 +180,11 @@ def aliased(text: str, aliases: Mapping[str, str], *, rename: bool) -> str:
 
 def _added_tokens(text: str) -> tuple[list[dict[str, Any]], int, int]:
     """Return the added tokens of a tokenizer.json, and where in the text they are; the vocabulary is not parsed."""
-    for found in _ADDED.finditer(text):
-        listed, stop = json.JSONDecoder().raw_decode(text, found.end())
+    for match in _ADDED.finditer(text):
+        listed, stop = json.JSONDecoder().raw_decode(text, match.end())
         # A vocabulary has numbers under its texts.
         if listed is None or isinstance(listed, list):
-            return listed or [], found.end(), stop
+            return listed or [], match.end(), stop
     return [], len(text), len(text)
 
 

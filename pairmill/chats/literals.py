@@ -153,11 +153,11 @@ class _Reader:
             raise ValueError(f"no {sign} at character {self._at}")
 
 
-def _unescaped(found: re.Match[str]) -> str:
-    code = found[1] or found[2] or found[3]
+def _unescaped(match: re.Match[str]) -> str:
+    code = match[1] or match[2] or match[3]
     if code:
         number = int(code, 16)
         if number > 0x10FFFF:
             raise ValueError("no such character")
         return chr(number)
-    return _ESCAPED.get(found[4], found[0])
+    return _ESCAPED.get(match[4], match[0])

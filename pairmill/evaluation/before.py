@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pairmill.errors import UsageError
-from pairmill.evaluation import benchmarks, given, harness_tasks
+from pairmill.evaluation import benchmark_data, benchmarks, harness_tasks
 from pairmill.evaluation.settings import EvaluateSettings
 from pairmill.training.settings import TrainSettings
 
@@ -36,9 +36,9 @@ def check(
     for name in (*settings.benchmarks, *asked):
         if not harness_tasks.is_task(name):
             benchmarks.named(name)
-    places = given.parse_places(data)
+    places = benchmark_data.parse_places(data)
     if places:
-        given.found([name for name in asked if name in places], places, root, settings)
+        benchmark_data.find([name for name in asked if name in places], places, root, settings)
     if settings.net.weights == "ema" and not trainings.averages:
         raise UsageError(
             "the runs will have no average of weights",

@@ -174,7 +174,7 @@ class TasksFile:
         settings = file.onto(TasksSettings())
         places = tuple(tuple(part.where for part in file.items(key)) for key in ("include", "exclude"))
         result = cls(settings, file.uri, places)
-        for clause in (*result._of("include"), *result._of("exclude")):
+        for clause in (*result._clauses("include"), *result._clauses("exclude")):
             if clause.folder and clause.folder not in folders:
                 raise UsageError(
                     f"no folder is called {clause.folder!r}",
@@ -185,7 +185,7 @@ class TasksFile:
         result.renames, result.expectation  # noqa: B018 - what is wrong with them is said before anything is opened
         return result
 
-    def _of(self, key: Literal["include", "exclude"]) -> list[Clause]:
+    def _clauses(self, key: Literal["include", "exclude"]) -> list[Clause]:
         items: Sequence[str | Included] = getattr(self.settings, key)
         result = []
         for item, where in zip(items, self.places[key == "exclude"], strict=True):
@@ -197,12 +197,12 @@ class TasksFile:
     @cached_property
     def included(self) -> _Clauses:
         """The tasks to take."""
-        return _Clauses(self._of("include"))
+        return _Clauses(self._clauses("include"))
 
     @cached_property
     def excluded(self) -> _Clauses:
         """The tasks to leave out."""
-        return _Clauses(self._of("exclude"))
+        return _Clauses(self._clauses("exclude"))
 
     @cached_property
     def renames(self) -> list[_Rename]:

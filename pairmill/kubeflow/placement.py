@@ -133,7 +133,7 @@ class Placement(Checked):
         every = (self.retries + 1) * seconds
         task.set_retry(self.retries, backoff_duration="30s", backoff_factor=2.0, backoff_max_duration=f"{every}s")
         task.set_cpu_request(quarter(cpu)).set_cpu_limit(cpu)
-        task.set_memory_request(_asked(memory, sizes.get("shm"))).set_memory_limit(memory)
+        task.set_memory_request(_memory_text(memory, sizes.get("shm"))).set_memory_limit(memory)
         kubernetes.set_timeout(task, seconds)
         kubernetes.empty_dir_mount(task, volume_name="scratch", mount_path=SCRATCH, size_limit=scratch)
         task.set_env_variable("TMPDIR", SCRATCH)
@@ -219,7 +219,7 @@ def _bytes(size: str) -> int:
     return int(match[1]) * unit
 
 
-def _asked(memory: str, shm: str | None) -> str:
+def _memory_text(memory: str, shm: str | None) -> str:
     """Return the memory that a pod asks for: a quarter of its limit; of one that trains what its arrays take, and a
     quarter of the rest, because the node would else be promised to others.
     """

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from pairmill.kubeflow.placement import Placement
 from pairmill.kubeflow.tasks import Tasks, pipeline
-from pairmill.line.runs import Made
+from pairmill.line.runs import StageRun
 from pairmill.line.search import Parameters, own_options, proxy, stage
 
 NAME: Final = "pairmill-search"
@@ -35,7 +35,7 @@ def define(tasks: Tasks, given: Any) -> None:
     stage(tasks, given, **results(), measured=best.outputs["evaluate"])
 
 
-def _in_one_pod(tasks: Tasks, given: Any, mixture: Any, title: str) -> Made:
+def _in_one_pod(tasks: Tasks, given: Any, mixture: Any, title: str) -> StageRun:
     pod = tasks.pod()
     proxy(pod, given, mixture)
     return pod.place(title)

@@ -18,7 +18,7 @@ from pairmill.engine.options import default_of
 from pairmill.interface import chain, launcher
 from pairmill.kubeflow.component import inputs_of, task_component
 from pairmill.kubeflow.placement import Placement
-from pairmill.line.runs import Made
+from pairmill.line.runs import StageRun
 from pairmill.line.stages import EVERY
 
 
@@ -38,7 +38,7 @@ class Tasks:
     together: dict[str, Any] = field(default_factory=dict)
     """Parameters of the pipeline that tasks take as options of the first one, all at once, and that output itself."""
 
-    def __call__(self, stage: str, /, **options: Any) -> Made:
+    def __call__(self, stage: str, /, **options: Any) -> StageRun:
         handed, passed = self.apart(stage, options)
         more = {launcher.OPTIONS: self.together[launcher.OPTIONS]} if handed else {}
         return self._made(stage, {**passed, **more}, {launcher.OPTIONS: dict}, {})
@@ -57,7 +57,7 @@ class Tasks:
         }
         return bool(handed), passed
 
-    def first(self, stage: str, together: Mapping[str, type], given: Any, /, **options: Any) -> Made:
+    def first(self, stage: str, together: Mapping[str, type], given: Any, /, **options: Any) -> StageRun:
         """Place the first task of the pipeline, which hands on parameters to the tasks after it.
 
         Args:
@@ -75,7 +75,9 @@ class Tasks:
         self.together.update(values, **{launcher.OPTIONS: made.outputs[launcher.OPTIONS]})
         return made
 
-    def _made(self, stage: str, passed: dict[str, Any], types: Mapping[str, type], outputs: Mapping[str, type]) -> Made:
+    def _made(
+        self, stage: str, passed: dict[str, Any], types: Mapping[str, type], outputs: Mapping[str, type]
+    ) -> StageRun:
         known = EVERY[stage]
         fields = {item.name for item in dataclasses.fields(known.config)}
         component = task_component(
@@ -91,7 +93,7 @@ class Tasks:
         )
         task = self.placement.apply(component(**passed), stage)
         task.set_display_name(stage.replace("_", " ").capitalize())
-        return Made(task.outputs)
+        return StageRun(task.outputs)
 
     def alone(self, stage: launcher.Component, program: str, title: str, passed: Mapping[str, Any]) -> None:
         """Place the only task of a pipeline: a command of a stage's program, with every parameter passed one by one.
@@ -138,7 +140,7 @@ class Pod:
     _inputs: dict[str, Any] = field(default_factory=dict)
     _types: dict[str, type] = field(default_factory=dict)
 
-    def __call__(self, stage: str, /, **options: Any) -> Made:
+    def __call__(self, stage: str, /, **options: Any) -> StageRun:
         known = EVERY[stage]
         handed, passed = self.tasks.apart(stage, options)
         self._steps.append(
@@ -148,7 +150,7 @@ class Pod:
                 **({"together": True} if handed else {}),
             }
         )
-        return Made({"output": _Output(stage)})
+        return StageRun({"output": _Output(stage)})
 
     def _given(self, stage: launcher.Component, name: str, value: Any) -> Any:
         """Return how a step names the value: an input of the task, a folder, or itself."""
@@ -161,7 +163,7 @@ class Pod:
         (self._types[key],) = inputs_of(stage, [name]).values()
         return f"={key}"
 
-    def place(self, title: str) -> Made:
+    def place(self, title: str) -> StageRun:
         """Make the task; its outputs are the folders of its stages, by their names."""
         tasks, last = self.tasks, EVERY[self._steps[-1]["stage"]]
         inputs, types = {**self._inputs, chain.STEPS: self._steps}, {**self._types, chain.STEPS: list}
@@ -178,7 +180,7 @@ class Pod:
         )
         task = tasks.placement.apply(component(**inputs), "train")
         task.set_display_name(title)
-        return Made(task.outputs)
+        return StageRun(task.outputs)
 
 
 def pipeline(

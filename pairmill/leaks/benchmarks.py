@@ -33,7 +33,7 @@ _READ = "check uri:, or name the files with files:"
 
 
 @dataclass(frozen=True)
-class Found:
+class BenchmarkFiles:
     """The files of a benchmark, by content.
 
     Args:
@@ -125,7 +125,7 @@ class Found:
         return tuple(result)
 
 
-def found(settings: Decontaminate, *, root: str, raw: str = "", verify: bool = False) -> list[Found]:
+def find(settings: Decontaminate, *, root: str, raw: str = "", verify: bool = False) -> list[BenchmarkFiles]:
     """Return the files of all benchmarks, by name of the benchmark: their order in the settings is not content.
 
     Args:
@@ -143,7 +143,7 @@ def found(settings: Decontaminate, *, root: str, raw: str = "", verify: bool = F
     return sorted(every, key=lambda benchmark: benchmark.name)
 
 
-def _of_benchmark(benchmark: Benchmark, root: str) -> Found:
+def _of_benchmark(benchmark: Benchmark, root: str) -> BenchmarkFiles:
     where = f"{_OPTION}: {benchmark.name}, uri"
     at = address.parse(benchmark.uri, where, ("dataset",))
     if at is not None:
@@ -174,7 +174,7 @@ def _of_benchmark(benchmark: Benchmark, root: str) -> Found:
         FileSlice(path, uri, size=item.size, content=Content(item.digest, item.stamp))
         for path, uri, item in zip(paths, uris, digests, strict=True)
     ]
-    return Found(benchmark.name, benchmark, tuple(files))
+    return BenchmarkFiles(benchmark.name, benchmark, tuple(files))
 
 
 def _paths_below(uri: str) -> list[str]:
@@ -256,7 +256,7 @@ def _data_set(name: str) -> hub.Repository:
     return hub.Repository(name, "dataset", "write an existing branch, tag or commit after @ in uri:")
 
 
-def _of_hub(benchmark: Benchmark, at: Address, root: str) -> Found:
+def _of_hub(benchmark: Benchmark, at: Address, root: str) -> BenchmarkFiles:
     """Return the files of a data set on the Hub, at the commit that was its revision's when it was asked for first.
 
     All processes of a run must mean the same commit, and the next run too: the first one commits a note of it.
@@ -265,7 +265,7 @@ def _of_hub(benchmark: Benchmark, at: Address, root: str) -> Found:
     uri = storage.join(root, *_LOCKS, f"{at.slug}-{fingerprint_from(asked)}.json")
     store = storage.store_for(uri)
     if not store.exists(uri):
-        store.commit(uri, canonical(_asked(benchmark, at)))
+        store.commit(uri, canonical(_description(benchmark, at)))
     try:
         note = json.loads(store.read(uri))
         files = tuple(RemoteFile(**file) for file in note["files"])
@@ -278,10 +278,10 @@ def _of_hub(benchmark: Benchmark, at: Address, root: str) -> Found:
             hint="delete it, and the present commit is taken",
         ) from error
     event(f"curate: {benchmark.name} is {at.name} at {commit}; delete {uri} to take the present one", commit=commit)
-    return Found(benchmark.name, benchmark, remote=files, repository=at.name, commit=commit)
+    return BenchmarkFiles(benchmark.name, benchmark, remote=files, repository=at.name, commit=commit)
 
 
-def _asked(benchmark: Benchmark, at: Address) -> dict[str, Any]:
+def _description(benchmark: Benchmark, at: Address) -> dict[str, Any]:
     repository = _data_set(at.name)
     commit = hub.commit_of(repository, at.revision)
     files = hub.files(repository, commit)
@@ -310,7 +310,7 @@ def _asked(benchmark: Benchmark, at: Address) -> dict[str, Any]:
     return {"address": at.text, "commit": commit, "files": [asdict(files[path]) for path in taken]}
 
 
-def _withheld(name: str, raw: str, verify: bool) -> Found:
+def _withheld(name: str, raw: str, verify: bool) -> BenchmarkFiles:
     """Return the files that one of our own sources does not train on."""
     option = "decontaminate.withheld"
     source = SOURCES.get(name)
@@ -349,4 +349,4 @@ def _withheld(name: str, raw: str, verify: bool) -> Found:
     files = tuple(
         FileSlice(path, folder.uri_of(path), size=folder.sizes[path], content=folder.content(path)) for path, _ in taken
     )
-    return replace(Found(name, None), files=files, tags=tuple(tag for _, tag in taken))
+    return replace(BenchmarkFiles(name, None), files=files, tags=tuple(tag for _, tag in taken))

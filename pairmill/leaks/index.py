@@ -17,7 +17,7 @@ from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats.slices import grouped
 from pairmill.leaks import benchmarks
-from pairmill.leaks.benchmarks import Found
+from pairmill.leaks.benchmarks import BenchmarkFiles
 from pairmill.leaks.items import Item
 from pairmill.leaks.scorer import LeakScorer
 from pairmill.leaks.settings import Decontaminate
@@ -44,7 +44,7 @@ class LeakPlan:
 
     key: str = ""
     refs: list[InputRef] = field(default_factory=list)
-    found: tuple[Found, ...] = ()
+    found: tuple[BenchmarkFiles, ...] = ()
 
     def identify(self) -> object:
         """Return what a shard is keyed by that reads the benchmarks."""
@@ -74,7 +74,7 @@ def planned(settings: Decontaminate, *, root: str, raw: str = "", verify: bool =
     """
     if settings.mode == "off":
         return LeakPlan()
-    result = tuple(benchmarks.found(settings, root=root, raw=raw, verify=verify))
+    result = tuple(benchmarks.find(settings, root=root, raw=raw, verify=verify))
     if not result:
         return LeakPlan()
     key = content_key("curate leaks", VERSION, [[item.name, item.identity] for item in result])
@@ -102,7 +102,7 @@ def items(records: Sequence[ShardRecord]) -> dict[str, int]:
 class BuildIndex(Shard[object], reads=()):
     """Builds the index of some benchmarks."""
 
-    found: tuple[Found, ...]
+    found: tuple[BenchmarkFiles, ...]
 
     def random_access(self) -> Mapping[str, Content]:
         return {
@@ -130,10 +130,10 @@ class BuildIndex(Shard[object], reads=()):
         return ShardResult(Ledger(), asdict(BuiltIndex(counts, len(data))))
 
 
-def add(builder: LeakIndexBuilder, benchmark: str, found: Iterable[Item]) -> int:
+def add(builder: LeakIndexBuilder, benchmark: str, items: Iterable[Item]) -> int:
     """Add the items of a benchmark; return how many there are."""
     many = 0
-    for part in grouped(found, lambda item: len(item.question), _CHARACTERS, _BATCH):
+    for part in grouped(items, lambda item: len(item.question), _CHARACTERS, _BATCH):
         answers = [answer for item in part for answer in item.answers]
         builder.add(
             benchmark,

@@ -13,7 +13,7 @@ from pairmill.sources.language.expression import Expression, Failed
 from pairmill.sources.language.filters import printed
 from pairmill.sources.language.paths import MISSING, Path
 from pairmill.sources.language.template import Template
-from pairmill.sources.origin import Given
+from pairmill.sources.origin import Folder
 from pairmill.sources.parsed import Drop, Malformed, MalformedRecord, Parsed, shown
 from pairmill.sources.source import Context, Source, checked, parse_record
 
@@ -56,7 +56,7 @@ class ItemReader(Source):
         # Readers of Parquet and CSV refuse a file without these columns, and name those that it has.
         vars(self).update(
             name=f"benchmark {benchmark.name}",
-            origin=Given(benchmark.uri, ()),
+            origin=Folder(benchmark.uri, ()),
             fields=tuple(dict.fromkeys(needed)),
             optional=tuple(dict.fromkeys(column for column in optional if column not in needed)),
         )
@@ -97,7 +97,7 @@ class ItemReader(Source):
             if result is not None:
                 return result
         try:
-            return template.of(record)
+            return template.render(record)
         except MalformedRecord as error:
             raise self._wrong(key, template.paths, record, where) from error
 

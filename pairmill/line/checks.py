@@ -15,7 +15,7 @@ from pairmill.policy.enforce import in_force
 from pairmill.rules import DEFAULT_FILE
 from pairmill.rules.book import ReferenceRules, Rules
 from pairmill.sources.files.raw import RawFolder
-from pairmill.sources.origin import Given
+from pairmill.sources.origin import Folder
 from pairmill.sources.source import Source
 from pairmill.stages.clean.sink import task_of
 from pairmill.stages.curate import core as curate
@@ -81,7 +81,7 @@ def check(values: Mapping[str, Any], configs: Mapping[str, Any], without: Collec
 
 def _reads_below(source: Source) -> bool:
     """Return whether a source reads whatever is below its folder; one file, or one folder, leaves room beside it."""
-    return not isinstance(source.origin, Given) or any("**" in pattern for pattern in source.origin.files)
+    return not isinstance(source.origin, Folder) or any("**" in pattern for pattern in source.origin.files)
 
 
 def _output_paths(values: Mapping[str, Any]) -> list[str]:

@@ -25,10 +25,10 @@ from pairmill.line.parameters import parameter
 from pairmill.line.runs import (
     MEMORY,
     Ended,
-    Given,
     Here,
-    Made,
     MadeRun,
+    SharedOptions,
+    StageRun,
     Task,
     arrays,
     remove,
@@ -125,9 +125,9 @@ _CHECKED_FIRST: Final = ("max_runs", "train_config", "evaluate_config", "evaluat
 """What every training and evaluation would refuse is refused by the first task."""
 
 
-def given_of(values: Any, held_out: Any) -> Given:
+def given_of(values: Any, held_out: Any) -> SharedOptions:
     """Return what all runs share, but for held-out rows of another tokenizer; ``values`` has the parameters."""
-    return Given(
+    return SharedOptions(
         root=values.root,
         held_out=held_out,
         train_config=values.train_config,
@@ -140,7 +140,7 @@ def given_of(values: Any, held_out: Any) -> Given:
     )
 
 
-def compare_task(task: Task, values: Any, **results: Any) -> Made:
+def compare_task(task: Task, values: Any, **results: Any) -> StageRun:
     """Run the stage that reads: at first the plans alone, in the end what the runs made."""
     own = own_options(values)
     if results:
@@ -148,7 +148,7 @@ def compare_task(task: Task, values: Any, **results: Any) -> Made:
     return task("compare", **own, **results)
 
 
-def one_run(task: Task, run: Any, values: Any) -> tuple[Made, MadeRun]:
+def one_run(task: Task, run: Any, values: Any) -> tuple[StageRun, MadeRun]:
     """Draw a run's plan again with its own seed, train on it, and evaluate.
 
     Args:
@@ -158,7 +158,7 @@ def one_run(task: Task, run: Any, values: Any) -> tuple[Made, MadeRun]:
     return drawn, train_and_evaluate(task, drawn.output, run.set, given_of(values, run.held_out))
 
 
-def compare(values: ComparisonHere, task: Here) -> Made:
+def compare(values: ComparisonHere, task: Here) -> StageRun:
     """Compare on this machine; return what the last task made."""
     if not values.runs:
         return compare_task(task, SimpleNamespace(**{**vars(values), "seeds": 0}))

@@ -51,7 +51,7 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True)
-class Made:
+class StageRun:
     """What a task made: here texts and lists, in a pipeline placeholders of kfp.
 
     Args:
@@ -69,12 +69,12 @@ class Made:
 class Task(Protocol):
     """Executes a stage."""
 
-    def __call__(self, stage: str, /, **options: Any) -> Made:
+    def __call__(self, stage: str, /, **options: Any) -> StageRun:
         """Run ``stage`` (a name of ``EVERY``) with these options: texts, numbers or outputs."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Given:
+class SharedOptions:
     """What all runs of a pipeline share.
 
     Args:
@@ -106,11 +106,11 @@ class Given:
 class MadeRun:
     """The training of a run, and its evaluation."""
 
-    trained: Made
-    evaluated: Made
+    trained: StageRun
+    evaluated: StageRun
 
 
-def train_and_evaluate(task: Task, sampled: Any, settings: Any, given: Given) -> MadeRun:
+def train_and_evaluate(task: Task, sampled: Any, settings: Any, given: SharedOptions) -> MadeRun:
     """Train on a sample, and evaluate what came of it.
 
     Args:
@@ -209,7 +209,7 @@ class Here:
             future.result()
         return [future.result() for future in futures]
 
-    def __call__(self, stage: str, /, **options: Any) -> Made:
+    def __call__(self, stage: str, /, **options: Any) -> StageRun:
         if self._stopped.is_set():
             raise RunFailure(stage, 0)
         begun = time.monotonic()
@@ -228,7 +228,7 @@ class Here:
                 self._stopped.set()
         if self._failure is not None:
             raise self._failure
-        return Made(done.output["parameterValues"])
+        return StageRun(done.output["parameterValues"])
 
     def _environment(self) -> dict[str, str]:
         if self.processes == 1:

@@ -25,10 +25,10 @@ from pairmill.line.runs import (
     MEMORY,
     TRAINED_PLACE,
     Ended,
-    Given,
     Here,
-    Made,
     MadeRun,
+    SharedOptions,
+    StageRun,
     Task,
     arrays,
     remove,
@@ -83,7 +83,7 @@ class Parameters(Checked):
 class Proxy:
     """A run of the search: its plan, training and evaluation."""
 
-    sampled: Made
+    sampled: StageRun
     made: MadeRun
 
 
@@ -91,7 +91,7 @@ _CHECKED_FIRST: Final = ("max_runs", "train_config", "train_set", "evaluate_conf
 """What every training and evaluation would refuse is refused by the first task."""
 
 
-def stage(task: Task, given: Any, **results: Any) -> Made:
+def stage(task: Task, given: Any, **results: Any) -> StageRun:
     """Run the stage search, with the results that there are: see pairmill/stages/search/core.py."""
     own = own_options(given)
     if results:
@@ -111,7 +111,7 @@ def own_options(given: Any) -> dict[str, Any]:
     return {"tokenized_path": given.tokenized, **{name: getattr(given, name) for name in names}}
 
 
-def draw(task: Task, given: Any, mixture: Any, output_path: str = "") -> Made:
+def draw(task: Task, given: Any, mixture: Any, output_path: str = "") -> StageRun:
     """Draw the rows of a mixture: arguments as of :func:`proxy`."""
     return task(
         "sample",
@@ -138,7 +138,7 @@ def proxy(task: Task, given: Any, mixture: Any, output_path: str = "") -> Proxy:
         output_path: folder of this machine for the arrays; empty = what trains makes them of the plan, for itself.
     """
     sampled = draw(task, given, mixture, output_path)
-    shared = Given(
+    shared = SharedOptions(
         root=given.root,
         held_out=given.held_out,
         train_config=given.train_config,
@@ -184,7 +184,7 @@ def run(config: LocalConfig, here: Here | None = None) -> FinishedSearch:
     here = here or Here(given.at_once, _show)
     with arrays(given.samples_path, "search", given.root) as place:
 
-        def one(mixture: str) -> Proxy:
+        def measure(mixture: str) -> Proxy:
             made = proxy(here, given, mixture, place)
             remove(place.replace("{fingerprint}", made.sampled.outputs["fingerprint"]))
             return made
@@ -192,13 +192,13 @@ def run(config: LocalConfig, here: Here | None = None) -> FinishedSearch:
         drawn = stage(here, given)
         mixtures = [item["mixture"] for item in drawn.outputs["mixtures"]]
         refuse_short(here, given, mixtures, place)
-        made = here.each(one, mixtures)
+        made = here.each(measure, mixtures)
         results = {
             "sampled": [each.sampled.output for each in made],
             "evaluated": [each.made.evaluated.output for each in made],
         }
         result = stage(here, given, **results)
-        best = one(result.outputs["optimum"])
+        best = measure(result.outputs["optimum"])
         last = stage(here, given, **results, measured=best.made.evaluated.output)
     return FinishedSearch(last.output, here.ended)
 

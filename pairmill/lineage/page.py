@@ -84,7 +84,7 @@ def report_of(
                 "What each stage dropped, and why",
                 ("Stage", "Reason", "Rows", "Of its rows"),
                 [
-                    (step.stage, reason.replace("_", " "), count, Percent.of(count, step.manifest.ledger.rows_in))
+                    (step.stage, reason.replace("_", " "), count, Percent.ratio(count, step.manifest.ledger.rows_in))
                     for step in steps
                     for reason, count in sorted(
                         step.manifest.ledger.dropped.items(), key=lambda item: (-item[1], item[0])
@@ -125,7 +125,7 @@ def _used(used: Mapping[str, Sequence[Usage]]) -> list[Block]:
             round(total.core_seconds),
             round(total.gib_seconds),
             round(total.gpu_seconds),
-            Percent.of(total.cpu_seconds, total.core_seconds),
+            Percent.ratio(total.cpu_seconds, total.core_seconds),
             Bytes(total.peak_bytes) if total.peak_bytes else _DASH,
         )
         for stage, total in totals.items()

@@ -131,7 +131,7 @@ def _sums(items: Sequence[Item], verdicts: Sequence[Verdict]) -> Table:
     for (stage, decision, reason), counts in sums.items():
         # Of the most telling count that there is.
         at = next(number for number in (3, 1, 2, 0) if whole[stage][number])
-        rows.append([stage, decision, reason, *map(_count, counts), Percent.of(counts[at], whole[stage][at])])
+        rows.append([stage, decision, reason, *map(_count, counts), Percent.ratio(counts[at], whole[stage][at])])
     note = (
         "Of a sample and a mixture rows and tokens are those of an epoch, as a mean; of a mixture tokens are of "
         "responses. The share is of tokens, else of rows or bytes."

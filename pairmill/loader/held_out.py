@@ -42,12 +42,12 @@ class Filled:
     Attributes:
         arrays: as a batch of the loader has them.
         scalars: of rows.
-        of: number of the source of each of its rows or windows.
+        source: number of the source of each of its rows or windows.
     """
 
     arrays: dict[str, NDArray[Any]]
     scalars: dict[str, int]
-    of: Ints
+    source: Ints
 
 
 class HeldOut(ABC):
@@ -173,10 +173,10 @@ class HeldOutWindows(HeldOut):
         return np.split(numbers, range(count, len(numbers), count))
 
     def _fill(self, numbers: Ints, slots: int) -> Filled:
-        of = np.searchsorted(self._ends, numbers, side="right")
+        sources = np.searchsorted(self._ends, numbers, side="right")
         arrays: dict[str, NDArray[Any]] = self._windows[0].empty(len(numbers))
-        for source in np.unique(of).tolist():
-            mine = np.flatnonzero(of == source)
+        for source in np.unique(sources).tolist():
+            mine = np.flatnonzero(sources == source)
             part = {name: np.empty((len(mine), self.longest), np.int64) for name in arrays}
             first = int(self._ends[source - 1]) if source else 0
             self._windows[source].fill(numbers[mine] - first, part)
@@ -184,4 +184,4 @@ class HeldOutWindows(HeldOut):
                 arrays[name][mine] = array
         if self._across:
             arrays.pop("doc_ids", None)
-        return Filled({**arrays, DATASET_IDX: of}, {}, of)
+        return Filled({**arrays, DATASET_IDX: sources}, {}, sources)

@@ -80,14 +80,14 @@ class RowSources:
         out = np.empty(len(rows), np.int64)
         for folder, epoch in np.unique(rows[:, :2], axis=0).tolist():
             mine = (rows[:, 0] == folder) & (rows[:, 1] == epoch)
-            of = self._folders[folder]
-            if len(of.ends) == 1:
-                out[mine] = of.numbers[0]
+            tasks = self._folders[folder]
+            if len(tasks.ends) == 1:
+                out[mine] = tasks.numbers[0]
                 continue
             if (folder, epoch) not in self._starts:
-                self._starts[folder, epoch] = map_array(of.path / f"epoch_{epoch}" / "inst_start.npy")
+                self._starts[folder, epoch] = map_array(tasks.path / f"epoch_{epoch}" / "inst_start.npy")
             first = self._starts[folder, epoch][rows[mine, 2]]
-            out[mine] = of.numbers[np.searchsorted(of.ends, first, side="right")]
+            out[mine] = tasks.numbers[np.searchsorted(tasks.ends, first, side="right")]
         return out
 
 
@@ -102,14 +102,14 @@ def merged(sizes: Mapping[str, int]) -> dict[str, str]:
 def _tasks(folder: SampledFolder, title: str) -> Iterator[tuple[str, int]]:
     """Yield the source of each task, and how many of the folder's tokens are its own, in their order."""
     manifest = manifests.read(str(folder.path))
-    result = [] if manifest is None else _said(manifest)
+    result = [] if manifest is None else _sizes(manifest)
     if result and sum(size for _, size in result) == folder.token_count:
         yield from result
     else:
         yield title, folder.token_count
 
 
-def _said(manifest: Manifest) -> list[tuple[str, int]]:
+def _sizes(manifest: Manifest) -> list[tuple[str, int]]:
     result = SampleResult.find(manifest)
     if result is None:
         return []

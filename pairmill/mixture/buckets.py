@@ -66,7 +66,7 @@ def _names(operation: str, file: InputFile) -> list[str]:
         return [f"{operation}.{column}" for column in pq.ParquetFile(opened).schema_arrow.names]
 
 
-def _labels(one: BucketAttribute, file: InputFile, column: str) -> Labels:
+def _labels(attribute: BucketAttribute, file: InputFile, column: str) -> Labels:
     """Return the number of the group of each row."""
 
     result = []
@@ -76,31 +76,38 @@ def _labels(one: BucketAttribute, file: InputFile, column: str) -> Labels:
             values = batch.column(0)
             if pa.types.is_timestamp(values.type):
                 values = pc.year(values)
-            result.append((_by_edges if one.edges else _by_value)(one, values, file))
+            result.append((_by_edges if attribute.edges else _by_value)(attribute, values, file))
     return np.concatenate(result) if result else np.empty(0, np.int64)
 
 
-def _by_edges(one: BucketAttribute, values: Any, file: InputFile) -> Labels:
+def _by_edges(attribute: BucketAttribute, values: Any, file: InputFile) -> Labels:
 
     kind = values.type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         raise InputError(
-            "not a number", where=file.uri, got=f"{one.attribute}: {kind}", expected="numbers or dates", hint="use in:"
+            "not a number",
+            where=file.uri,
+            got=f"{attribute.attribute}: {kind}",
+            expected="numbers or dates",
+            hint="use in:",
         )
     numbers = values.cast(pa.float64()).to_numpy(zero_copy_only=False)
-    labels: Labels = np.searchsorted(np.array(one.edges), numbers, side="right").astype(np.int64)
-    labels[np.isnan(numbers)] = len(one.labels) - 1  # null is NaN here
+    labels: Labels = np.searchsorted(np.array(attribute.edges), numbers, side="right").astype(np.int64)
+    labels[np.isnan(numbers)] = len(attribute.labels) - 1  # null is NaN here
     return labels
 
 
-def _by_value(one: BucketAttribute, values: Any, file: InputFile) -> Labels:
+def _by_value(attribute: BucketAttribute, values: Any, file: InputFile) -> Labels:
 
     if pa.types.is_nested(values.type):
         raise InputError(
-            "a list is not a value", where=file.uri, got=f"{one.attribute}: {values.type}", expected="texts or numbers"
+            "a list is not a value",
+            where=file.uri,
+            got=f"{attribute.attribute}: {values.type}",
+            expected="texts or numbers",
         )
-    places = {value: number for number, value in enumerate(one.in_)}
-    other, none = len(one.in_), len(one.in_) + 1
+    places = {value: number for number, value in enumerate(attribute.in_)}
+    other, none = len(attribute.in_), len(attribute.in_) + 1
     encoded = values.cast(pa.string()).dictionary_encode()
     by_code = np.array([*(places.get(text, other) for text in encoded.dictionary.to_pylist()), none], np.int64)
     labels: Labels = by_code[encoded.indices.fill_null(len(by_code) - 1).to_numpy(zero_copy_only=False)]

@@ -178,7 +178,7 @@ def count_plain(
     return result
 
 
-def count(one: CountedTask, context: Counting, codes: Codes | None = None) -> tuple[list[PlannedTask], Ledger]:
+def count(task: CountedTask, context: Counting, codes: Codes | None = None) -> tuple[list[PlannedTask], Ledger]:
     """Count a task, or each bucket of it.
 
     Args:
@@ -191,15 +191,15 @@ def count(one: CountedTask, context: Counting, codes: Codes | None = None) -> tu
     """
     sums: dict[int | None, list[int]] = {}
     ledger = Ledger()
-    gone = one.removed.numbers() if one.removed is not None else None
+    gone = task.removed.numbers() if task.removed is not None else None
     numbered = codes is not None or gone is not None
-    with _cutter(one, context) as cutter:
-        for chunk in one.task.index(_ROWS_AT_ONCE):
-            result = rows_of(one.task.name, one.rule, [chunk], context.options, cutter, numbered=numbered)
+    with _cutter(task, context) as cutter:
+        for chunk in task.task.index(_ROWS_AT_ONCE):
+            result = rows_of(task.task.name, task.rule, [chunk], context.options, cutter, numbered=numbered)
             lengths = result.columns["resp_len"].astype(np.int64)
             if codes is not None:
                 assert result.origins is not None
-                _check_rows(one, len(codes), ledger.rows_in + len(chunk["resp_len"]), ended=False)
+                _check_rows(task, len(codes), ledger.rows_in + len(chunk["resp_len"]), ended=False)
                 _add_buckets(sums, codes[result.origins + np.uint32(ledger.rows_in)], lengths)
             else:
                 _add(sums, None, lengths)
@@ -215,12 +215,12 @@ def count(one: CountedTask, context: Counting, codes: Codes | None = None) -> tu
                     mine.rows_kept -= rows
             ledger.add(mine)
     if codes is not None:
-        _check_rows(one, len(codes), ledger.rows_in, ended=True)
+        _check_rows(task, len(codes), ledger.rows_in, ended=True)
     if not sums:  # the sampler wants every task in the plan
         sums[None if codes is None else int(codes[0]) if len(codes) else 0] = [0, 0, 0]
     codes_there = sorted(sums, key=lambda code: -1 if code is None else code)
-    cells = [cell_of(one.task.name, code, *sums[code]) for code in codes_there]
-    return cells, _without_denied(one, ledger)
+    cells = [cell_of(task.task.name, code, *sums[code]) for code in codes_there]
+    return cells, _without_denied(task, ledger)
 
 
 def _without_denied(item: CountedTask, ledger: Ledger) -> Ledger:
@@ -249,11 +249,11 @@ def _add_buckets(sums: dict[int | None, list[int]], codes: Codes, lengths: Any) 
         _add(sums, code, lengths[codes == code])
 
 
-def _check_rows(one: CountedTask, there: int, tokenized: int, *, ended: bool) -> None:
+def _check_rows(task: CountedTask, there: int, tokenized: int, *, ended: bool) -> None:
     if there < tokenized or (ended and there != tokenized):
         count = f"{tokenized:,} rows" if ended else f"{tokenized:,} rows or more"
         raise InputError(
-            f"the attributes of {one.task.name!r} do not fit the tokenized rows",
+            f"the attributes of {task.task.name!r} do not fit the tokenized rows",
             where="rows",
             got=f"{there:,} rows with attributes",
             expected=f"{count}, those of the tokenized folder",
@@ -262,9 +262,9 @@ def _check_rows(one: CountedTask, there: int, tokenized: int, *, ended: bool) ->
 
 
 @contextmanager
-def _cutter(one: CountedTask, context: Counting) -> Iterator[Cutter | None]:
-    if one.rule.long_context != "split":
+def _cutter(task: CountedTask, context: Counting) -> Iterator[Cutter | None]:
+    if task.rule.long_context != "split":
         yield None
         return
-    with Cutter.open(one.task.array(), context.continuing) as cutter:
+    with Cutter.open(task.task.array(), context.continuing) as cutter:
         yield cutter

@@ -60,9 +60,9 @@ class CountingPlan:
         refs = [InputRef("tokenized", self.inputs.tokenized), InputRef("long_rows", self.inputs.long_rows)]
         return [*refs, InputRef("rows", self.inputs.rows)] if self.inputs.rows else refs
 
-    def codes(self, one: CountedTask) -> Codes | None:
+    def codes(self, task: CountedTask) -> Codes | None:
         """Return the bucket of each row of a task; None if it is drawn as a whole."""
-        return None if one.beside is None else codes_of(one.task.name, self.buckets, one.beside)
+        return None if task.beside is None else codes_of(task.task.name, self.buckets, task.beside)
 
     def shards(self) -> Iterator[CountTasks]:
         """Make the shards that count the tasks."""

@@ -245,8 +245,8 @@ class _Rounding:
         return rows == total or (name not in self._exact and abs(rows - real) <= _OFF * real)
 
 
-def _equal(one: float, other: float) -> bool:
-    return abs(one - other) <= _EPSILON * abs(other)
+def _equal(first: float, other: float) -> bool:
+    return abs(first - other) <= _EPSILON * abs(other)
 
 
 def _too_large(budget: float, unfilled: float, phases: Sequence[WantedPhase], *, asked: bool) -> UsageError:

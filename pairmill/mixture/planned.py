@@ -49,7 +49,7 @@ def sources_of(grouping: Grouping, cells: Iterable[PlannedTask], dropped: Mappin
             by_bucket.setdefault(cell.bucket, []).append(cell)
     made = [CountedSource(name, tuple(whole[task] for task in tasks)) for name, tasks in grouping.sources.items()]
     for code in sorted(by_bucket):
-        tasks = sorted(by_bucket[code], key=lambda one: one.task)
+        tasks = sorted(by_bucket[code], key=lambda cell: cell.task)
         made.append(CountedSource(grouping.buckets[code], tuple(tasks)))
     left = CountedSource(LEFT, tuple(whole[task] for task in grouping.left)) if grouping.left else None
     return Counted(tuple(made), left, tuple(grouping.buckets), dropped, grouping.denied)

@@ -157,11 +157,11 @@ def _check_phases(where: str, phases: Collection[PlannedPhase], epochs: int) -> 
         raise _wrong(where, "the shares of the phases do not add up to 1", got=repr(shares))
 
 
-def _check_sources(where: str, found: Mixture) -> None:
+def _check_sources(where: str, mixture: Mixture) -> None:
     listed: dict[tuple[str, str, int | None], str] = {}
     sources_of: dict[Key, str] = {}
     whole: dict[str, bool] = {}
-    for source in found.sources:
+    for source in mixture.sources:
         for task in source.tasks:
             other = listed.setdefault((source.phase, *task.key), source.name)
             if other != source.name or whole.setdefault(task.task, task.bucket is None) != (task.bucket is None):
@@ -179,9 +179,9 @@ def _check_sources(where: str, found: Mixture) -> None:
                     got=f"{first!r} and {source.name!r}",
                     expected="one source in all phases",
                 )
-    if len(listed) < sum(len(source.tasks) for source in found.sources):
+    if len(listed) < sum(len(source.tasks) for source in mixture.sources):
         raise _wrong(where, "a source lists a task twice")
-    for name, sources in found.by_phase.items():
+    for name, sources in mixture.by_phase.items():
         total = math.fsum(source.tokens for source in sources)
         for source in sources:
             if abs(source.tokens - source.share * total) > _CLOSE * total:

@@ -146,7 +146,7 @@ class Realised:
     @property
     def largest(self) -> Share:
         """The share of all of the training that differs most."""
-        return max(self.whole, key=lambda one: abs(one.difference))
+        return max(self.whole, key=lambda share: abs(share.difference))
 
     @property
     def outside(self) -> list[Share]:
@@ -196,20 +196,20 @@ class _Counted:
         return cls(source, task.rows, variance, [0, *accumulate(rows)], [0, *accumulate(tokens)])
 
 
-def _shares(plan: Mixture, counted: Sequence[_Counted], of: _Range) -> list[Share]:
+def _shares(plan: Mixture, counted: Sequence[_Counted], within: _Range) -> list[Share]:
     rows, tokens = dict.fromkeys(plan.names, 0), dict.fromkeys(plan.names, 0)
     variances: dict[str, list[float]] = {name: [] for name in plan.names}
     for item in counted:
-        drawn = item.drawn[of.end] - item.drawn[of.first]
+        drawn = item.drawn[within.end] - item.drawn[within.first]
         if drawn:
             rows[item.source] += drawn
-            tokens[item.source] += item.tokens[of.end] - item.tokens[of.first]
-            variances[item.source].append(draw_variance(item.rows, item.variance, item.drawn[of.first], drawn))
+            tokens[item.source] += item.tokens[within.end] - item.tokens[within.first]
+            variances[item.source].append(draw_variance(item.rows, item.variance, item.drawn[within.first], drawn))
     drawn_of = {name: Drawn(tokens[name], math.fsum(variances[name])) for name in plan.names}
     return [
         Share(
-            phase=of.phase,
-            epoch=of.epoch,
+            phase=within.phase,
+            epoch=within.epoch,
             source=name,
             rows=rows[name],
             tokens=tokens[name],
@@ -218,7 +218,7 @@ def _shares(plan: Mixture, counted: Sequence[_Counted], of: _Range) -> list[Shar
             error=item.error,
             within=item.within,
         )
-        for name, item in compare(predicted(plan, of.phase or "", of.first), drawn_of).items()
+        for name, item in compare(predicted(plan, within.phase or "", within.first), drawn_of).items()
     ]
 
 

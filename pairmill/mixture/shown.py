@@ -67,20 +67,20 @@ def _named(realised: Realised, phase: str) -> str:
     return f"{phase} (epoch_{first})" if end - first == 1 else f"{phase} (epoch_{first} to epoch_{end - 1})"
 
 
-def _share(one: Share) -> Sequence[Cell]:
+def _share(share: Share) -> Sequence[Cell]:
     return (
-        one.source,
-        one.rows,
-        one.tokens,
-        f"{points(one.predicted)}%",
-        f"{points(one.realised)}%",
-        f"{100 * one.difference:+.3f}",
-        points(one.error),
-        "yes" if one.within else "no",
+        share.source,
+        share.rows,
+        share.tokens,
+        f"{points(share.predicted)}%",
+        f"{points(share.realised)}%",
+        f"{100 * share.difference:+.3f}",
+        points(share.error),
+        "yes" if share.within else "no",
     )
 
 
-def _passes(one: Passes) -> Sequence[Cell]:
-    passes = round(one.drawn / one.rows, 3) if one.rows else 0
-    cap = "none" if one.cap is None else f"{one.cap:g}"
-    return one.source, one.rows, one.drawn, passes, round(one.most, 3), cap, one.over
+def _passes(item: Passes) -> Sequence[Cell]:
+    passes = round(item.drawn / item.rows, 3) if item.rows else 0
+    cap = "none" if item.cap is None else f"{item.cap:g}"
+    return item.source, item.rows, item.drawn, passes, round(item.most, 3), cap, item.over

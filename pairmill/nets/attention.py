@@ -124,7 +124,9 @@ class _Rows:
         places = torch.empty(starts[-1], dtype=torch.int64)
         first = 0
         for rows in buckets(lengths):
-            start, length, prefix = (torch.tensor([of[row] for row in rows]) for of in (starts, lengths, prefixes))
+            start, length, prefix = (
+                torch.tensor([values[row] for row in rows]) for values in (starts, lengths, prefixes)
+            )
             width = lengths[rows[0]]
             index = torch.arange(width)
             real = index < length[:, None]

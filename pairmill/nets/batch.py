@@ -140,7 +140,7 @@ class GlobalBatch:
 
 
 def make_microbatch(
-    arrays: Mapping[str, NDArray[Any]], scalars: Mapping[str, int], of: NDArray[np.int64], device: torch.device
+    arrays: Mapping[str, NDArray[Any]], scalars: Mapping[str, int], sources: NDArray[np.int64], device: torch.device
 ) -> Microbatch:
     """Put a batch of the loader on a device.
 
@@ -152,7 +152,7 @@ def make_microbatch(
     if DATASET_IDX in arrays:
         given = {name: tensor(array) for name, array in arrays.items()}
         packed = Packed.from_windows(given["input_ids"], given["labels"], given.get("doc_ids")).to(device)
-        lengths = np.full(len(of), arrays["input_ids"].shape[1])
+        lengths = np.full(len(sources), arrays["input_ids"].shape[1])
     else:
         rows = scalars["numseqs"]
         starts = arrays["cu_seqlens"][: rows + 1].astype(np.int64)
@@ -163,7 +163,7 @@ def make_microbatch(
         packed = Packed(inputs, positions, labels, tuple(starts.tolist()), tuple(arrays["prefix_lens"][:rows].tolist()))
         lengths = np.diff(starts)
     # Padding is of the first source: nothing counts it.
-    spans = np.append(of, 0).astype(np.int64), np.append(lengths, packed.slots - int(lengths.sum()))
+    spans = np.append(sources, 0).astype(np.int64), np.append(lengths, packed.slots - int(lengths.sum()))
     numbers, counts = (torch.from_numpy(span).to(device, non_blocking=True) for span in spans)
     return Microbatch(packed, torch.repeat_interleave(numbers, counts, output_size=packed.slots))
 
@@ -173,4 +173,4 @@ def read_held_out(
 ) -> Iterator[Microbatch]:
     """Yield the batches of held-out rows that one rank reads, on its device (:meth:`HeldOut.batches`)."""
     for filled in held_out.batches(rows, slots, rank, ranks):
-        yield make_microbatch(filled.arrays, filled.scalars, filled.of, device)
+        yield make_microbatch(filled.arrays, filled.scalars, filled.source, device)

@@ -66,20 +66,20 @@ class StackShape:
 
 def _stack(model: ModelSettings, layers: int, override: Mapping[str, Any]) -> StackShape:
     """Make a stack of the settings, and of the override where it names them."""
-    of: dict[str, Any] = {**vars(model), "layers": layers, **override}
-    wide = of["expansion"] * of["width"] * 2 / 3
-    feed = 0 if "expansion" in override else of["feed_width"]
+    values: dict[str, Any] = {**vars(model), "layers": layers, **override}
+    wide = values["expansion"] * values["width"] * 2 / 3
+    feed = 0 if "expansion" in override else values["feed_width"]
     return StackShape(
-        layers=of["layers"],
-        width=of["width"],
-        heads=of["heads"],
-        key_value_heads=of["key_value_heads"] or of["heads"],
+        layers=values["layers"],
+        width=values["width"],
+        heads=values["heads"],
+        key_value_heads=values["key_value_heads"] or values["heads"],
         feed=feed or 256 * math.ceil(model.kind.round_feed(wide) / 256),
-        norm=of["norm"],
-        norm_eps=of["norm_eps"],
-        rope_base=of["rope_base"],
-        init=of["init"],
-        init_std=of["init_std"],
+        norm=values["norm"],
+        norm_eps=values["norm_eps"],
+        rope_base=values["rope_base"],
+        init=values["init"],
+        init_std=values["init_std"],
         gated=model.kind.gated,
     )
 

@@ -365,12 +365,12 @@ def _name(name: str, inside: str, scope: str) -> Html:
     return tag("th", inside, title=cut(name, MAX_CELL), scope=scope)
 
 
-def _heat(number: int, most: int, said: str, unit: str) -> Html:
+def _heat(number: int, most: int, text: str, unit: str) -> Html:
     if not number:
         return tag("td", "·")
     # By logarithms: one pair of sources that has most of all would leave the others white.
     share = math.log1p(number) / math.log1p(most)
-    title = f"{cut(said, MAX_CELL)}: {number:,} {unit}"
+    title = f"{cut(text, MAX_CELL)}: {number:,} {unit}"
     return tag("td", _compact(number), title=title, style=f"--heat:{_DARKEST * share:.0f}%")
 
 

@@ -20,4 +20,4 @@ _MEANT = re.compile(r"[\\|`*~\[]|<(?![\d.]+%)|(?<!\w)_+|&(?=#|\w+;)")
 def plain(text: str) -> str:
     """Return a text as one line of Markdown that shows it and does nothing else, in a cell of a table too."""
     line = text.translate(VISIBLE).replace("\n", " ").replace("\t", " ")
-    return _MEANT.sub(lambda found: "".join(f"\\{letter}" for letter in found[0]), line)
+    return _MEANT.sub(lambda match: "".join(f"\\{letter}" for letter in match[0]), line)

@@ -40,7 +40,7 @@ class Percent(float):
     """A share from 0 to 1, written in per cent."""
 
     @classmethod
-    def of(cls, part: float, whole: float) -> Percent:
+    def ratio(cls, part: float, whole: float) -> Percent:
         """``part / whole``; of nothing, not a number."""
         return cls(part / whole if whole else math.nan)
 
@@ -355,7 +355,7 @@ class RowCounts(Protocol):
 def describe_rows(ledger: RowCounts, kept: str = "kept") -> str:
     """Return what became of the rows, for a verdict: how many were kept, how many dropped for each reason."""
     lost = sum(ledger.dropped.values())
-    share = Percent.of(ledger.rows_kept, ledger.rows_in)
+    share = Percent.ratio(ledger.rows_kept, ledger.rows_in)
     text = f"{ledger.rows_in:,} in → {ledger.rows_kept:,} {kept} ({share})"
     if not lost:
         return f"{text}, none dropped"

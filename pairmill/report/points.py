@@ -71,7 +71,7 @@ class Pareto(Block):
         """The points that none beats, by x."""
         sign, result = (1 if self.lower_is_better else -1), []
         best = math.inf
-        for spot in sorted(self.spots, key=lambda one: (one.x, sign * one.y)):
+        for spot in sorted(self.spots, key=lambda spot: (spot.x, sign * spot.y)):
             if sign * spot.y < best:
                 best = sign * spot.y
                 result.append(spot)

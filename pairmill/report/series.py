@@ -119,7 +119,7 @@ class Lines(Block):
                 for point in item.points:
                     cx, cy = place(*point).split(",")
                     dots.append(tag("circle", class_=f"c{colour}", cx=cx, cy=cy, r="2.5"))
-            parts.append(tag("g", tag("title", self._said(item)), line, *dots))
+            parts.append(tag("g", tag("title", self._describe(item)), line, *dots))
         for dot in self.dots:
             if first <= dot.x <= last:
                 cx, cy = place(dot.x, dot.y).split(",")
@@ -127,7 +127,7 @@ class Lines(Block):
                 parts.append(tag("a", circle, href=dot.to, aria_label=dot.name))
         legend = [tag("span", _bar(colour), _short_label(item.name, _MAX_NAME)) for colour, item in enumerate(shown)]
         key = tag("p", *legend, class_="key") if len(shown) > 1 else ""
-        described = f"{self.title} in {self.unit or 'numbers'}: " + "; ".join(map(self._said, shown))
+        described = f"{self.title} in {self.unit or 'numbers'}: " + "; ".join(map(self._describe, shown))
         head = join(heading(self.title, level), key)
         # What is inside of an image cannot be followed.
         role = "group" if self.dots else "img"
@@ -156,10 +156,10 @@ class Lines(Block):
                 low, high = max(min(low, least), min(ys) - room), min(max(high, most), max(ys) + room)
         return _steps(0.0 if self.zero else low, high, around=True)
 
-    def _said(self, one: Series) -> str:
-        (x, y), (to, end) = one.points[0], one.points[-1]
-        name = cut(one.name, 100)
-        if len(one.points) == 1:
+    def _describe(self, series: Series) -> str:
+        (x, y), (to, end) = series.points[0], series.points[-1]
+        name = cut(series.name, 100)
+        if len(series.points) == 1:
             return f"{name} {format_cell(float(y))} at {_number(x)} {self.axis}"
         ends = f"from {format_cell(float(y))} at {_number(x)} to {format_cell(float(end))} at {_number(to)}"
         return f"{name} {ends} {self.axis}"

@@ -142,7 +142,7 @@ class Rows:
     """All row files in rank order, held-out ones first, and what the input folders say of them."""
 
     tasks: list[Task]
-    found: Inputs
+    inputs: Inputs
 
     @property
     def training(self) -> list[Task]:

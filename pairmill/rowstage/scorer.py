@@ -127,7 +127,7 @@ class Score(Shard[object], reads=()):
 
 
 def _flush(
-    held: list[pa.RecordBatch], writer: AttributesWriter, types: Mapping[str, str], found: dict[str, Histogram]
+    held: list[pa.RecordBatch], writer: AttributesWriter, types: Mapping[str, str], histograms: dict[str, Histogram]
 ) -> None:
     """Write the attributes that are held, and count their values."""
     if not held:
@@ -137,7 +137,7 @@ def _flush(
     writer.write(table)
     for name, kind in types.items():
         if kind in _COUNTED:
-            found.setdefault(name, Histogram()).add(table[name].combine_chunks())
+            histograms.setdefault(name, Histogram()).add(table[name].combine_chunks())
 
 
 def _shifted(table: pa.Table, start: int) -> pa.Table:

@@ -98,7 +98,7 @@ class RowStage(Stage[C, P], Generic[C, P]):
 
     def plan(self, config: C) -> P:
         rows = self.discover(config)
-        refs, count = rows.found.refs, rows.found.rows
+        refs, count = rows.inputs.refs, rows.inputs.rows
         made: Any = RowPlan(inputs=refs, rows_expected=count, build_context=lambda: None, rows=rows)
         return made  # type: ignore[no-any-return]
 
@@ -191,7 +191,7 @@ class RowStage(Stage[C, P], Generic[C, P]):
             vanished.KEY: alarms,
             MEANS: joined({MEANS: item} for item in means),
             **({"held_out": held_out} if held_out else {}),
-            **plan.rows.found.passed_on(),
+            **plan.rows.inputs.passed_on(),
         }
 
     def _examples(self, plan: P, source: str) -> list[str]:
@@ -209,7 +209,7 @@ class RowStage(Stage[C, P], Generic[C, P]):
         ledger = manifest.ledger
         dropped = sorted(ledger.dropped.items(), key=lambda item: (-item[1], item[0]))
         rows = [
-            (name, each.rows_in, each.rows_kept, Percent.of(each.rows_kept, each.rows_in))
+            (name, each.rows_in, each.rows_kept, Percent.ratio(each.rows_kept, each.rows_in))
             for name, each in sorted(manifest.shards.items())
         ]
         return Report(

@@ -95,7 +95,7 @@ class Selector:
 
     def below(self, before: str) -> Selector:
         """Return it for names that have ``before`` before them."""
-        literal = re.sub(r"[*?[{}]", lambda found: f"[{found[0]}]", before)
+        literal = re.sub(r"[*?[{}]", lambda match: f"[{match[0]}]", before)
         return Selector(
             tuple(before + prefix for prefix in self.prefixes),
             tuple(literal + glob for glob in self.globs),

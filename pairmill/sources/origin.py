@@ -98,7 +98,7 @@ class Manual:
 
 
 @dataclass(frozen=True)
-class Given:
+class Folder:
     """Files that the user already has, in a folder or at a URI.
 
     Args:
@@ -113,7 +113,7 @@ class Given:
     within: tuple[str, ...] = field(default=(), compare=False)
 
 
-Origin = Hub | HubRows | Git | Web | Database | Manual | Given
+Origin = Hub | HubRows | Git | Web | Database | Manual | Folder
 
 
 def is_within(real: str, folders: Iterable[str]) -> bool:

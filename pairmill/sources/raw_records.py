@@ -16,7 +16,7 @@ from pairmill.formats.row_groups import RowGroups
 from pairmill.formats.slices import FileSlice
 from pairmill.sources.files import raw as raw_files
 from pairmill.sources.files.raw import RawFolder
-from pairmill.sources.origin import Given
+from pairmill.sources.origin import Folder
 from pairmill.sources.parsed import Malformed, Parsed
 from pairmill.sources.source import UNSTATED, Context, Source
 
@@ -41,7 +41,7 @@ class _Undescribed(Source):
     """A source whose YAML file was not given: its records are read as they are."""
 
     licence = citation = UNSTATED
-    origin = Given("", ())
+    origin = Folder("", ())
 
     def __init__(self, name: str) -> None:
         vars(self)["name"] = name
@@ -115,5 +115,5 @@ def _folders(root: str, raw: str, source: Source) -> Iterator[RawFolder]:
         if folder is not None:
             yield folder
     origin = getattr(source, "origin", None)
-    if isinstance(origin, Given):
-        yield raw_files.given(source, origin)
+    if isinstance(origin, Folder):
+        yield raw_files.open_folder(source, origin)

@@ -217,25 +217,25 @@ def own(folder: Path) -> None:
         )
 
 
-def _abandoned(found: os.stat_result) -> bool:
+def _abandoned(status: os.stat_result) -> bool:
     # A link has the modification time of its source.
-    linked = stat.S_ISREG(found.st_mode) and found.st_nlink > 1
-    return time.time() - (found.st_ctime if linked else found.st_mtime) > ABANDONED
+    linked = stat.S_ISREG(status.st_mode) and status.st_nlink > 1
+    return time.time() - (status.st_ctime if linked else status.st_mtime) > ABANDONED
 
 
-def _is_ours(found: os.stat_result, folder: Path) -> bool:
+def _is_ours(status: os.stat_result, folder: Path) -> bool:
     # Some mounts and servers give all files to one user, who then owns the folder as well.
-    mine = found.st_uid in {os.geteuid(), folder.stat().st_uid}
-    return mine and (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode))
+    mine = status.st_uid in {os.geteuid(), folder.stat().st_uid}
+    return mine and (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode))
 
 
-def _lock(handle: int, found: os.stat_result) -> bool:
+def _lock(handle: int, status: os.stat_result) -> bool:
     # NFS needs write access for an exclusive lock; a shared one conflicts with the writer's just as well.
-    how = fcntl.LOCK_EX if stat.S_ISDIR(found.st_mode) else fcntl.LOCK_SH
+    how = fcntl.LOCK_EX if stat.S_ISDIR(status.st_mode) else fcntl.LOCK_SH
     try:
         fcntl.flock(handle, how | fcntl.LOCK_NB)
     except OSError as error:
-        return error.errno in _LOCKLESS and _abandoned(found)
+        return error.errno in _LOCKLESS and _abandoned(status)
     return True
 
 

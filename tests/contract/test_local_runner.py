@@ -15,7 +15,7 @@ from pairmill import log
 from pairmill.errors import UsageError
 from pairmill.interface import chain
 from pairmill.line import run as local
-from pairmill.line.runs import Here, Made, RunFailure
+from pairmill.line.runs import Here, RunFailure, StageRun
 from pairmill.line.stages import EVERY
 from pairmill.line.table import LINE
 from tests.support import nursery
@@ -65,7 +65,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'code'}{os.pathsep}{environment()['PYTHONPATH']}")
 
 
-def toy(here: Here | None = None, **options: Any) -> Made:
+def toy(here: Here | None = None, **options: Any) -> StageRun:
     """Run the program as the stage clean."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chain, "PROGRAM", ("toys.program",))
@@ -140,11 +140,11 @@ class Recorded(Here):
         super().__init__(1)
         self.asked: list[tuple[str, dict[str, Any]]] = []
 
-    def __call__(self, stage: str, /, **options: Any) -> Made:
+    def __call__(self, stage: str, /, **options: Any) -> StageRun:
         self.asked.append((stage, options))
         self.ended.append(local.Ended(stage, 0, 0.0))
         given = {f"given_{name}": f"/given/{name}" if options.get(name) else "" for name in local.KINDS}
-        return Made({"output": f"<{stage}>", "fingerprint": "f", **(given if stage == "fetch" else {})})
+        return StageRun({"output": f"<{stage}>", "fingerprint": "f", **(given if stage == "fetch" else {})})
 
 
 def values_of(**given: Any) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from pairmill.errors import InputError, PairmillError, StageFailure, UsageError
 from pairmill.policy.enforce import Enforcer
 from pairmill.policy.policy import Policy
 from pairmill.sources.files.raw import places
-from pairmill.sources.origin import Git, Given, HubRows, Manual, Web
+from pairmill.sources.origin import Folder, Git, HubRows, Manual, Web
 from pairmill.sources.origin import Hub as HubFiles
 from pairmill.stages.fetch import lock
 from pairmill.stages.fetch.lock import Pin
@@ -1028,7 +1028,7 @@ def test_what_people_have_to_download_is_said_with_the_command(
 
 def test_a_source_of_given_files_needs_no_raw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = give(tmp_path / "mine", {"a.jsonl": lines(7), "b.txt": b""}) / "mine"
-    declare(monkeypatch, Given(str(folder), ("*.jsonl",)))
+    declare(monkeypatch, Folder(str(folder), ("*.jsonl",)))
     result = fetch(tmp_path / "root")
     assert fetched(result) == {"a.jsonl": lines(7)}
     assert len(clean(tmp_path / "root", result.uri)["data/made.jsonl"].splitlines()) == 7

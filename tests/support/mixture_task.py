@@ -22,7 +22,7 @@ from pairmill.engine.manifest import File, InputRef, Ledger, Manifest, content_k
 from pairmill.formats.tokenized_path import open_tokenized
 from pairmill.formats.tokens import INDEX, INFO
 from pairmill.interface import cli, stagecli
-from pairmill.line.runs import Ended, Here, Made
+from pairmill.line.runs import Ended, Here, StageRun
 from pairmill.line.search import LocalConfig
 from pairmill.line.stages import EVERY
 from pairmill.stages.evaluate.core import Evaluate
@@ -179,10 +179,10 @@ class Inside(Here):
     def each(self, body: Callable[[T], R], items: Iterable[T]) -> list[R]:
         return [body(item) for item in items]
 
-    def __call__(self, stage: str, /, **options: Any) -> Made:
+    def __call__(self, stage: str, /, **options: Any) -> StageRun:
         self.dies(stage)
         config = cli.build(EVERY[stage].config, options)
         programs: dict[str, Any] = {"search": Search, "train": Train, "evaluate": Evaluate}
         outcome = sample(config) if stage == "sample" else stagecli.run(programs[stage](), config)
         self.ended.append(Ended(stage, 0, outcome.seconds, outcome.reused, str(outcome.metadata["data"])))
-        return Made(dict(outcome.parameters))
+        return StageRun(dict(outcome.parameters))

@@ -233,7 +233,7 @@ class Choices(Base):
         return letter(text, letters(USUAL_CHOICES)) is not None
 
 
-def choice_verdict(question: Question, found: str | None, lenient: str | None) -> Verdict:
+def choice_verdict(question: Question, choice: str | None, lenient: str | None) -> Verdict:
     """Right is 1. The reference credits an invalid answer with one part in as many as there are choices.
 
     Args:
@@ -241,7 +241,7 @@ def choice_verdict(question: Question, found: str | None, lenient: str | None) -
         found: the letter that counts.
         lenient: the letter that a box or a sentence has.
     """
-    right = float(found is not None and found == question.gold)
-    credit = 1 / len(question.choices) if found is None else right
+    right = float(choice is not None and choice == question.gold)
+    credit = 1 / len(question.choices) if choice is None else right
     ways = {STRICT: right, LENIENT: float(lenient == question.gold), f"{LENIENT}_invalid": float(lenient is None)}
-    return Verdict(found, right, found is None, {**ways, "with_credit": credit, REFERENCE: credit})
+    return Verdict(choice, right, choice is None, {**ways, "with_credit": credit, REFERENCE: credit})

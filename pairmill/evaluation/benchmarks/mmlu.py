@@ -40,4 +40,4 @@ class Mmlu(Choices):
         return Item(text, tuple(map(str, row["choices"])), right, str(row["subject"]))
 
     def chosen(self, shots: Sequence[tuple[str, str]], group: str) -> list[str]:
-        return [text for of, text in shots if of == group][: self.special_shots.get(group, self.num_shots)]
+        return [text for subject, text in shots if subject == group][: self.special_shots.get(group, self.num_shots)]

@@ -41,12 +41,12 @@ def _plain(span: str) -> tuple[str, frozenset[str]]:
     return plain, frozenset(plain.split())
 
 
-def _f1(said: frozenset[str], gold: frozenset[str]) -> float:
+def _f1(answer: frozenset[str], gold: frozenset[str]) -> float:
     numbers = {word for word in gold if _is_number(word)}
-    if numbers and not numbers & said:
+    if numbers and not numbers & answer:
         return 0.0
-    common = len(said & gold)
-    precision = common / len(said) if said else 1.0
+    common = len(answer & gold)
+    precision = common / len(answer) if answer else 1.0
     recall = common / len(gold) if gold else 1.0
     return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
 

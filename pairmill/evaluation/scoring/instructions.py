@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from pairmill.errors import UsageError
 
-Given = Mapping[str, Any]
+Values = Mapping[str, Any]
 ANSWERS: Final = ("My answer is yes.", "My answer is no.", "My answer is maybe.")
 _FENCES: Final = ("```json", "```Json", "```JSON", "```")
 _POSTSCRIPTS: Final = {"P.P.S": r"\s*p\.\s?p\.\s?s.*$", "P.S.": r"\s*p\.\s?s\..*$"}
@@ -55,23 +55,23 @@ def _language(text: str) -> str | None:
         return None
 
 
-def _paragraphs(text: str, given: Given) -> bool:
+def _paragraphs(text: str, values: Values) -> bool:
     parts = [bool(part.strip()) for part in re.split(r"\s?\*\*\*\s?", text)]
     inner = parts[1:-1] if len(parts) > 1 else []
-    return all(inner) and sum(parts) == int(given["num_paragraphs"])
+    return all(inner) and sum(parts) == int(values["num_paragraphs"])
 
 
-def _first_word(text: str, given: Given) -> bool:
+def _first_word(text: str, values: Values) -> bool:
     parts = text.split("\n\n")
-    count, number = sum(bool(part.strip()) for part in parts), int(given["nth_paragraph"])
+    count, number = sum(bool(part.strip()) for part in parts), int(values["nth_paragraph"])
     part = parts[number - 1].strip() if number <= count else ""
     if not part:
         return False
     word = re.split(r"[.,?!'\"]", part.split()[0].lstrip("'").lstrip('"'))[0].lower()
-    return count == int(given["num_paragraphs"]) and word == given["first_word"].lower()
+    return count == int(values["num_paragraphs"]) and word == values["first_word"].lower()
 
 
-def _json(text: str, given: Given) -> bool:
+def _json(text: str, values: Values) -> bool:
     text = text.strip()
     for fence in _FENCES:
         text = text.removeprefix(fence)
@@ -82,39 +82,39 @@ def _json(text: str, given: Given) -> bool:
     return True
 
 
-def _two_responses(text: str, given: Given) -> bool:
+def _two_responses(text: str, values: Values) -> bool:
     parts = [part.strip() for part in text.split("******")]
     whole = [part for part in parts if part]
     return all(parts[1:-1]) and len(whole) == 2 and whole[0] != whole[1]
 
 
-def _postscript(text: str, given: Given) -> bool:
-    marker = given["postscript_marker"].strip()
+def _postscript(text: str, values: Values) -> bool:
+    marker = values["postscript_marker"].strip()
     pattern = _POSTSCRIPTS.get(marker, rf"\s*{marker.lower()}.*$")
     return re.search(pattern, text.lower(), re.MULTILINE) is not None
 
 
-def _highlights(text: str, given: Given) -> bool:
+def _highlights(text: str, values: Values) -> bool:
     single = [part for part in re.findall(r"\*[^\n\*]*\*", text) if part.strip("*").strip()]
     double = [part for part in re.findall(r"\*\*[^\n\*]*\*\*", text) if part[2:-2].strip()]
-    return len(single) + len(double) >= int(given["num_highlights"])
+    return len(single) + len(double) >= int(values["num_highlights"])
 
 
-def _bullets(text: str, given: Given) -> bool:
+def _bullets(text: str, values: Values) -> bool:
     bullets = re.findall(r"^\s*\*[^\*].*$", text, re.MULTILINE) + re.findall(r"^\s*-.*$", text, re.MULTILINE)
-    return len(bullets) == int(given["num_bullets"])
+    return len(bullets) == int(values["num_bullets"])
 
 
-def _sections(text: str, given: Given) -> bool:
-    marks = re.split(rf"\s?{given['section_spliter'].strip()}\s?\d+\s?", text)
-    return len(marks) - 1 >= int(given["num_sections"])
+def _sections(text: str, values: Values) -> bool:
+    marks = re.split(rf"\s?{values['section_spliter'].strip()}\s?\d+\s?", text)
+    return len(marks) - 1 >= int(values["num_sections"])
 
 
-def _titles(text: str, given: Given) -> bool:
+def _titles(text: str, values: Values) -> bool:
     return any(title.lstrip("<").rstrip(">").strip() for title in re.findall(r"<<[^\n]+>>", text))
 
 
-def _quoted(text: str, given: Given) -> bool:
+def _quoted(text: str, values: Values) -> bool:
     text = text.strip()
     return len(text) > 1 and text[0] == text[-1] == '"'
 
@@ -123,56 +123,60 @@ def _has_word(word: str, text: str) -> bool:
     return re.search(rf"\b{word}\b", text, re.IGNORECASE) is not None
 
 
-CHECKS: Final[Mapping[str, Callable[[str, Given], bool]]] = {
-    "keywords:existence": lambda text, given: all(re.search(word, text, re.IGNORECASE) for word in given["keywords"]),
-    "keywords:frequency": lambda text, given: _compared(
-        len(re.findall(given["keyword"].strip(), text, re.IGNORECASE)), given["frequency"], given["relation"]
+CHECKS: Final[Mapping[str, Callable[[str, Values], bool]]] = {
+    "keywords:existence": lambda text, values: all(re.search(word, text, re.IGNORECASE) for word in values["keywords"]),
+    "keywords:frequency": lambda text, values: _compared(
+        len(re.findall(values["keyword"].strip(), text, re.IGNORECASE)),
+        values["frequency"],
+        values["relation"],
     ),
-    "keywords:forbidden_words": lambda text, given: not any(_has_word(word, text) for word in given["forbidden_words"]),
-    "keywords:letter_frequency": lambda text, given: _compared(
-        text.lower().count(given["letter"].strip().lower()), given["let_frequency"], given["let_relation"]
+    "keywords:forbidden_words": lambda text, values: (
+        not any(_has_word(word, text) for word in values["forbidden_words"])
     ),
-    "language:response_language": lambda text, given: _language(text) in (given["language"], None),
-    "length_constraints:number_sentences": lambda text, given: _compared(
-        sentences(text), given["num_sentences"], given["relation"]
+    "keywords:letter_frequency": lambda text, values: _compared(
+        text.lower().count(values["letter"].strip().lower()), values["let_frequency"], values["let_relation"]
+    ),
+    "language:response_language": lambda text, values: _language(text) in (values["language"], None),
+    "length_constraints:number_sentences": lambda text, values: _compared(
+        sentences(text), values["num_sentences"], values["relation"]
     ),
     "length_constraints:number_paragraphs": _paragraphs,
-    "length_constraints:number_words": lambda text, given: _compared(
-        len(re.findall(r"\w+", text)), given["num_words"], given["relation"]
+    "length_constraints:number_words": lambda text, values: _compared(
+        len(re.findall(r"\w+", text)), values["num_words"], values["relation"]
     ),
     "length_constraints:nth_paragraph_first_word": _first_word,
-    "detectable_content:number_placeholders": lambda text, given: (
-        len(re.findall(r"\[.*?\]", text)) >= int(given["num_placeholders"])
+    "detectable_content:number_placeholders": lambda text, values: (
+        len(re.findall(r"\[.*?\]", text)) >= int(values["num_placeholders"])
     ),
     "detectable_content:postscript": _postscript,
     "detectable_format:number_bullet_lists": _bullets,
-    "detectable_format:constrained_response": lambda text, given: any(answer in text for answer in ANSWERS),
+    "detectable_format:constrained_response": lambda text, values: any(answer in text for answer in ANSWERS),
     "detectable_format:number_highlighted_sections": _highlights,
     "detectable_format:multiple_sections": _sections,
     "detectable_format:json_format": _json,
     "detectable_format:title": _titles,
     "combination:two_responses": _two_responses,
-    "combination:repeat_prompt": lambda text, given: (
-        text.strip().lower().startswith(given["prompt_to_repeat"].strip().lower())
+    "combination:repeat_prompt": lambda text, values: (
+        text.strip().lower().startswith(values["prompt_to_repeat"].strip().lower())
     ),
-    "startend:end_checker": lambda text, given: (
-        text.strip().strip('"').lower().endswith(given["end_phrase"].strip().lower())
+    "startend:end_checker": lambda text, values: (
+        text.strip().strip('"').lower().endswith(values["end_phrase"].strip().lower())
     ),
     "startend:quotation": _quoted,
-    "change_case:capital_word_frequency": lambda text, given: _compared(
-        capital_words(text), given["capital_frequency"], given["capital_relation"]
+    "change_case:capital_word_frequency": lambda text, values: _compared(
+        capital_words(text), values["capital_frequency"], values["capital_relation"]
     ),
-    "change_case:english_capital": lambda text, given: text.isupper() and _language(text) in ("en", None),
-    "change_case:english_lowercase": lambda text, given: text.islower() and _language(text) in ("en", None),
-    "punctuation:no_comma": lambda text, given: "," not in text,
+    "change_case:english_capital": lambda text, values: text.isupper() and _language(text) in ("en", None),
+    "change_case:english_lowercase": lambda text, values: text.islower() and _language(text) in ("en", None),
+    "punctuation:no_comma": lambda text, values: "," not in text,
 }
 """By name, what says whether a text follows the instruction with these parameters."""
 
 
-def follows(name: str, given: Given, text: str, *, loose: bool = False) -> bool:
+def follows(name: str, values: Values, text: str, *, loose: bool = False) -> bool:
     """Return whether a text follows an instruction; loose: or one of eight forms of it does."""
     texts = _forms(text) if loose else iter((text,))
-    return any(form.strip() and CHECKS[name](form, given) for form in texts)
+    return any(form.strip() and CHECKS[name](form, values) for form in texts)
 
 
 def _forms(text: str) -> Iterator[str]:

@@ -21,9 +21,9 @@ def figures(scored: Iterable[tuple[Question, Verdict]]) -> dict[str, Any]:
     groups: dict[str, list[Verdict]] = {}
     for question, verdict in every:
         groups.setdefault(question.group, []).append(verdict)
-    by_group = {name: _of(result) for name, result in sorted(groups.items())}
+    by_group = {name: _totals(result) for name, result in sorted(groups.items())}
     macro = _mean([item["figure"] for item in by_group.values()])
-    return {**_of([verdict for _, verdict in every]), "macro": macro, "groups": by_group}
+    return {**_totals([verdict for _, verdict in every]), "macro": macro, "groups": by_group}
 
 
 def reference_figures(scored: Iterable[tuple[Question, Verdict]], *, grouped: bool) -> dict[str, float]:
@@ -53,7 +53,7 @@ def reference_figures(scored: Iterable[tuple[Question, Verdict]], *, grouped: bo
     return result
 
 
-def _of(verdicts: Sequence[Verdict]) -> dict[str, Any]:
+def _totals(verdicts: Sequence[Verdict]) -> dict[str, Any]:
     values = [float(item.correct) for item in verdicts]
     low, high = wilson(min(sum(values), len(values)), len(values)) if values else (None, None)
     names = sorted({name for item in verdicts for name in item.extra})

@@ -115,9 +115,9 @@ def tasks(run: Any, now: datetime) -> list[TaskStatus]:
     return result
 
 
-def settled(found: Iterable[TaskStatus]) -> bool:
+def settled(tasks: Iterable[TaskStatus]) -> bool:
     """Return whether every task has ended. The server writes the run's end some seconds before those of its tasks."""
-    return all(task.state not in ACTIVE for task in found)
+    return all(task.state not in ACTIVE for task in tasks)
 
 
 def _newest(entries: Sequence[_Entry]) -> list[_Entry]:

@@ -31,8 +31,8 @@ class OpenThoughts2(Source):
             return Drop("code_or_chat_source")
         question, answer = _turns(record.get("conversations"))
         # Bytes: str.lower and str.find are three times as slow on a long text with a character that is not Latin.
-        said = answer.encode("utf-8", "surrogatepass")
-        if "python" in question.lower() or b"```" in said or b"python" in said.lower():
+        encoded = answer.encode("utf-8", "surrogatepass")
+        if "python" in question.lower() or b"```" in encoded or b"python" in encoded.lower():
             return Drop("about_code")
         return answer_row("synth,cot", question, answer, context.quirks)
 

@@ -202,8 +202,8 @@ def _default(item: dict[str, Any]) -> bool:
     return known in {"true", "yes", "on"}
 
 
-def _odd(key: str, found: Any, expected: str) -> InputError:
-    got = {type(None): "nothing", list: "a list", dict: "a mapping"}.get(type(found)) or f"the text {found[:80]!r}"
+def _odd(key: str, value: Any, expected: str) -> InputError:
+    got = {type(None): "nothing", list: "a list", dict: "a mapping"}.get(type(value)) or f"the text {value[:80]!r}"
     return InputError(
         f"the data set card's {key} is not valid",
         where=CARD,

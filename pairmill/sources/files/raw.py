@@ -26,7 +26,7 @@ from pairmill.formats.slices import RANDOM_ACCESS
 from pairmill.sources.files.card import CARD, CARD_BYTES
 from pairmill.sources.files.extracts import Extract, extract_path, published_path
 from pairmill.sources.files.patterns import matching
-from pairmill.sources.origin import Given, is_within
+from pairmill.sources.origin import Folder, is_within
 from pairmill.sources.source import Source
 
 FETCH = "fetch"
@@ -201,7 +201,7 @@ def folders(raw: str) -> set[str]:
 def note_unread(raw: str, names: Iterable[str], sources: Iterable[Source]) -> None:
     """Note the folders below ``raw`` that no source reads, for the alarms of the stage; hidden ones are nobody's."""
     read = {source.name for source in sources}
-    places = [source.origin.uri for source in sources if isinstance(source.origin, Given)]
+    places = [source.origin.uri for source in sources if isinstance(source.origin, Folder)]
 
     def is_read(name: str) -> bool:
         folder = storage.join(raw, name)
@@ -255,7 +255,7 @@ def _may_match(patterns: Sequence[str], link: str) -> bool:
     return not patterns or any(map(goes_through, patterns))
 
 
-def given(source: Source, origin: Given) -> RawFolder:
+def open_folder(source: Source, origin: Folder) -> RawFolder:
     """Return the raw files of a source whose description says where they are.
 
     Raises:
@@ -287,8 +287,8 @@ def folder_of(source: Source, raw: str) -> RawFolder:
     """
     uri = storage.join(raw, source.name)
     sizes = files_of(source, uri)
-    if not sizes and isinstance(source.origin, Given):
-        return given(source, source.origin)
+    if not sizes and isinstance(source.origin, Folder):
+        return open_folder(source, source.origin)
     if not sizes:
         storage.require(uri, f"the raw files of {source.name}")
     revisions = [path.removesuffix(f"/{MANIFEST}") for path in sizes if path.endswith(f"/{MANIFEST}")]

@@ -103,8 +103,8 @@ def _named(records: Iterator[Record], encoding: str) -> Iterator[Record]:
     """Return the same, with a reason that says which encoding some bytes are not."""
     if encoding == UTF8:
         return records
-    wrong, said = Malformed("invalid_utf8"), Malformed(_not_of(encoding))
-    return ((place, said if record == wrong else record) for place, record in records)
+    wrong, reason = Malformed("invalid_utf8"), Malformed(_not_of(encoding))
+    return ((place, reason if record == wrong else record) for place, record in records)
 
 
 def _line_for(piece: FileSlice, source: Readable, encoding: str) -> str:
@@ -345,10 +345,10 @@ def csv_dicts(piece: FileSlice, source: Readable) -> Iterator[Record]:
             if fields == TOO_LONG:
                 raise limits.too_long(piece.uri, piece.longest, "the header")
             if isinstance(fields, Malformed):
-                said = _line_for(piece, source, "cp1252") if source.described_in else "correct the raw data"
+                advice = _line_for(piece, source, "cp1252") if source.described_in else "correct the raw data"
                 encoding = dialect.encoding_in(piece.path)
                 name = "UTF-8" if encoding == UTF8 else encoding
-                raise InputError(f"the header is not {name}", where=piece.uri, hint=said)
+                raise InputError(f"the header is not {name}", where=piece.uri, hint=advice)
             header = fields
             _refuse_other_delimiter(piece, header, source)
             check_columns(piece.uri, header, source)

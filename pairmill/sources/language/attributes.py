@@ -90,7 +90,7 @@ class Attributes:
         for name, path in self._paths.items():
             yield Watched(path, self._places[name])
 
-    def of(self, record: Any) -> dict[str, Any]:
+    def read(self, record: Any) -> dict[str, Any]:
         """Return what is at each path."""
         result = {name: path.find(record) for name, path in self._paths.items()}
         return {name: None if value is MISSING else value for name, value in result.items()}

@@ -589,15 +589,15 @@ def _is_there(value: Any) -> bool:
     return value.strip() not in ("", "[]", "{}", "null") if isinstance(value, str) else bool(value)
 
 
-def _main_first(found: list[Row | Drop]) -> list[Row | Drop]:
+def _main_first(rows: list[Row | Drop]) -> list[Row | Drop]:
     """If no answer makes a row, the most frequent reason first: the record is dropped under it."""
-    drops = [item for item in found if isinstance(item, Drop)]
-    if len(drops) < len(found) or len(drops) < 2:
-        return found
+    drops = [item for item in rows if isinstance(item, Drop)]
+    if len(drops) < len(rows) or len(drops) < 2:
+        return rows
     counts = Counter(drops)
-    first = max(drops, key=lambda one: (isinstance(one, Malformed), counts[one]))
-    place = found.index(first)
-    return [first, *found[:place], *found[place + 1 :]]
+    first = max(drops, key=lambda drop: (isinstance(drop, Malformed), counts[drop]))
+    place = rows.index(first)
+    return [first, *rows[:place], *rows[place + 1 :]]
 
 
 def _value(message: dict[str, Any], keys: tuple[str | Path, ...]) -> Any:
@@ -642,8 +642,8 @@ def _call(call: Any) -> str:
     if not isinstance(inner, dict) or not isinstance(inner.get("name"), str):
         return _json(call)
     arguments = inner.get("arguments")
-    said = arguments if isinstance(arguments, str) else "" if arguments is None else _json(arguments)
-    return f"{inner['name']} {said}".strip()
+    written = arguments if isinstance(arguments, str) else "" if arguments is None else _json(arguments)
+    return f"{inner['name']} {written}".strip()
 
 
 def _json(value: Any) -> str:

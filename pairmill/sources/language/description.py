@@ -23,7 +23,7 @@ from pairmill.sources.files.card import TEXTS as _LINES
 from pairmill.sources.files.databases import checked_address, checked_query
 from pairmill.sources.files.dialect import LENIENT, TABLES, UTF8, Dialect, Records, delimiter_of, encoding_of, quote_of
 from pairmill.sources.names import safe_name
-from pairmill.sources.origin import Database, Given, Hub, HubRows, Origin, Web, is_within
+from pairmill.sources.origin import Database, Folder, Hub, HubRows, Origin, Web, is_within
 
 T = TypeVar("T")
 
@@ -277,7 +277,7 @@ class Description:
                 raise UsageError("the description does not say where the data is", where=self.uri, expected=expected)
             folder, below = self._folder(patterns)
             local = storage.scheme(folder) == "file" and self._raw is not None
-            return Given(folder, below, self._within(folder, patterns) if local else ()), below
+            return Folder(folder, below, self._within(folder, patterns) if local else ()), below
         if not re.fullmatch(r"(\w[\w.-]*/)?\w[\w.-]*", repo, re.ASCII):
             hint = "leave out https://huggingface.co/datasets/" if "://" in repo else ""
             raise self.wrong("hub", "not a valid name of a data set", got=repr(repo), expected="owner/name", hint=hint)

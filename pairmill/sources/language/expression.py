@@ -138,9 +138,9 @@ class _Compiler:
 
     def condition(self, node: ast.expr, depth: int) -> Run:
         """Return a part that is true or false."""
-        return self._of(node, depth, (BOOLEAN,)).run
+        return self._typed(node, depth, (BOOLEAN,)).run
 
-    def _of(self, node: ast.expr, depth: int, kinds: tuple[str, ...]) -> _Part:
+    def _typed(self, node: ast.expr, depth: int, kinds: tuple[str, ...]) -> _Part:
         part = self._part(node, depth + 1)
         if part.kind != ANY and part.kind not in kinds:
             raise self._wrong("wrong type", node, expected=" or ".join(kinds), kind=part.kind)
@@ -158,11 +158,11 @@ class _Compiler:
                 condition = self.condition(operand, depth)
                 return _Part(lambda record: not _truth(condition(record)), BOOLEAN)
             case ast.UnaryOp(op=ast.USub(), operand=operand):
-                number = self._of(operand, depth, (NUMBER,)).run
+                number = self._typed(operand, depth, (NUMBER,)).run
                 return _Part(lambda record: _computed(operator.sub, 0, number(record)), NUMBER)
             case ast.BinOp(op=op) if type(op) in _ARITHMETIC:
                 compute = _ARITHMETIC[type(op)]
-                left, right = (self._of(side, depth, (NUMBER,)).run for side in (node.left, node.right))
+                left, right = (self._typed(side, depth, (NUMBER,)).run for side in (node.left, node.right))
                 return _Part(lambda record: _computed(compute, left(record), right(record)), NUMBER)
             case ast.Compare():
                 # a < b < c is a < b and b < c.
@@ -185,7 +185,7 @@ class _Compiler:
         if type(op) not in _COMPARISONS:
             raise self._wrong("not a comparison that where: supports", node, expected="== or !=, or has(path)")
         compare, kinds = _COMPARISONS[type(op)]
-        first, second = self._of(left, depth, kinds), self._of(right, depth, kinds)
+        first, second = self._typed(left, depth, kinds), self._typed(right, depth, kinds)
         if ANY not in (first.kind, second.kind) and first.kind != second.kind:
             raise self._wrong("two different types are compared", node, expected=f"{first.kind} on both sides")
         return lambda record: _compared(compare, kinds, first.run(record), second.run(record))
@@ -200,9 +200,9 @@ class _Compiler:
                 )
             (kind,) = kinds
             known = frozenset(values)
-            inside = self._of(item, depth, (kind,)).run
+            inside = self._typed(item, depth, (kind,)).run
             return lambda record: _among(inside(record), known, kind, negated=negated)
-        part, whole = self._of(item, depth, _EQUAL).run, self._of(holder, depth, (TEXT, LIST)).run
+        part, whole = self._typed(item, depth, _EQUAL).run, self._typed(holder, depth, (TEXT, LIST)).run
         return lambda record: _held(part(record), whole(record), negated=negated)
 
     def _constant(self, node: ast.expr) -> Any:
@@ -247,8 +247,8 @@ class _Compiler:
         if node.keywords or len(arguments) != FUNCTIONS[name].count(",") + 1:
             raise self._wrong("wrong arguments", node, expected=FUNCTIONS[name])
 
-        def one(kinds: tuple[str, ...], kind: str, function: Callable[[Any], Any]) -> _Part:
-            argument = self._of(arguments[0], depth, kinds).run
+        def unary(kinds: tuple[str, ...], kind: str, function: Callable[[Any], Any]) -> _Part:
+            argument = self._typed(arguments[0], depth, kinds).run
             return _Part(lambda record: _applied(name, kinds, function, argument(record)), kind)
 
         match name:
@@ -262,17 +262,17 @@ class _Compiler:
                 return _Part(self._membership(arguments[1], arguments[0], depth, negated=False), BOOLEAN)
             case "matches":
                 pattern = self._pattern(arguments[1])
-                result = one((TEXT,), BOOLEAN, lambda text: found_in(pattern, text)).run
+                result = unary((TEXT,), BOOLEAN, lambda text: found_in(pattern, text)).run
                 return _Part(lambda record: result(record) or False, BOOLEAN)
             case "startswith" | "endswith":
                 test = getattr(str, name)
-                whole, part = (self._of(argument, depth, (TEXT,)).run for argument in arguments)
+                whole, part = (self._typed(argument, depth, (TEXT,)).run for argument in arguments)
                 return _Part(lambda record: _tested(name, test, whole(record), part(record)), BOOLEAN)
             case "len":
-                return one((TEXT, LIST), NUMBER, len)
+                return unary((TEXT, LIST), NUMBER, len)
             case "lower":
-                return one((TEXT,), TEXT, str.lower)
-        return one((NUMBER, TEXT), NUMBER, _number)
+                return unary((TEXT,), TEXT, str.lower)
+        return unary((NUMBER, TEXT), NUMBER, _number)
 
     def _pattern(self, node: ast.expr) -> Pattern:
         if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
@@ -283,7 +283,7 @@ class _Compiler:
             raise self._wrong("the pattern would lose its backslashes", node, expected=f"r{written}")
         try:
             # As in Python, an escaped sign is the sign itself; to the engine these two are ends of words.
-            return Pattern(_ESCAPED.sub(lambda found: found[0].replace("\\<", "<").replace("\\>", ">"), node.value))
+            return Pattern(_ESCAPED.sub(lambda match: match[0].replace("\\<", "<").replace("\\>", ">"), node.value))
         except ValueError as error:
             reason, place = _complaint(str(error))
             raise self._wrong(
@@ -313,10 +313,10 @@ def _literal(node: ast.expr) -> Any:
     return None
 
 
-def _complaint(said: str) -> tuple[str, str]:
+def _complaint(message: str) -> tuple[str, str]:
     """Return what the engine says of a pattern: the reason, and the place, which it marks below a pattern of one
     line."""
-    lines = said.splitlines()
+    lines = message.splitlines()
     reason = lines[-1].removeprefix("error: ").strip()
     marked = len(lines) == 4 and "^" in lines[2]
     return reason, f"look at character {lines[2].index('^') - 3} of the pattern" if marked else ""

@@ -123,7 +123,7 @@ class Filtered:
             return value
         return [self.inner.find(item) for item in value]
 
-    def of(self, record: Any) -> str | None:
+    def render(self, record: Any) -> str | None:
         """Return the text that it adds; None if a path is missing or null. Raises MalformedRecord for another value."""
         value = self.find(record)
         if value is None or value is MISSING:

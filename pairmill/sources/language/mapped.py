@@ -87,7 +87,9 @@ class Mapped(Source):
         self._instruction = self._texts.get("instruction")
         self._response = self._texts.get("response") or self._texts.get("text")
         self._use = use_in(file, self._chats, self._instruction, strip=self._strip)
-        self._chat = _Chat.of(self._instruction, self._response) if self._instruction and self._response else None
+        self._chat = (
+            _Chat.from_templates(self._instruction, self._response) if self._instruction and self._response else None
+        )
         if isinstance(self._condition, Template):
             self._texts["condition"] = self._condition
         self._attributes = Attributes(file.mapping("attributes", EXPECTED))
@@ -209,13 +211,13 @@ class Mapped(Source):
         self._refuse_idle_encodings(result)
         return [Unit(self.output, result)]
 
-    def _refuse_idle_encodings(self, found: Sequence[str]) -> None:
+    def _refuse_idle_encodings(self, paths: Sequence[str]) -> None:
         for pattern, _ in self.dialect.encodings:
-            if not any(fits(pattern, path) for path in found):
+            if not any(fits(pattern, path) for path in paths):
                 raise InputError(
                     f"no file of {self.name} has the encoding of {pattern!r}",
                     where=f"{self.described_in}, encoding",
-                    got=", ".join(found[:5]) + (", …" if len(found) > 5 else ""),
+                    got=", ".join(paths[:5]) + (", …" if len(paths) > 5 else ""),
                     expected="a pattern of some files: a name such as part-3*.jsonl, or a path as files: has it",
                 )
 
@@ -245,8 +247,8 @@ class Mapped(Source):
             )
         return self._config
 
-    def _refuse_none(self, found: Sequence[str], files: Sequence[str], expected: str) -> None:
-        if not found:
+    def _refuse_none(self, paths: Sequence[str], files: Sequence[str], expected: str) -> None:
+        if not paths:
             raise InputError(
                 f"no file of {self.name}",
                 where=self.name,
@@ -267,8 +269,8 @@ class Mapped(Source):
         if self._use is not None:
             return self._tagged(self._use.parts(record), record)
         turns = self._chats.rows(record) if self._chats is not None else ()
-        instruction = self._instruction.of(record) if self._instruction is not None else ""
-        response = self._response.of(record) if self._response is not None else ""
+        instruction = self._instruction.render(record) if self._instruction is not None else ""
+        response = self._response.render(record) if self._response is not None else ""
         if self._strip:
             instruction, response = instruction.strip(), response.strip()
         if turns:
@@ -282,7 +284,7 @@ class Mapped(Source):
 
     def _tags_of(self, record: Any) -> str | None:
         """Return the condition of a record's rows, None if it has tags that are not known."""
-        tags = tags_of(self._condition if isinstance(self._condition, str) else self._condition.of(record))
+        tags = tags_of(self._condition if isinstance(self._condition, str) else self._condition.render(record))
         return None if self._condition and wrong_tag(tags, self._known_tags) is not None else ",".join(tags)
 
     def _tagged(self, parts: Sequence[Part], record: Any) -> Parsed:
@@ -293,7 +295,7 @@ class Mapped(Source):
         return [_with_condition(part, tags) if isinstance(part, Row) else part for part in parts]
 
     def attributes_of(self, record: Any, context: Context) -> Mapping[str, Any]:
-        return self._attributes.of(record)
+        return self._attributes.read(record)
 
     def first_question(self, record: Any, rows: Sequence[Row]) -> str:
         return (self._chats and self._chats.first_question(record)) or super().first_question(record, rows)
@@ -323,7 +325,7 @@ class Mapped(Source):
                 if error.why == why:
                     return self._explain_text(record, key, text, value)
         if why.reason == "unknown_condition" and isinstance(self._condition, Template):
-            return self._explain_condition(self._condition.of(record))
+            return self._explain_condition(self._condition.render(record))
         return Finding(shown(record))
 
     def explain_unread(self, why: Malformed) -> Finding:
@@ -352,7 +354,7 @@ class Mapped(Source):
             for path in self._where.paths:
                 if isinstance(path.find(record), str):
                     alone = rf"(?<![\w.'\"(]){re.escape(path.text)}(?![\w.'\"\[(])"
-                    text = re.sub(alone, lambda found: f"number({found[0]})", text)
+                    text = re.sub(alone, lambda match: f"number({match[0]})", text)
             try:
                 Expression(text).holds(record)
             except (Failed, UsageError):
@@ -377,11 +379,11 @@ class Mapped(Source):
             return self._explain_filtered(record, key, text, value)
         if isinstance(result, list | dict):
             return Finding(kind_of(result), _either(*(yaml_line(key, line) for line in _taking(text, path, result))))
-        said = kind_of(result) if isinstance(result, bool) else shown(result)
+        written = kind_of(result) if isinstance(result, bool) else shown(result)
         if printed(result) is None or text.braces:
-            return Finding(said)
+            return Finding(written)
         is_number = isinstance(result, int | float) and not isinstance(result, bool)
-        return Finding(f"the number {result}" if is_number else said, yaml_line(key, f"{{{path.text}}}"))
+        return Finding(f"the number {result}" if is_number else written, yaml_line(key, f"{{{path.text}}}"))
 
     def _explain_filtered(self, record: Any, key: str, text: Template, value: Filtered) -> Finding:
         """Return what a filter does not take, and the line that does."""
@@ -435,7 +437,7 @@ class _Chat:
     answer: Step
 
     @classmethod
-    def of(cls, instruction: Template, response: Template) -> _Chat | None:
+    def from_templates(cls, instruction: Template, response: Template) -> _Chat | None:
         """Return the conversation that both texts read, if they read one."""
         for asked in instruction.needed:
             for answered in response.needed:
@@ -501,8 +503,10 @@ def _text_inside(value: Any) -> str:
             return ""
         inside = next((f".{key}" for key in ("content", "value") if isinstance(value[0].get(key), str)), "")
         inside = inside or _text_inside(value[0])
-        said = (f"[{key}=assistant]" for key in ("role", "from") if any(First(key, "assistant").fits(m) for m in value))
-        return next(said, "[0]") + inside if inside else ""
+        roles = (
+            f"[{key}=assistant]" for key in ("role", "from") if any(First(key, "assistant").fits(m) for m in value)
+        )
+        return next(roles, "[0]") + inside if inside else ""
     if isinstance(value, dict):
         names = (key for key, item in value.items() if isinstance(item, str) and re.fullmatch(r"[\w-]+", key))
         return next((f".{key}" for key in names), "")

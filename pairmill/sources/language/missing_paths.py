@@ -149,8 +149,8 @@ def names_at(value: Any, step: Step) -> list[str]:
     if isinstance(step, str):
         return [name for name in value if isinstance(name, str)] if isinstance(value, dict) else []
     if isinstance(step, First) and isinstance(value, list):
-        said = (item.get(step.key) for item in value if isinstance(item, dict))
-        return list(dict.fromkeys(text for text in said if isinstance(text, str)))
+        values = (item.get(step.key) for item in value if isinstance(item, dict))
+        return list(dict.fromkeys(text for text in values if isinstance(text, str)))
     return []
 
 

@@ -121,8 +121,8 @@ def _quoted(text: str) -> str:
     return f'"{text}"' if "'" in text else f"'{text}'"
 
 
-def _step(found: re.Match[str]) -> Step:
-    name, index, quoted, key, value = found.group("name", "index", "quoted", "key", "value")
+def _step(match: re.Match[str]) -> Step:
+    name, index, quoted, key, value = match.group("name", "index", "quoted", "key", "value")
     if name is not None:
         return str(name)
     if index is not None:

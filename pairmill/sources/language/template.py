@@ -79,7 +79,7 @@ class Template:
         """Those of them that a record must have: the ones outside optional parts."""
         return [path for value in self._outside for path in paths_of(value)]
 
-    def of(self, record: Any) -> str:
+    def render(self, record: Any) -> str:
         """Return the text. Raises MalformedRecord if there is none."""
         return _joined([part if isinstance(part, str) else self.at(part, record) for part in self.parts])
 
@@ -92,7 +92,7 @@ class Template:
             return self._print(part, value)
         if isinstance(part, OptionalPart):
             return self._if_there(part, record)
-        text = part.of(record)
+        text = part.render(record)
         if text is None:
             raise _absent(part, record)
         return text
@@ -117,7 +117,7 @@ class Template:
                 value = part.find(record)
                 text = None if value is None or value is MISSING else self._print(part, value)
             else:
-                text = part.of(record)
+                text = part.render(record)
             if text is None or not text or text.isspace():
                 return ""
             result.append(text)

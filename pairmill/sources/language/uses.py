@@ -200,7 +200,7 @@ class _Prompts:
         if self.chats is not None:
             messages = _Messages(self.chats).read(_required(record, self.chats.turns))
         elif self.instruction is not None:
-            text = self.instruction.of(record)
+            text = self.instruction.render(record)
             messages = [normal_message(USER, text.strip() if self.strip else text)]
         if any(message["role"] == TOOL or "tool_calls" in message for message in messages):
             raise _Unfit("prompt_with_calls")
@@ -318,7 +318,7 @@ class _Pairs:
     def _prompt(self, record: Any, read: _Messages) -> list[Message]:
         """Return what is beside the answers."""
         if self.instruction is not None:
-            return [normal_message(USER, self.instruction.of(record).strip())]
+            return [normal_message(USER, self.instruction.render(record).strip())]
         name = next((name for name in _PROMPTS if record.get(name) is not None), "")
         value = _required(record, self.turns) if self.turns else record.get(name)
         if value is None:

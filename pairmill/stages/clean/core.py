@@ -32,7 +32,7 @@ from pairmill.sources.files import raw
 from pairmill.sources.files.extracts import described, least
 from pairmill.sources.files.raw import RawFolder
 from pairmill.sources.language.attributes import CHAT
-from pairmill.sources.origin import Given, HubRows
+from pairmill.sources.origin import Folder, HubRows
 from pairmill.sources.registry import chosen, is_file, tags_asked_for
 from pairmill.sources.source import Source, Unit
 from pairmill.stages.clean import answers, merge, tally
@@ -190,9 +190,9 @@ class Clean(Stage[CleanConfig, CleanPlan]):
                 )
                 for path in paths
             ]
-            return [one for file in files for one in pieces(file)]
+            return [piece for file in files for piece in pieces(file)]
 
-        groups = list(grouped(slices(unit.files), lambda one: one.size, SLICING.size, _FILES_PER_SHARD))
+        groups = list(grouped(slices(unit.files), lambda file: file.size, SLICING.size, _FILES_PER_SHARD))
         withheld = tuple(slices(unit.withheld))
         hashed = bool(config.holdout) and not source.use
         segmented = len(groups) > 1 or "{}" in unit.output or hashed
@@ -348,7 +348,7 @@ def _chosen(config: CleanConfig) -> list[tuple[Source, RawFolder]]:
     described = all(is_file(item) for item in config.sources)  # YAML files can say where their files are
     if not config.raw:
         sources = chosen(config.sources, set()) if described else []
-        folders = [(each, raw.given(each, each.origin)) for each in sources if isinstance(each.origin, Given)]
+        folders = [(each, raw.open_folder(each, each.origin)) for each in sources if isinstance(each.origin, Folder)]
         if len(folders) < len(config.sources):
             known = {source.name for source, _ in folders}
             needy = [each.name for each in sources if each.name not in known] or config.sources

@@ -46,8 +46,8 @@ def refuse_malformed(
     if len(errors) == 1:
         raise errors[0]
     if errors:
-        said = [str(error).removeprefix(f"{_WHERE}: ").replace("\n", "\n  ") for error in errors]
-        raise InputError(f"{len(errors)} sources are refused" + "".join(f"\n  {item}" for item in said), where=_WHERE)
+        texts = [str(error).removeprefix(f"{_WHERE}: ").replace("\n", "\n  ") for error in errors]
+        raise InputError(f"{len(errors)} sources are refused" + "".join(f"\n  {item}" for item in texts), where=_WHERE)
 
 
 def _refuse(
@@ -95,20 +95,20 @@ def _too_many(
     looked_at: int,
     files: Collection[str],
 ) -> InputError:
-    reasons = [one for one in reasons_of((cleaned for _, cleaned in mine), with_files=True) if one["refused"]]
+    reasons = [reason for reason in reasons_of((cleaned for _, cleaned in mine), with_files=True) if reason["refused"]]
     doubt = " or in doubt" if refused > sum(cleaned.rejects for _, cleaned in mine) else ""
     strict = QUIRKS[config.profile].refuse_any_malformed
     more = "" if strict else f", more than {config.max_reject_fraction:g} of them"
     lines = [f"{refused} of {looked_at} records of {source.name} are malformed{doubt}{more}"]
     suggested: dict[str, list[str]] = {}
-    for one in sorted(reasons, key=lambda one: not one["write"])[:_REASONS]:
-        if one["reason"] == NOT_UTF8 and source.described_in:
-            one["write"], share = encodings_for(one["files"], files), 1 - one["count"] / looked_at
-            most = sorted(one["files"].items(), key=lambda item: (-item[1], item[0]))
+    for reason in sorted(reasons, key=lambda reason: not reason["write"])[:_REASONS]:
+        if reason["reason"] == NOT_UTF8 and source.described_in:
+            reason["write"], share = encodings_for(reason["files"], files), 1 - reason["count"] / looked_at
+            most = sorted(reason["files"].items(), key=lambda item: (-item[1], item[0]))
             named = [f"{path} ({count:,})" for path, count in most]
-            one["found"] = f"{share:.1%} of the records are UTF-8; others are in {_some(named)}"
-        line = f"  write in {source.described_in}: {one['write']}" if one["write"] else "  mend the raw data"
-        suggested.setdefault(line, []).append(f"    {_said(one)}")
+            reason["found"] = f"{share:.1%} of the records are UTF-8; others are in {_some(named)}"
+        line = f"  write in {source.described_in}: {reason['write']}" if reason["write"] else "  mend the raw data"
+        suggested.setdefault(line, []).append(f"    {_describe(reason)}")
     lines += [line for suggestion, evidence in suggested.items() for line in (suggestion, *evidence)]
     if len(reasons) > _REASONS:
         lines.append(f"  and {len(reasons) - _REASONS} reasons more")
@@ -143,21 +143,23 @@ def reasons_of(shards: Iterable[Cleaned], *, with_files: bool = False) -> list[d
     """Why records of some shards are malformed: each reason with its counts and its first record; most come first."""
     result: dict[str, dict[str, Any]] = {}
     for cleaned in shards:
-        for reason, one in cleaned.reasons.items():
-            known = result.setdefault(reason, {"reason": reason, **one, "count": 0, "refused": 0, "files": {}})
-            known["count"] += one["count"]
-            known["refused"] += one["refused"]
-            for path, count in one.get("files", {}).items():  # records of older versions have none
+        for reason, tally in cleaned.reasons.items():
+            known = result.setdefault(reason, {"reason": reason, **tally, "count": 0, "refused": 0, "files": {}})
+            known["count"] += tally["count"]
+            known["refused"] += tally["refused"]
+            for path, count in tally.get("files", {}).items():  # records of older versions have none
                 known["files"][path] = known["files"].get(path, 0) + count
     if not with_files:
-        for one in result.values():
-            del one["files"]
-    return sorted(result.values(), key=lambda one: (-one["count"], one["reason"]))
+        for tally in result.values():
+            del tally["files"]
+    return sorted(result.values(), key=lambda tally: (-tally["count"], tally["reason"]))
 
 
-def _said(one: dict[str, Any]) -> str:
-    example = f"{one['file']} {one['place']}: {one['reason']}"
-    result = [f"found {one['found']}"] * bool(one["found"]) + [f"{one['count']:,} such"] * (one["count"] > 1)
+def _describe(reason: dict[str, Any]) -> str:
+    example = f"{reason['file']} {reason['place']}: {reason['reason']}"
+    result = [f"found {reason['found']}"] * bool(reason["found"]) + [f"{reason['count']:,} such"] * (
+        reason["count"] > 1
+    )
     return example + (f" ({', '.join(result)})" if result else "")
 
 

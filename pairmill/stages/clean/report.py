@@ -55,8 +55,8 @@ def report_of(manifest: Manifest) -> Report:
     chats = [f"{name} ({count:,})" for name, count in turns.items() if count]
     parts = [f"{name} ({item['about']['extract']})" for name, item in sources.items() if "extract" in item["about"]]
     look_at = [
-        said
-        for names, said in (
+        text
+        for names, text in (
             (parts, f"Not all records were read: {describe_names(parts)}."),
             (odd, f"Malformed records: {describe_names(odd)}. They are put aside in rejects/."),
             (
@@ -68,14 +68,14 @@ def report_of(manifest: Manifest) -> Report:
         if names
     ]
     look_at += [_misread(name, item["misread"]) for name, item in sources.items() if "misread" in item]
-    look_at += [f"{name}: {said}." for name, item in sources.items() if (said := _left_out(item, ledgers[name]))]
+    look_at += [f"{name}: {text}." for name, item in sources.items() if (text := _left_out(item, ledgers[name]))]
     return Report(
         "clean",
         {
             "Sources": len(sources),
             "Records in": ledger.rows_in,
             "Kept": ledger.rows_kept,
-            "Share kept": Percent.of(ledger.rows_kept, ledger.rows_in),
+            "Share kept": Percent.ratio(ledger.rows_kept, ledger.rows_in),
             "Dropped": ledger.rows_in - ledger.rows_kept,
             "Malformed": sum(malformed.values()),
             "Rows out": ledger.rows_out,
@@ -96,7 +96,7 @@ def report_of(manifest: Manifest) -> Report:
                         item.rows_in - item.rows_kept,
                         malformed[name],
                         item.rows_out,
-                        Percent.of(item.rows_kept, item.rows_in),
+                        Percent.ratio(item.rows_kept, item.rows_in),
                     )
                     for name, item in ledgers.items()
                 ],
@@ -129,18 +129,18 @@ def report_of(manifest: Manifest) -> Report:
     )
 
 
-def _section(name: str, one: Mapping[str, Any], ledger: Ledger, *, unfolded: bool) -> Section:
-    share, malformed = Percent.of(ledger.rows_kept, ledger.rows_in), one["rejects"]
+def _section(name: str, source: Mapping[str, Any], ledger: Ledger, *, unfolded: bool) -> Section:
+    share, malformed = Percent.ratio(ledger.rows_kept, ledger.rows_in), source["rejects"]
     blocks: list[Block] = [
         *_counts("Dropped, by reason", ledger.dropped, _DROPPED),
         *_notes(ledger),
-        Histogram("Length of instructions", _bins(one["instruction_bits"]), "characters", "rows"),
-        Histogram("Length of responses", _bins(one["response_bits"]), "characters", "rows"),
-        Samples("Sample rows", one["samples"], tag="condition"),
-        *_attributes(one.get("attributes", [])),
+        Histogram("Length of instructions", _bins(source["instruction_bits"]), "characters", "rows"),
+        Histogram("Length of responses", _bins(source["response_bits"]), "characters", "rows"),
+        Samples("Sample rows", source["samples"], tag="condition"),
+        *_attributes(source.get("attributes", [])),
     ]
     if malformed:
-        files: list[str] = one["reject_files"]
+        files: list[str] = source["reject_files"]
         where = files[0] if len(files) == 1 else f"{files[0]} and {len(files) - 1} files more"
         blocks.append(
             Table(
@@ -148,7 +148,7 @@ def _section(name: str, one: Mapping[str, Any], ledger: Ledger, *, unfolded: boo
                 ("Reason", "Records", "First", "Found", "A line that helps"),
                 [
                     (why["reason"], why["count"], f"{why['file']} {why['place']}", why["found"], why["write"])
-                    for why in one["reject_reasons"]
+                    for why in source["reject_reasons"]
                 ],
                 f"{where} holds each with its file, place, reason and content.",
             )
@@ -172,7 +172,7 @@ def _left_out(source: Mapping[str, Any], ledger: Ledger) -> str:
     """Return what the chats of a source say beside the texts of their turns."""
     skipped = source.get("answers", {}).get("skipped", {})
     counts = {**ledger.notes, **{what: skipped.get(what, 0) for what in (_CALL_ONLY, CALLS_NOT_RENDERED)}}
-    return "; ".join(f"{counts[what]:,} {said}" for what, said in _SAID_OF_CHATS.items() if counts.get(what))
+    return "; ".join(f"{counts[what]:,} {text}" for what, text in _SAID_OF_CHATS.items() if counts.get(what))
 
 
 def _notes(ledger: Ledger) -> list[Block]:
@@ -211,8 +211,8 @@ def _chats(sources: Mapping[str, Mapping[str, Any]]) -> list[Block]:
             _joined(item["ended"]),
             item["distinct_tools"],
             _joined(item["top_tools"]),
-            Percent.of(item["prompt_characters"], item["prompt_characters"] + item["response_characters"]),
-            Percent.of(item["repeated_characters"], item["prompt_characters"] + item["response_characters"]),
+            Percent.ratio(item["prompt_characters"], item["prompt_characters"] + item["response_characters"]),
+            Percent.ratio(item["repeated_characters"], item["prompt_characters"] + item["response_characters"]),
         )
         for name, item, answers in (
             (name, source["chats"], source["answers"]) for name, source in sources.items() if "chats" in source
@@ -247,28 +247,33 @@ def _range(bits: int) -> str:
     return str(bits) if bits < 2 else f"{1 << (bits - 1):,}–{(1 << bits) - 1:,}"
 
 
-def _attributes(found: Sequence[Mapping[str, Any]]) -> list[Block]:
-    if not found:
+def _attributes(attributes: Sequence[Mapping[str, Any]]) -> list[Block]:
+    if not attributes:
         return []
-    rows = [(item["name"], item["type"], item["nulls"], _found(item["type"], item["found"])) for item in found]
+    rows = [
+        (item["name"], item["type"], item["nulls"], _describe_values(item["type"], item["found"]))
+        for item in attributes
+    ]
     table = Table(
         "Attributes",
         ("Attribute", "Type", "Rows without", "Found"),
         rows,
         "attributes/source/ has their values, in the order of the rows.",
     )
-    years = {item["name"]: sorted(item["found"].items()) for item in found if item["type"] == "date" and item["found"]}
+    years = {
+        item["name"]: sorted(item["found"].items()) for item in attributes if item["type"] == "date" and item["found"]
+    }
     return [table, *(Bars(f"Rows by year of {name}", _by_decade(rows), "rows") for name, rows in years.items())]
 
 
-def _found(kind: str, found: Any) -> str:
+def _describe_values(kind: str, values: Any) -> str:
     if kind in ("integer", "number"):
-        return f"{found[0]} to {found[1]}" if found else ""
+        return f"{values[0]} to {values[1]}" if values else ""
     if kind == "date":
-        return f"{min(found)} to {max(found)}" if found else ""
+        return f"{min(values)} to {max(values)}" if values else ""
     if kind == "boolean":
-        return ", ".join(f"{value}: {count:,}" for value, count in sorted(found.items()))
-    return " · ".join(found)
+        return ", ".join(f"{value}: {count:,}" for value, count in sorted(values.items()))
+    return " · ".join(values)
 
 
 def _by_decade(years: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:

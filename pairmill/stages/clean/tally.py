@@ -44,7 +44,7 @@ class AttributesTally:
                 if text and text[:_SHOWN] not in result:
                     result.append(text[:_SHOWN])
 
-    def said(self) -> dict[str, dict[str, Any]]:
+    def summarise(self) -> dict[str, dict[str, Any]]:
         """JSON-like: by name ``nulls`` (rows), and ``found``: [least, largest] of numbers, rows by year or by truth,
         else a few values.
         """
@@ -56,10 +56,10 @@ class AttributesTally:
 
 def joined(types: Mapping[str, str], shards: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return what the shards of a source said together, in the order of ``types``."""
-    said = list(shards)
+    tallies = list(shards)
     made = []
     for name, kind in types.items():
-        result = [item[name]["found"] for item in said if name in item]
+        result = [item[name]["found"] for item in tallies if name in item]
         together: Any
         if kind in ("integer", "number"):
             ends = [end for item in result for end in item]
@@ -69,6 +69,6 @@ def joined(types: Mapping[str, str], shards: Iterable[Mapping[str, Any]]) -> lis
             together = {name: sum(item.get(name, 0) for item in result) for name in names}
         else:
             together = list(dict.fromkeys(value for item in result for value in item))[:_VALUES]
-        nulls = sum(item[name]["nulls"] for item in said if name in item)
+        nulls = sum(item[name]["nulls"] for item in tallies if name in item)
         made.append({"name": name, "type": kind, "nulls": nulls, "found": together})
     return made

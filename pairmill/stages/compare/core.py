@@ -107,7 +107,7 @@ class Compare(Stage[CompareConfig, ComparePlan]):
         return ComparePlan(
             inputs=refs,
             build_context=lambda: Context(opened, budget, runs),
-            says={"budget": {"of": budget.of, "tokens": budget.tokens} if budget else None},
+            says={"budget": {"of": budget.counted, "tokens": budget.tokens} if budget else None},
             options={"budget": budget.tokens if budget else 0},
             asked=asked,
         )

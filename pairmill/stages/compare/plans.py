@@ -146,12 +146,12 @@ class Budget:
     """What every run reads.
 
     Attributes:
-        of: which tokens are counted: response, or all.
+        counted: which tokens are counted: response, or all.
         tokens: of that kind.
         read: by plan, all tokens that a run reads (``training.tokens``).
     """
 
-    of: str
+    counted: str
     tokens: int
     read: Mapping[str, int]
 

@@ -39,7 +39,7 @@ def compare(plans: Sequence[Plan], budget: Budget | None, runs: Sequence[Run]) -
         "measure": measure,
         "unit": _UNIT[measure],
         "level": LEVEL,
-        "budget": {"of": budget.of, "tokens": budget.tokens, "read": dict(budget.read)} if budget else None,
+        "budget": {"of": budget.counted, "tokens": budget.tokens, "read": dict(budget.read)} if budget else None,
         "runs": [],
         "pairs": [],
         "frontier": [],
@@ -61,7 +61,7 @@ def compare(plans: Sequence[Plan], budget: Budget | None, runs: Sequence[Run]) -
         },
         "weights": runs[0].weights,
         "parameters": sorted({run.parameters for run in runs}),
-        "runs": [_said(run, sources, measure) for run in runs],
+        "runs": [_summary(run, sources, measure) for run in runs],
         "pairs": _pairs(plans, runs, sources, result["changes"], measure, apart if judged else []),
         "frontier": _frontier(plans, runs, sources, measure),
     }
@@ -76,7 +76,7 @@ def _score(benchmark: str) -> Figure:
     return lambda run: run.benchmarks[benchmark]
 
 
-def _said(run: Run, sources: Sequence[str], measure: str) -> dict[str, Any]:
+def _summary(run: Run, sources: Sequence[str], measure: str) -> dict[str, Any]:
     there = {int(number) for number in set(run.rows["source"].tolist())}
     by_source = {name: _loss([name], measure)(run) for at, name in enumerate(run.sources) if at in there}
     return {
@@ -96,7 +96,7 @@ def _paired(base: Sequence[Run], change: Sequence[Run], figure: Figure, plans: i
 
 
 def _shown(test: Paired) -> dict[str, Any]:
-    return {**asdict(test), "seeds_needed": test.seeds_needed, "found": test.found}
+    return {**asdict(test), "seeds_needed": test.seeds_needed, "found": test.detectable}
 
 
 def _pairs(

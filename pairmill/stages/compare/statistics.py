@@ -88,7 +88,7 @@ class Paired:
         return next((seeds for seeds in LOOKS if self._finds(seeds) <= abs(self.mean)), None)
 
     @property
-    def found(self) -> float | None:
+    def detectable(self) -> float | None:
         """The least difference that as many seeds find nine times in ten."""
         return None if self.spread is None else self._finds(len(self.differences))
 

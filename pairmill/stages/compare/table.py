@@ -51,19 +51,19 @@ def moved(row: Mapping[str, Any], name: str) -> str:
     return f"{before:,} → {after:,}" if before != after else f"{before:,}"
 
 
-def interval(one: Mapping[str, Any]) -> str:
+def interval(figure: Mapping[str, Any]) -> str:
     """Return the interval of a mean difference as text; a dash for one seed."""
-    return "–" if one["low"] is None else f"{one['low']:+.4f} to {one['high']:+.4f}"
+    return "–" if figure["low"] is None else f"{figure['low']:+.4f} to {figure['high']:+.4f}"
 
 
-def chance(one: Mapping[str, Any]) -> str:
+def chance(figure: Mapping[str, Any]) -> str:
     """Return how likely chance alone is; of a figure that is judged, corrected."""
-    p = one.get("corrected_p", one["p"])
+    p = figure.get("corrected_p", figure["p"])
     return "–" if p is None else f"{p:.2g}"
 
 
-def corrected(one: Mapping[str, Any]) -> str:
+def corrected(figure: Mapping[str, Any]) -> str:
     """Return what interval and p are corrected for: only one figure of a plan is judged."""
-    if not one["plans"]:
+    if not figure["plans"]:
         return "nothing"
-    return "looks and plans" if one["plans"] > 1 else "looks"
+    return "looks and plans" if figure["plans"] > 1 else "looks"

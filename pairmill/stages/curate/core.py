@@ -137,14 +137,14 @@ class Curate(RowStage[CurateConfig, CuratePlan]):
         _refuse_rewritten_chats(settings, rows)
         leaking = _leaks(settings, config)
         index = stored_index.read(config.index, _keying(settings)) if config.index else None
-        refs = [*rows.found.refs, *leaking.refs]
+        refs = [*rows.inputs.refs, *leaking.refs]
         if index is not None:
             refs.append(InputRef("index", index.fingerprint))
         write_index = config.write_index or settings.write_index
         places = [*(index.places if index is not None else ()), *_places(rows)]
         return CuratePlan(
             inputs=refs,
-            rows_expected=rows.found.rows,
+            rows_expected=rows.inputs.rows,
             build_context=lambda: places,
             says={
                 "settings": settings.to_manifest(),
@@ -295,7 +295,7 @@ def _refuse_rewritten_chats(settings: Settings, rows: Rows) -> None:
     for task in rows.tasks if not settings.report_all else ():
         own = settings.for_task(task.name)
         wrong = [item.name for item in operations.OPERATIONS if item.rewrite(own.own(item)) is not None]
-        if wrong and task.name in rows.found.templates:
+        if wrong and task.name in rows.inputs.templates:
             raise InputError(
                 "the texts of rows that a chat template rendered are not changed",
                 where=f"curate_config {wrong[0]}",
@@ -380,7 +380,7 @@ def check(config: CurateConfig) -> None:
     for item in settings.variants[:1]:
         for benchmark in item.decontaminate.benchmarks if item.decontaminate.mode != "off" else ():
             with attempts.each():
-                benchmarks.found(replace(item.decontaminate, benchmarks=[benchmark], withheld=[]), root=config.root)
+                benchmarks.find(replace(item.decontaminate, benchmarks=[benchmark], withheld=[]), root=config.root)
     with attempts.each():
         if config.index:
             stored_index.read(config.index, _keying(settings))

@@ -150,15 +150,15 @@ class Decide(Shard[object], reads=()):
             local.write_bytes(tally.dump())
         return ShardResult(Ledger(), asdict(data))
 
-    def _read(self, one: TaskFindings) -> pa.Table:
+    def _read(self, findings: TaskFindings) -> pa.Table:
         tables = [decisions.empty()]
-        if one.decisions is not None:
-            tables.append(one.decisions.read())
-        for result in one.findings:
+        if findings.decisions is not None:
+            tables.append(findings.decisions.read())
+        for result in findings.findings:
             with storage.store_for(result.uri).open(result.uri) as file:
                 tables.append(pa.ipc.open_file(pa.BufferReader(file.read())).read_all())
         by_files: dict[tuple[ShardFile | InputFile, ...], list[tuple[Rule, str]]] = {}
-        for rule, column in one.rules:
+        for rule, column in findings.rules:
             by_files.setdefault(column.files, []).append((rule, column.name))
         for files, rules in by_files.items():
             tables += _broken([file.uri for file in files], rules, self.task, self.rows)
@@ -210,22 +210,22 @@ def _findings_of(rule: Rule, values: pa.Array, ordinals: NDArray[np.int64]) -> p
     return decisions.table_of(columns, len(plain))
 
 
-def _sorted(one: TaskFindings, table: pa.Table) -> pa.Table:
+def _sorted(findings: TaskFindings, table: pa.Table) -> pa.Table:
     """By ordinal, then as the operation orders its rules, else as they are."""
     if not len(table):
         return table
     names, codes = decisions.names_of(table["rule"])
-    if one.only:
-        counts = np.array([name in one.only for name in names], np.bool_)[codes]
+    if findings.only:
+        counts = np.array([name in findings.only for name in names], np.bool_)[codes]
         table, codes = table.filter(pa.array(counts)), codes[counts]
-    place = {name: at for at, name in enumerate([*one.order, *(rule.name for rule, _ in one.rules)])}
+    place = {name: at for at, name in enumerate([*findings.order, *(rule.name for rule, _ in findings.rules)])}
     priority = np.array([place.get(name, len(place)) for name in names], np.int64)[codes]
     order = np.lexsort((np.arange(len(table)), priority, table["ordinal"].to_numpy()))
     return table.take(pa.array(order))
 
 
 def _reasons(
-    one: TaskFindings, table: pa.Table, names: Sequence[str], codes: NDArray[np.int64], actions: NDArray[np.int64]
+    findings: TaskFindings, table: pa.Table, names: Sequence[str], codes: NDArray[np.int64], actions: NDArray[np.int64]
 ) -> Iterator[tuple[str, int]]:
     """Yield the ledger reasons of what drops rows, and how many each has."""
     dropping = np.isin(actions, _DROPS)
@@ -233,7 +233,7 @@ def _reasons(
     held_out = np.array([*(name.startswith(HELD_OUT) for name in tasks), False], np.bool_)[at]
     kinds, counts = np.unique(np.stack([codes, actions, held_out])[:, dropping], axis=1, return_counts=True)
     for (code, action, other), count in zip(kinds.T.tolist(), counts.tolist(), strict=True):
-        yield one.reasons.reason(one.name, names[code], _ACTIONS[action], other_held_out=bool(other)), count
+        yield findings.reasons.reason(findings.name, names[code], _ACTIONS[action], other_held_out=bool(other)), count
 
 
 def _digest(ordinals: NDArray[np.uint32]) -> str:

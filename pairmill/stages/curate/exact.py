@@ -501,8 +501,8 @@ def _ranges(slices: Sequence[Slice]) -> list[int]:
     return [*firsts[::_TASKS_PER_SPLIT], len(slices)]
 
 
-def _begins(before: Slice | None, one: Slice) -> bool:
-    return before is None or before.task != one.task
+def _begins(before: Slice | None, item: Slice) -> bool:
+    return before is None or before.task != item.task
 
 
 def _files(kind: Kind, given: ExactInput, read: Sequence[dict[str, list[int]]], by_rank: bool) -> Iterator[SortedKeys]:

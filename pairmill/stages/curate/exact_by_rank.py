@@ -175,13 +175,13 @@ class DecideByRank(Shard["Sequence[Place]"], reads=()):
                 few = place[start : start + _ROWS]
                 yield rows[few], members[:, few]
 
-    def _blocks(self, one: Links, base: int) -> Iterator[NDArray[Any]]:
+    def _blocks(self, item: Links, base: int) -> Iterator[NDArray[Any]]:
         """Yield the links of a file, with the numbers that they have among all."""
-        for data in one.found.blocks(_block_size(LINK, len(self.links))):
+        for data in item.found.blocks(_block_size(LINK, len(self.links))):
             links = np.frombuffer(data, LINK)
             some = np.empty(len(links), _MEMBER)
             some["order"], some["row"] = order_of(links["row"], links["shorter"], self.first_free), links["row"]
-            some["group"], some["rule"] = links["group"].astype(np.int64) + base, one.kind
+            some["group"], some["rule"] = links["group"].astype(np.int64) + base, item.kind
             yield some
 
     def _rules_of(self, rows: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -197,14 +197,14 @@ class DecideByRank(Shard["Sequence[Place]"], reads=()):
         places = np.array(self.bases, np.int64)[np.maximum(slices, 0)] + (rows & np.uint64(0xFFFFFFFF)).astype(np.int64)
         return np.where(slices >= 0, places, -1)
 
-    def _write_index(self, out: Writer, path: str, one: Links, removed: _Removed) -> list[int]:
+    def _write_index(self, out: Writer, path: str, item: Links, removed: _Removed) -> list[int]:
         """Write the entries of rows that stay; return the bounds of their keys."""
-        assert one.index is not None
-        bounds = np.array(one.bounds, np.int64)
+        assert item.index is not None
+        bounds = np.array(item.bounds, np.int64)
         kept, start = np.zeros(len(bounds), np.int64), 0
         kind = self.entry
         with out.create(path) as local, local.open("wb") as file:
-            for data in one.index.blocks(_block_size(kind, 1)):
+            for data in item.index.blocks(_block_size(kind, 1)):
                 entries = np.frombuffer(data, kind)
                 rows = entries["task"].astype(np.uint64) << np.uint64(32) | entries["row"]
                 stays = ~removed.has(self._numbers(rows))

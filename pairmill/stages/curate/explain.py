@@ -62,13 +62,13 @@ Removing: TypeAlias = "tuple[str, Mapping[str, Any]] | None"
 """The operation that removed a row, and its decision; None if the row is kept."""
 
 
-def _removing(found: Mapping[str, list[dict[str, Any]]]) -> Removing:
-    return next(((name, item) for name, some in found.items() for item in some if item["action"] in REMOVED), None)
+def _removing(findings: Mapping[str, list[dict[str, Any]]]) -> Removing:
+    return next(((name, item) for name, some in findings.items() for item in some if item["action"] in REMOVED), None)
 
 
-def _removing_other(folder: CuratedFolder, one: Mapping[str, Any]) -> Removing:
+def _removing_other(folder: CuratedFolder, finding: Mapping[str, Any]) -> Removing:
     """Return what removed the row that a decision names; None also for a row of an index."""
-    task, ordinal = one["other_task"], one["other_ordinal"]
+    task, ordinal = finding["other_task"], finding["other_ordinal"]
     if task not in folder.tasks:
         return None
     return _removing({name: folder.findings(name, task, ordinal) for name in folder.operations(task)})
@@ -90,10 +90,12 @@ def _verdict(folder: CuratedFolder, task: str, removing: Removing) -> str:
     return visible(f"{what}; {other} is kept in its place")
 
 
-def _removed_by(operation: str, one: Mapping[str, Any]) -> str:
-    other_held_out = other_of(one).startswith(HELD_OUT)
-    reason = of_folder(operation).reasons.reason(operation, one["rule"], one["action"], other_held_out=other_held_out)
-    return f"{describe_action(one['action'])} by {operation}, rule {one['rule']} (in the ledger: {reason})"
+def _removed_by(operation: str, finding: Mapping[str, Any]) -> str:
+    other_held_out = other_of(finding).startswith(HELD_OUT)
+    reason = of_folder(operation).reasons.reason(
+        operation, finding["rule"], finding["action"], other_held_out=other_held_out
+    )
+    return f"{describe_action(finding['action'])} by {operation}, rule {finding['rule']} (in the ledger: {reason})"
 
 
 def _chain(folder: CuratedFolder, removing: Removing) -> Iterator[str]:
@@ -126,7 +128,7 @@ def _overrides(folder: CuratedFolder, task: str) -> Iterator[str]:
 
 def _operations(
     folder: CuratedFolder,
-    found: Mapping[str, list[dict[str, Any]]],
+    findings: Mapping[str, list[dict[str, Any]]],
     removing: Removing,
 ) -> Table:
     """Return a line for each operation and finding, in the order in which operations are asked."""
@@ -135,7 +137,7 @@ def _operations(
         table.add_column(overflow="fold")
     known, settings = folder.result.operations, folder.result.settings
     gone = False
-    for name, some in found.items():
+    for name, some in findings.items():
         mode = str(known.get(name, {}).get("mode", ""))
         nothing = "not asked: the row was removed before" if gone else "nothing found"
         for line in [_finding(name, item, settings) for item in some] or ["off" if mode == "off" else nothing]:
@@ -176,12 +178,12 @@ def _attributes(folder: CuratedFolder, task: str, ordinal: int, removed: bool) -
 def _texts(
     folder: CuratedFolder,
     this: RowId,
-    found: Mapping[str, list[dict[str, Any]]],
+    findings: Mapping[str, list[dict[str, Any]]],
     removing: Removing,
     config: ExplainConfig,
 ) -> list[str]:
     """Return the row's texts beside those of each row and item that it was compared with, the decisive one first."""
-    compared = [decision for some in found.values() for decision in some if other_of(decision)]
+    compared = [decision for some in findings.values() for decision in some if other_of(decision)]
     compared.sort(key=lambda decision: removing is None or decision is not removing[1])
     others = {(decision["other_task"], decision["other_ordinal"]) for decision in compared if decision["other_task"]}
     texts = folder.texts({this, *others}, config.rows)
@@ -198,22 +200,22 @@ def _texts(
 
 
 def pair_of(
-    folder: CuratedFolder, this: RowId, one: Mapping[str, Any] | None, texts: Mapping[RowId, Row]
+    folder: CuratedFolder, this: RowId, finding: Mapping[str, Any] | None, texts: Mapping[RowId, Row]
 ) -> Pair | None:
     """Return a row beside what a decision compares it with; None if the row's own text is not known."""
     row = texts.get(this)
     if row is None:
         return None
     mine = (row.instruction or "", row.response or "")
-    if one is not None and one["other_task"]:
-        result = texts.get((one["other_task"], one["other_ordinal"]))
+    if finding is not None and finding["other_task"]:
+        result = texts.get((finding["other_task"], finding["other_ordinal"]))
         if result is not None:
-            return _pair(this, other_of(one), mine, (result.instruction or "", result.response or ""))
-    elif one is not None and one["benchmark"]:
-        item = folder.item(one["benchmark"], one["item"])
+            return _pair(this, other_of(finding), mine, (result.instruction or "", result.response or ""))
+    elif finding is not None and finding["benchmark"]:
+        item = folder.item(finding["benchmark"], finding["item"])
         if item is not None:
-            fields, names = beside_item(one, mine, item)
-            return Pair(row_id(*this), other_of(one), fields, "", names)
+            fields, names = beside_item(finding, mine, item)
+            return Pair(row_id(*this), other_of(finding), fields, "", names)
     return _pair(this, "", mine, ("", ""))
 
 

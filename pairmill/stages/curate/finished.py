@@ -88,7 +88,7 @@ class CuratedFolder:
     def operations(self, task: str | None = None) -> list[str]:
         """Return the operations that were on, in order; with a task, also those with decisions about its rows."""
         known = set(self.result.operations)
-        known |= {name for kind, name, of in self._beside if kind == "decisions" and task in (None, of)}
+        known |= {name for kind, name, owner in self._beside if kind == "decisions" and task in (None, owner)}
         return in_order(known)
 
     def row_id(self, text: str, option: str = "row") -> RowId:
@@ -178,7 +178,7 @@ class CuratedFolder:
         if place == len(kept) or kept[place] != ordinal:
             return {}
         result: dict[str, Any] = {}
-        operations = sorted(name for kind, name, of in self._beside if kind == "attributes" and of == task)
+        operations = sorted(name for kind, name, owner in self._beside if kind == "attributes" and owner == task)
         for operation in operations:
             file = self._beside["attributes", operation, task]
             uri = self._uri(file)

@@ -135,16 +135,16 @@ class SplitShard(Shard["Sequence[Place]"], reads=()):
         return ShardResult(Ledger(), asdict(data))
 
 
-def by_task(found: NDArray[Any], places: Sequence[Place], rules: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
+def by_task(rows: NDArray[Any], places: Sequence[Place], rules: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
     """Yield findings by row as decisions, for each task that has some."""
-    numbers = (found["row"] >> np.uint64(32)).astype(np.int64)
+    numbers = (rows["row"] >> np.uint64(32)).astype(np.int64)
     start = 0
-    while start < len(found):
+    while start < len(rows):
         task = places[numbers[start]].task
         stop = start
-        while stop < len(found) and places[numbers[stop]].task == task:
+        while stop < len(rows) and places[numbers[stop]].task == task:
             stop = int(np.searchsorted(numbers, numbers[stop], side="right"))
-        yield task, table_of(found[start:stop], places, rules)
+        yield task, table_of(rows[start:stop], places, rules)
         start = stop
 
 
@@ -177,21 +177,21 @@ def stored(records: Sequence[ShardRecord]) -> dict[str, Stored]:
     }
 
 
-def table_of(found: NDArray[Any], places: Sequence[Place], rules: Sequence[str]) -> pa.Table:
+def table_of(rows: NDArray[Any], places: Sequence[Place], rules: Sequence[str]) -> pa.Table:
     """Return findings as decisions."""
-    ordinals, _ = _named(found["row"], places)
-    others, tasks = _named(found["other"], places)
+    ordinals, _ = _named(rows["row"], places)
+    others, tasks = _named(rows["other"], places)
     return decisions.table_of(
         {
             "ordinal": ordinals,
-            "rule": pa.DictionaryArray.from_arrays(pa.array(found["rule"].astype(np.int32)), pa.array(list(rules))),
-            "action": pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(found), np.int32)), pa.array(["drop"])),
+            "rule": pa.DictionaryArray.from_arrays(pa.array(rows["rule"].astype(np.int32)), pa.array(list(rules))),
+            "action": pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(rows), np.int32)), pa.array(["drop"])),
             "other_task": tasks,
             "other_ordinal": others,
-            "score_i": pa.array(found["score_i"].copy(), from_pandas=True),
-            "score_r": pa.array(found["score_r"].copy(), from_pandas=True),
+            "score_i": pa.array(rows["score_i"].copy(), from_pandas=True),
+            "score_r": pa.array(rows["score_r"].copy(), from_pandas=True),
         },
-        len(found),
+        len(rows),
     )
 
 

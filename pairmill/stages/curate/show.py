@@ -18,7 +18,7 @@ from pairmill.stages.curate.operations import of_folder
 from pairmill.stages.curate.report.wording import describe_finding, other_of, row_id
 from pairmill.stages.curate.tallies import drawn
 
-Found = tuple[str, dict[str, Any]]
+Finding = tuple[str, dict[str, Any]]
 """A task, and a decision about one of its rows."""
 
 
@@ -74,7 +74,7 @@ def _rule_of(folder: CuratedFolder, given: str) -> tuple[str, str]:
     raise UsageError("unknown rule", where="rule", got=repr(given), expected=shown, hint=near)
 
 
-def _draw(folder: CuratedFolder, operation: str, rule: str, most: int) -> tuple[int, list[Found]]:
+def _draw(folder: CuratedFolder, operation: str, rule: str, most: int) -> tuple[int, list[Finding]]:
     """Return how many findings there are, and those with the smallest draws: the first are the report's samples."""
     total = 0
     # The largest draw of the heap is at its top; task and number break ties, so decisions are never compared.

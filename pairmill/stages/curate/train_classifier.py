@@ -102,8 +102,8 @@ def train(config: TrainConfig) -> str:
     return f"{output}\n"
 
 
-def _row_share(one: Example, seed: int, salt: str) -> float:
-    return share_of(f"{one.task}:{one.ordinal}", seed, salt)
+def _row_share(example: Example, seed: int, salt: str) -> float:
+    return share_of(f"{example.task}:{example.ordinal}", seed, salt)
 
 
 def _drawn(config: TrainConfig, positive: bool) -> list[Example]:
@@ -129,9 +129,9 @@ def _examples(uris: Sequence[str], option_name: str, field: Field, positive: boo
                 yield Example(positive, file.task, ordinal, of_row)
 
 
-def auc(found: NDArray[np.float64], positive: NDArray[np.bool_]) -> float:
+def auc(scores: NDArray[np.float64], positive: NDArray[np.bool_]) -> float:
     """Return how often a positive row has the higher probability of a pair; half a time where both have the same."""
-    _, place = np.unique(found, return_inverse=True)
+    _, place = np.unique(scores, return_inverse=True)
     ups = np.bincount(place[positive], minlength=int(place.max(initial=-1)) + 1)
     downs = np.bincount(place[~positive], minlength=len(ups))
     below = np.cumsum(downs) - downs
@@ -144,14 +144,14 @@ def _report(
     logit: Logit,
     columns: Sequence[pa.Array],
     held: Sequence[Example],
-    found: NDArray[np.float64],
+    scores: NDArray[np.float64],
     trained: int,
 ) -> Report:
     positive = np.array([item.positive for item in held], np.bool_)
-    right = (found >= 0.5) == positive
-    accuracy = Percent.of(int(right.sum()), len(held))
-    area = auc(found, positive)
-    by_source = _by_source(held, found, right)
+    right = (scores >= 0.5) == positive
+    accuracy = Percent.ratio(int(right.sum()), len(held))
+    area = auc(scores, positive)
+    by_source = _by_source(held, scores, right)
     alone = [str(name) for name, up, down, *_ in by_source if not up or not down]
     look_at = []
     if not held:
@@ -177,7 +177,7 @@ def _report(
                 by_source,
                 "A classifier that has learnt the source is right about whole sources, whatever their rows.",
             ),
-            Table("Calibration", ("probability", "rows", "mean", "positives"), _calibration(found, positive)),
+            Table("Calibration", ("probability", "rows", "mean", "positives"), _calibration(scores, positive)),
             *_strongest(config, logit, columns),
         ],
         verdict=f"{trained:,} rows trained on; of {len(held):,} held back {accuracy} are right.",
@@ -186,7 +186,7 @@ def _report(
 
 
 def _by_source(
-    held: Sequence[Example], found: NDArray[np.float64], right: NDArray[np.bool_]
+    held: Sequence[Example], scores: NDArray[np.float64], right: NDArray[np.bool_]
 ) -> list[tuple[str, int, int, Percent, str]]:
     places: dict[str, list[int]] = defaultdict(list)
     for at, item in enumerate(held):
@@ -194,22 +194,22 @@ def _by_source(
     table = []
     for source, rows_of in sorted(places.items()):
         ups = sum(held[item].positive for item in rows_of)
-        mean = math.fsum(found[rows_of].tolist()) / len(rows_of)
+        mean = math.fsum(scores[rows_of].tolist()) / len(rows_of)
         table.append(
-            (source, ups, len(rows_of) - ups, Percent.of(int(right[rows_of].sum()), len(rows_of)), f"{mean:.3f}")
+            (source, ups, len(rows_of) - ups, Percent.ratio(int(right[rows_of].sum()), len(rows_of)), f"{mean:.3f}")
         )
     return table
 
 
-def _calibration(found: NDArray[np.float64], positive: NDArray[np.bool_]) -> list[tuple[str, int, str, Percent]]:
-    place = np.minimum((found * _BINS).astype(np.int64), _BINS - 1)
+def _calibration(scores: NDArray[np.float64], positive: NDArray[np.bool_]) -> list[tuple[str, int, str, Percent]]:
+    place = np.minimum((scores * _BINS).astype(np.int64), _BINS - 1)
     table = []
     for number in range(_BINS):
         mine = place == number
         rows_in = int(mine.sum())
-        mean = f"{math.fsum(found[mine].tolist()) / rows_in:.3f}" if rows_in else "–"
+        mean = f"{math.fsum(scores[mine].tolist()) / rows_in:.3f}" if rows_in else "–"
         span = f"{number / _BINS:.1f} to {(number + 1) / _BINS:.1f}"
-        table.append((span, rows_in, mean, Percent.of(int(positive[mine].sum()), rows_in)))
+        table.append((span, rows_in, mean, Percent.ratio(int(positive[mine].sum()), rows_in)))
     return table
 
 

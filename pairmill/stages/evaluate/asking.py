@@ -15,9 +15,9 @@ from pairmill.engine.stage import Shard, ShardFile, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.evaluation import benchmarks
+from pairmill.evaluation.benchmark_data import BenchmarkData
 from pairmill.evaluation.benchmarks.drop import Drop
 from pairmill.evaluation.benchmarks.question import Question, digest_of
-from pairmill.evaluation.given import Given
 from pairmill.evaluation.settings import EvaluateSettings, Generation
 from pairmill.stages.evaluate.cautions import TOO_LONG
 from pairmill.stages.evaluate.models.model import Model, Prompt, Text
@@ -41,7 +41,7 @@ class Prompted:
 class MakePrompts(Shard[object], reads=()):
     """Makes the prompts of a benchmark."""
 
-    given: Given
+    given: BenchmarkData
     template: str
     limit: int
     condition: str
@@ -125,7 +125,7 @@ class Ask(Shard[object], reads=()):
         ledger = Ledger(len(every), len(every), len(every))
         lines: list[dict[str, Any]] = []
         # What a task of the harness asks is all of one kind, and of one length.
-        for (likely, most), some in groupby(every, key=lambda one: (one.ending is not None, one.max_tokens)):
+        for (likely, most), some in groupby(every, key=lambda prompt: (prompt.ending is not None, prompt.max_tokens)):
             result = list(some)
             lines += self._likelihoods(result, ledger) if likely else self._texts(result, most, ledger)
         out.write(TEXTS, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode())
@@ -133,7 +133,7 @@ class Ask(Shard[object], reads=()):
 
     def _texts(self, some: Sequence[Question], most: int, ledger: Ledger) -> Iterator[dict[str, Any]]:
         most = min(most or self.generation.max_tokens, self.generation.max_tokens)
-        made = self.model.answers([_asked(item) for item in some], replace(self.generation, max_tokens=most))
+        made = self.model.answers([_prompt(item) for item in some], replace(self.generation, max_tokens=most))
         for item, texts in zip(some, made, strict=True):
             if any(text.too_long for text in texts):
                 ledger.note(TOO_LONG)
@@ -143,16 +143,16 @@ class Ask(Shard[object], reads=()):
             yield {"digest": item.digest, "texts": [asdict(_cut(text, until)) for text in texts]}
 
     def _likelihoods(self, some: Sequence[Question], ledger: Ledger) -> Iterator[dict[str, Any]]:
-        made = self.model.likelihoods([_asked(item) for item in some], [item.ending or "" for item in some])
+        made = self.model.likelihoods([_prompt(item) for item in some], [item.ending or "" for item in some])
         for item, result in zip(some, made, strict=True):
             if result.log is None:
                 ledger.note(TOO_LONG)
             yield {"digest": item.digest, "likelihood": asdict(result)}
 
 
-def _asked(one: Question) -> Prompt:
-    tags = tuple(one.condition.split(",")) if one.condition else ()
-    return Prompt(one.digest, one.prompt, tags, one.until, one.messages, one.tools)
+def _prompt(question: Question) -> Prompt:
+    tags = tuple(question.condition.split(",")) if question.condition else ()
+    return Prompt(question.digest, question.prompt, tags, question.until, question.messages, question.tools)
 
 
 def _cut(text: Text, until: Sequence[str]) -> Text:

@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import Any
 
 from pairmill.engine.options import RunConfig, option
+from pairmill.evaluation.benchmark_data import parse_places
 from pairmill.evaluation.benchmarks.question import LENIENT, STRICT
-from pairmill.evaluation.given import parse_places
 from pairmill.evaluation.settings import EvaluateSettings
 from pairmill.formats import settings_file
 from pairmill.loader.plan_arrays import PLACE

@@ -19,10 +19,10 @@ from pairmill.engine.manifest import InputRef, Ledger, Manifest
 from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import UsageError
-from pairmill.evaluation import benchmarks, given, harness_tasks
+from pairmill.evaluation import benchmark_data, benchmarks, harness_tasks
+from pairmill.evaluation.benchmark_data import BenchmarkData
 from pairmill.evaluation.benchmarks import REGISTRY
 from pairmill.evaluation.benchmarks.question import LENIENT, STRICT
-from pairmill.evaluation.given import Given
 from pairmill.evaluation.settings import EvaluateSettings, Generation
 from pairmill.formats.training_results import EvaluateResult
 from pairmill.loader import plan_arrays
@@ -52,7 +52,7 @@ class EvaluatePlan(StagePlan[object]):
     training: the rows that questions are looked for in."""
 
     model: Model
-    asked: list[tuple[Given, Generation]]
+    asked: list[tuple[BenchmarkData, Generation]]
     held_out: HeldOutLoss | None
     training: Inputs | None
 
@@ -85,7 +85,7 @@ class Evaluate(Stage[EvaluateConfig, EvaluatePlan]):
             raise UsageError("needs chats with tools", where="benchmarks", got=tools[0], expected=expected)
         for name in config.asked:  # before anything is looked for on the Hub
             harness_tasks.check() if harness_tasks.is_task(name) else benchmarks.named(name).check()
-        result = given.found(config.asked, config.places, config.root, settings)
+        result = benchmark_data.find(config.asked, config.places, config.root, settings)
         model = open_model(config.model, settings, config.tokenizer)
         asked = [(item, _generation(item.name, settings, model)) for item in result]
         held_out = _held_out(config, model) if config.held_out else None
@@ -209,7 +209,9 @@ class Evaluate(Stage[EvaluateConfig, EvaluatePlan]):
         return report_of(manifest)
 
 
-def _write_prompts(given: Given, settings: EvaluateSettings, generation: Generation) -> MakePrompts | WriteRequests:
+def _write_prompts(
+    given: BenchmarkData, settings: EvaluateSettings, generation: Generation
+) -> MakePrompts | WriteRequests:
     how = given, settings.prompt_template, settings.limit, ",".join(generation.tags)
     if harness_tasks.is_task(given.name):
         return WriteRequests(*how, settings.harness.shots, name=given.name)

@@ -21,8 +21,8 @@ from pairmill.engine.manifest import Ledger
 from pairmill.engine.stage import Shard, ShardFile, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, InternalError, UsageError
+from pairmill.evaluation.benchmark_data import BenchmarkData
 from pairmill.evaluation.benchmarks.question import Question, Verdict, digest_of
-from pairmill.evaluation.given import Given
 from pairmill.evaluation.harness_tasks import PREFIX
 from pairmill.evaluation.scoring import totals
 from pairmill.evaluation.settings import EvaluateSettings
@@ -40,7 +40,7 @@ _INVALID: Final = "[invalid]"
 class WriteRequests(Shard[object], reads=()):
     """Writes down what a task asks."""
 
-    given: Given
+    given: BenchmarkData
     template: str
     limit: int
     condition: str
@@ -111,11 +111,11 @@ class ScoreAnswers(Shard[object], reads=()):
         return ShardResult(ledger, asdict(ScoredBenchmark(totals.figures(scored), None, 0, own)))
 
 
-def _question(name: str, settings: EvaluateSettings, condition: str, one: Instance) -> Question:
+def _question(name: str, settings: EvaluateSettings, condition: str, instance: Instance) -> Question:
     """Return a request as a question, by what the harness gives its model."""
-    context, more = one.args[0], one.args[1]
+    context, more = instance.args[0], instance.args[1]
     until, ending, most = (), None, 0
-    if one.request_type == "generate_until":
+    if instance.request_type == "generate_until":
         stops = more.get("until") or []
         until, most = tuple([stops] if isinstance(stops, str) else stops), int(more.get("max_gen_toks") or 0)
     else:
@@ -124,8 +124,8 @@ def _question(name: str, settings: EvaluateSettings, condition: str, one: Instan
     digest = digest_of(json.dumps([prompt, until, ending, most]), condition)
     return Question(
         name,
-        f"{one.task_name} {one.doc_id}",
-        str(one.task_name),
+        f"{instance.task_name} {instance.doc_id}",
+        str(instance.task_name),
         prompt,
         condition,
         digest=digest,

@@ -65,11 +65,11 @@ def _items(uri: str) -> Iterable[Item]:
         yield Item(str(number), item.text, [text for text in answers if text.strip()])
 
 
-def scoring(found: Inputs, index: ShardRecord) -> list[Shard[Any]]:
+def scoring(inputs: Inputs, index: ShardRecord) -> list[Shard[Any]]:
     """Return the shards that compare the rows with the index."""
     scorer = LeakScorer(index.uri(_FILE), index.key)
     made: list[Shard[Any]] = []
-    for file in found.files:
+    for file in inputs.files:
         for part, identity, name in row_files.cut(file, RECORD_BYTES):
             piece = Slice(part, identity, len(made), file.task.startswith(HELD_OUT), name)
             made.append(ScoreRows(piece, scorer, name=f"{scorer.name} {name}", size=part.size))

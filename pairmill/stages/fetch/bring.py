@@ -68,8 +68,8 @@ class FetchFiles(Shard[FetchConfig], reads=()):
     def run(self, context: FetchConfig, out: Writer) -> ShardResult:
         result = Brought(self.source, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **self.bring(context, out))
         ledger = Ledger(measures={"files": len(out.files), "raw_bytes": sum(item.size for item in out.files)})
-        said = {name: value for name, value in asdict(result).items() if value or name == "sha256"}
-        return ShardResult(ledger, said)
+        values = {name: value for name, value in asdict(result).items() if value or name == "sha256"}
+        return ShardResult(ledger, values)
 
     @abstractmethod
     def bring(self, config: FetchConfig, out: Writer) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from pairmill.sources.files.card import CARD
 from pairmill.sources.files.extracts import least
 from pairmill.sources.files.patterns import matching
 from pairmill.sources.files.raw import FETCH, RawFolder
-from pairmill.sources.origin import Database, Git, Given, Hub, HubRows, Manual, Web
+from pairmill.sources.origin import Database, Folder, Git, Hub, HubRows, Manual, Web
 from pairmill.sources.registry import chosen
 from pairmill.sources.source import UNSTATED, Source
 from pairmill.stages.fetch import archive, lock, scratch
@@ -70,10 +70,10 @@ class FetchPlan(StagePlan[FetchConfig]):
 
     def described(self, sources: list[PlannedSource]) -> Self:
         """Return the plan with what its manifest will say about these sources; their order is not content."""
-        ordered = sorted(sources, key=lambda one: one.source.name)
-        said: object = {one.source.name: one.about for one in ordered}
-        said = [said, self.passed_on] if self.passed_on else said
-        plan = replace(self, sources=sources, inputs=[one.ref for one in ordered], says=said, fingerprint="")
+        ordered = sorted(sources, key=lambda source: source.source.name)
+        about: object = {source.source.name: source.about for source in ordered}
+        about = [about, self.passed_on] if self.passed_on else about
+        plan = replace(self, sources=sources, inputs=[source.ref for source in ordered], says=about, fingerprint="")
         return replace(plan, fingerprint=fingerprint_of(Fetch, self.config, plan, []))
 
 
@@ -130,7 +130,7 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
         given, there, sources = _look(config)
         asked = config.addresses()
         distant = [GivenData(name, each, config.template) for name, items in asked.items() for _, each in items if each]
-        have = [source for source in sources if source.name in there or isinstance(source.origin, Given)]
+        have = [source for source in sources if source.name in there or isinstance(source.origin, Folder)]
         missing = [source for source in sources if source not in have]
         movable = {"all", *(source.name for source in missing), *(each.option for each in distant)}
         unknown = [name for name in config.update if name not in movable]
@@ -352,7 +352,7 @@ def check(config: FetchConfig) -> dict[str, tuple[Source, RawFolder | None]]:
         given, there, sources = _look(config)
         for source in sources:
             result[source.name] = source, None
-            if source.name in there or isinstance(source.origin, Given):
+            if source.name in there or isinstance(source.origin, Folder):
                 with attempts.each():
                     folder = _folder(source, given if source.name in there else "")
                     result[source.name] = source, folder
@@ -383,8 +383,8 @@ def _look(config: FetchConfig) -> tuple[str, set[str], list[Source]]:
 def _folder(source: Source, given: str) -> RawFolder:
     if given:
         return raw.folder_of(source, given)
-    assert isinstance(source.origin, Given)
-    return raw.given(source, source.origin)
+    assert isinstance(source.origin, Folder)
+    return raw.open_folder(source, source.origin)
 
 
 def _files_of(source: Source, folder: RawFolder) -> set[str]:

@@ -12,7 +12,7 @@ from pairmill.engine.stage import ShardRecord
 from pairmill.errors import InputError
 from pairmill.sources.files.extracts import described
 from pairmill.sources.files.raw import RawFolder
-from pairmill.sources.origin import Database, Git, Given, Hub, HubRows, Manual, Web
+from pairmill.sources.origin import Database, Folder, Git, Hub, HubRows, Manual, Web
 from pairmill.sources.source import Source
 from pairmill.stages.fetch.bring import Brought
 from pairmill.stages.fetch.given import GivenData
@@ -146,7 +146,7 @@ def declared(source: Source) -> list[object]:
         # Columns of mixed types are refused if they are read, and let pass if not.
         return [asdict(source.origin), sorted({*source.fields, *source.optional})]
     # Where given files are is not part of what they are, and which of them are read is in their revision.
-    return [] if isinstance(source.origin, Given) else [asdict(source.origin)]
+    return [] if isinstance(source.origin, Folder) else [asdict(source.origin)]
 
 
 def of_extract(source: Source, limit: int) -> list[object]:

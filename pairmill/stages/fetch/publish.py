@@ -23,39 +23,39 @@ from pairmill.stages.fetch.planned import RAW, PlannedSource
 
 
 def publish(
-    one: PlannedSource, root: str, stage_version: int, records: Sequence[ShardRecord], out: Writer
+    item: PlannedSource, root: str, stage_version: int, records: Sequence[ShardRecord], out: Writer
 ) -> dict[str, Any]:
     """Finish the raw folder of a source and index it; return what the manifest says about it."""
-    source, about = one.source, one.about
+    source, about = item.source, item.about
     # Where given files are is not content, so it is not here.
     entry: dict[str, Any] = {"path": "", "about": about}
     extract: Mapping[str, Any] | None
-    if one.given is not None:
-        files = one.files(root, records)
-        extract = asdict(one.given.extract) if one.given.extract else None
+    if item.given is not None:
+        files = item.files(root, records)
+        extract = asdict(item.given.extract) if item.given.extract else None
     else:
-        entry["path"] = one.path
-        finished = _finish_raw(one, root, stage_version, records)
+        entry["path"] = item.path
+        finished = _finish_raw(item, root, stage_version, records)
         files, extract = finished.files, RawResult.from_manifest(finished).extract
     entry["files"] = [file.to_json() for file in files]
-    said = {}
+    known = {}
     if extract is not None:
         entry["extract"] = extract
-        said = {what: extract[what] for what in ("limit", "records")}
+        known = {what: extract[what] for what in ("limit", "records")}
     out.write(f"sources/{source.name}.json", canonical(entry))
-    return {**about, **said, "files": len(files), "bytes": sum(file.size for file in files)}
+    return {**about, **known, "files": len(files), "bytes": sum(file.size for file in files)}
 
 
-def publish_given(one: PlannedSource, root: str, stage_version: int, records: Sequence[ShardRecord]) -> dict[str, Any]:
+def publish_given(item: PlannedSource, root: str, stage_version: int, records: Sequence[ShardRecord]) -> dict[str, Any]:
     """Finish the folder of finished data; return what the manifest says about it."""
-    files = _finish_raw(one, root, stage_version, records).files
-    return {**one.about, "path": one.path, "files": len(files), "bytes": sum(file.size for file in files)}
+    files = _finish_raw(item, root, stage_version, records).files
+    return {**item.about, "path": item.path, "files": len(files), "bytes": sum(file.size for file in files)}
 
 
-def _finish_raw(one: PlannedSource, root: str, stage_version: int, records: Sequence[ShardRecord]) -> Manifest:
-    folder, about, brought = one.folder(root), one.about, one.brought(records)
+def _finish_raw(item: PlannedSource, root: str, stage_version: int, records: Sequence[ShardRecord]) -> Manifest:
+    folder, about, brought = item.folder(root), item.about, item.brought(records)
     # The manifest of an older declaration is deleted. Its files stay: older indexes name them.
-    existing = manifests.load_or_discard(folder, lambda found: found.fingerprint == one.identity)
+    existing = manifests.load_or_discard(folder, lambda manifest: manifest.fingerprint == item.identity)
     if existing is not None:
         result = RawResult.from_manifest(existing)
         if result.about != about:
@@ -63,7 +63,7 @@ def _finish_raw(one: PlannedSource, root: str, stage_version: int, records: Sequ
             data = replace(result, about=about).to_data()
             storage.store_for(folder).write(storage.join(folder, MANIFEST), replace(existing, data=data).dump())
         return existing
-    manifests.begin(folder, RAW, one.identity)
+    manifests.begin(folder, RAW, item.identity)
     out = Writer(folder)
     for record in brought:
         for file in record.files:
@@ -73,13 +73,13 @@ def _finish_raw(one: PlannedSource, root: str, stage_version: int, records: Sequ
     fetched = max(record.read(Brought).fetched for record in brought)
     ledger = Ledger.sum(record.ledger for record in brought)
     extract = None
-    if one.limit:
+    if item.limit:
         (first,) = (record.read(Brought) for record in brought)
-        extract = {"limit": one.limit, "records": first.records, "listed": first.listed}
+        extract = {"limit": item.limit, "records": first.records, "listed": first.listed}
     made = Manifest(
         stage=RAW,
         version=stage_version,
-        fingerprint=one.identity,
+        fingerprint=item.identity,
         options={},
         inputs=[],
         ledger=ledger,

@@ -42,7 +42,7 @@ def report_of(manifest: Manifest) -> Report:
     if rows_denied := manifest.ledger.dropped.get(policing.KEY):
         figures["Rows left out by the policy"] = rows_denied
     if result.unfilled:
-        figures["Not filled"] = Percent.of(result.unfilled, result.budget)
+        figures["Not filled"] = Percent.ratio(result.unfilled, result.budget)
     several = len(result.phases) > 1
     sections: list[Block] = [
         Table(
@@ -194,7 +194,7 @@ def _verdict(result: MixResult, tokens: float, sources: int) -> str:
 def _look_at(result: MixResult, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = []
     if result.unfilled:
-        share = Percent.of(result.unfilled, result.budget)
+        share = Percent.ratio(result.unfilled, result.budget)
         lines.append(f"The caps leave {result.unfilled:,.0f} response tokens of the budget ({share}) unfilled.")
     never = [row["source"] for row in rows if not row["tokens"]]
     if never:

@@ -28,9 +28,10 @@ def unusual(manifest: Manifest) -> list[str]:
 
         whole = analytics.total(Stats(**values) for values in result.stats.values())
         cut = measures.get("truncated_tokens", 0)
+        rows, tokens = Percent.ratio(truncated, whole.unique_rows), Percent.ratio(cut, whole.unique_toks + cut)
         lines.append(
-            f"{truncated:,} sampled rows ({Percent.of(truncated, whole.unique_rows)}) are longer than the context and "
-            f"were cut: {cut:,} tokens, {Percent.of(cut, whole.unique_toks + cut)} of the sampled rows', are not seen."
+            f"{truncated:,} sampled rows ({rows}) are longer than the context and "
+            f"were cut: {cut:,} tokens, {tokens} of the sampled rows', are not seen."
         )
     if split := ledger.notes.get("split", 0):
         pieces, split_tokens, repeated = (measures.get(name, 0) for name in SPLIT)

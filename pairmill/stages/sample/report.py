@@ -84,7 +84,7 @@ def report_of(manifest: Manifest) -> Report:
     epochs, truncated = measures["epochs"], ledger.notes.get("truncated", 0)
     whole = analytics.total(stats.values())
     cut = measures.get("truncated_tokens", 0)
-    cut_share = Percent.of(cut, whole.unique_toks + cut)
+    cut_share = Percent.ratio(cut, whole.unique_toks + cut)
     split = ledger.notes.get("split", 0)
     pieces, split_tokens, _ = (measures.get(name, 0) for name in SPLIT)
     figures: dict[str, Cell] = {}
@@ -93,8 +93,8 @@ def report_of(manifest: Manifest) -> Report:
         padded = analytics.padded_tokens(manifest)
         figures = {
             "Rows split": f"{split:,} into {pieces:,} pieces",
-            "Tokens split": Percent.of(split_tokens, whole.toks),
-            "Padding if rows are not packed": Percent.of(padded, padded + measures["tokens_sampled"]),
+            "Tokens split": Percent.ratio(split_tokens, whole.toks),
+            "Padding if rows are not packed": Percent.ratio(padded, padded + measures["tokens_sampled"]),
         }
     idle = result.idle_rules
     groups = expected_beside_drawn(manifest)
@@ -110,7 +110,7 @@ def report_of(manifest: Manifest) -> Report:
             "Rows over all epochs": ledger.rows_out,
             "Tokens over all epochs": measures["tokens_sampled"],
             "Unique tokens": measures["unique_tokens"],
-            "Response tokens": Percent.of(measures["response_tokens_sampled"], measures["tokens_sampled"]),
+            "Response tokens": Percent.ratio(measures["response_tokens_sampled"], measures["tokens_sampled"]),
             "Truncated rows": truncated,
             "Tokens cut off": cut_share,
             **figures,
@@ -225,11 +225,11 @@ def _table(title: str, what: str, stats: dict[str, Stats]) -> Table:
                 name,
                 item.rows,
                 item.unique_rows,
-                Percent.of(item.unique_rows, item.rows),
+                Percent.ratio(item.unique_rows, item.rows),
                 item.cov_rows,
                 round(item.cov_rows / max(1, item.rows), 2),
                 item.cov_toks,
-                Percent.of(item.cov_rtoks, item.cov_toks),
+                Percent.ratio(item.cov_rtoks, item.cov_toks),
             )
             for name, item in stats.items()
         ],

@@ -162,7 +162,7 @@ class Search(Stage[SearchConfig, SearchPlan]):
                 for record in records
                 for file in record.files
             }
-            known = [identity(item.dump(), _of(digests, item)) for item in drawn.mixtures]
+            known = [identity(item.dump(), _digests_in(digests, item)) for item in drawn.mixtures]
             losses = plan.proxies.measured(known, np.stack(drawn.points), config.settings.objective)
             fitted = findings.find(losses, drawn.space, config.settings.objective.closeness, config.settings.law)
         return replace(plan, drawn=drawn, fitted=fitted, losses=losses, build_context=lambda: plan.context)
@@ -269,7 +269,7 @@ def _targets_of(to_count: CountingPlan) -> dict[str, set[str]]:
     return made
 
 
-def _of(digests: Mapping[str, str], mixture: Mixture) -> dict[str, str]:
+def _digests_in(digests: Mapping[str, str], mixture: Mixture) -> dict[str, str]:
     return {task: digests[task] for task, bucket in mixture.tasks if bucket is not None}
 
 
@@ -365,7 +365,7 @@ def _planned(
 def _fit_values(fitted: Findings, losses: Measured) -> dict[str, Any]:
     """Return the laws, and how well each predicts the runs left out of its fit: for the report and search.json."""
 
-    def one(truth: Any, left_out: Any) -> dict[str, Any]:
+    def describe(truth: Any, left_out: Any) -> dict[str, Any]:
         agreement = findings.agreement(truth, left_out)
         return {"measured": truth.tolist(), "left_out": left_out.tolist(), "agreement": agreement}
 
@@ -373,11 +373,11 @@ def _fit_values(fitted: Findings, losses: Measured) -> dict[str, Any]:
         name: {
             "floor": fitted.laws[name].floor,
             "slopes": fitted.laws[name].slopes.tolist(),
-            **one(losses.losses[name], fitted.left_out[name]),
+            **describe(losses.losses[name], fitted.left_out[name]),
         }
         for name in losses.losses
     }
-    whole = one(fitted.objective(losses.losses), fitted.objective(fitted.left_out))
+    whole = describe(fitted.objective(losses.losses), fitted.objective(fitted.left_out))
     law = {"law": fitted.law} if fitted.law != DEFAULT else {}
     return {**law, "weights": dict(fitted.weights), "targets": targets, "objective": whole}
 

@@ -113,18 +113,18 @@ def sensitivities(slope: Floats, point: Floats) -> Floats:
     return made
 
 
-def agreement(truth: Floats, said: Floats) -> dict[str, float | None]:
+def agreement(truth: Floats, predicted: Floats) -> dict[str, float | None]:
     """Return how well predictions agree with the truth: correlation, rank correlation, root mean square of the
     errors."""
     return {
-        "pearson": _correlation(truth, said),
-        "spearman": _correlation(_ranks(truth), _ranks(said)),
-        "error": float(np.sqrt(np.mean(np.square(truth - said)))),
+        "pearson": _correlation(truth, predicted),
+        "spearman": _correlation(_ranks(truth), _ranks(predicted)),
+        "error": float(np.sqrt(np.mean(np.square(truth - predicted)))),
     }
 
 
-def _correlation(one: Floats, other: Floats) -> float | None:
-    a, b = one - one.mean(), other - other.mean()
+def _correlation(first: Floats, second: Floats) -> float | None:
+    a, b = first - first.mean(), second - second.mean()
     size = float(np.sqrt((a @ a) * (b @ b)))
     return float(np.clip(a @ b / size, -1, 1)) if size > 1e-300 else None
 

@@ -241,15 +241,15 @@ def kept(before: SearchResult, sources: Sequence[Source], again: Sequence[str]) 
     return {name: float(before.optimum["shares"][name]) for name in same}
 
 
-def _same_rows(one: Evaluated, other: Evaluated, option: str) -> None:
-    if one.rows != other.rows:
+def _same_rows(first: Evaluated, second: Evaluated, option: str) -> None:
+    if first.rows != second.rows:
         names = sorted(
-            name for name in one.rows.keys() | other.rows.keys() if one.rows.get(name) != other.rows.get(name)
+            name for name in first.rows.keys() | second.rows.keys() if first.rows.get(name) != second.rows.get(name)
         )
         raise InputError(
             "evaluated on other rows",
-            where=f"{option}={other.uri}",
-            got=f"{', '.join(names[:5])} differ from those of {one.uri}",
+            where=f"{option}={second.uri}",
+            got=f"{', '.join(names[:5])} differ from those of {first.uri}",
             expected="all on the same held-out rows, with the same tokenizer",
             hint="evaluate again, with the held_out= of the others",
         )

@@ -94,7 +94,7 @@ class Select(RowStage[SelectConfig, SelectPlan]):
                 where=f"rows={','.join(config.rows)}",
                 expected="rows to choose from",
             )
-        refs, attributed = list(rows.found.refs), rows
+        refs, attributed = list(rows.inputs.refs), rows
         if settings.sidecar is not None:
             attributed = with_sidecars(settings.sidecar, rows)
             files = {task.beside[SIDECAR].digest for task in attributed.training}
@@ -103,8 +103,8 @@ class Select(RowStage[SelectConfig, SelectPlan]):
         query.refuse_unknown(attributed)
         targets = targets_of(config)
         return SelectPlan(
-            inputs=[*refs, *(ref for target in targets for ref in target.found.refs)],
-            rows_expected=rows.found.rows,
+            inputs=[*refs, *(ref for target in targets for ref in target.inputs.refs)],
+            rows_expected=rows.inputs.rows,
             build_context=lambda: None,
             says={"settings": settings.to_manifest()},
             rows=rows,

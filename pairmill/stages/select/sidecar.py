@@ -56,7 +56,7 @@ def with_sidecars(uri: str, rows: Rows) -> Rows:
                 hint="a file is named after its task; a single file for all tasks has the columns task and ordinal",
             )
         tasks[at] = replace(task, beside={**task.beside, SIDECAR: file})
-    return Rows(tasks, rows.found)
+    return Rows(tasks, rows.inputs)
 
 
 def read_columns(piece: Slice, columns: Sequence[str], ordinals: NDArray[np.int64]) -> list[pa.Array]:

@@ -60,14 +60,14 @@ class ChatPlan:
     context: int = 0
 
     @classmethod
-    def from_inputs(cls, config: TokenizeConfig, found: Inputs, tokenizer: bytes, uri: str) -> Self:
+    def from_inputs(cls, config: TokenizeConfig, inputs: Inputs, tokenizer: bytes, uri: str) -> Self:
         """Find the template of the rows, and the chats beside them.
 
         Raises:
             UsageError: the option names no template that can be used.
             InputError: two templates; a tokenizer without its control tokens; or rows without their chats.
         """
-        settings = {file.task: found.templates.get(file.task.removeprefix(HELD_OUT), {}) for file in found.files}
+        settings = {file.task: inputs.templates.get(file.task.removeprefix(HELD_OUT), {}) for file in inputs.files}
         long_rows = {
             task: json.dumps(item["long_rows"], sort_keys=True)
             for task, item in settings.items()
@@ -80,7 +80,7 @@ class ChatPlan:
                 got=f"data_io, and {next(iter(long_rows))} of a source with long_prompt: or long_answer:",
                 expected="profile=pairmill",
             )
-        files = [file for file in found.files if "text" in settings[file.task]]
+        files = [file for file in inputs.files if "text" in settings[file.task]]
         given = {file.task: settings[file.task] for file in files}
         known = {task: ChatTemplate.from_data(item, f"the template of {task}") for task, item in given.items()}
         if known and config.profile == "data_io":
@@ -134,7 +134,7 @@ class ChatPlan:
             pairs=bool(asked),
             boundary=config.boundary,
             least=config.min_response_tokens,
-            every=bool(asked) or len(files) == len(found.files),
+            every=bool(asked) or len(files) == len(inputs.files),
             long_rows=long_rows,
             context=config.context_size,
         )

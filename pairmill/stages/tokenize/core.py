@@ -90,10 +90,10 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
         result = row_files.discover(config.rows, "rows", verify=config.verify, held_out=True)
         own = result.conditions
         if own and config.conditions == [NONE]:
-            said = (
+            text = (
                 f"tokenize: tags get no token, {', '.join(own)} neither; name all tags with conditions=, if they should"
             )
-            event(said, level=logging.WARNING)
+            event(text, level=logging.WARNING)
         other = token_inputs.discover(config.tokens, verify=config.verify)
         chats = ChatPlan.from_inputs(config, result, data, uri)
         given, config = config, config.with_conditions({name: tag.token for name, tag in own.items()})
@@ -178,15 +178,15 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
             "vocab_size": plan.context.size,
             **({chat_digests.KEY: plan.chats.described} if plan.chats.described else {}),
         }
-        said = json.dumps(info, separators=(",", ":"), ensure_ascii=False).encode()
-        out.write(tokens.INFO, said)
+        info_file = json.dumps(info, separators=(",", ":"), ensure_ascii=False).encode()
+        out.write(tokens.INFO, info_file)
         held_out = _held_out(plan, encoded)
         if config.windows:
             end = window_files.describe(config.end_of_document, plan.context.eod)
             for top in ("", HELD_OUT) if held_out else ("",):
                 out.write(f"{top}{window_files.FOLDER}/{window_files.INFO}", end)
         if held_out:  # so that this folder within the folder is a whole one, for a loader or another sampler
-            out.write(HELD_OUT + tokens.INFO, said)
+            out.write(HELD_OUT + tokens.INFO, info_file)
             if config.profile == "pairmill":
                 out.write(HELD_OUT + NAME, plan.context.text.encode())
         if cut := sum(record.ledger.notes.get(PROMPT_CUT, 0) for record in encoded):

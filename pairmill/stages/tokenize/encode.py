@@ -86,7 +86,9 @@ class Vocabulary:
             others = f"boq= eoq= eoa= {'eod= ' if config.windows else ''}conditions="
             hint = f"train it with these special_tokens=, or choose others with {others}"
             asked = {name: tag for name, tag in own.items() if conditions.get(name) in missing}
-            said = {conditions[name]: f" (the tag {name} of {', '.join(tag.sources)})" for name, tag in asked.items()}
+            conditions_named = {
+                conditions[name]: f" (the tag {name} of {', '.join(tag.sources)})" for name, tag in asked.items()
+            }
             # A token that an option names has nothing to do with the template.
             if fit and templates.template(config.template).tokens.intersection(missing):
                 hint = fit
@@ -95,7 +97,7 @@ class Vocabulary:
             raise InputError(
                 "the tokenizer lacks delimiter or condition tokens",
                 where=uri,
-                got=", ".join(token + said.get(token, "") for token in dict.fromkeys(missing)),
+                got=", ".join(token + conditions_named.get(token, "") for token in dict.fromkeys(missing)),
                 expected="tokens of its vocabulary",
                 hint=hint,
             )
@@ -269,10 +271,10 @@ def rows_named(uri: str, start: int, context: Vocabulary) -> Iterator[None]:
         row, what, got = error.args
         raise InputError(what, where=f"{uri} row {start + row + 1}", got=got) from error
     except _native.RowPanic as error:
-        row, said = error.args
+        row, message = error.args
         raise InternalError(
             "the encoder panicked",
             where=f"{uri} row {start + row + 1}",
-            got=said,
+            got=message,
             hint="this is a defect of pairmill, please report it with the row",
         ) from error

@@ -236,7 +236,7 @@ def _partner(uri: str) -> str:
 
 
 def shards_of(
-    found: inputs.Inputs, tokenizer: str, slicing: Slicing, config: TokenizeConfig
+    planned: inputs.Inputs, tokenizer: str, slicing: Slicing, config: TokenizeConfig
 ) -> dict[str, list[TakeTokens]]:
     """Return the shards of each task, in order.
 
@@ -246,9 +246,9 @@ def shards_of(
         slicing: how files are cut: Parquet between row groups, ``.bin`` between documents.
         config: with the longest record and the most that a file may expand to.
     """
-    files = {file.uri: file for file in found.files}
+    files = {file.uri: file for file in planned.files}
     made: dict[str, list[TakeTokens]] = {}
-    for file in found.files:
+    for file in planned.files:
         if file.kind == "idx":
             continue
         whole = row_files.slice_whole(file, config.max_record_bytes, config.max_expansion)

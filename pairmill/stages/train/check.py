@@ -96,9 +96,9 @@ class CheckTable:
     lines: list[Line] = field(default_factory=list)
     errors: list[PairmillError] = field(default_factory=list)
 
-    def say(self, name: str, said: str) -> None:
+    def say(self, name: str, text: str) -> None:
         """Add a line."""
-        self.lines.append(Line(name, said))
+        self.lines.append(Line(name, text))
 
     def look(self, name: str, at: Callable[[], T]) -> T | None:
         """Return what this gives; None if it raises an error of ours, which becomes a line."""
@@ -140,48 +140,48 @@ def check(config: CheckConfig) -> str:
     return text
 
 
-def _met(config: CheckConfig, found: CheckTable) -> Ranks:
+def _met(config: CheckConfig, table: CheckTable) -> Ranks:
     """Join the other processes, and add something up with all of them."""
     begun = time.monotonic()
     ranks: Ranks = run.parallel.start(config.device, config.limit_s)
     if ranks.size > 1:
         ranks.try_sum()
-        found.say("Processes", f"{ranks.size} reach each other, in {time.monotonic() - begun:.1f} s")
+        table.say("Processes", f"{ranks.size} reach each other, in {time.monotonic() - begun:.1f} s")
     else:
         several = launch.count(config) > 1
         later = "; whether they reach each other is tried with torchrun … -m pairmill train check …" if several else ""
-        found.say("Processes", f"{launch.count(config)}{later}")
+        table.say("Processes", f"{launch.count(config)}{later}")
     return ranks
 
 
-def _plan(config: CheckConfig, found: CheckTable, size: int) -> tuple[Inputs, Planned] | None:
+def _plan(config: CheckConfig, table: CheckTable, size: int) -> tuple[Inputs, Planned] | None:
     """Look whether settings, data and first weights fit, and how long the run is; None if it cannot be said."""
-    settings = found.look("Settings", lambda: config.settings)
+    settings = table.look("Settings", lambda: config.settings)
     if settings is None:
         return None
-    found.say("Net", f"{_named(settings)}; profile {settings.profile}")
-    found.look("Held out", lambda: refuse_training_rows(config))
-    inputs = found.look("Data", lambda: open_inputs(config, settings))
+    table.say("Net", f"{_named(settings)}; profile {settings.profile}")
+    table.look("Held out", lambda: refuse_training_rows(config))
+    inputs = table.look("Data", lambda: open_inputs(config, settings))
     if inputs is None:
         return None
-    found.say("Data", _said(inputs))
+    table.say("Data", _describe(inputs))
     held = inputs.held_out
-    found.say("Held out", f"{len(held):,} of {_some(held.sources)}" if held is not None else "none")
+    table.say("Held out", f"{len(held):,} of {_some(held.sources)}" if held is not None else "none")
     if config.weights_from:
-        start = found.look("First weights", lambda: _start(config, settings, inputs))
+        start = table.look("First weights", lambda: _start(config, settings, inputs))
         if start is not None:
-            found.say("First weights", f"{config.weights} of {start.uri}")
-    length = found.look("Length", lambda: _length(settings, inputs, size))
+            table.say("First weights", f"{config.weights} of {start.uri}")
+    length = table.look("Length", lambda: _length(settings, inputs, size))
     if length is None:
         return None
     used = length.tokens / (length.steps * settings.batch.tokens)
     steps = f"{length.steps:,} steps of {settings.batch.tokens:,} slots"
-    found.say("Length", f"{steps}, {length.tokens:,} tokens, {used:.1%} of the slots")
-    found.say("Learning rate", _schedule(settings, scheduled_steps(inputs, settings, size)))
+    table.say("Length", f"{steps}, {length.tokens:,} tokens, {used:.1%} of the slots")
+    table.say("Learning rate", _schedule(settings, scheduled_steps(inputs, settings, size)))
     if inputs.tokenizer is None:
-        found.say("Note", "without tokenizer=, generate, export and evaluate will need it")
+        table.say("Note", "without tokenizer=, generate, export and evaluate will need it")
     for note in settings.notes(length.steps):
-        found.say("Note", note)
+        table.say("Note", note)
     return inputs, length
 
 
@@ -207,7 +207,7 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
-def _said(inputs: Inputs) -> str:
+def _describe(inputs: Inputs) -> str:
     tokenizer = "with tokenizer.json" if inputs.tokenizer is not None else "without tokenizer.json"
     return (
         f"{inputs.kind} of {_some(inputs.sources)}; {inputs.vocab_size:,} ids {tokenizer}; "
@@ -255,32 +255,32 @@ def flops_per_token(settings: TrainSettings, vocab_size: int, shape: Shape, step
 
 
 def _cost(
-    config: CheckConfig, found: CheckTable, inputs: Inputs, length: Planned, ranks: Ranks | None, size: int
+    config: CheckConfig, table: CheckTable, inputs: Inputs, length: Planned, ranks: Ranks | None, size: int
 ) -> None:
     settings, shape = config.settings, shape_of(inputs, config.settings)
     weights = cost.parameters(settings.model, inputs.vocab_size)
     each = flops_per_token(settings, inputs.vocab_size, shape, length.steps)
-    found.say("Weights", f"{weights:,}")
-    found.say("Computation", f"{each * length.tokens:.3g} FLOPs, {each:.3g} a token")
+    table.say("Weights", f"{weights:,}")
+    table.say("Computation", f"{each * length.tokens:.3g} FLOPs, {each:.3g} a token")
     device, there = _device(config, ranks)
-    memory = found.look("Memory", lambda: _memory(settings, inputs.vocab_size, shape, size, device, there))
+    memory = table.look("Memory", lambda: _memory(settings, inputs.vocab_size, shape, size, device, there))
     if memory is not None:
-        found.say("Memory", memory)
-    room = found.look("Checkpoints", lambda: _room(config, weights))
+        table.say("Memory", memory)
+    room = table.look("Checkpoints", lambda: _room(config, weights))
     if room is not None:
-        found.say("Checkpoints", room)
-    if found.errors:  # no step is tried that does not fit
+        table.say("Checkpoints", room)
+    if table.errors:  # no step is tried that does not fit
         return
-    rate = found.look(
+    rate = table.look(
         "Rate", lambda: _rate(config, size, device, each) or _measure(config, inputs, length, ranks, size)
     )
     if rate is not None and not rate[0]:
-        found.say("Rate", rate[1])
+        table.say("Rate", rate[1])
     elif rate is not None:
         hours = length.tokens / rate[0] / 3600
         price = f", {config.price * hours * size:,.2f} at {config.price:g} an hour" if config.price else ""
-        found.say("Rate", f"{rate[0]:,.0f} tokens/s, {rate[1]}")
-        found.say("Time", f"{duration(length.tokens / rate[0])} without evaluation and checkpoints{price}")
+        table.say("Rate", f"{rate[0]:,.0f} tokens/s, {rate[1]}")
+        table.say("Time", f"{duration(length.tokens / rate[0])} without evaluation and checkpoints{price}")
 
 
 def _memory(settings: TrainSettings, vocab_size: int, shape: Shape, size: int, device: str, there: int) -> str:
@@ -298,8 +298,8 @@ def _memory(settings: TrainSettings, vocab_size: int, shape: Shape, size: int, d
             expected=f"at most {_bytes(there)}",
             hint=f"more processes, or batch.accumulate={settings.batch.accumulate * 2}",
         )
-    of = f" of {_bytes(there)}" if there else ""
-    return f"about {_bytes(need)}{of} a device, for {slots:,} slots at a time"
+    whole = f" of {_bytes(there)}" if there else ""
+    return f"about {_bytes(need)}{whole} a device, for {slots:,} slots at a time"
 
 
 def _rate(config: CheckConfig, size: int, device: str, each: float) -> tuple[float, str] | None:

@@ -33,7 +33,7 @@ def mapped(uri: str | Path, **options: Any) -> Benchmark:
 
 
 def items_of(benchmark: Benchmark, root: Path) -> list[tuple[str, str, list[str]]]:
-    (found,) = benchmarks.found(Decontaminate(benchmarks=[benchmark]), root=str(root))
+    (found,) = benchmarks.find(Decontaminate(benchmarks=[benchmark]), root=str(root))
     return [tuple(item) for item in found.items()]  # type: ignore[misc]
 
 
@@ -342,20 +342,20 @@ def test_of_a_fetched_folder_the_withheld_files_are_read_too(
     assert index.items(built(tmp_path, withheld=["made"], raw=raw)[1]) == {"made": 2}
     settings = Decontaminate(withheld=["theoremqa"])
     with pytest.raises(InputError, match=r"theoremqa was not fetched.*got made") as error:
-        benchmarks.found(settings, root=str(tmp_path), raw=raw)
+        benchmarks.find(settings, root=str(tmp_path), raw=raw)
     assert "sources=theoremqa" in error.value.hint
 
 
 def test_withheld_names_that_cannot_be_read_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"unknown source; got theoremq.*did you mean 'theoremqa'"):
-        benchmarks.found(Decontaminate(withheld=["theoremq"]), root=str(tmp_path), raw="x")
+        benchmarks.find(Decontaminate(withheld=["theoremq"]), root=str(tmp_path), raw="x")
     with pytest.raises(UsageError, match=r"the raw files are not given.*raw="):
-        benchmarks.found(Decontaminate(withheld=["theoremqa"]), root=str(tmp_path))
+        benchmarks.find(Decontaminate(withheld=["theoremqa"]), root=str(tmp_path))
     declare(monkeypatch, HubOrigin("o/made", ("*.jsonl",)))
     (tmp_path / "raw" / "made").mkdir(parents=True)
     (tmp_path / "raw" / "made" / "train.jsonl").write_bytes(lines(3))
     with pytest.raises(InputError, match=r"made withholds no split; got train.jsonl"):
-        benchmarks.found(Decontaminate(withheld=["made"]), root=str(tmp_path), raw=str(tmp_path / "raw"))
+        benchmarks.find(Decontaminate(withheld=["made"]), root=str(tmp_path), raw=str(tmp_path / "raw"))
 
 
 def test_benchmark_and_index_may_be_in_a_bucket(s3: str, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pairmill.line.runs import Ended, Given, Here, Made, RunFailure, remove, train_and_evaluate
+from pairmill.line.runs import Ended, Here, RunFailure, SharedOptions, StageRun, remove, train_and_evaluate
 from tests.support.mixed import Bench
 
 
@@ -21,7 +21,7 @@ def test_tasks_are_processes_side_by_side(bench: Bench) -> None:
     here = Here(2, seen.append)
     given = {"root": str(bench.folder / "root"), "tokenized_path": str(bench.tokenized), "output_path": "", "epochs": 1}
 
-    def body(seed: int) -> Made:
+    def body(seed: int) -> StageRun:
         return here("sample", seed=seed, **given)
 
     made = here.each(body, [3, 1, 3.0])  # type: ignore[list-item]
@@ -46,11 +46,13 @@ def test_after_a_failure_no_other_task_begins(bench: Bench) -> None:
 def test_a_run_is_a_training_and_its_evaluation() -> None:
     asked = []
 
-    def task(stage: str, /, **options: object) -> Made:
+    def task(stage: str, /, **options: object) -> StageRun:
         asked.append((stage, options))
-        return Made({"output": f"{stage} made"})
+        return StageRun({"output": f"{stage} made"})
 
-    made = train_and_evaluate(task, "a plan", "training.seed=3", Given(root="r", held_out="h", train_config="t"))
+    made = train_and_evaluate(
+        task, "a plan", "training.seed=3", SharedOptions(root="r", held_out="h", train_config="t")
+    )
     assert [stage for stage, _ in asked] == ["train", "evaluate"]
     assert {"sampled": "a plan", "held_out": "h", "set": "training.seed=3"}.items() <= asked[0][1].items()
     assert {"model": "train made", "held_out": "h", "set": "net.weights=ema"}.items() <= asked[1][1].items()

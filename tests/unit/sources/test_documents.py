@@ -18,7 +18,7 @@ from pairmill.formats.rows import Row
 from pairmill.formats.slices import FileSlice, Slicing
 from pairmill.sources.files.readers import whole_file
 from pairmill.sources.language import mapped
-from pairmill.sources.origin import Given, Hub
+from pairmill.sources.origin import Folder, Hub
 from pairmill.sources.parsed import Drop, Malformed
 from pairmill.sources.source import Context, Source, checked, parse_record
 from pairmill.stages.clean.config import CleanConfig
@@ -268,7 +268,7 @@ def test_files_are_fetched_and_cleaned_as_where_they_are(clean: Cleaned, tmp_pat
     manifest, _ = clean(TREE)
     yaml = str(tmp_path / "here" / "mine.yaml")
     source = mapped.load(yaml)
-    assert isinstance(source.origin, Given)
+    assert isinstance(source.origin, Folder)
     root = str(tmp_path / "root2")
     fetched = runner.run(Fetch(), FetchConfig(root=root, sources=[yaml], workers=1))
     config = CleanConfig(root=root, raw=fetched.uri, sources=[yaml], workers=1, max_reject_fraction=0.5)

@@ -142,8 +142,8 @@ def _pair(pair: Mapping[str, Any], result: CompareResult) -> Iterator[Block]:
     yield Table(title, header, rows, note)
 
 
-def _rows(found: Mapping[str, Mapping[str, Any]]) -> list[Difference]:
-    return [Difference(name, item["mean"], item["low"], item["high"]) for name, item in found.items()]
+def _rows(results: Mapping[str, Mapping[str, Any]]) -> list[Difference]:
+    return [Difference(name, item["mean"], item["low"], item["high"]) for name, item in results.items()]
 
 
 def _runs(result: CompareResult) -> Block:

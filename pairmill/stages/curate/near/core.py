@@ -159,7 +159,7 @@ def rounds(given: NearInput) -> Generator[list[Shard[Any]], list[ShardRecord], N
             name=f"near split {number:05}",
             size=sum(decisions.size for _, (decisions, _) in some),
         )
-        for number, some in _found(collected, bounds)
+        for number, some in _findings_by_range(collected, bounds)
     ]
     decided = _by_source(sources, split)
     retained = yield from _retained(given, sources, decided, old, settings)
@@ -239,8 +239,8 @@ def _signed(
     return records, sources
 
 
-def _name(one: NearSlice) -> str:
-    return f"{one.task} {one.part.first:012}"
+def _name(item: NearSlice) -> str:
+    return f"{item.task} {item.part.first:012}"
 
 
 def _decided(
@@ -339,7 +339,7 @@ def _whole(record: ShardRecord, path: str) -> Range:
     return Range(record.uri(path), 0, record.file(path).size)
 
 
-def _found(
+def _findings_by_range(
     resolved: Sequence[ShardRecord], bounds: Sequence[list[int]]
 ) -> Iterator[tuple[int, list[tuple[ShardRecord, tuple[Range, Range]]]]]:
     """Yield for each range of slices with findings its number, and of each record with some where they are."""

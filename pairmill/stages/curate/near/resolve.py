@@ -309,10 +309,10 @@ def _pairs(codes: NDArray[np.uint64], order: NDArray[np.uint32]) -> NDArray[np.u
     return result
 
 
-def _write(out: Writer, found: NDArray[Any], tasks: list[str]) -> None:
+def _write(out: Writer, rows: NDArray[Any], tasks: list[str]) -> None:
     """Write DECISIONS and TASKS."""
     with out.create(DECISIONS, scratch=True) as local:
-        local.write_bytes(np.ascontiguousarray(found).view(np.uint8).data)
+        local.write_bytes(np.ascontiguousarray(rows).view(np.uint8).data)
     with out.create(TASKS, scratch=True) as local:
         local.write_text(json.dumps(tasks), encoding="utf-8")
 
@@ -401,14 +401,14 @@ def joined(parts: Iterable[tuple[Range, Range]]) -> tuple[NDArray[Any], list[str
     return np.concatenate(blocks), names
 
 
-def _by_slice(found: NDArray[Any], tasks: list[str]) -> list[tuple[int, int, int, str]]:
+def _by_slice(rows: NDArray[Any], tasks: list[str]) -> list[tuple[int, int, int, str]]:
     """List the slices of DECISIONS: place, first, count, and a digest without numbers of slices or tasks."""
     names = np.array([int(hashlib.sha256(task.encode()).hexdigest()[:16], 16) for task in tasks], np.uint64)
-    slices, first = np.unique(found["place"], return_index=True)
-    stops = [*first[1:].tolist(), len(found)]
+    slices, first = np.unique(rows["place"], return_index=True)
+    stops = [*first[1:].tolist(), len(rows)]
     listed = []
     for place, start, stop in zip(slices.tolist(), first.tolist(), stops, strict=True):
-        some = found[start:stop].copy()
+        some = rows[start:stop].copy()
         others = names[some["other_task"]]
         some["other_task"] = some["place"] = 0
         digest = hashlib.sha256(some.view(np.uint8).data)

@@ -26,20 +26,20 @@ _OF_BENCHMARKS = 24
 _BENCHMARKS = 100
 
 
-def pair_of(operation: str, found: Mapping[str, Any]) -> Pair:
+def pair_of(operation: str, finding: Mapping[str, Any]) -> Pair:
     """Return a sample as the manifest has it, with the row or the item that it is compared with."""
     names = ("instruction", "response")
-    row = found.get(names[0]) or "", found.get(names[1]) or ""
-    item = found.get(f"other_{names[0]}") or "", found.get(f"other_{names[1]}") or ""
+    row = finding.get(names[0]) or "", finding.get(names[1]) or ""
+    item = finding.get(f"other_{names[0]}") or "", finding.get(f"other_{names[1]}") or ""
     fields, others = list(zip(names, row, item, strict=True)), tuple[str, ...]()
-    if found.get("benchmark"):
-        fields, others = beside_item(found, row, item)
+    if finding.get("benchmark"):
+        fields, others = beside_item(finding, row, item)
     # Of a row of an index, and of an item whose text is not known, there is only the name.
-    other, known = other_of(found), any(text for _, _, text in fields)
+    other, known = other_of(finding), any(text for _, _, text in fields)
     owner = of_folder(operation)
-    text = describe_finding(operation, owner.describe_scores(found), found)
+    text = describe_finding(operation, owner.describe_scores(finding), finding)
     return Pair(
-        row_id(found["task"], found["ordinal"]),
+        row_id(finding["task"], finding["ordinal"]),
         other if known else "",
         [] if owner.private else fields,
         text if known or not other else f"{text} · {other}",
@@ -94,7 +94,7 @@ def benchmarks(result: CurateResult) -> list[Block]:
             name,
             each.get("items", 0),
             each.get("hit", 0),
-            Percent.of(each.get("hit", 0), each.get("items", 0)),
+            Percent.ratio(each.get("hit", 0), each.get("items", 0)),
             each.get("rows", 0),
             _counts(each.get("by_rule", {})),
             _counts(each.get("by_source", {})),

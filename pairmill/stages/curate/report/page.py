@@ -41,7 +41,7 @@ def report_of(manifest: Manifest) -> Report:
     figures: dict[str, Cell] = {
         "Rows in": ledger.rows_in,
         "Kept": ledger.rows_kept,
-        "Share kept": Percent.of(ledger.rows_kept, ledger.rows_in),
+        "Share kept": Percent.ratio(ledger.rows_kept, ledger.rows_in),
         "Dropped": ledger.rows_in - ledger.rows_kept,
         "Would go, only reported": sum(item.get("would_go", 0) for item in sources.values()),
         "Rows changed": ledger.notes.get("redacted", 0),
@@ -163,8 +163,8 @@ def _by_source(sources: Mapping[str, Mapping[str, Any]]) -> list[Block]:
         gone = each["rows"] - each["kept"]
         mostly = "–"
         for reason, count in _largest(each.get("dropped", {}))[:1]:
-            mostly = reason if count == gone else f"{reason} ({Percent.of(count, gone)})"
-        rows.append((name, each["rows"], each["kept"], Percent.of(each["kept"], each["rows"]), mostly))
+            mostly = reason if count == gone else f"{reason} ({Percent.ratio(count, gone)})"
+        rows.append((name, each["rows"], each["kept"], Percent.ratio(each["kept"], each["rows"]), mostly))
     return [
         Stacked(
             "Rows kept and dropped, by source",
@@ -194,7 +194,7 @@ def _sources_and_rules(
     blocks: list[Block] = []
     for name, item in operations.items():
         rows = [
-            (source, rule, count, Percent.of(count, sources.get(source, {}).get("rows", 0)))
+            (source, rule, count, Percent.ratio(count, sources.get(source, {}).get("rows", 0)))
             for source, rules in item.get("by_source", {}).items()
             for rule, count in rules.items()
             if count
@@ -210,7 +210,7 @@ def _look_at(result: CurateResult, rows_in: int, near: Mapping[str, Mapping[str,
     lines = []
     sources = dict(sorted(result.sources.items()))
     swallowed = [
-        f"{source} by {other} ({Percent.of(count, sources[source]['rows'])})"
+        f"{source} by {other} ({Percent.ratio(count, sources[source]['rows'])})"
         for source, others in near.items()
         for other, count in others.items()
         if source != other and source in sources and count > _FEW * sources[source]["rows"]
@@ -219,7 +219,7 @@ def _look_at(result: CurateResult, rows_in: int, near: Mapping[str, Mapping[str,
         lines.append(f"Most of a source repeats rows of another: {describe_names(swallowed)}.")
     lines += _leaks(result)
     large = [
-        f"{name} ({Percent.of(count, rows_in)})"
+        f"{name} ({Percent.ratio(count, rows_in)})"
         for name, count in _largest(_would_go(result.operations))
         if count > _MANY * rows_in
     ]

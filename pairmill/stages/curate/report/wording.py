@@ -33,7 +33,7 @@ def describe_finding(name: str, scores: str, decision: Mapping[str, Any]) -> str
 
 
 def beside_item(
-    found: Mapping[str, Any], row: tuple[str, str], item: tuple[str, str]
+    finding: Mapping[str, Any], row: tuple[str, str], item: tuple[str, str]
 ) -> tuple[list[tuple[str, str, str]], tuple[str, ...]]:
     """Return the texts of a row beside an item of a benchmark, and the names of the item's fields.
 
@@ -42,7 +42,7 @@ def beside_item(
         row: instruction and response.
         item: question and answer.
     """
-    if str(found.get("detail") or "").startswith("response"):
+    if str(finding.get("detail") or "").startswith("response"):
         return [("response", row[1], "\n".join(filter(None, item)))], ("question and answer",)
     return [("instruction", row[0], item[0]), ("response", row[1], item[1])], ("question", "answer")
 
@@ -52,12 +52,12 @@ def row_id(task: str, ordinal: int) -> str:
     return f"{task}:{ordinal}"
 
 
-def other_of(found: Mapping[str, Any]) -> str:
+def other_of(finding: Mapping[str, Any]) -> str:
     """Return what a decision compares a row with: another row, an item of a benchmark, or nothing."""
-    if found.get("other_task") and found.get("other_ordinal") is not None:
-        return row_id(found["other_task"], found["other_ordinal"])
-    if found.get("benchmark"):
-        return f"{found['benchmark']} item {found.get('item') or '?'}"
+    if finding.get("other_task") and finding.get("other_ordinal") is not None:
+        return row_id(finding["other_task"], finding["other_ordinal"])
+    if finding.get("benchmark"):
+        return f"{finding['benchmark']} item {finding.get('item') or '?'}"
     return ""
 
 

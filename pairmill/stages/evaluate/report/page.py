@@ -59,7 +59,7 @@ def report_of(manifest: Manifest) -> Report:
     if groups:
         sections.append(Section("Groups", groups, f"{len(groups)} benchmark{'s' * (len(groups) > 1)}"))
     if table:
-        sections.append(Section("How it was asked", [_asked(table, model["kind"])], "data and generation settings"))
+        sections.append(Section("How it was asked", [_questions(table, model["kind"])], "data and generation settings"))
     return Report("evaluate", figures, sections, verdict=_verdict(result), look_at=_look_at(manifest, table))
 
 
@@ -112,7 +112,7 @@ def _figure(value: float | None) -> Cell:
     return "–" if value is None else f"{value:.4f}"
 
 
-def _asked(table: Mapping[str, Any], kind: str) -> Table:
+def _questions(table: Mapping[str, Any], kind: str) -> Table:
     rows: list[list[Cell]] = []
     for name, item in table.items():
         origin, how = item["data"], item["generation"]

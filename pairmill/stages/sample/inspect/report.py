@@ -68,7 +68,14 @@ def report_of(
             "Longest rows",
             ("Epoch", "Row", "Instruction tokens", "Response tokens", "Inputs", "Of a rank's slots"),
             [
-                (item.epoch, item.row, item.inst_len, item.resp_len, item.inputs, Percent.of(item.inputs, world.slots))
+                (
+                    item.epoch,
+                    item.row,
+                    item.inst_len,
+                    item.resp_len,
+                    item.inputs,
+                    Percent.ratio(item.inputs, world.slots),
+                )
                 for item in preview.longest
             ],
             "A row that several epochs have is listed once, where it comes first. Inputs are all tokens but the last.",
@@ -80,10 +87,10 @@ def report_of(
             "Epochs": len(preview.epochs),
             "Steps": total.batches,
             "Steps, HRM-Text's estimate": estimate,
-            "Slots used": Percent.of(total.inputs, slots),
-            "Supervised slots": Percent.of(total.targets, slots),
+            "Slots used": Percent.ratio(total.inputs, slots),
+            "Supervised slots": Percent.ratio(total.targets, slots),
             "Rows": preview.rows,
-            "Rows left over": Percent.of(total.rows_left, whole),
+            "Rows left over": Percent.ratio(total.rows_left, whole),
             "Rows skipped": total.rows_skipped,
             "Rows of one response token": preview.one_token,
             "Ranks": world.ranks,
@@ -99,8 +106,8 @@ def report_of(
 
 def _verdict(preview: TrainingPreview, config: InspectConfig) -> str:
     total = preview.total
-    used = Percent.of(total.inputs, preview.slots(total))
-    left = Percent.of(total.rows_left, total.rows + total.rows_left)
+    used = Percent.ratio(total.inputs, preview.slots(total))
+    left = Percent.ratio(total.rows_left, total.rows + total.rows_left)
     verdict = f"{total.batches:,} steps: {used} of their slots are used, {left} of the rows are left over"
     if preview.world.ranks == 1:
         return f"{verdict}."
@@ -126,7 +133,7 @@ def _look_at(preview: TrainingPreview, metadata: Metadata, estimate: int, config
             f"The longest row has {longest:,} inputs, and the model's positions end at {metadata.max_seq_len:,} "
             "(max_seq_len of metadata.json, less one)."
         )
-    left = Percent.of(total.inputs_left, total.inputs + total.inputs_left)
+    left = Percent.ratio(total.inputs_left, total.inputs + total.inputs_left)
     if left > _MATTERS:
         hint = {
             "drop": "tail=carry takes them into the next epoch",
@@ -139,7 +146,7 @@ def _look_at(preview: TrainingPreview, metadata: Metadata, estimate: int, config
         hint = (
             "an epoch's last batch is not full"
             if config.tail == "keep"
-            else f"the longest row takes {Percent.of(longest, world.slots)} of a rank's, and more batch_tokens help"
+            else f"the longest row takes {Percent.ratio(longest, world.slots)} of a rank's, and more batch_tokens help"
         )
         lines.append(f"{unused} of the slots are padding: {hint}.")
     if abs(estimate - total.batches) > _MATTERS * total.batches:
@@ -189,8 +196,8 @@ def _epochs(preview: TrainingPreview, config: InspectConfig) -> list[Block]:
                     item.rows,
                     item.inputs,
                     preview.slots(item) - item.inputs,
-                    Percent.of(item.inputs, preview.slots(item)),
-                    Percent.of(item.targets, preview.slots(item)),
+                    Percent.ratio(item.inputs, preview.slots(item)),
+                    Percent.ratio(item.targets, preview.slots(item)),
                 )
                 for name, item in named
             ],
@@ -203,9 +210,9 @@ def _epochs(preview: TrainingPreview, config: InspectConfig) -> list[Block]:
                 (
                     name,
                     item.rows_left,
-                    Percent.of(item.rows_left, item.rows + item.rows_left),
+                    Percent.ratio(item.rows_left, item.rows + item.rows_left),
                     item.inputs_left,
-                    Percent.of(item.inputs_left, item.inputs + item.inputs_left),
+                    Percent.ratio(item.inputs_left, item.inputs + item.inputs_left),
                     item.rows_skipped,
                 )
                 for name, item in named

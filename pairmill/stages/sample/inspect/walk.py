@@ -188,11 +188,11 @@ def preview(plan: RowPlan, world: World) -> TrainingPreview:
 
 
 class _Walk:
-    def __init__(self, plan: RowPlan, found: TrainingPreview) -> None:
-        self._plan, self._found = plan, found
-        self._others = {name: _with_balance(plan, name) for name in found.imbalance if name != plan.balance}
-        self.next_rows = [0] * len(found.epochs)
-        self.delivered = [0] * len(found.epochs)
+    def __init__(self, plan: RowPlan, preview: TrainingPreview) -> None:
+        self._plan, self._found = plan, preview
+        self._others = {name: _with_balance(plan, name) for name in preview.imbalance if name != plan.balance}
+        self.next_rows = [0] * len(preview.epochs)
+        self.delivered = [0] * len(preview.epochs)
 
     def to_the_end(self, progress: log.Progress) -> None:
         position, logged, rows = self._plan.begin(), 0, 0

@@ -140,7 +140,7 @@ def _measures(counts: Counts, whole: Counts) -> dict[str, Any]:
     }
     result: dict[str, Any] = {name: part for name, (part, _) in measures.items()}
     result["percent_of_epoch"] = {
-        name: round(100 * part / of, 5) if of else None for name, (part, of) in measures.items()
+        name: round(100 * part / total, 5) if total else None for name, (part, total) in measures.items()
     }
     return result
 
@@ -201,7 +201,7 @@ def _as_tex(table: Table) -> str:
 
 def _tex(text: str) -> str:
     known = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", _UNKNOWN: "--"}
-    return re.sub(r"[\\~^–&%$#_{}]", lambda found: known.get(found[0], f"\\{found[0]}"), text)
+    return re.sub(r"[\\~^–&%$#_{}]", lambda match: known.get(match[0], f"\\{match[0]}"), text)
 
 
 def _as_json(inventory: Inventory, key: str) -> Mapping[str, Any]:

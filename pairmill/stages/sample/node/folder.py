@@ -480,9 +480,9 @@ def _size(folder: Path) -> int:
     return size
 
 
-def _log_left_alone(path: Path, found: os.stat_result) -> None:
-    kind = "a link" if stat.S_ISLNK(found.st_mode) else "something"
-    event(f"{NAME}: {path} is left alone: it is {kind} of {owned.user(found.st_uid)}", level=logging.WARNING)
+def _log_left_alone(path: Path, status: os.stat_result) -> None:
+    kind = "a link" if stat.S_ISLNK(status.st_mode) else "something"
+    event(f"{NAME}: {path} is left alone: it is {kind} of {owned.user(status.st_uid)}", level=logging.WARNING)
 
 
 def _open_lock(parent: OpenFolder, name: str) -> int | None:
@@ -542,12 +542,12 @@ def _removed(parent: int, name: str) -> bool | None:
     return None
 
 
-def _exchange(parent: int, one: str, other: str) -> bool:
+def _exchange(parent: int, first: str, second: str) -> bool:
     # renameat2(2) with RENAME_EXCHANGE; Python has no name for it, and not every file system can do it.
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
     except AttributeError:
         return False
     exchange = 2
-    done: int = renameat2(parent, os.fsencode(one), parent, os.fsencode(other), exchange)
+    done: int = renameat2(parent, os.fsencode(first), parent, os.fsencode(second), exchange)
     return done == 0

@@ -531,12 +531,12 @@ def _chunks(piece: RowPiece, rows: slice, max_gap: int) -> Iterator[tuple[Ints, 
     starts, lengths = spans_of(piece, rows)
     # One span may be a whole data set.
     parts = np.maximum(1, -(-lengths // CHUNK_TOKENS))
-    of, part = np.repeat(np.arange(len(parts)), parts), np.arange(parts.sum())
+    owner, part = np.repeat(np.arange(len(parts)), parts), np.arange(parts.sum())
     skipped = (part - np.repeat(np.cumsum(parts) - parts, parts)) * CHUNK_TOKENS
-    starts, lengths = starts[of] + skipped, np.minimum(lengths[of] - skipped, CHUNK_TOKENS)
+    starts, lengths = starts[owner] + skipped, np.minimum(lengths[owner] - skipped, CHUNK_TOKENS)
     near = starts.copy()
     # Pieces of one row have one instruction span: reading goes on where the piece before ends.
-    if len(of) == len(parts):
+    if len(owner) == len(parts):
         again = 2 * (np.flatnonzero(np.diff(starts[::2]) == 0) + 1)
         near[again] = starts[again - 1] + lengths[again - 1]
     edges = np.flatnonzero(np.diff(tokens_read(near, lengths, max_gap) // CHUNK_TOKENS)) + 1

@@ -283,12 +283,14 @@ def state(folder: int, skip: str) -> State:
     return State(f"{boot} {digest}" if boot else "", shared, sizes)
 
 
-def _shared(one: os.stat_result, path: str) -> str:
-    if not stat.S_ISDIR(one.st_mode) and not stat.S_ISREG(one.st_mode):
+def _shared(status: os.stat_result, path: str) -> str:
+    if not stat.S_ISDIR(status.st_mode) and not stat.S_ISREG(status.st_mode):
         return f"{path} is neither a file nor a folder"
-    if not trusted(one.st_uid):
-        return f"{path} belongs to {user(one.st_uid)}"
-    return f"{path} may be written by others (mode {one.st_mode & 0o7777:o})" if one.st_mode & _OTHERS_WRITE else ""
+    if not trusted(status.st_uid):
+        return f"{path} belongs to {user(status.st_uid)}"
+    return (
+        f"{path} may be written by others (mode {status.st_mode & 0o7777:o})" if status.st_mode & _OTHERS_WRITE else ""
+    )
 
 
 def of_other_digest(folder: int, files: Sequence[File], workers: int) -> list[str]:

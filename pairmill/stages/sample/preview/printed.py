@@ -84,7 +84,7 @@ class Page:
                 step.value,
                 step.group.unique_rows,
                 round(step.group.tokens),
-                Percent.of(step.group.tokens, step.epoch_tokens),
+                Percent.ratio(step.group.tokens, step.epoch_tokens),
                 round(step.group.tokens / ladder.now, 3) if ladder.now else "–",
                 round(step.group.tokens * self.forecast.epochs),
                 round(step.group.exposures, 2),

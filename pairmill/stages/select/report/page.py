@@ -32,7 +32,7 @@ def report_of(manifest: Manifest) -> Report:
         "Rows in": result.rows,
         "Candidates": result.candidates,
         "Chosen": result.chosen,
-        "Share chosen": Percent.of(result.chosen, result.rows),
+        "Share chosen": Percent.ratio(result.chosen, result.rows),
         f"Asked for, {unit}": result.budget["asked"],
         f"Taken, {unit}": result.budget["taken"],
         "Sources": len(result.sources),
@@ -83,7 +83,7 @@ def _rankings(result: SelectResult) -> list[Block]:
     if len(result.rankings) < 2:
         return []
     rows = [
-        (target["name"], Percent(target["share"]), target["rows"], Percent.of(target["rows"], result.chosen))
+        (target["name"], Percent(target["share"]), target["rows"], Percent.ratio(target["rows"], result.chosen))
         for target in result.rankings
     ]
     return [Table("Targets, in the order in which they take rows", ("Target", "Asked", "Rows", "Share"), rows)]
@@ -99,8 +99,8 @@ def _sources(result: SelectResult) -> list[Block]:
             name,
             source["rows"],
             source["chosen"],
-            *(Percent.of(source["chosen"], source["rows"]), Percent.of(source["rows"], total)),
-            *(Percent.of(source["chosen"], chosen), Percent.of(source["characters_chosen"], characters)),
+            *(Percent.ratio(source["chosen"], source["rows"]), Percent.ratio(source["rows"], total)),
+            *(Percent.ratio(source["chosen"], chosen), Percent.ratio(source["characters_chosen"], characters)),
         )
         for name, source in ((name, every[name]) for name in names[:_SOURCES])
     ]
@@ -138,7 +138,7 @@ def _lengths(result: SelectResult) -> list[Block]:
     used = [at for at, counts in enumerate(zip(*(end["bins"] for end in ends.values()), strict=True)) if any(counts)]
     bins = range(used[0], used[-1] + 1) if used else range(0)
     shares: list[list[Cell]] = [
-        [_between(at), *(Percent.of(end["bins"][at], end["rows"]) for end in ends.values())] for at in bins
+        [_between(at), *(Percent.ratio(end["bins"][at], end["rows"]) for end in ends.values())] for at in bins
     ]
     return [
         Table("Mean characters of a row", ("Text", "All rows", "Chosen rows"), means),
@@ -174,7 +174,7 @@ def _groups(result: SelectResult) -> list[Block]:
         (
             group["group"] or "(no value)",
             *(group[key] for key in ("candidates", "asked", "quota", "taken", "rows")),
-            Percent.of(group["rows"], group["candidates"]),
+            Percent.ratio(group["rows"], group["candidates"]),
         )
         for group in groups["groups"][:_GROUPS]
     ]

@@ -132,10 +132,10 @@ class Feed:
                 expected=f"below {self._inputs.vocab_size:,}",
                 hint="give the tokenizer of the data, or set data.vocab_size",
             )
-        of = part.rows[:, 0] if self._inputs.rows is None else self._inputs.rows.find(part.rows)
-        size = len(of) // self._divided
+        sources = part.rows[:, 0] if self._inputs.rows is None else self._inputs.rows.find(part.rows)
+        size = len(sources) // self._divided
         for low in (number * size for number in range(self._divided)):
             divided = (
                 {name: item[low : low + size] for name, item in part.items()} if self._divided > 1 else part.arrays
             )
-            yield make_microbatch(divided, part.scalars, of[low : low + size], self._device)
+            yield make_microbatch(divided, part.scalars, sources[low : low + size], self._device)

@@ -161,13 +161,13 @@ def _write_weights(folder: Path, run: Run, weights: Literal["ema", "current"], c
     )
 
 
-def _write_card(folder: Path, run: Run, said: dict[str, Any], weights: str, reason: str, config: ExportConfig) -> None:
+def _write_card(folder: Path, run: Run, facts: dict[str, Any], weights: str, reason: str, config: ExportConfig) -> None:
     # <root>/train/<fingerprint>
     root = config.root or storage.parent_of(storage.parent_of(run.uri))
     inputs = run.manifest.inputs if run.manifest else []
     text = card(
         run.trained,
-        said,
+        facts,
         trace(storage.normalise(root, "root"), [ref.fingerprint for ref in inputs]),
         {ref.role: ref.fingerprint for ref in inputs},
         weights=weights,

@@ -180,7 +180,7 @@ def _by_source(result: TrainResult) -> list[Block]:
     header += ["Held-out loss", "Held out, averaged", "Held-out perplexity"]
     rows: list[list[Cell]] = []
     for name, item in sources.items():
-        share: list[Cell] = [int(item.get("tokens", 0)), Percent.of(item.get("tokens", 0), tokens)]
+        share: list[Cell] = [int(item.get("tokens", 0)), Percent.ratio(item.get("tokens", 0), tokens)]
         share += ([Percent(item["planned"]) if "planned" in item else _DASH]) if planned else []
         losses = [_loss(item.get(key)) for key in ("first_loss", "loss", "heldout_loss", "heldout_ema_loss")]
         shown = f"{perplexity(item['heldout_loss']):.2f}" if "heldout_loss" in item else _DASH
@@ -276,7 +276,7 @@ def _happened(result: TrainResult) -> list[Block]:
 def _absent(result: TrainResult) -> list[Block]:
     steps = result.last.get("step", 0)
     rows = [
-        (name, count, Percent.of(count, steps))
+        (name, count, Percent.ratio(count, steps))
         for name, count in sorted(result.absent.items(), key=lambda item: (-item[1], item[0]))
     ]
     if not rows:

@@ -24,7 +24,7 @@ from pairmill.sources.files.splits import SourceOptions
 from pairmill.sources.language import mapped
 from pairmill.sources.language.description import KEYS, Description
 from pairmill.sources.language.expression import FUNCTIONS
-from pairmill.sources.origin import Given, Hub, HubRows
+from pairmill.sources.origin import Folder, Hub, HubRows
 from pairmill.sources.parsed import Drop, Malformed
 from pairmill.sources.registry import chosen
 from pairmill.sources.source import Context, Source, parse_record
@@ -362,7 +362,7 @@ def test_files_are_given_below_one_folder(tmp_path: Path, files: str, folder: st
     folder = folder.replace("HERE", str(tmp_path)).replace("PARENT", str(tmp_path.parent))
     raw = "/data" if "/data" in folder else str(tmp_path.parent)
     (tmp_path / "mine.yaml").write_text(FIVE_LINES.replace("hub: org/mine", f"files: {files}"))
-    assert mapped.load(str(tmp_path / "mine.yaml"), raw).origin == Given(folder, patterns)
+    assert mapped.load(str(tmp_path / "mine.yaml"), raw).origin == Folder(folder, patterns)
 
 
 SECRET = '{"question": "private_key", "answer": "-----BEGIN"}\n'
@@ -429,21 +429,21 @@ def test_files_below_raw_or_beside_the_description_are_read(pod: Path, files: st
     (pod / "rawlink").symlink_to("raw")
     for raw in ("raw", "rawlink"):
         source = mapped.load(described(pod, files.replace("POD", str(pod))), str(pod / raw))
-        assert isinstance(source.origin, Given)
-        assert raw_files.given(source, source.origin).sizes
+        assert isinstance(source.origin, Folder)
+        assert raw_files.open_folder(source, source.origin).sizes
 
 
 def test_a_link_to_a_file_elsewhere_is_not_read(pod: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (pod / "here" / "key.json").unlink()
     (pod / "here" / "key.json").symlink_to(pod / "secrets" / "key.json")
     source = mapped.load(described(pod, "'*.json'"), "")
-    assert isinstance(source.origin, Given)
+    assert isinstance(source.origin, Folder)
     # Whether a store lists links or not.
     monkeypatch.setattr(LocalStore, "list_with_links", lambda *_, **__: ([Entry("key.json", 9)], []))
     with pytest.raises(
         InputError, match=r"a link leads outside the folders that mine may read.*secrets/key\.json.*raw="
     ):
-        raw_files.given(source, source.origin)
+        raw_files.open_folder(source, source.origin)
 
 
 @pytest.mark.parametrize("files", ["/etc/key.json", "file:///etc/key.json", "POD/raw/key.json"])
@@ -456,7 +456,7 @@ def test_a_description_in_a_bucket_names_no_file_of_the_machine(
         mapped.Mapped(file)
     beside = FIVE_LINES.replace("hub: org/mine", "files: a.csv").encode()
     source = mapped.Mapped(Description("s3://bucket/sets/mine.yaml", beside, ""))
-    assert source.origin == Given("s3://bucket/sets", ("a.csv",))
+    assert source.origin == Folder("s3://bucket/sets", ("a.csv",))
 
 
 def test_files_beside_a_file_uri_are_found(tmp_path: Path) -> None:
@@ -464,7 +464,7 @@ def test_files_beside_a_file_uri_are_found(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "mine.yaml").write_text(FIVE_LINES.replace("hub: org/mine", "files: 100%/a.jsonl"))
     source = mapped.load((folder / "mine.yaml").as_uri())
-    assert source.origin == Given(f"{folder.as_uri()}/100%25", ("a.jsonl",))
+    assert source.origin == Folder(f"{folder.as_uri()}/100%25", ("a.jsonl",))
 
 
 def test_no_file_of_the_patterns_is_an_input_error(load: Load) -> None:

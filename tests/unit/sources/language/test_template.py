@@ -28,7 +28,7 @@ from tests.support.helpers import REPOSITORY
 def made(template: str, **record: Any) -> str:
     """The text of a record, or the reason why there is none, after ``!``."""
     try:
-        return Template.parse(template).of(record)
+        return Template.parse(template).render(record)
     except MalformedRecord as error:
         return f"!{error.why.reason}"
 
@@ -341,11 +341,11 @@ def test_a_text_is_not_made_that_is_much_longer_than_its_record(template: str, r
     made = Template.parse(template)
     tracemalloc.start()
     with pytest.raises(MalformedRecord, match="text_too_long"):
-        made.of(record)
+        made.render(record)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 4 << 20
-    assert len(Template.parse("# {a}").of({"a": "x" * (MAX_CHARACTERS + 1)})) == MAX_CHARACTERS + 3
+    assert len(Template.parse("# {a}").render({"a": "x" * (MAX_CHARACTERS + 1)})) == MAX_CHARACTERS + 3
 
 
 def test_the_documentation_names_every_filter() -> None:

@@ -23,7 +23,7 @@ _LOCKS: Final = ("evaluate", "benchmarks")
 
 
 @dataclass(frozen=True)
-class Given:
+class BenchmarkData:
     """The data of a benchmark.
 
     Attributes:
@@ -69,7 +69,7 @@ def parse_places(data: Sequence[str]) -> dict[str, str]:
     return places
 
 
-def found(names: Sequence[str], places: Mapping[str, str], root: str, settings: EvaluateSettings) -> list[Given]:
+def find(names: Sequence[str], places: Mapping[str, str], root: str, settings: EvaluateSettings) -> list[BenchmarkData]:
     """Return the data of these benchmarks.
 
     Args:
@@ -97,9 +97,9 @@ def found(names: Sequence[str], places: Mapping[str, str], root: str, settings: 
     if settings.drop_shots and DROP not in names:
         raise UsageError("examples for a benchmark that is not asked", where="drop_shots", expected="benchmarks=drop")
     made = [
-        Given(name, *harness_tasks.locate(settings.harness))
+        BenchmarkData(name, *harness_tasks.locate(settings.harness))
         if harness_tasks.is_task(name)
-        else _found(name, places.get(name, ""), root)
+        else _locate(name, places.get(name, ""), root)
         for name in names
     ]
     return [
@@ -107,13 +107,13 @@ def found(names: Sequence[str], places: Mapping[str, str], root: str, settings: 
     ]
 
 
-def _with_shots(one: Given, shots: str) -> Given:
+def _with_shots(data: BenchmarkData, shots: str) -> BenchmarkData:
     uri = storage.normalise(shots, "drop_shots")
-    digest = content_key("shots", one.digest, hashlib.sha256(storage.store_for(uri).read(uri)).hexdigest())
-    return replace(one, digest=digest, shots=uri)
+    digest = content_key("shots", data.digest, hashlib.sha256(storage.store_for(uri).read(uri)).hexdigest())
+    return replace(data, digest=digest, shots=uri)
 
 
-def _found(name: str, place: str, root: str) -> Given:
+def _locate(name: str, place: str, root: str) -> BenchmarkData:
     uri = storage.normalise(place, f"data: {name}") if place else ""
     store = storage.store_for(uri) if uri else None
     if store is not None and store.exists(uri):
@@ -141,13 +141,13 @@ def _found(name: str, place: str, root: str) -> Given:
             hint="docs/evaluation.md says how to make it",
         )
     commit = _commit(repository, revision or "main", root)
-    return Given(name, repository, commit, content_key("hub", repository, commit))
+    return BenchmarkData(name, repository, commit, content_key("hub", repository, commit))
 
 
-def _of_files(name: str, uri: str, uris: Sequence[str]) -> Given:
+def _of_files(name: str, uri: str, uris: Sequence[str]) -> BenchmarkData:
     digested = storage.store_for(uri).digested(uris)
     contents = [[storage.name_of(item), file.digest] for item, file in zip(uris, digested, strict=True)]
-    return Given(name, uri, "", content_key("files", contents), sum(file.size for file in digested))
+    return BenchmarkData(name, uri, "", content_key("files", contents), sum(file.size for file in digested))
 
 
 def _commit(repository: str, revision: str, root: str) -> str:
