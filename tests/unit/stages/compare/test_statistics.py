@@ -57,13 +57,13 @@ def test_what_cannot_be_told_says_how_many_seeds_would_tell() -> None:
     ]
     assert right[0] / 2000 > 0.88
     assert right[1] / 2000 < 0.9
-    assert found.found is not None
-    assert found.found > abs(found.mean)
+    assert found.detectable is not None
+    assert found.detectable > abs(found.mean)
 
 
 def test_one_seed_and_no_difference() -> None:
     one = Paired.from_differences([0.3])
-    assert (one.word(lower_is_better=True), one.p, one.seeds_needed, one.found) == (None, None, None, None)
+    assert (one.word(lower_is_better=True), one.p, one.seeds_needed, one.detectable) == (None, None, None, None)
     same = Paired.from_differences([0.0, 0.0, 0.0])
     assert (same.word(lower_is_better=True), same.p, same.seeds_needed) == ("not distinguishable", 1.0, None)
     assert Paired.from_differences([0.1, 0.1]).word(lower_is_better=True) == "worse"
