@@ -334,7 +334,7 @@ def _run_round(job: _Job[C, P], pool: WorkerPool, todo: Todo) -> list[ShardRecor
     failures: list[tuple[str, PairmillError]] = []
     if todo.left:
         # The processes start while this one builds what they need.
-        pool.start(len(todo.left))
+        pool.start(todo.left)
         context = job.plan.context
         todo, failures = todo.without_broken()
         title = job.title_of(todo.planned)

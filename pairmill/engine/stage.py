@@ -82,6 +82,11 @@ class Shard(ABC, Generic[X_contra]):
         """Return what its round does, in words for people."""
         return cls.work or re.sub("(?<=[a-z])(?=[A-Z])", " ", cls.__name__).lower()
 
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for a server more than it works: then it runs in a thread, as a process takes a second."""
+        return False
+
     @abstractmethod
     def run(self, context: X_contra, out: Writer) -> ShardResult:
         """Do the work and write its files to ``out``. ``context`` is that of the plan."""

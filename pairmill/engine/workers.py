@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
+from queue import SimpleQueue
 from typing import Any, Self, TypeAlias
 
 from pairmill import log, storage
@@ -92,7 +93,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 class WorkerPool:
-    """Runs shards in processes, each with a pipe of its own, or in this process if one is enough.
+    """Runs shards in processes, each with a pipe of its own, or in this process if one is enough, or if they wait.
 
     concurrent.futures does not fit: a killed process group leaves the named semaphores of its queues in /dev/shm for
     ever, and one killed worker ends the whole pool without saying what it was doing.
@@ -118,18 +119,42 @@ class WorkerPool:
             worker.process.kill()
             worker.pipe.close()
 
-    def start(self, shards: int) -> None:
-        """Start as many processes as this many shards can use."""
-        wanted = min(self.processes, shards)
+    def start(self, shards: Sequence[Shard[Any]]) -> None:
+        """Start as many processes as these shards can use."""
+        wanted = min(self.processes, sum(not shard.waits for shard in shards))
         if wanted > 1:
             self._idle += [self._spawn() for _ in range(wanted - len(self._idle))]
 
     def run(self, context: X, shards: Sequence[Shard[X]]) -> Iterator[Outcome[X]]:
         """Run these shards; yields each with its outcome when it is done, in any order."""
-        self.start(len(shards))
-        if len(self._idle) > 1 and len(shards) > 1:
-            return self._in_processes(context, shards)
-        return self._in_this_process(context, shards)
+        self.start(shards)
+        waiting = [shard for shard in shards if shard.waits] if self.processes > 1 else []
+        if waiting:
+            yield from self._in_threads(context, waiting)
+            shards = [shard for shard in shards if not shard.waits]
+        here = len(self._idle) < 2 or len(shards) < 2
+        yield from self._in_this_process(context, shards) if here else self._in_processes(context, shards)
+
+    def _in_threads(self, context: X, shards: Sequence[Shard[X]]) -> Iterator[Outcome[X]]:
+        left, ended = deque(shards), SimpleQueue[Outcome[X]]()
+
+        def work() -> None:
+            with suppress(IndexError):
+                while True:
+                    shard = left.popleft()
+                    try:
+                        ended.put((shard, run_shard(self._stage, shard, context, self._folder)()))
+                    except PairmillError as error:
+                        ended.put((shard, error))
+
+        # Not those of an executor, for which the end of the program waits: Ctrl-C must not wait for a server.
+        for _ in range(min(self.processes, len(shards))):
+            threading.Thread(target=work, daemon=True).start()
+        try:
+            for _ in shards:
+                yield ended.get()
+        finally:
+            left.clear()
 
     def _in_this_process(self, context: X, shards: Sequence[Shard[X]]) -> Iterator[Outcome[X]]:
         # An object store uploads one shard while the next is worked on; a disk takes files at once.

@@ -18,7 +18,7 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args, get_type_hints
 
@@ -29,7 +29,7 @@ from pairmill.engine.candidates import with_left_out
 from pairmill.engine.options import default_of, program_name
 from pairmill.errors import Attempts, PairmillError, UsageError, did_you_mean, from_os_error
 from pairmill.extras import how_to_install
-from pairmill.interface import interrupt, launcher
+from pairmill.interface import interrupt, launcher, run_file
 
 if TYPE_CHECKING:
     from pairmill.report.model import Report
@@ -106,13 +106,20 @@ def main(
             return _command(f"{program_of_stage} {name}", command, arguments[1:])
 
     def work() -> None:
-        refuse_unknown(arguments, commands or {})
+        if not run_file.is_named(arguments):
+            refuse_unknown(arguments, commands or {})
         task = launcher.ExecutorInput.parse(arguments[1:]) if arguments[:1] == [launcher.FLAG] else None
         known = {item.name for item in dataclasses.fields(config_class)}  # type: ignore[arg-type]
         if task is not None:
             launcher.adopt_secrets()
-        given = with_left_out(stage, config_class, split(arguments)) if task is None else task.given(known)
-        outcome = run(build(config_class, given))
+        lists = {name for name, kind in get_type_hints(config_class).items() if kind == list[str]}
+        options = run_file.GivenOptions(task.given(known)) if task else given_options(arguments, lists)
+        try:
+            given = options.values if task else with_left_out(stage, config_class, options.values)
+            config = build(config_class, given)
+        except PairmillError as error:
+            raise options.locate(error) from error
+        outcome = run(config)
         if task is None and outcome.look_at is not None:
             lines = outcome.look_at()
         else:
@@ -266,6 +273,19 @@ def split(arguments: Sequence[str]) -> dict[str, str]:
             raise UsageError("given twice", where=key, got=f"{values[key]!r} and {value!r}", expected="one value")
         values[key] = value
     return values
+
+
+def given_options(arguments: Sequence[str], lists: Collection[str]) -> run_file.GivenOptions:
+    """Return the options of the command line, and before them those of a run file that the first argument names.
+
+    ``lists`` are the options that take several values, or ``key=value``.
+
+    Raises:
+        UsageError: the file does not exist or is not a mapping of options; an argument is not ``key=value``.
+    """
+    if not run_file.is_named(arguments):
+        return run_file.GivenOptions(split(arguments))
+    return run_file.read(arguments[0], split(arguments[1:]), lists)
 
 
 def name_first(arguments: Sequence[str], option: str) -> list[str]:

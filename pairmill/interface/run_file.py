@@ -1,5 +1,7 @@
 """A run file: options in YAML, as in ``pairmill run run.yaml epochs=4``. What the command line says goes before it.
 
+A stage takes one too: ``pairmill clean clean.yaml workers=4``.
+
 Keys are options. A value is a text or number, a list of them where an option takes several, or a mapping where one
 takes ``key=value`` (``set``, ``source_options``). Places are relative to the folder that the command is started in, as
 on the command line.
@@ -14,7 +16,6 @@ from dataclasses import dataclass, field
 from pairmill.engine.options import list_item
 from pairmill.errors import Attempts, PairmillError, Refusals
 from pairmill.formats.settings_file import Part, SettingsFile, flow
-from pairmill.interface import cli
 
 SUFFIXES = (".yaml", ".yml")
 
@@ -35,21 +36,23 @@ class GivenOptions:
         return error if place is None else error.moved(f"{place}, {error.where}")
 
 
-def read(arguments: Sequence[str], lists: Collection[str] = ()) -> GivenOptions:
-    """Read a run file, if the first argument names one, and ``key=value``.
+def is_named(arguments: Sequence[str]) -> bool:
+    """Tell whether the first argument is a run file."""
+    return bool(arguments) and "=" not in arguments[0] and arguments[0].endswith(SUFFIXES)
+
+
+def read(path: str, given: Mapping[str, str], lists: Collection[str]) -> GivenOptions:
+    """Read a run file.
 
     Args:
-        arguments: of the command line.
+        path: of the file.
+        given: options of the command line.
         lists: the options that take several values, or ``key=value``.
 
     Raises:
-        UsageError: the file does not exist or is not a mapping of options; an argument is not ``key=value``.
+        UsageError: the file does not exist or is not a mapping of options.
     """
-    first = arguments[0] if arguments else ""
-    if "=" in first or not first.endswith(SUFFIXES):
-        return GivenOptions(cli.split(arguments))
-    given = cli.split(arguments[1:])
-    top = SettingsFile.load(first, "run file").top
+    top = SettingsFile.load(path, "run file").top
     values, places = {}, {}
     attempts = Attempts()
     for key, part in (top.entries() if top is not None else {}).items():

@@ -125,7 +125,7 @@ def main(given: Sequence[str]) -> int:
 
     def work() -> None:
         start = time.monotonic()
-        options = run_file.read(given, parameters.LISTS)
+        options = cli.given_options(given, parameters.LISTS)
         try:
             own = [item.name for item in dataclasses.fields(Extent) if item.name in options.values]
             extent = cli.build(Extent, {name: options.values.pop(name) for name in own})

@@ -24,6 +24,7 @@ from pairmill.publish.target import Remote, Target, target_of
 from pairmill.publish.tree import Item, Sums, Tree, all_sums, gather, manifest_item
 
 _SHOWN: Final = 40
+_LARGE: Final = 512 << 20
 
 
 @dataclass(kw_only=True)
@@ -140,6 +141,12 @@ def _preview(config: PublishConfig, publication: _Publication, remote: Remote) -
     for entry in tree.sets[:_SHOWN]:
         tokens = f"{entry.tokens:,} tokens" if entry.tokens else ""
         lines.append(f"  {entry.name}: {entry.licence or 'licence not stated'}, {entry.rows:,} rows {tokens}".rstrip())
+    large = [item for item in items if item.size > _LARGE]
+    if large and tree.opened.kind == "rows":
+        lines.append(
+            f"{len(large):,} files have more than {_LARGE >> 20} MiB, and readers share out files: "
+            f"pairmill export {tree.opened.uri} to=datasets output=… writes smaller ones, and publish takes that"
+        )
     return "\n".join(lines) + "\n"
 
 

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tarfile
@@ -24,7 +25,9 @@ import pytest
 from pairmill import retry
 from pairmill.digest import digest_bytes
 from pairmill.engine.policing import enforced
+from pairmill.engine.workers import WorkerPool
 from pairmill.errors import InputError, PairmillError, StageFailure, UsageError
+from pairmill.net import hub as hub_client
 from pairmill.policy.enforce import Enforcer
 from pairmill.policy.policy import Policy
 from pairmill.sources.files.raw import places
@@ -34,7 +37,7 @@ from pairmill.stages.fetch import lock
 from pairmill.stages.fetch.lock import Pin
 from tests.support import nursery, tools
 from tests.support.fetching import ask_here, clean, declare, fetch, fetched, index, lines
-from tests.support.helpers import PATIENCE
+from tests.support.helpers import PATIENCE, until
 from tests.support.servers import Files, Hub
 
 PATTERNS = ("data/train-*.jsonl", "data/**/*.parquet")
@@ -445,6 +448,41 @@ def test_two_runs_at_once_both_end_well(tmp_path: Path) -> None:
     assert not list((tmp_path / "root" / "fetch" / "downloads").iterdir())
     print(f"\ntwo runs at once: {sent} bytes sent for {size} of data")
     assert sent < 2.1 * size
+
+
+def test_small_files_come_at_once_without_a_further_process(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def spawn(pool: WorkerPool) -> None:
+        raise AssertionError("a process takes a second to start")
+
+    monkeypatch.setattr(WorkerPool, "_spawn", spawn)
+    declare(monkeypatch, HubFiles("o/n", ("*.jsonl",)))
+    files = {f"{number}.jsonl": b"%d\n" % number for number in range(4)}
+    hub.add("o/n", files)
+    together = threading.Barrier(len(files))
+    real = hub_client.download
+
+    def download(*arguments: Any) -> str:
+        together.wait(PATIENCE)
+        return real(*arguments)
+
+    monkeypatch.setattr(hub_client, "download", download)
+    assert fetched(fetch(tmp_path, workers=4)) == files
+
+
+def test_an_interrupt_does_not_wait_for_a_server(tmp_path: Path) -> None:
+    with Hub() as hub:
+        hub.add("openai/gsm8k", gsm8k(10))
+        hub.stall("*.parquet", 10 * PATIENCE)
+        around = {**tools.environment(), **hub.environment(tmp_path / "home")}
+        command = tools.command("fetch", root=tmp_path / "root", sources="gsm8k_train")
+        process = subprocess.Popen(command, cwd=tools.REPOSITORY, env=around, stderr=subprocess.PIPE, text=True)
+        until(lambda: hub.seen("*/resolve/*.parquet"), "a request for a file")
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130
+    assert json.loads(err.splitlines()[-1])["message"] == "fetch: interrupted; run the same command to resume"
 
 
 def test_a_full_disk_ends_a_download_that_goes_on_when_there_is_room(

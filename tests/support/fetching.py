@@ -68,7 +68,8 @@ def ask_here(monkeypatch: pytest.MonkeyPatch, hub: Hub, home: Path) -> None:
 
 def fetch(root: Path, *sources: str, **options: Any) -> runner.Result:
     """Run fetch in this process."""
-    return runner.run(Fetch(), FetchConfig(root=str(root), sources=list(sources) or ["made"], workers=1, **options))
+    options = {"root": str(root), "sources": list(sources) or ["made"], "workers": 1, **options}
+    return runner.run(Fetch(), FetchConfig(**options))
 
 
 def clean(root: Path, raw: str | Path, *sources: str) -> dict[str, bytes]:

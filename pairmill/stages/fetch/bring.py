@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
 from pairmill import storage
 from pairmill.digest import digest_file
@@ -34,6 +34,8 @@ from pairmill.stages.fetch.extract import Place, extract
 from pairmill.stages.fetch.given import FILES, GivenData
 
 _HUB_SAYS = "the Hub's digests of the file name its bytes"
+_SMALL: Final = 8 << 20
+"""A file of fewer bytes takes less time than a process to start."""
 # Names that have a meaning in our folders.
 _OURS = frozenset({MANIFEST, STARTED, RECORD})
 
@@ -85,6 +87,10 @@ class HubFile(FetchFiles):
     file: hub.RemoteFile
     given: GivenData | None = field(default=None, metadata=unkeyed("its name is that of the source"))
     check: bool = field(default=False, metadata=unkeyed("whether what is brought is refused"))
+
+    @property
+    def waits(self) -> bool:
+        return self.file.size <= _SMALL
 
     def bring(self, config: FetchConfig, out: Writer) -> dict[str, Any]:
         with scratch.folder(config.root, self.key) as folder:

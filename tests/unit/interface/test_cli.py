@@ -195,6 +195,24 @@ def test_what_is_wrong_is_a_usage_error_that_says_what_would_be_right(
     assert capsys.readouterr().out == ""
 
 
+def test_a_run_file_has_options_of_a_stage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "toy.yaml"
+    path.write_text("place: x\nnames: ['a,b', c]\ncount: 3\n")
+    shown: list[Options] = []
+
+    def run(options: Options) -> Outcome:
+        shown.append(options)
+        return outcome()
+
+    assert cli.main("toy", Options, run, [str(path), "count=4"], {"look": cli.Command(Options, repr)}) == 0
+    assert shown == [Options(place="x", names=["a,b", "c"], count=4)]
+    path.write_text("place: x\ncuont: 3\n")
+    capsys.readouterr()
+    assert cli.main("toy", Options, run, [str(path)]) == 2
+    assert "toy.yaml line 2, cuont: unknown option" in capsys.readouterr().err
+    assert len(shown) == 1
+
+
 def test_a_comma_in_an_item_is_escaped() -> None:
     assert build("place=x", r"names=/data/a\,b,c").names == ["/data/a,b", "c"]
     assert build("place=x", r"names=\,,a\b,\\").names == [",", r"a\b", "\\\\"]
