@@ -23,6 +23,7 @@ from pairmill.errors import InputError, PairmillError
 from pairmill.export.command import ExportConfig
 from pairmill.export.command import run as export
 from pairmill.formats.tokenized_path import open_tokenized
+from pairmill.publish import command
 from pairmill.publish.command import PublishConfig, run, status
 from tests.support import fetching, tools
 from tests.support.crash_points import crashes
@@ -57,12 +58,18 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_dry_run_writes_nothing(hub: WritableHub, result: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_writes_nothing(
+    hub: WritableHub, result: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert publish(result, confirm=False).endswith("add confirm=true.\n")
     printed = capsys.readouterr().out
     assert "data/some.parquet" in printed
     assert "some: CC-BY-4.0, 7 rows" in printed
     assert not [request for request in hub.requests if request.method in ("POST", "PUT")]
+    assert "more than" not in printed
+    monkeypatch.setattr(command, "_LARGE", 1)
+    publish(result, confirm=False)
+    assert f"pairmill export {result} to=datasets output=… writes smaller ones" in capsys.readouterr().out
 
 
 def test_what_was_published_is_an_input_with_the_same_fingerprint(
