@@ -141,8 +141,8 @@ test-long: develop object-stores build/torch/.installed $(TRAIN)/sampled/_MANIFE
 
 # Says which variables are missing: of a cluster with one node that nobody works on, or with KFP= of a Kubeflow Pipelines.
 .PHONY: cluster-test
-cluster-test: develop object-stores ## the manifests on a real node; KFP=<endpoint>: the pipeline on that backend, and a node; SHARES=64: a Job
-	$(BIN)/pytest -x -q -s tests/cluster/$(if $(SHARES),test_jobs,$(if $(KFP),test_pipeline,test_node)).py
+cluster-test: develop object-stores ## the manifests on a real node; KFP=<endpoint>: the pipeline on that backend, and a node; SHARES=64: a Job; CRDS=: the schemas of all kinds
+	$(BIN)/pytest -x -q -s tests/cluster/$(if $(CRDS),test_manifests,$(if $(SHARES),test_jobs,$(if $(KFP),test_pipeline,test_node))).py
 
 .PHONY: conformance
 conformance: develop build/kenlm/.installed build/torch/.installed ## outputs against the reference's, recorded in PAIRMILL_SHARED (default ../shared)

@@ -88,7 +88,7 @@ def test_rollout(cluster: Rig) -> None:
     assert re.findall(r"volumes ([^)]*) use", warned) == ['"samples", "shm", "project"']
     say(warned)
     say(f"rollout of {plan}: pod ready after {time.monotonic() - start:.1f} s")
-    done = cluster.log(pod, "sample")[-1]
+    done = cluster.last_of_sampler(pod)
     assert done["message"] == "sample: done"
     say(f"  sample: {done['metrics']['bytes']:,} bytes in {done['seconds']} s")
     assert samples(cluster) == {plan}
@@ -180,7 +180,7 @@ def test_a_second_plan_and_back(cluster: Rig) -> None:
     start = time.monotonic()
     cluster.sampler(first)
     pod = cluster.rolled_out(first)
-    done = cluster.log(pod, "sample")[-1]
+    done = cluster.last_of_sampler(pod)
     assert done["message"] == "sample: reused"
     assert cluster.node()[first] == before, "the same folder"
     assert cluster.wanted() == first
@@ -191,7 +191,7 @@ def test_a_second_plan_and_back(cluster: Rig) -> None:
 
     cluster.kubectl("rollout", "undo", SAMPLER, f"--namespace={NAMESPACE}")
     pod = cluster.rolled_out(second)
-    assert cluster.log(pod, "sample")[-1]["message"] == "sample: reused"
+    assert cluster.last_of_sampler(pod)["message"] == "sample: reused"
     assert cluster.wanted() == second
     say(f"kubectl rollout undo: {second} again, reused")
 
@@ -252,9 +252,9 @@ def test_the_kubelet_restarts(cluster: Rig) -> None:
 
     cluster.kubectl("delete", "pod", after["metadata"]["name"], f"--namespace={NAMESPACE}")
     new = cluster.rolled_out(third)
-    assert cluster.log(new, "sample")[-1]["message"] == "sample: reused"
+    assert cluster.last_of_sampler(new)["message"] == "sample: reused"
     assert cluster.node()[third] == inode
-    say(f"pod deleted: the new one reuses in {cluster.log(new, 'sample')[-1]['seconds'] * 1000:.0f} ms")
+    say(f"pod deleted: the new one reuses in {cluster.last_of_sampler(new)['seconds'] * 1000:.0f} ms")
 
 
 def test_a_memory_limit_that_is_too_low_is_refused_with_the_numbers(cluster: Rig) -> None:
@@ -316,7 +316,7 @@ def test_wrong_credentials_are_said_and_right_ones_taken_up(cluster: Rig, store:
     start = time.monotonic()
     found = cluster.rolled_out(second)
     assert found["metadata"]["uid"] == pod["metadata"]["uid"], "the secret is read at every start"
-    done = cluster.log(found, "sample")[-1]
+    done = cluster.last_of_sampler(found)
     say(f"  mended: ready after {time.monotonic() - start:.1f} s by itself, {done['metrics']['bytes']:,} bytes")
     say(f"  in {done['seconds']} s; verify: {cluster.verify(second)}")
     program = "import os; print(*(n for n in os.environ if 'AWS' in n), os.path.exists('/var/run/secrets/pairmill'))"

@@ -165,7 +165,7 @@ def test_a_node_samples_the_plan(world: World) -> None:
         verify = ["python", "-m", "pairmill", "sample", "verify", f"path={NODE_FOLDER}"]
         where = ["exec", pod["metadata"]["name"], "--container=report", f"--namespace={NAMESPACE}", "--"]
         assert cluster.kubectl(*where, *verify) == f"{NODE_FOLDER}/{plan}\n"
-        done = cluster.log(pod, "sample")[-1]
+        done = cluster.last_of_sampler(pod)
         say(f"{name}: plan {plan} from {world.root}")
         say(f"  {done['metrics']['bytes']:,} bytes in {done['seconds']} s, verified")
     finally:

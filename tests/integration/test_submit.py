@@ -769,7 +769,10 @@ def test_a_refused_run_is_said_in_the_servers_words(server: ApiServer) -> None:
     assert "parameter epochs is bad" in done.said[-1]
 
 
-def test_several_users(tmp_path: Path) -> None:
+def test_several_users() -> None:
+    # Where kfp's own client keeps the namespace that it was given.
+    kept = Path("~/.config/kfp/context.json").expanduser()
+    before = kept.read_bytes() if kept.exists() else None
     with ApiServer(multi_user=True) as server:
         options = (IMAGE, "root=gs://b/p", "wait=false", "version=v1")
         refused = submit(server, *options)
@@ -778,6 +781,7 @@ def test_several_users(tmp_path: Path) -> None:
         assert submit(server, *options, "namespace=team", "service_account=default-editor").code == 0
         assert (server.pipelines[0]["namespace"], server.experiments[0]["namespace"]) == ("team", "team")
         assert next(iter(server.runs.values())).made_of["service_account"] == "default-editor"
+    assert (kept.read_bytes() if kept.exists() else None) == before
 
 
 def test_names_with_signs_that_urls_know(server: ApiServer) -> None:

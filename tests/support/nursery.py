@@ -65,6 +65,7 @@ TRAINING = (
 """Where torch is."""
 PIPELINES = (
     *STORES,
+    "kfp.client",
     "kfp.compiler",
     "kfp.kubernetes",
     "kfp_server_api",

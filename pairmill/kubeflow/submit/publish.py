@@ -7,6 +7,7 @@ share it, and a lost answer does no harm.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import random
 import re
@@ -54,31 +55,23 @@ def upload(server: Server, compiled: Path, name: str) -> Any:
 
     If the name this name has other content (another image, other resources), a hash of ours is added to it.
     """
-    content, models = compiled.read_bytes(), server.models
+    content, client = compiled.read_bytes(), server.client
     info = compiler.documents(content)[0]["pipelineInfo"]
     names = {"name": info["name"], "display_name": info["name"], "description": info.get("description", "")}
-    pipeline = _ensure(
-        server,
-        lambda: server.call(
-            server.pipelines.pipeline_service_create_pipeline, models.V2beta1Pipeline(**names, **_namespace(server))
-        ),
-        server.pipelines.pipeline_service_list_pipelines,
-        "pipelines",
-        info["name"],
-        **_namespace(server),
-    )
+
+    def pipeline() -> Any:
+        there = client.list_pipelines(filter=_filter(info["name"]), namespace=server.namespace).pipelines
+        wanted = client.api_models.V2beta1Pipeline(**names, namespace=server.namespace)
+        return there[0] if there else client.pipelines.pipeline_service_create_pipeline(wanted)
+
+    def version(name: str) -> Any:
+        there = client.list_pipeline_versions(owner, filter=_filter(name)).pipeline_versions
+        return there[0] if there else client.upload_pipeline_version(str(compiled), name, owner, description=mark)
+
     # The server keeps the specification in a form of its own; the description keeps its digest.
-    mark, uploading = compiler.mark(content), server.uploads.upload_pipeline_version
-    options = {"pipelineid": pipeline.pipeline_id, "description": mark}
+    owner, mark = _made(server, pipeline).pipeline_id, compiler.mark(content)
     for wanted in (name, f"{name}-{compiler.digest(content)[:8]}"):
-        result = _ensure(
-            server,
-            partial(server.call, uploading, str(compiled), name=wanted, **options),
-            server.pipelines.pipeline_service_list_pipeline_versions,
-            "pipeline_versions",
-            wanted,
-            pipeline.pipeline_id,
-        )
+        result = _made(server, partial(version, wanted))
         if result.description == mark:
             return result
     raise UsageError("this name has other content", where="version", got=name, hint="give another version=")
@@ -90,9 +83,10 @@ def start(server: Server, version: Any, name: str, config: Any, parameters: dict
     Raises:
         Unanswered: the run may have started. It is not tried again: a second run would do everything twice.
     """
-    run = server.models.V2beta1Run(display_name=name, **_common(server, version, config, parameters))
+    common = _common(server, version, config, parameters)
     try:
-        return str(server.call(server.runs.run_service_create_run, run).run_id)
+        with contextlib.redirect_stdout(None):
+            return str(server.client.run_pipeline(job_name=name, **common).run_id)
     except Unanswered as error:
         hint = f"look whether {name!r} is among the runs before you submit it again"
         raise Unanswered(error.what, where=error.where, got=error.got, hint=hint) from error
@@ -100,19 +94,8 @@ def start(server: Server, version: Any, name: str, config: Any, parameters: dict
 
 def experiment_id(server: Server, name: str) -> str:
     """Return the id of the experiment of this name, which is created if necessary."""
-    api, models = server.experiments, server.models
-    result = _ensure(
-        server,
-        lambda: server.call(
-            api.experiment_service_create_experiment,
-            models.V2beta1Experiment(display_name=name, **_namespace(server)),
-        ),
-        api.experiment_service_list_experiments,
-        "experiments",
-        name,
-        **_namespace(server),
-    )
-    return str(result.experiment_id)
+    create = partial(server.client.create_experiment, name, namespace=server.namespace)
+    return str(_made(server, create).experiment_id)
 
 
 def seconds_cron(cron: str) -> str:
@@ -137,22 +120,17 @@ def schedule(server: Server, version: Any, config: Any, parameters: dict[str, An
     but whether it is paused. So the new one is created before the old one is deleted: a lost connection leaves both,
     which the next call mends, and never none.
     """
-    models, common = server.models, _common(server, version, config, parameters)
+    common = _common(server, version, config, parameters)
+    content = {**common, "cron_expression": seconds_cron(config.cron)}
+    mark = f"sha256:{hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()}"
     old = recurring(server, config.name, common["experiment_id"])
     paused = any(job.status == "DISABLED" for job in old)
-    wanted = models.V2beta1RecurringRun(
-        display_name=config.name,
-        max_concurrency="1",
-        no_catchup=True,
-        mode="DISABLE" if paused else "ENABLE",
-        trigger=models.V2beta1Trigger(cron_schedule=models.V2beta1CronSchedule(cron=seconds_cron(config.cron))),
-        **common,
-    )
-    same = [job for job in old if _same(job, wanted)]
-    kept = same[0] if same else server.call(server.recurring.recurring_run_service_create_recurring_run, wanted)
+    same = [job for job in old if job.description == mark]
+    create = partial(server.client.create_recurring_run, job_name=config.name, description=mark, enabled=not paused)
+    kept = same[0] if same else create(max_concurrency="1", no_catchup=True, **content)
     for job in old:
         if job.recurring_run_id != kept.recurring_run_id:
-            _delete(server, job)
+            _delete(server, job.recurring_run_id)
     change = "is unchanged" if same else "was replaced" if old else "was created"
     event(
         f"recurring run {config.name} {change}: {config.cron} (UTC), {version.display_name}"
@@ -164,8 +142,7 @@ def schedule(server: Server, version: Any, config: Any, parameters: dict[str, An
 
 def recurring(server: Server, name: str, experiment: str) -> list[Any]:
     """Return the recurring runs of this name in this experiment."""
-    method = server.recurring.recurring_run_service_list_recurring_runs
-    result = server.call(method, experiment_id=experiment, filter=_filter(name), page_size=100)
+    result = server.client.list_recurring_runs(experiment_id=experiment, filter=_filter(name), page_size=100)
     return list(result.recurring_runs or [])
 
 
@@ -175,60 +152,37 @@ def change(server: Server, name: str, experiment: str, verb: str) -> None:
     Raises:
         InputError: there is none.
     """
-    api = server.recurring
     jobs = recurring(server, name, experiment)
     if not jobs:
         raise InputError("no such recurring run", where="name", got=name, hint="check name, experiment and namespace")
-    methods = {
-        "pause": api.recurring_run_service_disable_recurring_run,
-        "resume": api.recurring_run_service_enable_recurring_run,
-    }
+    pause, resume = server.client.disable_recurring_run, server.client.enable_recurring_run
     for job in jobs:
-        if verb == "delete":
-            _delete(server, job)
-        else:
-            server.call(methods[verb], job.recurring_run_id)
+        {"pause": pause, "resume": resume, "delete": partial(_delete, server)}[verb](job.recurring_run_id)
 
 
-def _delete(server: Server, job: Any) -> None:
+def _delete(server: Server, recurring_run: str) -> None:
     with contextlib.suppress(InputError):  # another submission deleted it
-        server.call(server.recurring.recurring_run_service_delete_recurring_run, job.recurring_run_id)
+        server.client.delete_recurring_run(recurring_run)
 
 
 def _common(server: Server, version: Any, config: Any, parameters: dict[str, Any]) -> dict[str, Any]:
-    """Return what a run and a recurring run say alike."""
-    models = server.models
+    """Return what a run and a recurring run are created of alike."""
     return {
         "experiment_id": experiment_id(server, config.experiment),
-        "pipeline_version_reference": models.V2beta1PipelineVersionReference(
-            pipeline_id=version.pipeline_id, pipeline_version_id=version.pipeline_version_id
-        ),
-        "runtime_config": models.V2beta1RuntimeConfig(parameters=parameters),
+        "pipeline_id": version.pipeline_id,
+        "version_id": version.pipeline_version_id,
+        "params": parameters,
         "service_account": config.service_account or None,
     }
 
 
-def _same(job: Any, wanted: Any) -> bool:
-    """Return whether a recurring run has everything that is wanted of it. Whether it is paused does not count."""
-
-    def covers(there: Any, asked: Any) -> bool:
-        if not isinstance(asked, dict):
-            return bool(asked is None or there == asked)
-        return isinstance(there, dict) and all(covers(there.get(name), value) for name, value in asked.items())
-
-    return covers(job.to_dict(), wanted.to_dict() | {"mode": None})
-
-
-def _ensure(
-    server: Server, make: Callable[[], Any], listing: Callable[..., Any], kind: str, name: str, *given: Any, **more: Any
-) -> Any:
-    """Return the first object of this name that ``listing`` gives, or the one that ``make`` creates."""
+def _made(server: Server, create: Callable[[], Any]) -> Any:
+    """Return what ``create`` finds or makes. It is called again if its answer is lost, or another was faster."""
     for left in reversed(range(_TRIES)):
-        result = getattr(server.call(listing, *given, filter=_filter(name), **more), kind)
-        if result:
-            return result[0]
         try:
-            return make()
+            # kfp.Client prints links, where the id of the run is to be alone.
+            with contextlib.redirect_stdout(None):
+                return create()
         except (Exists, Unanswered):
             if not left:
                 raise
@@ -237,10 +191,4 @@ def _ensure(
 
 
 def _filter(name: str) -> str:
-    text = json.dumps({"predicates": [{"operation": "EQUALS", "key": "display_name", "stringValue": name}]})
-    # The server decodes a filter once more than HTTP does.
-    return text.replace("%", "%25").replace("+", "%2B")
-
-
-def _namespace(server: Server) -> dict[str, str]:
-    return {"namespace": server.namespace} if server.namespace else {}
+    return json.dumps({"predicates": [{"operation": "EQUALS", "key": "display_name", "stringValue": name}]})

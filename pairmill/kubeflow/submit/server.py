@@ -1,18 +1,21 @@
 """The API server of Kubeflow Pipelines: how it is reached, and what its refusals mean.
 
-The generated client is called directly; docs/decisions/0019-kfp-client.md says what ``kfp.Client`` would break.
+Everything goes through ``kfp.Client`` over a transport of ours: docs/decisions/0019-kfp-client.md says why.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
 import urllib3
@@ -21,8 +24,6 @@ from pairmill.engine.options import option
 from pairmill.errors import InputError, PairmillError, StorageError, UsageError
 from pairmill.fields import Checked
 
-T = TypeVar("T")
-
 HOST_VARIABLE, UI_VARIABLE, TOKEN_VARIABLE = "KF_PIPELINES_ENDPOINT", "KF_PIPELINES_UI_ENDPOINT", "KF_PIPELINES_TOKEN"
 _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _POD_TOKEN = "/var/run/secrets/kubeflow/pipelines/token"  # noqa: S105 - its place
@@ -30,6 +31,7 @@ _TIMEOUT = (10, 60)  # seconds to connect, and between two bytes
 _TRIES = 5
 _LOG_BYTES, _LOG_SECONDS = 1 << 16, 60.0
 _BUSY = frozenset({429, 502, 503, 504})
+_TWICE = str.maketrans({"%": "%25", "+": "%2B"})
 _CHECK = "check host, network and certificates, then run the same command"
 _LOGIN = f"check the token (token_file=, {TOKEN_VARIABLE}), its audience, and what it may do in the namespace"
 
@@ -74,10 +76,12 @@ class ServerConfig(Checked):
 
 
 class Server:
-    """A server and its API, as the generated client has it.
+    """A server, and ``kfp.Client`` whose every request is ours: its time limit, its retries, and what a refusal means.
 
     Attributes:
-        namespace: to name in requests; empty if the server has a single user.
+        client: a ``kfp.Client``. Its methods raise ``Unanswered`` (after several tries of what changes nothing),
+            ``Refused`` (401, 403), ``InputError`` (404), ``Exists`` (409), and ``UsageError`` for any other refusal.
+        namespace: to name in requests; None if the server has a single user.
         poll: seconds between two looks at a run.
     """
 
@@ -89,18 +93,28 @@ class Server:
             Unanswered: there is no answer, or one of another program.
             Refused: the token is not accepted.
         """
-        import kfp_server_api as kfp  # type: ignore[import-untyped]
+        from kfp.client import client as sdk
 
-        self.models, self.host, self.poll = kfp, config.host, config.poll
+        self.host, self.poll, self._refusal = config.host, config.poll, sdk.kfp_server_api.ApiException
         self._token = _token_source(config.token_file)
-        settings = kfp.Configuration(host=config.host)
+        if config.ca_file and not Path(config.ca_file).is_file():
+            raise UsageError("does not exist", where="ca_file", got=config.ca_file)
         # The client logs every failed try in its own words; ours are logged once.
         logging.getLogger("urllib3").setLevel(logging.ERROR)
-        if config.ca_file:
-            if not Path(config.ca_file).is_file():
-                raise UsageError("does not exist", where="ca_file", got=config.ca_file)
-            settings.ssl_ca_cert = config.ca_file
-        settings.retries = urllib3.Retry(
+        if self._token is not None:
+            self._token()
+        pod = _POD_NAMESPACE.read_text(encoding="utf-8").strip() if _POD_NAMESPACE.is_file() else ""
+        namespace = config.namespace or pod
+        with warnings.catch_warnings(action="ignore"):
+            # Without a namespace it would ask for one before our transport is in it, and write it at home.
+            self.client = sdk.Client(
+                config.host,
+                namespace=namespace or "-",
+                ssl_ca_cert=config.ca_file,
+                credentials=self if self._token is not None else None,
+            )
+        self._api = self.client._healthz_api.api_client  # all services share it
+        self._api.configuration.retries = urllib3.Retry(
             total=_TRIES - 1,
             # A redirect leads to a login page, whose HTML would be taken for an empty answer.
             redirect=False,
@@ -111,65 +125,53 @@ class Server:
             backoff_max=config.poll * 6,
             raise_on_status=False,
         )
-        if self._token is not None:
-            self._token()
-            settings.api_key = {"authorization": ""}
-            settings.api_key_prefix = {"authorization": "Bearer"}
-            settings.refresh_api_key_hook = self._authorize
-        self._client = kfp.ApiClient(settings)
-        self.runs = kfp.RunServiceApi(self._client)
-        self.recurring = kfp.RecurringRunServiceApi(self._client)
-        self.experiments = kfp.ExperimentServiceApi(self._client)
-        self.pipelines = kfp.PipelineServiceApi(self._client)
-        self.uploads = kfp.PipelineUploadServiceApi(self._client)
-        health = self.call(kfp.HealthzServiceApi(self._client).healthz_service_get_healthz)
-        self.namespace = ""
-        if health.multi_user:
-            pod = _POD_NAMESPACE.read_text(encoding="utf-8").strip() if _POD_NAMESPACE.is_file() else ""
-            self.namespace = config.namespace or pod
-            if not self.namespace:
-                expected, hint = "the namespace of your profile", f"{self.host} has several users"
-                raise UsageError("required", where="namespace", expected=expected, hint=hint)
+        self._api.rest_client = type(self._api.rest_client)(self._api.configuration)
+        self._send, self._api.call_api = self._api.call_api, self._call
+        several = self.client.get_kfp_healthz().multi_user
+        if several and not namespace:
+            expected, hint = "the namespace of your profile", f"{self.host} has several users"
+            raise UsageError("required", where="namespace", expected=expected, hint=hint)
+        self.namespace = namespace if several else None
+        self.client._context_setting["namespace"] = self.namespace  # its setter writes at home
 
-    def _authorize(self, settings: Any) -> None:
-        # Called before every request: the kubelet renews a projected token before the old one expires.
+    def refresh_api_key_hook(self, settings: Any) -> None:
+        """Put the token into a request: the kubelet renews a projected one before the old one expires."""
         settings.api_key["authorization"] = self._token() if self._token is not None else ""
 
     def link(self, run: str) -> str:
         """Return the run's page in the interface."""
         return f"{os.environ.get(UI_VARIABLE, self.host).rstrip('/')}/#/runs/details/{run}"
 
-    def call(self, method: Callable[..., T], *arguments: Any, **named: Any) -> T:
-        """Return the answer to a method of the generated client. After a 401 it reads the token again and tries once
-        more.
+    def _call(self, path: str, method: str, places: Any = None, query: Any = None, *rest: Any, **named: Any) -> Any:
+        """Send a request of the client; after a 401 read the token again, and send it once more."""
+        # The server decodes a filter once more than HTTP does.
+        query = [(key, value.translate(_TWICE) if key == "filter" else value) for key, value in query or ()]
+        named["_request_timeout"] = _TIMEOUT
+        send = partial(self._send, path, method, places, query, *rest, **named)
+        with self._translated():
+            try:
+                answer = send()
+            except self._refusal as error:
+                if error.status != 401:
+                    raise
+                answer = send()
+        if named.get("_preload_content", True):
+            kind = self._api.last_response.getheader("content-type", "")
+            if "json" not in kind:
+                got = f"an answer of type {kind}"
+                raise Unanswered("not a Kubeflow Pipelines server", where=self.host, got=got, hint=_CHECK)
+        return answer
 
-        Raises:
-            Unanswered: no answer after several tries.
-            Refused: 401 or 403.
-            InputError: 404.
-            Exists: 409.
-            UsageError: the server refused the request as it is.
-        """
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Raise our own errors in place of the client's."""
         try:
-            return self._ask(method, *arguments, **named)
-        except Refused as error:
-            if error.got != "status 401" or self._token is None:
-                raise
-            return self._ask(method, *arguments, **named)
-
-    def _ask(self, method: Callable[..., T], *arguments: Any, **named: Any) -> T:
-        try:
-            answer = method(*arguments, **named, _request_timeout=_TIMEOUT)
-        except self.models.ApiException as error:
+            yield
+        except self._refusal as error:
             raise self._error(error.status, error.body) from None
         except (urllib3.exceptions.HTTPError, UnicodeDecodeError) as error:
             reason = self._safe(str(getattr(error, "reason", None) or error))
             raise Unanswered("does not answer", where=self.host, got=reason, hint=_CHECK) from None
-        kind = self._client.last_response.getheader("content-type", "")
-        if "json" not in kind:
-            got = f"an answer of type {kind}"
-            raise Unanswered("not a Kubeflow Pipelines server", where=self.host, got=got, hint=_CHECK)
-        return answer
 
     def log_tail(self, run: str, node: str) -> str:
         """Return the end of the log of a workflow node, whose pod may be gone. Only v1alpha1 of the API has it.
@@ -181,23 +183,19 @@ class Server:
             PairmillError: the server does not give it.
         """
         end, tail = time.monotonic() + _LOG_SECONDS, b""
-        try:
-            answer = self._client.call_api(
-                "/apis/v1alpha1/runs/{run}/nodes/{node}/log",
-                "GET",
-                path_params={"run": run, "node": node},
-                auth_settings=["Bearer"],
-                _preload_content=False,
-                _request_timeout=_TIMEOUT,
-                _return_http_data_only=True,
-            )
-            with answer:
-                for piece in answer.stream(_LOG_BYTES):
-                    tail = (tail + piece)[-_LOG_BYTES:]
-                    if time.monotonic() > end:
-                        break
-        except (self.models.ApiException, urllib3.exceptions.HTTPError, UnicodeDecodeError) as error:
-            raise self._error(getattr(error, "status", 0), getattr(error, "body", None)) from None
+        answer = self._call(
+            "/apis/v1alpha1/runs/{run}/nodes/{node}/log",
+            "GET",
+            {"run": run, "node": node},
+            auth_settings=["Bearer"],
+            _preload_content=False,
+            _return_http_data_only=True,
+        )
+        with self._translated(), answer:
+            for piece in answer.stream(_LOG_BYTES):
+                tail = (tail + piece)[-_LOG_BYTES:]
+                if time.monotonic() > end:
+                    break
         text = self._safe(tail.decode("utf-8", "replace"))
         # If there is no log the server answers 200, with a message in its place or, of a container that was killed for
         # its memory, with nothing.

@@ -127,7 +127,7 @@ class _Watcher:
         since, tries = time.monotonic(), 0
         while True:
             try:
-                return self._server.call(self._server.runs.run_service_get_run, self._run)
+                return self._server.client.get_run(self._run)
             except Unanswered as error:
                 tries += 1
                 if time.monotonic() - since > _LOST_LOOKS * self._server.poll:
@@ -223,7 +223,7 @@ class _Watcher:
         self._terminating = True
         # Refused if the run has ended meanwhile: the next look tells how.
         with contextlib.suppress(UsageError, Exists):
-            self._server.call(self._server.runs.run_service_terminate_run, self._run)
+            self._server.client.terminate_run(self._run)
         event("the run is being terminated", run=self._run)
 
     def _left(self, what: str, code: int) -> Ended:
@@ -290,11 +290,7 @@ class _Watcher:
         version = run.pipeline_version_reference
         if run.pipeline_spec or not version:
             return frozen.specification(run.pipeline_spec)
-        result = self._server.call(
-            self._server.pipelines.pipeline_service_get_pipeline_version,
-            version.pipeline_id,
-            version.pipeline_version_id,
-        )
+        result = self._server.client.get_pipeline_version(version.pipeline_id, version.pipeline_version_id)
         return frozen.specification(result.pipeline_spec)
 
     def _show_log(self, task: TaskStatus) -> bool:

@@ -287,6 +287,11 @@ class Cluster:
         text = self.kubectl("logs", name, f"--container={container}", f"--namespace={NAMESPACE}")
         return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
+    def last_of_sampler(self, pod: Doc) -> Doc:
+        """The line by which a sampler has ended; warnings and the command that may follow come after it."""
+        ends = ("sample: done", "sample: reused")
+        return next(line for line in reversed(self.log(pod, "sample")) if line["message"] in ends)
+
     def ended(self, pod: str, namespace: str) -> str:
         """Wait until a pod of ours ends well; returns what it printed."""
 

@@ -156,7 +156,7 @@ def logs(of: Given, run: str) -> dict[str, str]:
     server = Server(ServerConfig(host=of.host, namespace=of.namespace, **known))
     end = time.monotonic() + 60
     while True:
-        found: Any = server.call(server.runs.run_service_get_run, run)
+        found: Any = server.client.get_run(run)
         nodes = {task.label: task.node for task in state.tasks(found, datetime.now(UTC)) if task.label in STAGES}
         # The server writes the states of the last tasks some seconds after that of the run.
         if all(nodes.get(stage) for stage in STAGES) or time.monotonic() > end:
