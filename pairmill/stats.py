@@ -26,6 +26,7 @@ from pairmill.formats.plan_rows import PlanRows
 from pairmill.formats.results import FetchResult, MixResult, SampleResult, TokenizeResult, TrainTokenizerResult
 from pairmill.formats.training_results import EvaluateResult, TrainResult
 from pairmill.interface import cli
+from pairmill.policy.warn import warn_of_removed
 from pairmill.report.charts import Histogram
 from pairmill.report.model import Cell, Percent, Report, Table, format_cell
 from pairmill.report.powers import bins, by_size
@@ -325,7 +326,9 @@ def main(arguments: Sequence[str]) -> int:
 
     def work() -> None:
         config = cli.build(StatsConfig, cli.split(cli.name_first(arguments, "path")))
-        statistics = measure(open_result(config.path))
+        result = open_result(config.path)
+        warn_of_removed(result)
+        statistics = measure(result)
         sys.stdout.write(statistics.json() if config.format == "json" else visible(statistics.text()))
 
     return cli.program("stats", StatsConfig, arguments, work)

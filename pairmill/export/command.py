@@ -20,6 +20,7 @@ from pairmill.fields import Checked
 from pairmill.formats.opened import OpenResult, open_result
 from pairmill.formats.tokenized_path import places
 from pairmill.interface import cli
+from pairmill.policy.warn import warn_of_removed
 
 _TABLES: Final = "pairmill.export.tables"
 _BINARY: Final = "pairmill.export.binary"
@@ -68,6 +69,8 @@ def run(config: ExportConfig) -> str:
     """
     several = "," in config.result and len(places(config.result, "result")) > 1
     opened = None if several else open_result(config.result, "result")
+    if opened is not None:
+        warn_of_removed(opened)
     if config.to == "transformers" or (opened is not None and opened.kind == "net"):
         return _export_net(config)
     exported = _open(config, opened)

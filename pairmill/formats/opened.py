@@ -48,6 +48,7 @@ Kind = Literal[
 KINDS: Final[Mapping[str, Kind]] = {
     "fetch": "fetched",
     "clean": "rows",
+    "take_out": "rows",
     "curate": "rows",
     "select": "rows",
     "train_tokenizer": "tokenizer",

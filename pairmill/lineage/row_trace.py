@@ -21,6 +21,8 @@ from pairmill.formats.row_files import ORIGIN
 from pairmill.formats.row_groups import RowGroups
 from pairmill.lineage.batches import Batching, PlanBatches
 from pairmill.lineage.records import Level, Origins, Row
+from pairmill.policy.policy import Policy
+from pairmill.policy.removals import DEFAULT_POLICY
 from pairmill.show.config import Wanted
 from pairmill.show.lines import HEAD, SOFT, TARGET, Line, Part, line, visible
 
@@ -41,6 +43,8 @@ class TraceOptions(Protocol):
     def record(self) -> str: ...
     @property
     def root(self) -> str: ...
+    @property
+    def policy(self) -> str: ...
     @property
     def text(self) -> bool: ...
     @property
@@ -93,10 +97,16 @@ def trace_record(
         tokens = next((ref.fingerprint for ref in head.inputs if ref.role == "tokenized"), uri)
         if tokens not in known:
             origins = Origins.open(uri, config.root)
-            rows = origins.rows([record])[record]
+            removals = [*_removals(origins, record, config)]
+            try:
+                rows, followed = origins.rows([record])[record], [*_follow(origins, record, config)]
+            except InputError:
+                if not removals:
+                    raise
+                rows, followed = [], []  # clean left it out, so that it may be beyond the last line that has a row
             if not known:
                 yield from _describe_record(origins, record, config)
-            yield from _follow(origins, record, config)
+            yield from followed
             known[tokens] = origins, rows
         if head.stage == "sample":
             origins, rows = known[tokens]
@@ -127,6 +137,7 @@ def _describe_record(origins: Origins, record: RecordId, config: TraceOptions) -
     about = origins.about(record)
     told = ", ".join(f"{name} {about[name]}" for name in _ABOUT if about.get(name))
     yield [Part("record  ", SOFT), Part(visible(str(record))), Part(f"  {visible(told)}" if told else "", SOFT)]
+    yield from _removals(origins, record, config)
     if config.text:
         try:
             source = importlib.import_module(_REGISTRY).named(record.source, config.sources)
@@ -137,6 +148,17 @@ def _describe_record(origins: Origins, record: RecordId, config: TraceOptions) -
         group = f", row group {raw.row_group}" if raw.row_group >= 0 else ""
         yield line(f"  in {raw.uri}{group}:", SOFT)
         yield line(f"  {raw.text}")
+
+
+def _removals(origins: Origins, record: RecordId, config: TraceOptions) -> Iterator[Line]:
+    """Yield what takes a record out, since when and why."""
+    place = storage.join(origins.root, DEFAULT_POLICY)
+    if config.policy or storage.store_for(place).exists(place):
+        for item in Policy.load(config.policy or place).removals:
+            if (record.file, record.member or record.line) in item.records:
+                evidence = f" ({item.evidence})" if item.evidence else ""
+                told = f"removed on {item.date}, entry {item.name}, {item.reason}: {item.why}{evidence}"
+                yield line(f"  {visible(told)}", TARGET)
 
 
 def _follow(origins: Origins, record: RecordId, config: TraceOptions) -> Iterator[Line]:

@@ -32,6 +32,9 @@ class TraceConfig(Checked, one_of=("step", "row", "record")):
         "run",
     )
     root: str = option("", help="project folder, if a plan or the folders before it are not below that of run or plan")
+    policy: str = option(
+        "", help="policy.yaml that says which records are removed; empty = <root>/policy.yaml, if it is there"
+    )
     tokenized: str = option("", help="the tokenized folder of the plan, if it is not below the project")
     batch_tokens: int = option(0, help="with plan: slots of a global batch, of all ranks together", at_least=0)
     ranks: int = option(0, help="ranks that shared it; 0 = as the run says, or 1", at_least=0)

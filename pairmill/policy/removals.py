@@ -16,6 +16,8 @@ from pairmill.engine.manifest import InputRef
 from pairmill.errors import UsageError
 
 NAME: Final = "removals.jsonl"
+DEFAULT_POLICY: Final = "policy.yaml"
+"""That names it: of a project, below its root, where no other is given."""
 Place: TypeAlias = "int | str"
 """A line or row of a raw file from 1, or the name of an archive's member."""
 

@@ -16,6 +16,7 @@ from pairmill.formats.opened import open_result
 from pairmill.interface import cli
 from pairmill.policy.enforce import Enforcer
 from pairmill.policy.policy import Policy
+from pairmill.policy.warn import warn_of_removed
 from pairmill.publish.card import describe
 from pairmill.publish.croissant import croissant
 from pairmill.publish.refuse import REASONS, Refusal, refusals
@@ -106,7 +107,10 @@ def run(config: PublishConfig) -> str:
 
 def _prepare(config: PublishConfig) -> tuple[Target, _Publication]:
     target = target_of(config.to, private=config.private)
-    tree = gather(open_result(config.result, "result"), with_held_out="held_out" not in config.without)
+    result = open_result(config.result, "result")
+    if not config.policy:
+        warn_of_removed(result)
+    tree = gather(result, with_held_out="held_out" not in config.without)
     repository = target.address.removeprefix("hf://datasets/")
     is_hub = target.address.startswith(HUB)
     name = repository if is_hub else storage.name_of(target.address)

@@ -20,12 +20,12 @@ from pairmill.interface import cli
 from pairmill.lineage.batches import Batching
 from pairmill.policy import removals
 from pairmill.policy.policy import Policy
-from pairmill.policy.removals import Removal
+from pairmill.policy.removals import DEFAULT_POLICY, Removal
+from pairmill.removal.copies import Copy, look_into
 from pairmill.removal.places import PLANS, Holding, Places, search
 from pairmill.removal.statement import write_statement
 from pairmill.report.model import Cell, Table
 
-_POLICY: Final = "policy.yaml"
 _SHOWN: Final = 20
 _NEW: Final = "# Written by pairmill remove. docs/policy.md says what else may be here.\nclauses: []\n"
 
@@ -41,6 +41,9 @@ class RemoveConfig(Checked):
     reason: Literal["gdpr", "robots", "licence", "quality", "eval", "agreement"] = option("gdpr", help="kind of reason")
     why: str = option("", help="the reason in a sentence; apply=true needs it")
     evidence: str = option("", help="where the reason can be looked up")
+    copies: list[str] = option(
+        [], help="arrays on nodes and published copies to look into too: folders, URIs or hf://<owner>/<name>"
+    )
     batch_tokens: int = option(0, help="tokens of a rank's batch: the steps that saw the rows are shown", at_least=0)
     ranks: int = option(1, help="ranks of that training", at_least=1)
     statement: str = option("", help="write a signed statement to this file: what was taken out of what", needs="key")
@@ -56,14 +59,15 @@ def run(config: RemoveConfig) -> str:
     """
     root = storage.normalise(config.root, "root")
     records = read_list(config.records)
-    place = storage.normalise(config.policy, "policy") if config.policy else storage.join(root, _POLICY)
+    place = storage.normalise(config.policy, "policy") if config.policy else storage.join(root, DEFAULT_POLICY)
     batching = Batching(batch_tokens=config.batch_tokens, ranks=config.ranks) if config.batch_tokens else None
     with enforced(None):
         places = search(root, records, batching)
+        copies = [*look_into(config.copies, root, places)]
     entry = make_entry(config, root, records, places)
     if config.statement:
-        return write_statement(config.statement, config.key, Policy.load(place), entry.name, root, places)
-    text = "".join(_lines(entry, records, places))
+        return write_statement(config.statement, config.key, Policy.load(place), entry.name, root, places, copies)
+    text = "".join(_lines(entry, records, places, copies))
     if not config.apply:
         return f"{text}nothing is written; apply=true why='…' writes it to {place}\n"
     if not config.why:
@@ -149,7 +153,7 @@ def write_entry(place: str, entry: Removal) -> None:
         store.write(place, text.encode())
 
 
-def _lines(entry: Removal, records: Sequence[RecordId], places: Places) -> Iterator[str]:
+def _lines(entry: Removal, records: Sequence[RecordId], places: Places, copies: Sequence[Copy]) -> Iterator[str]:
     rows: list[Sequence[Cell]] = [
         (item.stage, storage.name_of(item.uri), ", ".join(sorted(item.rows)[:3]), item.count, item.tokens or "–")
         for item in places.holdings
@@ -169,8 +173,11 @@ def _lines(entry: Removal, records: Sequence[RecordId], places: Places) -> Itera
             yield f"{storage.name_of(item.uri)} had them in {', '.join(steps[:_SHOWN]) or 'no step'}{more}\n"
     for uri, why in places.unsearched:
         yield f"not looked into: {uri}: {why}\n"
-    if plans:
-        yield "Not looked into: arrays of these plans on nodes, and copies that were published or exported.\n"
+    for copy in copies:
+        todo = f"; {copy.todo}" if copy.todo else ""
+        yield f"{copy.place} ({copy.result or 'made by another program'}): {copy.rows:,} of their rows{todo}\n"
+    if plans and not copies:
+        yield "Not looked into: arrays of these plans on nodes, and what was published or exported: copies=…\n"
 
 
 def _plan_line(item: Holding) -> Sequence[Cell]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from pairmill.engine.manifest import MANIFEST, read
 from pairmill.engine.policing import REMOVED
 from pairmill.errors import InputError, UsageError
 from pairmill.policy.policy import Policy
+from pairmill.removal.copies import Copy
 from pairmill.removal.places import PLANS, ROWS, TOKENS, Holding, Places
 
 _SHA256: Final = "0" * 64
@@ -24,7 +26,9 @@ NAMESPACE: Final = "pairmill"
 """Of signatures, so that none of another program passes for one."""
 
 
-def write_statement(given: str, key: str, policy: Policy, entry: str, root: str, places: Places) -> str:
+def write_statement(
+    given: str, key: str, policy: Policy, entry: str, root: str, places: Places, copies: Sequence[Copy] = ()
+) -> str:
     """Write a statement and its signature, ``<statement>.sig``; return a line that says so.
 
     Args:
@@ -34,6 +38,7 @@ def write_statement(given: str, key: str, policy: Policy, entry: str, root: str,
         entry: its name.
         root: URI of the project.
         places: where the records are now.
+        copies: elsewhere that were looked into.
 
     Raises:
         UsageError: ssh-keygen or the key is missing, or the policy does not have the entry.
@@ -75,6 +80,8 @@ def write_statement(given: str, key: str, policy: Policy, entry: str, root: str,
         "raw": removal.raw,
         "before": before,
         "after": after,
+        "copies": [asdict(item) for item in copies],
+        "unsearched": [{"place": place, "why": why} for place, why in places.unsearched],
     }
     data = (json.dumps(content, ensure_ascii=False, indent=1, sort_keys=True) + "\n").encode()
     signature = _sign(data, key)

@@ -11,6 +11,7 @@ from pairmill.engine.candidates import candidates
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.opened import open_result
 from pairmill.interface import cli
+from pairmill.policy.warn import warn_of_removed
 from pairmill.show.config import ShowConfig
 
 _VIEWS: Final = {
@@ -34,6 +35,8 @@ def show(config: ShowConfig) -> Iterator[Any]:
     uri = storage.normalise(given, "path")
     is_file = uri.endswith(".json") and storage.store_for(uri).exists(uri)
     result = None if is_file else open_result(given)
+    if result is not None:
+        warn_of_removed(result)
     if config.check_server and (result is None or result.kind != "tokenized"):
         raise UsageError("only tokens are compared with a server", where="check_server", got=given)
     if config.diff or result is None or (config.text and result.kind not in _VIEWS) or result.kind == "tokenizer":

@@ -3,6 +3,7 @@ statement says so."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from huggingface_hub import constants
 
 from pairmill.engine import manifest as manifests
 from pairmill.engine.policing import enforced
@@ -27,6 +29,8 @@ from pairmill.loader import Loader, RowPlan
 from pairmill.policy import removals
 from pairmill.policy.enforce import Enforcer
 from pairmill.policy.policy import Policy
+from pairmill.publish.command import PublishConfig
+from pairmill.publish.command import run as run_publish
 from pairmill.publish.refuse import REASONS, refusals
 from pairmill.publish.tree import gather
 from pairmill.removal import command, statement
@@ -39,8 +43,9 @@ from pairmill.stages.sample import run as sample
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.tokenize.core import Tokenize
 from pairmill.stages.train_tokenizer.core import TrainTokenizer
-from tests.support import tools
+from tests.support import fetching, tools
 from tests.support.crash_points import crashes
+from tests.support.hub_writes import WritableHub
 
 DOCS = Path(__file__).parents[2] / "docs"
 RECORDS = 60
@@ -241,6 +246,55 @@ def check(project: Project, key: Path) -> subprocess.CompletedProcess[str]:
     signers = tools.write_text(project.top / "signers", f"me@x.org {key.with_suffix('.pub').read_text()}")
     given = [str(project.top / "gone.json"), str(project.root), str(signers), "me@x.org"]
     return subprocess.run([sys.executable, "-c", script, *given], capture_output=True, text=True, check=False)
+
+
+def test_copies_on_nodes_and_published_ones_are_looked_into_and_are_in_the_statement(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tokenized,), (cleaned,) = ((project.root / name).glob("[0-9a-f]*") for name in ("tokenize", "clean"))
+    wanted, before = set(rows_of(project, str(tokenized))), str(project.top / "before")
+    project.plan(str(tokenized), arrays="reference", layout="data_io")
+    shutil.rmtree(project.root / "sample")  # a node is searched by its own files
+    project.remove(apply=True, why="the author asked")
+    project.plan(str(tokenized), str(project.policy), "after")
+    places = {before: drawn(before, wanted), str(project.top / "after"): 0}
+    places[str(project.top / "reference")] = drawn(str(project.top / "reference"), wanted)
+    assert places[before] >= 3
+    for result, name in ((cleaned, "cleaned"), (tokenized, "tokenized")):
+        run_publish(PublishConfig(result=str(result), to=str(tmp_path / name), confirm=True, allow=list(REASONS)))
+    places |= {str(tmp_path / "cleaned"): 4, str(tmp_path / "tokenized"): 3}
+    with WritableHub() as hub:
+        fetching.ask_here(monkeypatch, hub, tmp_path)
+        monkeypatch.setenv("HF_TOKEN", hub.token("secret"))
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        to = "hf://me/mine"
+        run_publish(PublishConfig(result=str(tokenized), to=to, confirm=True, allow=list(REASONS)))
+        places[to] = 3
+        text = project.remove(copies=list(places))
+        for place, count in places.items():
+            assert re.search(rf"^{place} \(.*\): {count} of their rows", text, re.MULTILINE), (place, text)
+        assert f"pairmill publish <result> to={to} replace=true confirm=true; earlier commits still have" in text
+        key = project.top / "key"
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(key)], check=True)
+        project.remove(copies=list(places), statement=str(project.top / "gone.json"), key=str(key))
+    told = tools.read_json(project.top / "gone.json")["copies"]
+    assert {item["place"]: item["rows"] for item in told} == places
+    assert [bool(item["todo"]) for item in told] == [bool(count) for count in places.values()]
+    for name in ("cleaned", "tokenized"):
+        (item,) = (item for item in told if item["place"] == str(tmp_path / name))
+        assert item["manifest"] == hashlib.sha256((tmp_path / name / tools.MANIFEST).read_bytes()).hexdigest()
+    assert check(project, key).stdout.endswith("the statement holds\n")
+    with pytest.raises(InputError, match="not a finished folder"):
+        project.remove(copies=[str(tmp_path / "nothing")])
+    unknown = project.remove(copies=[str(project.raw)])
+    assert f"not looked into: {project.raw}: the result that it is a copy of is not known below root=" in unknown
+
+
+def drawn(arrays: str, wanted: set[bytes]) -> int:
+    """How many rows of the epochs have one of these prompts; a plain loop."""
+    opened = open_result(arrays)
+    rows = (row for epoch in range(opened.epochs) for row in (opened.tokens(epoch=epoch),))
+    return sum(np.ascontiguousarray(some[at][0], "<u4").tobytes() in wanted for some in rows for at in range(len(some)))
 
 
 def test_a_training_of_an_older_plan_is_refused(project: Project) -> None:

@@ -31,6 +31,7 @@ class Options:
     row: str = ""
     record: str = ""
     root: str = ""
+    policy: str = ""
     text: bool = False
     raw: str = ""
     sources: list[str] = field(default_factory=list)

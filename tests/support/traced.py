@@ -6,7 +6,7 @@ import json
 import random
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -106,7 +106,7 @@ def make(base: Path, files: int = 2, count: int = 60, seed: int = 0, **options: 
 
 def run(stage: Any, config: Any) -> Path:
     """Run a stage in this process; return its folder."""
-    return Path(runner.run(stage, config).uri)
+    return Path(runner.run(stage, replace(config, workers=1)).uri)
 
 
 def texts(folder: Path) -> dict[str, list[str]]:
