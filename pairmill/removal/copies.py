@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pairmill import storage
 from pairmill.address import HUB
 from pairmill.engine.listing import list_results
-from pairmill.engine.manifest import MANIFEST, Manifest
+from pairmill.engine.manifest import MANIFEST, Manifest, exists, is_fingerprint
 from pairmill.engine.source_names import source_of
 from pairmill.errors import InputError
 from pairmill.formats.opened import OpenResult, TokenRows, open_result
@@ -58,7 +58,7 @@ def look_into(given: Sequence[str], root: str, places: Places) -> Iterator[Copy]
     Raises:
         InputError: nothing that pairmill made is at a place.
     """
-    for place in given:
+    for place in (each for item in given for each in _each_in(item)):
         opened = None if place.startswith(HUB) else open_result(place, "copies")
         data = _hub_manifest(place) if opened is None else _manifest_of(opened)
         manifest = Manifest.load(data, place) if data else None
@@ -76,6 +76,15 @@ def look_into(given: Sequence[str], root: str, places: Places) -> Iterator[Copy]
             continue
         result = f"{manifest.stage}/{manifest.fingerprint}" if manifest is not None else ""
         yield Copy(place, result, sha256(data).hexdigest() if data else "", rows, todo if rows else "")
+
+
+def _each_in(place: str) -> list[str]:
+    """Return a place, or the samples in it if it is a node's folder of several."""
+    if place.startswith(HUB):
+        return [place]
+    uri = storage.normalise(place, "copies")
+    names = [] if exists(uri) else filter(is_fingerprint, storage.store_for(uri).folders(uri))
+    return [f"{place.rstrip('/')}/{name}" for name in names if exists(storage.join(uri, name))] or [place]
 
 
 def _manifest_of(opened: OpenResult) -> bytes:

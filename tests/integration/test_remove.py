@@ -253,12 +253,12 @@ def test_copies_on_nodes_and_published_ones_are_looked_into_and_are_in_the_state
 ) -> None:
     (tokenized,), (cleaned,) = ((project.root / name).glob("[0-9a-f]*") for name in ("tokenize", "clean"))
     wanted, before = set(rows_of(project, str(tokenized))), str(project.top / "before")
-    project.plan(str(tokenized), arrays="reference", layout="data_io")
+    several = project.plan(str(tokenized), arrays="reference/{fingerprint}", layout="data_io").name
     shutil.rmtree(project.root / "sample")  # a node is searched by its own files
     project.remove(apply=True, why="the author asked")
     project.plan(str(tokenized), str(project.policy), "after")
     places = {before: drawn(before, wanted), str(project.top / "after"): 0}
-    places[str(project.top / "reference")] = drawn(str(project.top / "reference"), wanted)
+    places[str(project.top / "reference" / several)] = drawn(str(project.top / "reference" / several), wanted)
     assert places[before] >= 3
     for result, name in ((cleaned, "cleaned"), (tokenized, "tokenized")):
         run_publish(PublishConfig(result=str(result), to=str(tmp_path / name), confirm=True, allow=list(REASONS)))
@@ -270,13 +270,14 @@ def test_copies_on_nodes_and_published_ones_are_looked_into_and_are_in_the_state
         to = "hf://me/mine"
         run_publish(PublishConfig(result=str(tokenized), to=to, confirm=True, allow=list(REASONS)))
         places[to] = 3
-        text = project.remove(copies=list(places))
+        given = [place.removesuffix(f"/{several}") for place in places]
+        text = project.remove(copies=given)
         for place, count in places.items():
             assert re.search(rf"^{place} \(.*\): {count} of their rows", text, re.MULTILINE), (place, text)
         assert f"pairmill publish <result> to={to} replace=true confirm=true; earlier commits still have" in text
         key = project.top / "key"
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(key)], check=True)
-        project.remove(copies=list(places), statement=str(project.top / "gone.json"), key=str(key))
+        project.remove(copies=given, statement=str(project.top / "gone.json"), key=str(key))
     told = tools.read_json(project.top / "gone.json")["copies"]
     assert {item["place"]: item["rows"] for item in told} == places
     assert [bool(item["todo"]) for item in told] == [bool(count) for count in places.values()]
