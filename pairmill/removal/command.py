@@ -66,7 +66,9 @@ def run(config: RemoveConfig) -> str:
         copies = [*look_into(config.copies, root, places)]
     entry = make_entry(config, root, records, places)
     if config.statement:
-        return write_statement(config.statement, config.key, Policy.load(place), entry.name, root, places, copies)
+        return write_statement(
+            config.statement, config.key, Policy.load(place), entry.name, root, places, copies=copies
+        )
     text = "".join(_lines(entry, records, places, copies))
     if not config.apply:
         return f"{text}nothing is written; apply=true why='…' writes it to {place}\n"
