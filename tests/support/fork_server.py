@@ -19,6 +19,7 @@ import traceback
 import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 from tests.support.kill_points import die_before, note_changes
@@ -74,8 +75,11 @@ def _begin(given: dict[str, Any]) -> NoReturn:
         _mount(given["mounts"])
     os.environ.clear()
     os.environ.update(given["environment"])
-    if given["arguments"][:1] == ["run"]:
-        subprocess.run = _run  # type: ignore[assignment]
+    if given["arguments"][:1] == ["run"] or given["arguments"][:2] == ["stage", "chain"]:
+        # Stages run other programs, which are not ours.
+        importlib.import_module("pairmill.interface.chain").subprocess = SimpleNamespace(  # type: ignore[attr-defined]
+            run=_run, DEVNULL=subprocess.DEVNULL
+        )
     if given["die_before"]:
         die_before(given["die_before"])
     if given["changes"]:
@@ -119,7 +123,7 @@ def _end(module: str, arguments: Sequence[str]) -> NoReturn:
 def _run(
     command: Sequence[str], stdout: int, check: bool, env: Mapping[str, str]
 ) -> "subprocess.CompletedProcess[bytes]":
-    """``subprocess.run`` of the line on this machine: its tasks are forked too."""
+    """``subprocess.run`` of the line on this machine, and of a chain in a pod: their tasks are forked too."""
     sys.stderr.flush()
     child = os.fork()
     if not child:
