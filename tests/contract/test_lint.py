@@ -1,7 +1,6 @@
 """The lint of compiled pipelines: each trap, compiled by the real SDK, is found alone; the pipeline has none."""
 
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Optional
@@ -10,8 +9,9 @@ import pytest
 from kfp import compiler, dsl, kubernetes
 
 from pairmill.kubeflow import lint
+from tests.support import nursery
 from tests.support.emulator import load
-from tests.support.helpers import REPOSITORY
+from tests.support.helpers import REPOSITORY, environment
 
 IMAGE = "registry.invalid/any@sha256:" + "0" * 64
 EI = dsl.PIPELINE_TASK_EXECUTOR_INPUT_PLACEHOLDER
@@ -432,9 +432,8 @@ def test_the_compiled_files_have_no_findings() -> None:
 def test_the_program_lists_findings_and_exits_3(tmp_path: Path) -> None:
     documents(CASES["no-retry"][0](), tmp_path)
 
-    def program(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "pairmill", "lint", *arguments]
-        return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    def program(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        return nursery.shared(nursery.PIPELINES).run("pairmill", ["lint", *arguments], environment())
 
     file = f"file={tmp_path / 'made.yaml'}"
     done = program(file)

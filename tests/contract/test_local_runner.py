@@ -308,7 +308,7 @@ def test_rules_are_absolute_where_they_are_given_and_the_default_stays_one(
     ],
 )
 def test_the_pipelines_options_are_checked_like_those_of_a_stage(arguments: list[str], said: str) -> None:
-    done = python("-m", "pairmill", "run", *arguments)
+    done = forked(*arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert said in json.loads(done.stderr.splitlines()[-1])["message"]
 
@@ -316,7 +316,7 @@ def test_the_pipelines_options_are_checked_like_those_of_a_stage(arguments: list
 def test_help_shows_every_parameter_of_the_pipeline() -> None:
     from pairmill.line.parameters import Parameters
 
-    done = python("-m", "pairmill", "run", "--help")
+    done = forked("--help")
     assert (done.returncode, done.stderr) == (0, "")
     names = [item.name for item in dataclasses.fields(Parameters)]
     assert len(names) >= 10

@@ -136,7 +136,7 @@ def test_memory_that_is_over_is_named(jobs: Jobs) -> None:
 
 def test_a_pod_that_is_ended_from_outside_costs_nothing_however_often(jobs: Jobs, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
-    jobs.engine = Shell(f"trap 'exit 143' TERM; [ -e {mark} ] || {{ sleep 9 & wait; }}")
+    jobs.engine = Shell(f"trap 'exit 143' TERM; [ -e {mark} ] || {{ sleep 9 >/dev/null 2>&1 & wait; }}")
     ended: list[str] = []
 
     def end(ran: Ran) -> None:

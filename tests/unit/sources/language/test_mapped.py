@@ -36,7 +36,8 @@ from pairmill.stages.fetch.config import FetchConfig
 from pairmill.stages.fetch.core import Fetch
 from pairmill.stages.tokenize.config import TokenizeConfig
 from pairmill.storage import Entry, LocalStore
-from tests.support.helpers import REPOSITORY, python
+from tests.support import tools
+from tests.support.helpers import REPOSITORY
 
 EXAMPLES = REPOSITORY / "examples" / "sources"
 FIVE_LINES = "name: mine\nhub: org/mine\ncondition: direct\ninstruction: question\nresponse: answer\n"
@@ -891,9 +892,9 @@ def test_clean_makes_rows_of_a_described_source(tmp_path: Path) -> None:
         "name: mine\nfiles: sets/rows/*.jsonl\ncondition: cot\ninstruction: q\nresponse: a.text\nwhere: level > 1\n"
     )
     arguments = (f"raw={tmp_path / 'sets'}", f"sources={description}", f"root={tmp_path / 'out'}", "workers=1")
-    done = python("-m", "pairmill", "clean", *arguments, "max_reject_fraction=0.5")
-    assert done.returncode == 0, done.stderr
-    folder = Path(done.stdout.strip().splitlines()[-1])
+    done = tools.run([*tools.command("clean"), *arguments, "max_reject_fraction=0.5"])
+    assert done.code == 0, done.err
+    folder = Path(done.out.strip().splitlines()[-1])
     assert (folder / "data" / "mine.jsonl").read_text() == (
         '{"condition":"cot","instruction":"One?","response":"1"}\n'
         '{"condition":"cot","instruction":"Four?","response":"4"}\n'
@@ -901,12 +902,12 @@ def test_clean_makes_rows_of_a_described_source(tmp_path: Path) -> None:
     ledger = json.loads((folder / "_MANIFEST.json").read_text())["data"]["sources"]["mine"]["ledger"]
     assert ledger["dropped"] == {"filtered_by_where": 1, "null_a.text": 1}
     description.write_text(description.read_text().replace("level > 1", "level > 3"))
-    again = python("-m", "pairmill", "clean", *arguments, "max_reject_fraction=0.5")
-    assert again.stdout != done.stdout
+    again = tools.run([*tools.command("clean"), *arguments, "max_reject_fraction=0.5"])
+    assert again.out != done.out
     description.write_text(description.read_text().replace("condition", "conditon"))
-    refused = python("-m", "pairmill", "clean", *arguments)
-    assert refused.returncode == 2
-    assert "did you mean 'condition'" in refused.stderr
+    refused = tools.run([*tools.command("clean"), *arguments])
+    assert refused.code == 2
+    assert "did you mean 'condition'" in refused.err
 
 
 @pytest.mark.parametrize("place", ["beside the description", "below raw=", "a folder of links alone"])
