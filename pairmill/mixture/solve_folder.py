@@ -38,6 +38,7 @@ class EffectiveRules:
         choices: what rules say of single rows, by the place of the task.
         choices_digest: what identifies all that these read; empty without any.
         sum_up: sums up the rows of tasks.
+        kept: epochs that are drawn already; ``seen`` counts them.
         seen: returns how often rows of a task were seen before, given its key and how often each counts at most.
     """
 
@@ -50,6 +51,7 @@ class EffectiveRules:
     choices_digest: str = ""
     sum_up: Callable[[Sequence[Dataset], Sequence[str], RowOptions], TaskSummaries] = summarize
     seen: Callable[[str, int], int] = lambda *_: 0
+    kept: int = 0
 
     @classmethod
     def open(
@@ -111,7 +113,7 @@ class EffectiveRules:
         for place, (task, rule) in enumerate(zip(self.tasks, self.base, strict=True)):
             if (most := rule.passes_total) is not None:
                 left = int(self.pool.rows[place]) * most - self.seen(task.key, most)
-                part = left / self.epochs / float(solved.rows[place] or 1)
+                part = left / (self.epochs - self.kept) / float(solved.rows[place] or 1)
                 if part < 1:
                     columns = (solved.rows, solved.tokens, solved.response_tokens, solved.errors)
                     put(place, [float(column[place]) * max(0.0, part) for column in columns])

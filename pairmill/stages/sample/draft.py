@@ -18,16 +18,16 @@ from pairmill.engine.links import LeftOut, left_out
 from pairmill.engine.manifest import InputRef, Ledger, Manifest
 from pairmill.engine.options import byte_options
 from pairmill.engine.writer import Writer
-from pairmill.errors import InputError, UsageError
+from pairmill.errors import InputError
 from pairmill.formats import characters
 from pairmill.formats.eligible_rows import NEVER, SPLIT, DatasetRows, rows_of
 from pairmill.formats.removed_rows import RemovedRows, removed_rows
 from pairmill.formats.results import SampleResult
-from pairmill.formats.sample_plan import AFTER, BASE, CHOICES, HELD_OUT, PARTS, read_plan
+from pairmill.formats.sample_plan import AFTER, BASE, CHOICES, HELD_OUT, PARTS
 from pairmill.formats.source_facts import Facts
 from pairmill.formats.split import Cutter
 from pairmill.formats.tokenized import SAMPLED, Folder
-from pairmill.formats.tokenized_path import keep_union, open_tokenized, stored
+from pairmill.formats.tokenized_path import keep_union, open_tokenized
 from pairmill.formats.tokenizer_file import read as read_tokenizer
 from pairmill.formats.tokens import BYTES, INDEX, Dataset
 from pairmill.mixture.solve_folder import EffectiveRules
@@ -154,7 +154,7 @@ class Draft:
             config, rules = mixed.applied_to(config), rules.of_long_rows("")
         strays = config.profile == "pairmill"
         if config.extend and not config.tokenized_path:
-            config = replace(config, tokenized_path=_tokens_of(config.extend))
+            config = replace(config, tokenized_path=config.extend)
         folder = open_tokenized(
             config.tokenized_path,
             "tokenized_path",
@@ -513,18 +513,3 @@ def _keep(plan: SamplePlan | Addition, out: Writer | None) -> None:
     if out is not None:
         with owned.errors_at(out.folder):  # the arrays that are written meanwhile are elsewhere
             plan.save(out)
-
-
-def _tokens_of(extend: str) -> str:
-    """Return the tokenized folder that a plan was drawn from, below the plan's own root.
-
-    Raises:
-        UsageError: it is not there.
-    """
-    uri, manifest = read_plan(extend, "extend")
-    fingerprint = next(ref.fingerprint for ref in manifest.inputs if ref.role == "tokenized")
-    folder = stored(storage.parent_of(storage.parent_of(uri)), fingerprint)
-    if folder is None:
-        hint = "name the folder with tokenized_path="
-        raise UsageError("what the plan was drawn from is elsewhere", where=f"extend={uri}", got=fingerprint, hint=hint)
-    return folder

@@ -191,6 +191,21 @@ class ParentPlan:
         """The rows of epochs that are kept, where they are counted."""
         return SeenRows([Reading(self.uri, self.manifest, self.first)], by="name")
 
+    @property
+    def seen(self) -> SeenRows:
+        """All rows that were read once :attr:`first` begins, in the plans before too."""
+        return SeenRows([*Reading(self.uri, self.manifest, 0).chain()[:-1], *self.kept.readings])
+
+    def shown(self, tasks: int) -> dict[str, Any]:
+        """Return what a preview says of it, beside this many tasks."""
+        rows = sum(sizes_of(self.manifest)[1][: self.first])
+        return {
+            "plan": self.manifest.fingerprint,
+            "epochs": self.first,
+            "rows": rows,
+            "new_tasks": tasks - len(self.names),
+        }
+
     def has_kept(self, task: str) -> bool:
         """Return whether rows of a task are counted, so that the planner does not read it by itself."""
         return self.counted and task in self.names
@@ -234,10 +249,9 @@ class ParentPlan:
         Raises:
             InputError: the rule cuts rows in another way than before.
         """
-        if task in self.names:
-            self._require_same_rows(task, rule)
-            if rule.members is not None and not self.counted:
-                return wants  # each part has its rows of all epochs
+        self.require_same_cuts(task, rule)
+        if task in self.names and rule.members is not None and not self.counted:
+            return wants  # each part has its rows of all epochs
         walks = []
         for walk in wants.walks:
             if self.counted:
@@ -248,7 +262,10 @@ class ParentPlan:
             walks.append(replace(walk, earlier=before))
         return replace(wants, walks=walks)
 
-    def _require_same_rows(self, task: str, rule: Rule) -> None:
+    def require_same_cuts(self, task: str, rule: Rule) -> None:
+        """Raise InputError if a task was begun, and its long rows are cut in another way than the rule says."""
+        if task not in self.names:
+            return
         before = self.result.rules[self.names[task]]["long_context"]
         if rule.long_context != before:
             raise InputError(

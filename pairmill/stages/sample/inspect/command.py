@@ -40,6 +40,7 @@ def look(config: InspectConfig) -> Report:
     world = World(config.ranks, config.batch_tokens)
     plan = RowPlan(
         config.path,
+        packing=config.packing,
         balance=config.balance,
         tail=config.tail,
         long_rows=config.long_rows,

@@ -17,6 +17,10 @@ class InspectConfig:
     batch_tokens: int = option(
         196_608, help="tokens of a global batch, padding included; global_batch_size of HRM-Text"
     )
+    packing: Literal["ranks", "whole"] = option(
+        "ranks",
+        help="rows of a global batch: what fits into the ranks' slots, as in HRM-Text, or (whole) into batch_tokens",
+    )
     balance: Literal["lpt", "quadratic", "quadratic_work"] = option(
         "lpt", help="how rows are shared out to ranks: by tokens as HRM-Text does, by length², by attention work"
     )

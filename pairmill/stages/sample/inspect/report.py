@@ -163,7 +163,8 @@ def _look_at(preview: TrainingPreview, metadata: Metadata, estimate: int, config
     if total.rows_skipped:
         reasons = []
         if config.long_rows == "skip" and preview.long:
-            reasons.append(f"{preview.long:,} are longer than a rank's slots")
+            room = "a rank" if config.packing == "ranks" else "a global batch"
+            reasons.append(f"{preview.long:,} are longer than {room}'s slots")
         if config.one_token_rows == "skip" and preview.one_token:  # noqa: S105 (no password)
             reasons.append(f"{preview.one_token:,} have a response of one token")
         lines.append(f"{total.rows_skipped:,} of {preview.rows:,} rows are skipped: {' and '.join(reasons)}.")

@@ -112,7 +112,7 @@ class TrainingPreview:
         world: ranks and their slots.
         epochs: in order.
         rows: of the folder, all epochs.
-        long: rows that need more slots than a rank has.
+        long: rows that need more slots than a rank has; packed whole, than a global batch has.
         one_token: rows whose response is one token.
         lengths: all rows by inputs, as :func:`pairmill.report.powers.by_size` counts.
         longest: the longest rows, each once even if several epochs have it.
@@ -153,7 +153,8 @@ def preview(plan: RowPlan, world: World) -> TrainingPreview:
     """
     plan.check(world)
     (folder,) = plan.folders
-    surveys = folder.survey(world.slots)
+    room = plan.packed_into(world).slots
+    surveys = folder.survey(room)
     lengths, longest = _scan(folder)
     balances = [plan.balance, *(name for name in get_args(Balance) if name != plan.balance)]
     result = TrainingPreview(
@@ -165,8 +166,8 @@ def preview(plan: RowPlan, world: World) -> TrainingPreview:
         lengths=lengths,
         longest=longest,
         used=[],
-        rank_rows=Spread(world.slots),
-        rank_inputs=Spread(world.slots),
+        rank_rows=Spread(room),
+        rank_inputs=Spread(room),
         imbalance={name: RankImbalance() for name in balances},
         failed={},
     )
@@ -178,7 +179,7 @@ def preview(plan: RowPlan, world: World) -> TrainingPreview:
         left = epoch.index.window(
             walk.next_rows[number],
             _ALL,
-            longer_than=world.slots,
+            longer_than=room,
             skip_long=plan.skip_long,
             skip_one_token=plan.skip_one_token,
         )
@@ -255,8 +256,9 @@ def _costs_by_rank(drawn: Draw) -> NDArray[np.int64]:
     mine = drawn.detail.window[drawn.detail.places]
     prefix, queries, inputs = mine[:, 2], mine[:, 4] - 1, _inputs(mine)
     costs = np.stack([inputs, inputs * inputs, 2 * prefix * inputs + queries * queries])
-    # Every rank has a row; for an empty one reduceat would count a row of the next rank.
-    return np.add.reduceat(costs, drawn.detail.ends[:-1].astype(np.int64), axis=1)
+    # A rank without a row has no costs; reduceat would count a row of the next rank.
+    sums = np.concatenate([np.zeros((len(COSTS), 1), np.int64), np.cumsum(costs, axis=1)], axis=1)
+    return np.diff(sums[:, drawn.detail.ends.astype(np.int64)], axis=1)
 
 
 def _scan(folder: SampledFolder) -> tuple[NDArray[np.int64], list[LongRow]]:

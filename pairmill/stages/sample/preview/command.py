@@ -7,6 +7,8 @@ from dataclasses import replace
 
 from pairmill.engine import links
 from pairmill.formats.eligible_rows import RowOptions
+from pairmill.formats.results import SampleResult
+from pairmill.formats.sample_plan import read_plan
 from pairmill.formats.task_summaries import TaskSummaries, summarize
 from pairmill.formats.tokenized import Folder
 from pairmill.formats.tokenized_path import open_tokenized
@@ -14,7 +16,9 @@ from pairmill.formats.tokens import Dataset
 from pairmill.mixture.solve_folder import EffectiveRules
 from pairmill.rules.book import Rules
 from pairmill.stages.sample.alarms import without_rule
+from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.exposure.passes import SeenRows
+from pairmill.stages.sample.extend import ParentPlan
 from pairmill.stages.sample.preview.compared import compare
 from pairmill.stages.sample.preview.config import PreviewConfig
 from pairmill.stages.sample.preview.expected import Forecast
@@ -32,8 +36,13 @@ def preview(config: PreviewConfig) -> str:
     """
     with links.obeyed(config.links):
         folder = open_tokenized(
-            config.tokenized_path, "tokenized_path", tolerate_strays=True, verify=config.verify, tasks=config.tasks
+            config.tokenized_path or config.extend,
+            "tokenized_path",
+            tolerate_strays=True,
+            verify=config.verify,
+            tasks=config.tasks,
         )
+    parent = _open_parent(config, folder) if config.extend else None
     rules = Rules.load(config.prefix_config_path, "pairmill", "prefix_config_path")
     held: dict[tuple[str, ...], TaskSummaries] = {}
 
@@ -45,7 +54,7 @@ def preview(config: PreviewConfig) -> str:
         return held[modes]
 
     def solve(rules: Rules) -> Forecast:
-        return Forecast.from_rules(replace(_effective(rules, folder, config), sum_up=sum_up))
+        return Forecast.from_rules(replace(_effective(rules, folder, config, parent), sum_up=sum_up))
 
     now = solve(rules)
     return Page(
@@ -53,10 +62,19 @@ def preview(config: PreviewConfig) -> str:
         rules,
         try_values(config.what_if, rules, now, solve) if config.what_if else None,
         compare(config.compare, now, solve) if config.compare else None,
+        parent.shown(len(folder.tasks)) if parent is not None else None,
     ).text(config.format)
 
 
-def _effective(rules: Rules, folder: Folder, config: PreviewConfig) -> EffectiveRules:
+def _open_parent(config: PreviewConfig, folder: Folder) -> ParentPlan:
+    """Open the plan that would go on. Raises as :meth:`ParentPlan.open`."""
+    manifest = read_plan(config.extend, "extend").manifest
+    names = ("extend", "from_epoch", "epochs", "context_size", "min_resp_length")
+    given = SampleConfig(seed=manifest.options["seed"], **{name: getattr(config, name) for name in names})
+    return ParentPlan.open(given, SampleResult.from_manifest(manifest).layout, folder)
+
+
+def _effective(rules: Rules, folder: Folder, config: PreviewConfig, parent: ParentPlan | None) -> EffectiveRules:
     choice = rules.on_unmatched(config.unmatched)
     if (
         choice == "refuse"
@@ -68,4 +86,8 @@ def _effective(rules: Rules, folder: Folder, config: PreviewConfig) -> Effective
     effective = EffectiveRules.open(
         rules, folder.tasks, config, config.epochs, rows=config.rows, leave=leave, verify=config.verify
     )
+    if parent is not None:
+        for task, rule in effective.of_task.items():
+            parent.require_same_cuts(task, rule)
+        return replace(effective, kept=parent.first, seen=parent.seen.total)
     return replace(effective, seen=SeenRows.parse(config.after).total) if config.after else effective

@@ -7,17 +7,33 @@ from typing import Literal
 
 from pairmill.engine.links import LinkRule
 from pairmill.engine.options import links_option, option, tasks_option
+from pairmill.fields import Checked
 from pairmill.rules import DEFAULT_FILE
 
 
 @dataclass(kw_only=True)
-class PreviewConfig:
+class PreviewConfig(Checked, any_of=("tokenized_path", "extend")):
     """Print what rules would take of each group and task, from the lengths of rows alone; nothing is written."""
 
-    tokenized_path: str = option(help="tokenized folder or URI, or several as base,new=<folder>")
+    tokenized_path: str = option(
+        "",
+        help="tokenized folder or URI, or several as base,new=<folder>; empty with extend = that plan's",
+    )
     tasks: str = tasks_option()
     prefix_config_path: str = option(DEFAULT_FILE, help="the rules")
     epochs: int = option(10, help="number of epochs", at_least=1)
+    extend: str = option(
+        "",
+        help="plan that would go on, as sample extend=: what is printed is of the new epochs alone; empty = a new plan",
+        excludes=("after",),
+        hint="what was read before a plan is read before those that extend it",
+    )
+    from_epoch: int = option(
+        0,
+        help="with extend, the first new epoch; 0 = that after the plan's last",
+        at_least=0,
+        needs="extend",
+    )
     after: str = option(
         "", help="what a model read before, as sample after=: it counts for passes_total of rules; empty = nothing"
     )

@@ -73,7 +73,7 @@ class Forecast:
         names: of the tasks.
         pool: what may be drawn of them.
         solved: what is drawn of each.
-        epochs: how many.
+        epochs: how many are drawn.
     """
 
     names: Sequence[str]
@@ -85,7 +85,7 @@ class Forecast:
     def from_rules(cls, effective: EffectiveRules) -> Self:
         """Solve rules. Raises UsageError if they ask for what is not there, InputError if tasks cannot be read."""
         names = [task.name for task in effective.tasks]
-        return cls(names, effective.pool, effective.solved, effective.epochs)
+        return cls(names, effective.pool, effective.solved, effective.epochs - effective.kept)
 
     @cached_property
     def tasks(self) -> list[Expected]:

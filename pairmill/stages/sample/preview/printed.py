@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -36,12 +36,14 @@ class Page:
         rules: as their file says them.
         ladder: values that were tried.
         compared: with another plan, or other rules.
+        extends: of a plan that goes on, its fingerprint, epochs and rows that are kept, and tasks that are new.
     """
 
     forecast: Forecast
     rules: Rules
     ladder: Ladder | None = None
     compared: Sequence[Difference] | None = None
+    extends: Mapping[str, Any] | None = None
 
     def text(self, form: str) -> str:
         """Return it in a form: md, csv or json."""
@@ -73,10 +75,18 @@ class Page:
             blocks.append(Table("Rules without a task", ("Rule", "Hidden by"), [tuple(rule.values()) for rule in idle]))
         if self.compared is not None:
             blocks.append(_differences(self.compared))
-        lines = [line for block in blocks for line in [*block.markdown(3)[1:], ""]]
+        lines = [self._kept(self.extends), ""] if self.extends is not None else []
+        lines += [line for block in blocks for line in [*block.markdown(3)[1:], ""]]
         if count > MOST_TASKS:
             lines += [f"{count:,} tasks; format=csv has a line for each", ""]
         return "\n".join(lines[:-1]) + "\n"
+
+    def _kept(self, extends: Mapping[str, Any]) -> str:
+        first, new = extends["epochs"], self.forecast.epochs
+        return (
+            f"Epochs 0 to {first - 1} are those of {extends['plan']}: {extends['rows']:,} rows. What follows is of "
+            f"epochs {first} to {first + new - 1} alone; {extends['new_tasks']:,} of its tasks are new."
+        )
 
     def _ladder(self, ladder: Ladder) -> Table:
         rows: list[Sequence[Cell]] = [
@@ -144,6 +154,8 @@ class Page:
         if self.ladder is not None:
             steps = [{**step.group.to_json(), "value": step.value} for step in self.ladder.steps]
             data["what_if"] = {**asdict(self.ladder), "steps": steps}
+        if self.extends is not None:
+            data["extends"] = self.extends
         if self.compared is not None:
             data["compared"] = [asdict(item) for item in self.compared]
         return json.dumps(data, ensure_ascii=False, indent=1) + "\n"

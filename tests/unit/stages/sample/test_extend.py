@@ -25,6 +25,8 @@ from pairmill.rules.rule import Rule
 from pairmill.stages.sample import draft
 from pairmill.stages.sample.extend import ParentPlan
 from pairmill.stages.sample.node.verify import VerifyConfig, verify
+from pairmill.stages.sample.preview.command import preview
+from pairmill.stages.sample.preview.config import PreviewConfig
 from tests.support.crash_points import crashes
 from tests.support.helpers import python
 from tests.support.kill_points import changes_of, instants, kills
@@ -266,6 +268,39 @@ def test_removed_rows_stay_in_kept_epochs_and_are_in_no_other(world: Training, m
     assert world.rows(world.extend(six, 7))[:6] == rows
 
 
+def test_preview_says_what_new_epochs_have(world: Training) -> None:
+    world.say(RULES.replace("max_per_file: 30, repeat: 2", "max_per_file: 20, passes_total: 3"))
+    before = world.plan(epochs=1)
+    three = world.plan(epochs=3, after=f"{world.home(before)}:1")
+    world.put("new__a")
+    world.say(RULES.replace("max_per_file: 30, repeat: 2", "max_per_file: 25, passes_total: 4"))
+    for plan, first, given in ((three, 3, {}), (three, 2, {"from_epoch": 2}), (world.extend(three, 4), 4, {})):
+        child = world.extend(plan, 6, **given)
+        options = {"extend": str(world.home(plan)), "epochs": 6, "tokenized_path": str(world.tokenized), **given}
+        options["prefix_config_path"] = str(world.folder / "rules.yaml")
+        made = json.loads(preview(PreviewConfig(**options, format="json")))
+        rows = world.rows(child)[first:]
+        drawn = Counter(row[0] for epoch in rows for row in epoch)
+        expected = {task["name"]: task["rows"] * (6 - first) for task in made["tasks"]}
+        assert {name: expected[name] for name in expected if name != "set2__x"} == pytest.approx(
+            {name: drawn[name] for name in expected if name != "set2__x"}
+        )
+        kept = sum(map(len, world.rows(plan)[:first]))
+        new = int("new__a" not in {item["name"] for item in world.manifest(plan).data["sources"]})
+        assert made["extends"] == {"plan": plan, "epochs": first, "rows": kept, "new_tasks": new}
+        assert f"What follows is of epochs {first} to 5 alone; {new} of its tasks are new." in preview(
+            PreviewConfig(**options)
+        )
+    with pytest.raises(UsageError, match="context_size=4097"):
+        preview(PreviewConfig(**options, context_size=9))
+    for wrong in ({**options, "after": f"{world.home(before)}:1"}, {"from_epoch": 3, "tokenized_path": "x"}, {}):
+        with pytest.raises(UsageError, match="extend"):
+            PreviewConfig(**wrong)
+    (world.folder / "rules.yaml").write_text("- {prefix: set2, long_context: truncate}")
+    with pytest.raises(InputError, match="would be cut in another way"):
+        preview(PreviewConfig(**options))
+
+
 # --- on a node ------------------------------------------------------------------------------------------------------
 
 
@@ -449,9 +484,7 @@ def test_a_plan_that_is_drawn_again_is_a_whole_one(world: Training) -> None:
 
 def test_a_parent_is_enough_and_other_rules_are_told_of(world: Training, caplog: pytest.LogCaptureFixture) -> None:
     elsewhere = world.plan(epochs=2)
-    with pytest.raises(
-        UsageError, match=r"what the plan was drawn from is elsewhere.*name the folder with tokenized_path="
-    ):
+    with pytest.raises(InputError, match=r"folder of the plan is missing.*if it is elsewhere: tokenized_path="):
         world.extend(elsewhere, 3, tokenized_path="")
     made = put_folder(world.folder / "made", {"set0": 1, "set1": 2}, tokenizer="t")
     fingerprint = json.loads((Path(made) / "_MANIFEST.json").read_bytes())["fingerprint"]

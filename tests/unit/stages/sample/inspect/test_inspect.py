@@ -3,6 +3,7 @@
 import json
 import re
 import tracemalloc
+from dataclasses import replace
 from inspect import signature
 from itertools import islice, pairwise
 from pathlib import Path
@@ -346,6 +347,26 @@ def test_a_spread_finds_numbers_by_rank() -> None:
 
 def command(*arguments: str) -> int:
     return cli.main("sample", SampleConfig, run, ["inspect", *arguments], COMMANDS)
+
+
+def test_batches_that_are_packed_whole_are_those_of_the_loader(tmp_path: Path) -> None:
+    path = folder(tmp_path, [drawn(300, 1), drawn(250, 2), [*drawn(3, 4, 60), (30, 60), *drawn(90, 3)]])
+    for ranks, tokens, tail, options in ((4, 600, "carry", {}), (2, 90, "keep", {"long_rows": "skip"})):
+        plan = RowPlan(path, packing="whole", tail=tail, **options)
+        rank = Loader(plan, batch_tokens=tokens, ranks=ranks, threads=0)
+        count = sum(1 for _ in rank)
+        given = InspectConfig(path=str(path), ranks=ranks, batch_tokens=tokens, packing="whole", tail=tail, **options)
+        walked = preview(plan, World(ranks, tokens)).total
+        assert walked.batches == count > 10
+        assert walked.rows + walked.rows_left + walked.rows_skipped == 644
+        assert f"{count:,} steps: " in inspect(given)
+        rank = Loader(plan, batch_tokens=tokens, ranks=ranks, threads=0)
+        for _ in islice(rank, 7):
+            pass
+        state = tmp_path / "state.json"
+        state.write_text(json.dumps(rank.state_dict()))
+        left = made(replace(given, state=str(state)))
+        assert left.figures["Micro-batches left"] == count - 7
 
 
 def test_the_command_writes_a_summary_and_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
