@@ -135,6 +135,7 @@ test-long: develop object-stores build/torch/.installed $(TRAIN)/sampled/_MANIFE
 	$(BIN)/pytest -s -m full $(TESTS)
 	build/torch/bin/python -m pytest -s -m full --confcutdir=tests/pytorch tests/pytorch
 	$(BIN)/pytest -s tests/long
+	$(MAKE) --no-print-directory readers-test
 	$(MAKE) --no-print-directory fuzz-line FUZZ_SECONDS=3600
 	OMP_NUM_THREADS=1 PAIRMILL_COMPARISONS=100 build/torch/bin/python -m pytest -s --confcutdir=tests/pytorch tests/pytorch/compare/test_power.py
 	PAIRMILL_MEMORY_FULL=1 $(BIN)/pytest -s tests/integration/test_memory.py tests/integration/test_curate_memory.py

@@ -9,6 +9,7 @@ import pytest
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import Manifest
 from pairmill.formats.results import SampleResult
+from pairmill.line.measured import disk_bytes
 from tests.support import nursery, tools
 from tests.support.helpers import environment
 from tests.support.servers import Hub
@@ -83,6 +84,8 @@ def test_an_estimate_is_what_the_run_then_takes(folder: Path) -> None:
     assert by_stage["sample"]["rows"] == pytest.approx(sum(item["cov_rows"] for item in stats), rel=0.1)
     size = sum(path.stat().st_size for path in (folder / "out").rglob("*") if path.is_file())
     assert 1 / CLOSE < made["arrays_bytes"] / size < CLOSE
+    disk = sum(disk_bytes(folder / "root" / name) for name in ("clean", "curate", "tokenizer", "tokenize", "sample"))
+    assert 1 / CLOSE < made["total"]["disk_bytes"] / disk < CLOSE
 
 
 def test_of_little_data_the_table_is_that_of_the_run(folder: Path) -> None:
@@ -114,10 +117,14 @@ def test_what_has_to_be_fetched_is_counted_and_not_kept(folder: Path, tmp_path: 
         hub.add("org/mine", {"data/train.jsonl": lines, "README.md": b"---\nlicense: mit\n---\n"})
         variables = {**environment(), **hub.environment(tmp_path / "home"), "TMPDIR": str(folder / "tmp")}
         done = nursery.shared(nursery.PIPELINES).run("pairmill", ["run", *given], variables)
-    assert done.returncode == 0, done.stderr
-    made = json.loads(done.stdout)
+        assert done.returncode == 0, done.stderr
+        made, asked = json.loads(done.stdout), len(hub.requests)
+        fetch = ["fetch", given[0], f"root={tmp_path / 'fetched'}"]
+        done = nursery.shared(nursery.PIPELINES).run("pairmill", fetch, variables)
+        assert done.returncode == 0, done.stderr
+        asked = len(hub.requests) - asked
     assert made["total"]["fetched_bytes"] == pytest.approx(len(lines), rel=0.01)
-    assert made["total"]["requests"] >= 2
+    assert 1 / CLOSE < made["total"]["requests"] / asked < CLOSE
     assert made["records"]["mine"] == pytest.approx(4 * RECORDS, rel=0.1)
     assert list((folder / "tmp").iterdir()) == []
     assert not (tmp_path / "root").exists()
