@@ -33,6 +33,7 @@ from tests.support.kill_points import changes_of, instants, kills
 from tests.support.split import Vocabulary, write
 from tests.support.tokenized import put_folder
 from tests.unit.stages.sample.test_base import Growing, epochs
+from tests.unit.stages.sample.test_trainer import Reader
 
 RULES = """
 - {prefix: set0, max_per_file: 30, repeat: 2}
@@ -350,6 +351,25 @@ def test_a_training_goes_on_in_the_middle_of_an_epoch(world: Training, layout: s
         mine, whole = ([_digest(batch) for batch in one] for one in read)
         assert mine == whole
         assert len(mine) > 10
+
+
+def test_a_reader_after_the_description_of_hrm_texts_has_the_same_rows(world: Training) -> None:
+    given: dict[str, Any] = {"layout": "data_io"}
+    three, five = (world.plan(epochs=count, **given) for count in (3, 5))
+    child = world.extend(three, 5, **given)
+    read = {}
+    for plan, count in ((three, 3), (five, 5), (child, 5)):
+        world.carry_out(plan, keep=9)
+        reader = Reader(world.node / plan)
+        rows = [[(row["inputs"].tobytes(), row["labels"].tobytes()) for row in reader] for _ in range(count)]
+        read[plan] = rows
+        ours: list[Counter[bytes]] = [Counter() for _ in rows]
+        for batch in Loader(RowPlan(world.node / plan, tail="keep", doc_ids=True), batch_tokens=512, threads=0):
+            for number in range(batch.scalars["numseqs"]):
+                ours[batch.epoch][batch["inputs"][batch["doc_ids"] == number].tobytes()] += 1
+        assert ours == [Counter(inputs for inputs, _ in epoch) for epoch in rows]
+    assert read[child] == read[five]
+    assert read[child][:3] == read[three]
 
 
 def test_rows_are_told_by_task_wherever_they_are(world: Training) -> None:
