@@ -29,6 +29,7 @@ from pairmill.formats.plan_rows import Ints, PlanRows, last_not_above
 from pairmill.loader import Phase, RowPlan
 from pairmill.loader.arrays import numbers
 from pairmill.loader.folder import SampledFolder
+from pairmill.loader.kept_batches import Chain
 from pairmill.loader.plan import Draw, Position, World
 from pairmill.loader.row_plan import Balance, Packing, Rows, Tail
 from pairmill.loader.segments import Segment, segments
@@ -274,8 +275,12 @@ class PlanBatches:
         """What was not looked at yet of the steps, epoch after epoch."""
         assert self.batching is not None
         self.planner.check(self.batching.world)
-        every = groupby(segments(self.planner, self.batching.world), key=lambda item: (item.source, item.epoch))
-        return (_Steps(list(group), self.batching.accumulate) for _, group in every)
+        parts: list[Segment] = []
+        for segment in segments(self.planner, self.batching.world):
+            parts.append(segment)
+            if segment.last:
+                yield _Steps(parts, self.batching.accumulate)
+                parts = []
 
     def _seen_from_marks(self, epoch: int, place: int, source: int) -> Seen:
         at = bisect_right([mark.cursors[source] for mark in self.marks], (epoch, place))
@@ -393,9 +398,11 @@ class PlannedRows(RowPlan):
 
     def check(self, world: World) -> None:
         """Refuse rows that have no room, as the loader does; the rows of all epochs are looked at."""
-        slots = self.packed_into(world).slots
-        for plan in self._planned.values():
-            if plan.lengths.most > slots and not self.skip_long:
+        into = self.packed_into(world)
+        slots = into.slots
+        for number, plan in enumerate(self._planned.values()):
+            # Where batches are kept, their rows had room.
+            if not Chain(self, number, 0, into).is_kept and plan.lengths.most > slots and not self.skip_long:
                 raise InputError(
                     "the longest row does not fit into a rank's slots, so no training read the plan like this",
                     where=str(plan.path),
@@ -426,6 +433,7 @@ class _Planned:
 
     def __init__(self, plan: OpenResult, rows: PlanRows, name: str) -> None:
         self.name, self.path, self._rows = name, plan.uri, rows
+        self.sample = plan.manifest.fingerprint if plan.manifest else ""
         self.epochs = [_Epoch(rows, epoch) for epoch in range(plan.epochs)]
         self.metadata = self.files = self
         self.phases: Sequence[tuple[str, int]] = ()

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmill.errors import UsageError
+from pairmill.errors import InputError, UsageError
+from pairmill.loader.kept_batches import Chain
 from pairmill.loader.plan import Draw, Phase, Position, World
 from pairmill.loader.row_plan import RowPlan
 
@@ -21,13 +22,19 @@ class Segment:
         source: number of it in the plan's names.
         epoch: in which they begin.
         starts: the row that each begins with, ascending, int64 [batches].
+        inputs: of each, int64 [batches].
         before: the position before the first of them.
+        after: the position after the last of them, and after the end of the epoch that comes next.
+        last: whether what comes next begins in another epoch.
     """
 
     source: int
     epoch: int
     starts: NDArray[np.int64]
+    inputs: NDArray[np.int64]
     before: Position
+    after: Position
+    last: bool = False
 
     def position(self, number: int) -> Position:
         """Return the position before a batch, as :meth:`RowPlan.draw` takes it; its tokens are those of the first."""
@@ -41,24 +48,57 @@ def segments(plan: RowPlan, world: World, position: Position | None = None) -> I
         InputError: a batch cannot be made.
     """
     position = plan.begin() if position is None else position
+    into = plan.packed_into(world)
+    waiting: Segment | None = None
+    chain: Chain | None = None
+    first = 0
     while True:
         number = plan.phase_at(position)
         source = plan.names.index(plan.phases[number].source)
         epoch, start = position.cursors[source]
-        ends = plan.batches_ahead(source, epoch, start, plan.packed_into(world))
+        if waiting is not None and (source, epoch) != (waiting.source, waiting.epoch):
+            yield replace(waiting, last=True)
+            waiting = None
+        if chain is None or (source, epoch) != (chain.source, chain.epoch):
+            # Only from an epoch's first batch on is all of it known in the end.
+            first = start if not start or (chain and (source, epoch - 1) == (chain.source, chain.epoch)) else -1
+            chain = Chain(plan, source, epoch, into)
+        ends = chain.after(start)
+        if not len(ends):
+            ends = plan.batches_ahead(source, epoch, start, into)
         if number + 1 < len(plan.phases):
             ends = ends[: _batches_of_phase(plan.phases[number + 1], position, ends)]
         if len(ends):
-            yield Segment(source, epoch, np.concatenate([[start], ends[:-1, 2]]), position)
             after = _at(position, source, epoch, int(ends[-1, 2]), position.batches + len(ends))
-            position = replace(after, tokens=position.tokens + int(ends[:, 1].sum()))
-            continue
-        drawn = plan.draw(position, world)
-        if drawn is None:
-            return
-        if isinstance(drawn, Draw):
-            yield Segment(source, epoch, np.array([start]), position)
-        position = drawn.after
+            after = replace(after, tokens=position.tokens + int(ends[:, 1].sum()))
+            starts, inputs = np.concatenate([[start], ends[:-1, 2]]), ends[:, 1]
+        else:
+            try:
+                drawn = plan.draw(position, world)
+            except InputError:
+                if waiting is not None:
+                    yield waiting
+                raise
+            after = position if drawn is None else drawn.after
+            ended = drawn is None or after.cursors[source][0] > epoch
+            if ended and first >= 0:
+                chain.keep(first)
+            if not isinstance(drawn, Draw):
+                if waiting is not None:
+                    waiting = replace(waiting, after=after)
+                if drawn is None:
+                    if waiting is not None:
+                        yield replace(waiting, last=True)
+                    return
+                position = after
+                continue
+            starts, inputs = np.array([start]), np.array([drawn.tokens])
+            ends = np.array([[drawn.rows, drawn.tokens, after.cursors[source][1]]])[int(ended) :]
+        chain.add(ends)
+        if waiting is not None:
+            yield waiting
+        waiting = Segment(source, epoch, starts, inputs, position, after)
+        position = after
 
 
 def find_draw(plan: RowPlan, world: World, number: int, position: Position | None = None) -> Draw:

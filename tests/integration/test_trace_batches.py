@@ -12,8 +12,9 @@ import pytest
 
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.opened import open_result
+from pairmill.lineage import batches as batches_module
 from pairmill.lineage.batches import Batching, PlanBatches, Seen
-from pairmill.loader import Loader, Phase, RowPlan
+from pairmill.loader import Loader, Phase, RowPlan, kept_batches
 from pairmill.loader.row_plan import Tail
 from pairmill.stages.sample import run as sample
 from pairmill.stages.sample.config import SampleConfig
@@ -207,3 +208,23 @@ def test_positions_that_a_training_noted_lead_to_the_same(sampled: Sampled, tail
     places = [(epoch, place) for epoch in range(EPOCHS) for place in range(0, whole.rows[0].length(epoch), 37)]
     expected = [item if item.step <= last else Seen(item.epoch, item.place, 0, -1) for item in whole.seen(places)]
     assert list(noted.seen(places)) == expected
+
+
+def test_a_plan_is_walked_once(sampled: Sampled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAIRMILL_CACHE", str(tmp_path))
+    monkeypatch.setattr(kept_batches, "LEAST", 100)
+    shape = Batching(batch_tokens=6000, ranks=4)
+    first = PlanBatches.open(sampled.plan, shape)
+    with pytest.raises(UsageError) as refused:
+        first.batch(10**6)
+    last = int(refused.value.expected.rpartition(" ")[2])
+    wanted = {step: first.batch(step) for step in (1, last // 2, last)}
+    monkeypatch.setattr(batches_module, "RowLengths", None)
+    # The trainer's arrays have the same rows, so their batches are known too.
+    assert RowPlan(sampled.arrays).folders[0].sample == open_result(sampled.plan).manifest.fingerprint  # type: ignore[union-attr]
+    again = PlanBatches.open(sampled.plan, shape)
+    assert {step: again.batch(step) for step in wanted} == wanted
+    place = wanted[last][0]
+    assert [*again.seen([place[1:3]])] == [Seen(place.epoch, place.place, last, place.rank)]
+    with pytest.raises(TypeError):
+        PlanBatches.open(sampled.plan, replace(shape, ranks=2)).batch(1)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
+
+import numpy as np
 
 from pairmill.errors import InputError, UsageError
 from pairmill.loader import MixturePlan, RowPlan, TrainingPlan
 from pairmill.loader.plan import Position, World
+from pairmill.loader.segments import segments
+from pairmill.loader.steps import rows_of
 from pairmill.loader.window_plan import WindowPlan
 from pairmill.stages.train.data.inputs import Inputs
 from pairmill.training.settings import TrainSettings
@@ -112,11 +117,15 @@ def planned(inputs: Inputs, settings: TrainSettings, ranks: int, begin: Position
     if isinstance(inputs.plan, WindowPlan):
         return _of_windows(inputs, settings, inputs.plan, here, epochs)
     position = begin or inputs.plan.begin()
-    while not is_over(inputs, settings, epochs, position):
-        drawn = inputs.plan.draw(position, here)
-        if drawn is None:
-            break
-        position = drawn.after
+    every = segments(rows_of(inputs.plan), here, position)
+    while not is_over(inputs, settings, epochs, position) and (segment := next(every, None)) is not None:
+        position = segment.after
+        tokens = segment.before.tokens + np.cumsum(segment.inputs)
+        most = asked.steps - segment.before.batches if asked.steps else len(tokens)
+        if asked.tokens:
+            most = min(most, int(np.searchsorted(tokens, asked.tokens)) + 1)
+        if most < len(tokens):
+            position = replace(segment.position(most), tokens=int(tokens[most - 1]))
     ended = epochs_done(inputs.plan, position)
     for name, wanted, there in (
         ("epochs", asked.epochs, ended),  # phases may leave a folder before its end
