@@ -35,6 +35,14 @@ _FENCE: Final = re.compile(r"^\s*```", re.MULTILINE)
 _THINK: Final = (("<think>", "</think>"), ("<thinking>", "</thinking>"))
 _ENDS: Final = tuple(".!?:;…)]}>\"'”’»`*|$。！？」）%")
 _SENTENCE: Final = re.compile(r"[.!?。！？](?:\s|$)")
+_ORDER_ASKED: Final = re.compile(
+    r"\b(?:re-?order|rearrange|unscramble|(?:right|correct|original|logical|chronological) (?:order|sequence)"
+    r"|rækkefølge|rekkefølge|Reihenfolge)",
+    re.IGNORECASE,
+)
+_PASSAGE: Final = re.compile(r"^[ \t]*[\[(]?(\d{1,2}|[A-Z])[\]).:]+[ \t]*(\S.*)$", re.MULTILINE)
+_LABELS_ALONE: Final = re.compile(r"(?:[\[(]?\b(?:\d{1,2}|[A-Z])\b[\])]?(?:[\s,;.>→-]+|$))+")
+_LEAST_PASSAGES: Final = 3
 _LEAST_WORDS: Final = 30
 _MOST_SAME: Final = 5
 """Equal lines of an answer."""
@@ -149,6 +157,27 @@ def _copied(row: AuditedRow) -> str:
     return f"{len(words)} words" if f" {' '.join(words)} " in f" {' '.join(row.prompt.words)} " else ""
 
 
+def _order(row: AuditedRow) -> str:
+    """Return which passage an answer lacks, or has twice, where the prompt asks for their order."""
+    given = dict(_PASSAGE.findall(row.prompt.plain))
+    if len(given) < _LEAST_PASSAGES or not _ORDER_ASKED.search(row.prompt.plain):
+        return ""
+    text = row.answer.plain.strip()
+    if _LABELS_ALONE.fullmatch(text):
+        counts = Counter(re.findall(r"\d+|[A-Z]", text))
+        if strange := sorted(counts.keys() - given.keys()):
+            return f"{strange[0]} is not among the passages"
+    else:
+        answer = f" {' '.join(row.answer.words)} "
+        texts = {label: TokenText(((passage, False),)).words for label, passage in given.items()}
+        counts = Counter({label: answer.count(f" {' '.join(words)} ") for label, words in texts.items()})
+        # An answer in other words is not one of passages.
+        if not all(texts.values()) or 2 * sum(map(bool, counts.values())) < len(given):
+            return ""
+    wrong = [(label, counts[label]) for label in given if counts[label] != 1]
+    return f"passage {wrong[0][0]} comes {wrong[0][1]} times" if wrong and not row.lost else ""
+
+
 def _urls(row: AuditedRow) -> str:
     text = row.answer.plain
     urls = _URL.findall(text)
@@ -233,6 +262,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "ends_midway": Check("prose that ends within a sentence", _ends_midway),
     "repeated_text": Check("the same line or words again and again", _repeated),
     "copied_answer": Check("an answer of 20 words or more that is a part of the prompt", _copied),
+    "order_of_passages": Check("an order is asked for, and the answer lacks or repeats a passage", _order),
     "many_links": Check("an answer of links", _urls),
     "refusal": Check("an answer that speaks of itself as a language model", lambda row: _matches(_REFUSAL)(row.answer)),
     "language_of_prompt": Check("another language than the source says", lambda row: _language(row, row.prompt)),

@@ -42,11 +42,11 @@ class Chain:
         """Whether the batches are kept."""
         return len(self._kept) > 0
 
-    def after(self, start: int) -> Rows:
-        """Return the kept batches from a row on, int64 [batches, 3] as :meth:`RowPlan.batches_ahead`; none if no kept
-        batch begins there."""
+    def after(self, start: int) -> Rows | None:
+        """Return the kept batches from a row on, int64 [batches, 3] as :meth:`RowPlan.batches_ahead`; None if none of
+        them begins or ends there."""
         at = int(np.searchsorted(self._starts, start))
-        return self._kept[at:] if at < len(self._starts) and self._starts[at] == start else _NONE
+        return self._kept[at:] if at < len(self._starts) and self._starts[at] == start else None
 
     def add(self, ends: Rows) -> None:
         """Add the next batches that were found."""
@@ -74,11 +74,11 @@ def _place(plan: RowPlan, source: int, epoch: int, world: World) -> str | None:
 
 
 def _load(place: str | None) -> tuple[NDArray[np.int64], Rows]:
-    """Return the rows with which kept batches begin, int64 [batches], and the batches, int64 [batches, 3]."""
+    """Return where kept batches begin and the last one ends, int64 [batches + 1], and the batches, int64 [batches, 3]."""
     body = kept.load(place)
     if len(body) <= 8:
         return np.empty(0, np.int64), _NONE
     ends = np.frombuffer(body[8:], "<u4").reshape(3, -1).T.astype(np.int64)
     (first,) = np.frombuffer(body[:8], "<i8").tolist()
     ends[:, 2] = first + np.cumsum(ends[:, 2])
-    return np.concatenate([[first], ends[:-1, 2]]), ends
+    return np.concatenate([[first], ends[:, 2]]), ends

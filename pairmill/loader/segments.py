@@ -64,7 +64,7 @@ def segments(plan: RowPlan, world: World, position: Position | None = None) -> I
             first = start if not start or (chain and (source, epoch - 1) == (chain.source, chain.epoch)) else -1
             chain = Chain(plan, source, epoch, into)
         ends = chain.after(start)
-        if not len(ends):
+        if ends is None:
             ends = plan.batches_ahead(source, epoch, start, into)
         if number + 1 < len(plan.phases):
             ends = ends[: _batches_of_phase(plan.phases[number + 1], position, ends)]

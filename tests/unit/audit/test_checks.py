@@ -48,6 +48,9 @@ CALLED = answered(call("find", q="x"))
 SHOWN = {"prompt": "you have find", "answer": '<tool_call>{"name": "find", "arguments": {"q": "x"}}</tool_call>'}
 OWN = {"template": "<tool_call></tool_call>"}
 
+ORDER = "Put the passages into the right order.\n1. The sea is blue.\n2. The sun comes up.\n3. Birds sing in it."
+LETTERS = "Rearrange:\n[A] It was late.\n[B] We went home.\n[C] We had eaten."
+
 PLANTED: dict[str, list[AuditedRow]] = {
     "empty_prompt": [row(""), row(" … \n"), row("?!")],
     "empty_answer": [row(answer=""), row(answer="\n\n"), row(answer="...")],
@@ -92,6 +95,13 @@ PLANTED: dict[str, list[AuditedRow]] = {
         row(answer="So " + "we go on like " * 10),
     ],
     "copied_answer": [row(f"Read this. {ENGLISH} Now what?", part) for part in (ENGLISH, ENGLISH[4:], ENGLISH[:-4])],
+    "order_of_passages": [
+        row(ORDER, "2, 1"),
+        row(ORDER, "3 > 1 > 1 > 2"),
+        row(LETTERS, "C, A, D, B"),
+        row(ORDER, "The sun comes up. Birds sing in it."),
+        row(LETTERS, "[C] We had eaten.\n[A] It was late.\n[A] It was late.\n[B] We went home."),
+    ],
     "many_links": [
         row(answer="https://a.test/x"),
         row(answer=" and ".join(["www.a.test/x"] * 5)),
@@ -103,6 +113,12 @@ PLANTED: dict[str, list[AuditedRow]] = {
 }  # fmt: skip
 GOOD = [
     row(),
+    row(ORDER, "2, 3, 1"),
+    row(LETTERS, "C A B"),
+    row(LETTERS, "[C] We had eaten.\n[A] It was late.\n[B] We went home."),
+    row(ORDER, "The sun comes up. Birds sing in it. The sea is blue."),
+    row(ORDER, "First the dawn, then the song, then the water."),
+    row("Name three.\n1. a\n2. b\n3. c", "1"),
     row(ENGLISH, f"{ENGLISH} And so it is today."),
     row(DANISH, DANISH + " Ja.", languages=("da",)),
     row(answer=r"So it is \boxed{42}."),
