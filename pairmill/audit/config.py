@@ -9,10 +9,12 @@ from typing import Final, Literal
 from pairmill.audit.checks import CHECKS
 from pairmill.engine.expect import Expectation
 from pairmill.engine.options import PolicyRule, RunConfig, option, policy_on_option, policy_option
+from pairmill.errors import UsageError
 from pairmill.rules.book import Rules
 
-MEASURES: Final = ("usable", "faulty", "judged")
-"""Shares that may be expected: of judged rows those that are kept; of rows those with a fault, and those judged."""
+MEASURES: Final = ("usable", "faulty", "judged", "shared", "unresolved")
+"""Shares that may be expected: of judged rows those that are kept; of rows those with a fault, and those judged; of
+prompts those that several sources have; of the sources of the plan before those that are gone without a reason."""
 
 
 @dataclass(kw_only=True)
@@ -37,6 +39,20 @@ class AuditConfig(RunConfig):
     rows: int = option(100, help="rows of each source; more rows add to the sample of fewer", at_least=1)
     by: Literal["source", "task"] = option("source", help="what the rows are drawn of")
     checks: list[str] = option([], help="checks; empty = all", choices=tuple(CHECKS), unique=True)
+    prompts: int = option(
+        10_000, help="rows of each source whose prompts are compared with those of other sources; 0 = none", at_least=0
+    )
+    before: str = option(
+        "",
+        help="the plan that this one follows: what became of each of its sources is listed",
+        changes_bytes=False,
+    )
+    successors: list[str] = option(
+        [],
+        help="with before: sources that others stand in for, as old=new",
+        needs="before",
+        parse=lambda text: _successor(text),
+    )
     judge: str = option(
         "", help="URL of a server that judges rows, as http://host:8000/v1; empty = none", changes_bytes=False
     )
@@ -89,10 +105,22 @@ class AuditConfig(RunConfig):
         """What is expected of all rows together."""
         return _expectation(dict(map(_pair, self.expect))) if self.expect else None
 
+    @property
+    def followed(self) -> dict[str, str]:
+        """By source of the plan before the one that stands in for it."""
+        return dict(map(_successor, self.successors))
+
     @cached_property
     def rule_file(self) -> Rules | None:
         """The rules; None without a file."""
         return Rules.load(self.rules, "pairmill", "rules") if self.rules else None
+
+
+def _successor(text: str) -> tuple[str, str]:
+    old, _, new = text.partition("=")
+    if not old.strip() or not new.strip():
+        raise UsageError("not a successor", where="successors", got=repr(text), expected="old=new")
+    return old.strip(), new.strip()
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -6,13 +6,17 @@ The first round draws and checks the rows of each source, the second asks the ju
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Final
 
+import numpy as np
+
 from pairmill import storage
+from pairmill.audit.before import PlanTasks, resolve
 from pairmill.audit.checks import CHECKS
 from pairmill.audit.config import AuditConfig
 from pairmill.audit.draw import DrawnSource, DrawRows, PlanPart, PlanTexts
@@ -20,6 +24,8 @@ from pairmill.audit.forms import acceptances
 from pairmill.audit.judge import VERDICTS, Judge, JudgeRows
 from pairmill.audit.languages import codes_of
 from pairmill.audit.report import AuditResult, report_of
+from pairmill.audit.shared import MOST, Prompts, count_shared
+from pairmill.audit.shared import NAME as SHARED
 from pairmill.engine import policing
 from pairmill.engine.manifest import FinishedFolder, InputRef, Manifest
 from pairmill.engine.source_names import source_of
@@ -46,18 +52,20 @@ _SHOWN: Final = 500
 
 @dataclass(frozen=True, kw_only=True)
 class AuditPlan(StagePlan[PlanTexts]):
-    """Args: draws: the first round; judge: None without one; tokens: of responses in the plan, by source."""
+    """Args: draws: the first round; judge: None without one; tokens: of responses in the plan, by source; before: what
+    became of the sources of the plan before (:func:`pairmill.audit.before.resolve`)."""
 
     draws: Sequence[DrawRows]
     judge: Judge | None
     tokens: Mapping[str, int]
+    before: Mapping[str, Mapping[str, Any]]
 
 
 class Audit(Stage[AuditConfig, AuditPlan]):
     """Rows of each source; verdicts."""
 
     name: ClassVar[str] = "audit"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     watched: ClassVar[bool] = False
     config = AuditConfig
 
@@ -82,15 +90,19 @@ class Audit(Stage[AuditConfig, AuditPlan]):
                 checks=tuple(config.checks or CHECKS),
                 languages=codes_of(str(drawn.facts.get(source_of(parts[0].task), {}).get("language", ""))),
                 beside=prints,
+                prompts=min(config.prompts, -(-MOST // len(strata))),
                 name=name,
                 size=sum(part.rows for part in parts),
             )
             for name, parts in sorted(strata.items())
         ]
         judge = Judge.from_config(config)
+        earlier = [read_plan(config.before, "before")] if config.before else []
+        became = resolve(_tasks(earlier[0], ""), _tasks(plan, folder), config.followed) if earlier else {}
         return AuditPlan(
             inputs=[
                 InputRef("plan", plan.manifest.fingerprint, "sample"),
+                *(InputRef("before", item.manifest.fingerprint, "sample") for item in earlier),
                 *([InputRef("judge", judge.model.digest[:16])] if judge is not None else []),
             ],
             build_context=lambda: context,
@@ -103,6 +115,7 @@ class Audit(Stage[AuditConfig, AuditPlan]):
             draws=draws,
             judge=judge,
             tokens=tokens,
+            before=became,
         )
 
     def rounds(self, config: AuditConfig, plan: AuditPlan) -> Generator[Sequence[Shard[Any]], list[ShardRecord], None]:
@@ -141,6 +154,8 @@ class Audit(Stage[AuditConfig, AuditPlan]):
             tokens={name: plan.tokens[name] for name in sources},
             kept=kept if plan.judge is not None else {},
             tasks=tasks,
+            shared=count_shared({record.name: _prompts(record) for record in rounds[0]}),
+            before=plan.before,
             judged=rounds[1][0].data if plan.judge is not None else {},
             acceptances=[vars(item) for item in acceptances(shares, plan.tokens)],
             shown=shown,
@@ -165,6 +180,20 @@ def _tokenized(plan: FinishedFolder, given: str) -> Folder:
         where = f"tokenized_path={folder.uri}"
         raise InputError("the plan was made from another folder", where=where, got=folder.fingerprint, expected=wanted)
     return folder
+
+
+def _tasks(plan: FinishedFolder, folder: Folder | str) -> PlanTasks:
+    """Return the tasks of a plan; its tokenized folder is looked for below the project if it is not given."""
+    tasks = {task.name: task.key for task in (_tokenized(plan, folder) if isinstance(folder, str) else folder).tasks}
+    drawn = {item["name"] for item in SampleResult.from_manifest(plan.manifest).sources if item["rows"]}
+    denied = {*plan.manifest.data.get(policing.KEY, {}).get("left_out", ()), *policing.record().get("left_out", ())}
+    keys = {name: key for name, key in tasks.items() if name in drawn - denied}
+    return PlanTasks(keys, tasks.keys() - keys.keys(), denied)
+
+
+def _prompts(record: ShardRecord) -> Prompts:
+    uri = record.uri(SHARED)
+    return np.load(io.BytesIO(storage.store_for(uri).read(uri)))  # type: ignore[no-any-return]
 
 
 def _strata(

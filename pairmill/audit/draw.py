@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from pairmill import storage
 from pairmill.audit.checks import faults_of
 from pairmill.audit.forms import form_of, readers_of
+from pairmill.audit.shared import NAME as SHARED
+from pairmill.audit.shared import choose_lengths, digests_of
 from pairmill.audit.texts import AuditedRow, TokenText
 from pairmill.chats.render import Chat
 from pairmill.engine.manifest import Ledger, seed_from
@@ -32,7 +34,7 @@ from pairmill.formats.beside_rows import chats_of
 from pairmill.formats.characters import TokenTexts
 from pairmill.formats.chat_digests import KEY
 from pairmill.formats.opened import OpenResult, open_result
-from pairmill.formats.plan_rows import PlanRows
+from pairmill.formats.plan_rows import Ints, PlanRows
 from pairmill.formats.tokenizer_file import NAME as TOKENIZER
 from pairmill.formats.tokens import INDEX, Dataset
 
@@ -195,6 +197,7 @@ class DrawRows(Shard[PlanTexts], reads=()):
         checks: names.
         languages: that the source says it has.
         beside: fingerprints of the folders of rows that are at hand.
+        prompts: rows whose prompts are compared with those of other sources.
     """
 
     source: str
@@ -204,6 +207,7 @@ class DrawRows(Shard[PlanTexts], reads=()):
     checks: tuple[str, ...]
     languages: tuple[str, ...]
     beside: tuple[str, ...]
+    prompts: int
 
     def run(self, context: PlanTexts, out: Writer) -> ShardResult:
         data = DrawnSource()
@@ -227,6 +231,8 @@ class DrawRows(Shard[PlanTexts], reads=()):
                     "answer": row.answer.shown,
                 }
                 file.write(json.dumps(line, ensure_ascii=True) + "\n")
+        with out.create(SHARED, scratch=True) as local, local.open("wb") as file:
+            np.save(file, digests_of(self._prompts(context)))
         whole = sum(part.rows for part in self.parts)
         ledger = Ledger(whole, data.rows, data.rows)
         for reason, count in ((REMOVED, removed), ("not_drawn", whole - data.rows - removed)):
@@ -253,6 +259,29 @@ class DrawRows(Shard[PlanTexts], reads=()):
                 best += [(int(keys[at]), part.task, int(starts[at]), part, first + int(at)) for at in numbers]
             best = sorted(best, key=lambda item: item[:3])[: self.most]
         return [(part, number) for *_, part, number in best], removed
+
+    def _columns(self, context: PlanTexts) -> Iterator[tuple[PlanPart, list[Ints]]]:
+        """Yield where the texts of rows are that stay (:data:`INDEX`), a piece at a time."""
+        for part in self.parts:
+            for first in range(part.first, part.first + part.rows, _PIECE):
+                stop = min(first + _PIECE, part.first + part.rows)
+                columns = context.rows.columns(np.arange(first, stop, dtype=np.uint32))
+                yield part, [column[part.stay(columns[2])] for column in columns]
+
+    def _prompts(self, context: PlanTexts) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the tokens of prompts and answers that are compared with those of other sources."""
+        counts = np.zeros(0, np.int64)
+        for _, (_, sizes, *_) in self._columns(context):
+            more = np.bincount(sizes, minlength=len(counts))
+            more[: len(counts)] += counts
+            counts = more
+        chosen = choose_lengths(counts, self.prompts)
+        for part, columns in self._columns(context) if chosen.any() else ():
+            spans = np.stack(columns, 1)[chosen[columns[1]]].tolist()
+            tokens = context.opened.tokens(part.task).tokens
+            for start, size, answer, learned in spans:
+                some = tokens[start : start + size], tokens[answer : answer + learned]
+                yield some[0].astype("<u4").tobytes(), some[1].astype("<u4").tobytes()
 
     def _read(self, context: PlanTexts, chosen: Sequence[tuple[PlanPart, int]]) -> Iterator[tuple[AuditedRow, str]]:
         """Yield the rows, each with the digest of its text in the row file; empty = that file is not at hand."""

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pairmill.audit.before import MEANINGS, UNRESOLVED
 from pairmill.audit.checks import CHECKS
 from pairmill.audit.forms import FORMS, LEAST_ACCEPTED
+from pairmill.audit.shared import LEAST_SHARED
 from pairmill.engine.manifest import Manifest
 from pairmill.engine.results import Result, empty
 from pairmill.report.charts import Stacked
@@ -31,6 +33,8 @@ class AuditResult(Result):
         judged: :class:`pairmill.audit.judge.JudgedRows`; nothing without a judge.
         acceptances: :class:`pairmill.audit.forms.Acceptance` of each benchmark that a source trains.
         shown: rows of each source as text.
+        shared: by source the prompts that other sources have too (:func:`pairmill.audit.shared.count_shared`).
+        before: what became of the sources of the plan before (:func:`pairmill.audit.before.resolve`).
     """
 
     sources: Mapping[str, Mapping[str, Any]]
@@ -40,6 +44,13 @@ class AuditResult(Result):
     judged: Mapping[str, Any] = empty()
     acceptances: Sequence[Mapping[str, Any]] = ()
     shown: Mapping[str, Sequence[Mapping[str, Any]]] = empty()
+    shared: Mapping[str, Mapping[str, Any]] = empty()
+    before: Mapping[str, Mapping[str, Any]] = empty()
+
+    @property
+    def unresolved(self) -> list[str]:
+        """The sources of the plan before of which a task is gone without a reason."""
+        return [name for name, item in self.before.items() if UNRESOLVED in item["tasks"]]
 
     def by_task(self) -> dict[str, Sequence[int]]:
         """Return rows, and rows with a fault, of each task."""
@@ -55,7 +66,12 @@ class AuditResult(Result):
         rows, faulty = (sum(known[name][at] for name in names) for at in (0, 1))
         judged, kept = (sum(self.tasks[name][at] for name in names if name in self.tasks) for at in (0, 1))
         usable = {"usable": kept / judged} if judged else {}
-        return {"faulty": faulty / max(1, rows), "judged": judged / max(1, rows), **usable}
+        result = {"faulty": faulty / max(1, rows), "judged": judged / max(1, rows), **usable}
+        if tasks is None:
+            prompts, shared = (sum(item[what] for item in self.shared.values()) for what in ("prompts", "shared"))
+            result |= {"shared": shared / prompts} if prompts else {}
+            result |= {"unresolved": len(self.unresolved) / len(self.before)} if self.before else {}
+        return result
 
 
 def report_of(manifest: Manifest) -> Report:
@@ -85,6 +101,8 @@ def report_of(manifest: Manifest) -> Report:
             ),
             _sources(result, names),
             _faults(result),
+            *_shared(result),
+            *_before(result),
             _census(result, names),
             _acceptances(result),
             *_texts(result, names),
@@ -149,6 +167,32 @@ def _faults(result: AuditResult) -> Table:
     return Table("What the checks find", ("Check", "Rows", "Sources", "Meaning"), rows)
 
 
+def _shared(result: AuditResult) -> Iterator[Table]:
+    some = sorted(
+        ((item["shared"] / item["prompts"], name, item) for name, item in result.shared.items() if item["shared"]),
+        key=lambda row: (-row[0], row[1]),
+    )
+    if some:
+        rows = [
+            (name, item["prompts"], Percent(share), Percent.of(item["same"], item["prompts"]), item["most"] or _DASH)
+            for share, name, item in some
+        ]
+        note = "The different prompts of some lengths, token by token; the lengths are the same for all sources."
+        columns = ("Source", "Prompts compared", "In another source too", "With the same answer", "Most of them in")
+        yield Table("Prompts that sources share", columns, rows, note)
+
+
+def _before(result: AuditResult) -> Iterator[Table]:
+    if result.before:
+        used = [what for what in MEANINGS if any(what in item["tasks"] for item in result.before.values())]
+        rows = [
+            [name, *(item["tasks"].get(what, _DASH) for what in used), describe_names(item["places"]) or _DASH]
+            for name, item in sorted(result.before.items(), key=lambda pair: UNRESOLVED not in pair[1]["tasks"])
+        ]
+        title = "What became of the tasks of the plan before"
+        yield Table(title, ("Source", *(MEANINGS[what] for what in used), "Now in"), rows)
+
+
 def _census(result: AuditResult, names: Sequence[str]) -> Table:
     used = [form for form in FORMS if any(form in item["forms"] for item in result.sources.values())]
     rows: list[list[Cell]] = []
@@ -199,6 +243,12 @@ def _look_at(result: AuditResult, names: Sequence[str]) -> Iterator[str]:
     what = "are not usable or have a fault" if result.judged else "have a fault"
     if bad:
         yield f"half or more of the rows {what}: {describe_names(bad)}"
+    if result.unresolved:
+        yield f"sources of the plan before are gone, and nothing says why: {describe_names(result.unresolved)}"
+    for name, item in result.shared.items():
+        if item["shared"] > LEAST_SHARED * item["prompts"]:
+            beside = f", most of them {item['most']}" if item["most"] else ""
+            yield f"other sources have {Percent.of(item['shared'], item['prompts'])} of the prompts of {name}{beside}"
     for item in result.acceptances:
         if item["accepted"] < LEAST_ACCEPTED:
             yield (

@@ -19,7 +19,7 @@ _SIGNS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "<=": operator.le,
     "": operator.eq,
 }
-SHARES: Final = ("share", "usable", "faulty", "judged")
+SHARES: Final = ("share", "usable", "faulty", "judged", "shared", "unresolved")
 """Measures that are shares, from 0 to 1, and may be written with %."""
 AUDITED: Final = ("usable", "faulty")
 """Measures of rules that ``pairmill audit rules=`` compares; a sample knows nothing of them."""

@@ -74,7 +74,7 @@ def _place(plan: RowPlan, source: int, epoch: int, world: World) -> str | None:
 
 
 def _load(place: str | None) -> tuple[NDArray[np.int64], Rows]:
-    """Return where kept batches begin and the last one ends, int64 [batches + 1], and the batches, int64 [batches, 3]."""
+    """Return where kept batches begin and the last ends, int64 [batches + 1], and the batches, int64 [batches, 3]."""
     body = kept.load(place)
     if len(body) <= 8:
         return np.empty(0, np.int64), _NONE

@@ -71,7 +71,7 @@ def segments(plan: RowPlan, world: World, position: Position | None = None) -> I
         if len(ends):
             after = _at(position, source, epoch, int(ends[-1, 2]), position.batches + len(ends))
             after = replace(after, tokens=position.tokens + int(ends[:, 1].sum()))
-            starts, inputs = np.concatenate([[start], ends[:-1, 2]]), ends[:, 1]
+            starts, inputs = np.concatenate([[start], ends[:-1, 2]]), ends[:, 1].copy()
         else:
             try:
                 drawn = plan.draw(position, world)

@@ -108,6 +108,34 @@ class Project:
         return Path(result.uri.removeprefix("file://")), result.manifest
 
 
+class Plan(Project):
+    """A plan of sources of pairs of texts.
+
+    Args:
+        top: folder.
+        texts: prompts and answers by source.
+        rules: of sample, as YAML.
+    """
+
+    def __init__(self, top: Path, texts: dict[str, list[tuple[str, str]]], rules: str = "- {prefix: ''}\n") -> None:
+        self.top, self.root = top, top / "root"
+        for name, pairs in texts.items():
+            tools.write_lines(
+                top / "rows" / f"{name}.jsonl",
+                [{"condition": "direct", "instruction": q, "response": a} for q, a in pairs],
+            )
+        tokenizer = tools.write_text(top / "tokenizer" / "tokenizer.json", shapes.shaped("qwen")).parent
+        self.tokenized = tools.folder(self.stage("tokenize", rows=top / "rows", tokenizer=tokenizer))
+        options = {"tokenized_path": self.tokenized, "epochs": 1, "output_path": ""}
+        rules_file = tools.write_text(top / "rules.yaml", rules)
+        tools.ended(self.stage("sample", prefix_config_path=rules_file, **options))
+        (made,) = self.root.glob("sample/*/_MANIFEST.json")
+        self.plan = made.parent
+
+    def audit(self, **options: Any) -> Manifest:  # type: ignore[override]
+        return super().audit(**options)[1]
+
+
 def lines(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
 
@@ -132,6 +160,64 @@ def test_all_that_is_planted_is_found_and_nothing_else(project: Project) -> None
     row = next(row for row in lines(folder) if row["source"] == "math_words")
     assert row["prompt"].startswith(f"⟦{given['boq']}⟧")
     assert len({row["text"] for row in lines(folder)} - {""}) > 40
+
+
+def test_prompts_that_sources_share_are_counted(tmp_path: Path) -> None:
+    def pairs(source: str, shared: int, answer: str) -> list[tuple[str, str]]:
+        own = [(f"What does number {n} of {source} say about rivers in the hills?", "It is long.") for n in range(40)]
+        both = [(f"Where does the river of number {n} begin, and who lives there?", answer) for n in range(shared)]
+        return own + both * 2
+
+    shared = {"one": pairs("one", 10, "In the hills."), "two": pairs("two", 20, "In the hills.")}
+    shared |= {"three": pairs("three", 5, "At sea."), "alone": pairs("alone", 0, "")}
+    made = Plan(tmp_path, shared)
+    results = [made.audit(workers=workers, root=str(tmp_path / str(workers))) for workers in (1, 3)]
+    assert results[0].data == results[1].data
+    assert results[0].data["shared"] == {
+        "one": {"prompts": 50, "shared": 10, "same": 10, "most": "two"},
+        "two": {"prompts": 60, "shared": 10, "same": 10, "most": "one"},
+        "three": {"prompts": 45, "shared": 5, "same": 0, "most": "one"},
+        "alone": {"prompts": 40, "shared": 0, "same": 0, "most": ""},
+    }
+    report = Audit().report(results[0])
+    assert "other sources have 20.0% of the prompts of one, most of them two" in report.look_at
+    assert not any("of the prompts of alone" in line for line in report.look_at)
+    assert "Prompts that sources share" in report.html()
+    with pytest.raises(InputError, match=r"does not give .*expected shared: <=10%"):
+        made.audit(expect=["shared: <=10%"])
+    assert made.audit(prompts=0).data["shared"]["one"]["prompts"] == 0
+    # Of few rows each the same lengths are compared.
+    some = made.audit(prompts=25).data["shared"]
+    assert all(0 < item["prompts"] <= 25 for item in some.values())
+    assert some["one"]["shared"] <= 10
+
+
+def test_what_became_of_the_sources_of_the_plan_before_is_listed(tmp_path: Path) -> None:
+    texts = {name: [(f"What is {n} of {name}?", f"It is {n}.") for n in range(9)] for name in "abcdef"}
+    before = Plan(tmp_path / "before", texts)
+    now = {"a": texts["a"], "b": texts["a"][:3], "n": texts["c"], "d": texts["d"], "e": texts["e"]}
+    made = Plan(tmp_path / "now", now, rules="- {prefix: d, max_per_file: 0}\n- {prefix: ''}\n")
+    given = {"before": str(before.plan)}
+    manifest = made.audit(**given)
+    became = {name: [dict(item["tasks"]), item["places"]] for name, item in manifest.data["before"].items()}
+    assert became == {
+        "a": [{"same": 1}, []],
+        "b": [{"changed": 1}, []],
+        "c": [{"renamed": 1}, ["n"]],
+        "d": [{"not_drawn": 1}, []],
+        "e": [{"same": 1}, []],
+        "f": [{"unresolved": 1}, []],
+    }
+    assert "sources of the plan before are gone, and nothing says why: f" in Audit().report(manifest).look_at
+    with pytest.raises(InputError, match=r"expected unresolved: <=0%"):
+        made.audit(expect=["unresolved: <=0%"], **given)
+    followed = made.audit(successors=["f=a"], expect=["unresolved: <=0%"], **given)
+    assert followed.data["before"]["f"] == {"tasks": {"followed": 1}, "places": ["a"]}
+    denied = tools.write_text(tmp_path / "policy.yaml", "clauses:\n- {match: e, decision: deny, reason: robots, why: asked to, date: 2026-01-01}\n")
+    listed = made.audit(policy=str(denied), policy_on="leave_out", **given)
+    assert listed.data["before"]["e"]["tasks"] == {"denied": 1}
+    with pytest.raises(UsageError, match="not a successor"):
+        made.audit(successors=["f"], **given)
 
 
 def test_the_sample_is_the_same_with_any_number_of_workers_and_grows(project: Project, tmp_path: Path) -> None:
