@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Final
@@ -98,7 +98,11 @@ class Audit(Stage[AuditConfig, AuditPlan]):
         ]
         judge = Judge.from_config(config)
         earlier = [read_plan(config.before, "before")] if config.before else []
-        became = resolve(_tasks(earlier[0], ""), _tasks(plan, folder), config.followed) if earlier else {}
+        denied = policing.record().get("left_out", ())
+        became: dict[str, Any] = {}
+        for item in earlier:
+            then = _tasks(item, _tokenized(item, "", "before"))
+            became = resolve(then, _tasks(plan, folder, denied), config.followed)
         return AuditPlan(
             inputs=[
                 InputRef("plan", plan.manifest.fingerprint, "sample"),
@@ -168,13 +172,13 @@ class Audit(Stage[AuditConfig, AuditPlan]):
         return report_of(manifest)
 
 
-def _tokenized(plan: FinishedFolder, given: str) -> Folder:
+def _tokenized(plan: FinishedFolder, given: str, option: str = "plan") -> Folder:
     """Return the tokenized folder of a plan: the one that is given, or the one that is below the project.
 
     Raises:
         InputError: it is not there, or another one.
     """
-    folder: Folder = open_result(given or plan.uri, "tokenized_path" if given else "plan").tokenized
+    folder: Folder = open_result(given or plan.uri, "tokenized_path" if given else option).tokenized
     wanted = next((ref.fingerprint for ref in plan.manifest.inputs if ref.role == "tokenized"), "")
     if wanted and folder.fingerprint != wanted:
         where = f"tokenized_path={folder.uri}"
@@ -182,13 +186,12 @@ def _tokenized(plan: FinishedFolder, given: str) -> Folder:
     return folder
 
 
-def _tasks(plan: FinishedFolder, folder: Folder | str) -> PlanTasks:
-    """Return the tasks of a plan; its tokenized folder is looked for below the project if it is not given."""
-    tasks = {task.name: task.key for task in (_tokenized(plan, folder) if isinstance(folder, str) else folder).tasks}
-    drawn = {item["name"] for item in SampleResult.from_manifest(plan.manifest).sources if item["rows"]}
-    denied = {*plan.manifest.data.get(policing.KEY, {}).get("left_out", ()), *policing.record().get("left_out", ())}
-    keys = {name: key for name, key in tasks.items() if name in drawn - denied}
-    return PlanTasks(keys, tasks.keys() - keys.keys(), denied)
+def _tasks(plan: FinishedFolder, folder: Folder, denied: Iterable[str] = ()) -> PlanTasks:
+    """Return the tasks of a plan, and of its tokenized folder; those that a policy in force denies are not drawn."""
+    tasks = {task.name: task.key for task in folder.tasks}
+    left_out = {*plan.manifest.data.get(policing.KEY, {}).get("left_out", ()), *denied}
+    drawn = {item["name"] for item in SampleResult.from_manifest(plan.manifest).sources if item["rows"]} - left_out
+    return PlanTasks({name: tasks[name] for name in drawn & tasks.keys()}, tasks.keys() - drawn, left_out)
 
 
 def _prompts(record: ShardRecord) -> Prompts:

@@ -213,7 +213,10 @@ def test_what_became_of_the_sources_of_the_plan_before_is_listed(tmp_path: Path)
         made.audit(expect=["unresolved: <=0%"], **given)
     followed = made.audit(successors=["f=a"], expect=["unresolved: <=0%"], **given)
     assert followed.data["before"]["f"] == {"tasks": {"followed": 1}, "places": ["a"]}
-    denied = tools.write_text(tmp_path / "policy.yaml", "clauses:\n- {match: e, decision: deny, reason: robots, why: asked to, date: 2026-01-01}\n")
+    denied = tools.write_text(
+        tmp_path / "policy.yaml",
+        "clauses:\n- {match: e, decision: deny, reason: robots, why: asked to, date: 2026-01-01}\n",
+    )
     listed = made.audit(policy=str(denied), policy_on="leave_out", **given)
     assert listed.data["before"]["e"]["tasks"] == {"denied": 1}
     with pytest.raises(UsageError, match="not a successor"):
