@@ -55,16 +55,16 @@ def count_shared(sources: Mapping[str, Prompts]) -> dict[str, dict[str, int | st
     """Return of each source its prompts, how many another source has too, and with the same answer; and the source
     that has the most of them, empty if there are none."""
     names = list(sources)
-    of = np.concatenate([np.full(len(item), at) for at, item in enumerate(sources.values())] or [np.empty(0, int)])
+    owners = np.concatenate([np.full(len(item), at) for at, item in enumerate(sources.values())] or [np.empty(0, int)])
     rows = np.concatenate([*sources.values()] or [np.empty((0, 2), np.uint64)])
-    order = np.lexsort((of, rows[:, 0]))
-    of, rows = of[order], rows[order]
+    order = np.lexsort((owners, rows[:, 0]))
+    owners, rows = owners[order], rows[order]
     bounds = [0, *(np.flatnonzero(np.diff(rows[:, 0])) + 1).tolist(), len(rows)]
     shared, same = np.zeros(len(names), int), np.zeros(len(names), int)
     others = [dict[int, int]() for _ in names]
     for first, end in pairwise(bounds):
         if end - first > 1:
-            group = of[first:end].tolist()
+            group = owners[first:end].tolist()
             answers = rows[first:end, 1].tolist()
             for at, answer in zip(group, answers, strict=True):
                 shared[at] += 1

@@ -87,10 +87,10 @@ def test_what_is_kept_is_what_the_planner_finds(folder: Path, cache: Path, packi
 def test_a_segment_says_what_comes_after_it(folder: Path, cache: Path) -> None:
     del cache
     plan = Counted(folder)
-    found = list(segments(plan, WORLD))
-    assert [item.epoch for item in found if item.last] == [0, 1, 2]
-    assert [item.after for item in found[:-1]] == [item.before for item in found[1:]]
-    assert found[-1].after.cursors == ((3, 0),)
+    every = list(segments(plan, WORLD))
+    assert [item.epoch for item in every if item.last] == [0, 1, 2]
+    assert [item.after for item in every[:-1]] == [item.before for item in every[1:]]
+    assert every[-1].after.cursors == ((3, 0),)
 
 
 def test_a_walk_that_began_within_an_epoch_keeps_the_epochs_after_it(folder: Path, cache: Path) -> None:
@@ -107,10 +107,10 @@ def test_what_is_damaged_or_of_another_shape_is_looked_for_again(folder: Path, c
         file.write_bytes(data)
     for options in ({}, {"balance": "quadratic"}, {"one_token_rows": "skip"}):
         plan = Counted(folder, **options)
-        found = walked(plan, plan.begin())
+        every = walked(plan, plan.begin())
         assert plan.walks
-        assert found == drawn(plan, plan.begin())
-        assert (found == expected) == (not options.get("one_token_rows"))
+        assert every == drawn(plan, plan.begin())
+        assert (every == expected) == (not options.get("one_token_rows"))
     again = Counted(folder)
     assert (walked(again, again.begin()), again.walks) == (expected, 0)
 
