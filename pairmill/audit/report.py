@@ -174,7 +174,7 @@ def _shared(result: AuditResult) -> Iterator[Table]:
     )
     if some:
         rows = [
-            (name, item["prompts"], Percent(share), Percent.of(item["same"], item["prompts"]), item["most"] or _DASH)
+            (name, item["prompts"], Percent(share), Percent.ratio(item["same"], item["prompts"]), item["most"] or _DASH)
             for share, name, item in some
         ]
         note = "The different prompts of some lengths, token by token; the lengths are the same for all sources."
@@ -248,7 +248,7 @@ def _look_at(result: AuditResult, names: Sequence[str]) -> Iterator[str]:
     for name, item in result.shared.items():
         if item["shared"] > LEAST_SHARED * item["prompts"]:
             beside = f", most of them {item['most']}" if item["most"] else ""
-            yield f"other sources have {Percent.of(item['shared'], item['prompts'])} of the prompts of {name}{beside}"
+            yield f"other sources have {Percent.ratio(item['shared'], item['prompts'])} of the prompts of {name}{beside}"
     for item in result.acceptances:
         if item["accepted"] < LEAST_ACCEPTED:
             yield (
