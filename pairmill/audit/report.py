@@ -248,7 +248,8 @@ def _look_at(result: AuditResult, names: Sequence[str]) -> Iterator[str]:
     for name, item in result.shared.items():
         if item["shared"] > LEAST_SHARED * item["prompts"]:
             beside = f", most of them {item['most']}" if item["most"] else ""
-            yield f"other sources have {Percent.ratio(item['shared'], item['prompts'])} of the prompts of {name}{beside}"
+            share = Percent.ratio(item["shared"], item["prompts"])
+            yield f"other sources have {share} of the prompts of {name}{beside}"
     for item in result.acceptances:
         if item["accepted"] < LEAST_ACCEPTED:
             yield (
