@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmill import storage
-from pairmill.address import HUB
+from pairmill.address import HUB, parse
 from pairmill.engine.listing import list_results
 from pairmill.engine.manifest import MANIFEST, Manifest, exists, is_fingerprint
 from pairmill.engine.source_names import source_of
@@ -93,9 +93,10 @@ def _manifest_of(opened: OpenResult) -> bytes:
 
 
 def _hub_manifest(place: str) -> bytes:
-    name, _, revision = place.removeprefix(HUB).removeprefix("datasets/").partition("@")
-    repository = hub.Repository(name, "dataset", "name a branch after @, or none")
-    commit = hub.commit_of(repository, revision or "main")
+    address = parse(f"{HUB}datasets/{place.removeprefix(HUB).removeprefix('datasets/')}", "copies", ("dataset",))
+    assert address is not None
+    repository = hub.Repository(address.name, "dataset", "name a branch after @, or none")
+    commit = hub.commit_of(repository, address.revision)
     file = hub.files(repository, commit).get(MANIFEST)
     if file is None:
         raise InputError("no result of pairmill is there", where=f"copies={place}", expected=MANIFEST)

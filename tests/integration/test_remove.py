@@ -287,6 +287,8 @@ def test_copies_on_nodes_and_published_ones_are_looked_into_and_are_in_the_state
     assert check(project, key).stdout.endswith("the statement holds\n")
     with pytest.raises(InputError, match="not a finished folder"):
         project.remove(copies=[str(tmp_path / "nothing")])
+    with pytest.raises(UsageError, match=r"copies: not a valid address; got hf://datasets/no"):
+        project.remove(copies=["hf://no"])
     unknown = project.remove(copies=[str(project.raw)])
     assert f"not looked into: {project.raw}: the result that it is a copy of is not known below root=" in unknown
 
