@@ -70,14 +70,16 @@ def of_bfcl() -> dict[str, str]:
     models.MODEL_CONFIG_MAPPING = Configurations()  # in place of a hundred clients
     sys.modules[models.__name__] = models
     checker = importlib.import_module("bfcl_eval.eval_checker.ast_eval.ast_checker")
-    python = importlib.import_module("bfcl_eval.constants.enums").Language.PYTHON
+    languages = importlib.import_module("bfcl_eval.constants.enums").Language
+    others = dict(zip(cases.LITERALS, (languages.JAVA, languages.JAVASCRIPT), strict=True))
     made = {}
-    for category in cases.CATEGORIES:
-        verdicts = []
-        for functions, calls, answers in cases.calls(category, CALLS):
+    for category in (*cases.CATEGORIES, *cases.LITERALS):
+        verdicts, language = [], others.get(category, languages.PYTHON)
+        drawn = (cases.literals if category in others else cases.calls)(category, CALLS)
+        for functions, calls, answers in drawn:
             try:
-                judged = checker.ast_checker(functions, calls, answers, python, category, "any")["valid"]
-            except (TypeError, AttributeError, KeyError):
+                judged = checker.ast_checker(functions, calls, answers, language, category, "any")["valid"]
+            except (TypeError, AttributeError, KeyError, ValueError, NotImplementedError):
                 judged = False
             verdicts.append(bool(judged))
         made[category] = digits(verdicts)

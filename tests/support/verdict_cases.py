@@ -108,6 +108,86 @@ def instructions(name: str, count: int) -> Iterator[tuple[dict[str, Any], str]]:
         yield INSTRUCTIONS[name](draw), text(draw)
 
 
+LITERALS = ("simple_java", "simple_javascript")
+"""Categories in which each argument is a text in another language."""
+_FORMS: dict[str, dict[str, tuple[str, ...]]] = {
+    "simple_java": {
+        "integer": ("5", "5L", "-5", "5.0", " 5", "x", "2", "5f"),
+        "long": ("5L", "5l", "5", "-5L"),
+        "float": ("2.5f", "2.5F", "2.5", "3f", "25e-1f"),
+        "double": ("2.5", "25e-1", "2.5f", "3"),
+        "boolean": ("true", "false", "True"),
+        "char": ("'a'", "a"),
+        "String": ("New York", "new york", '"New York"', "'x'", ""),
+        "any": ("5", "x", "variable"),
+        "Array": ("new {t}[]{{{i}}}", "new {t}[] {{ {i} }}", "new {t}[]{{}}", "{{{i}}}", "variable"),
+        "ArrayList": (
+            "new ArrayList<{t}>(Arrays.asList({i}))",
+            "new ArrayList<>() {{{{ {a} }}}}",
+            "new ArrayList<{t}>()",
+            "Arrays.asList({i})",
+        ),
+        "HashMap": (
+            "new HashMap<String, {t}>() {{{{ {p} }}}}",
+            "new HashMap<>() {{{{{p}}}}}",
+            "new HashMap<>()",
+            "{{{p}}}",
+        ),
+    },
+    "simple_javascript": {
+        "integer": ("5", "-5", "5n", "5.0", "x", "2"),
+        "Bigint": ("5n", "-5n", "5", "n"),
+        "float": ("2.5", "3", "-2.5", "2.", "25e-1"),
+        "Boolean": ("true", "false", "True"),
+        "String": ("New York", '"new york"', "'New York'", '"x', "'"),
+        "any": ("5", "x", "variable"),
+        "array": ("[{i}]", "[ {i} ]", "new Array({i})", "[[{i}], [{i}]]", "new Array([{i}])", "[]", "variable"),
+        "dict": ("{{{k}}}", "{{ {k} }}", "{{}}", "{{a: [{i}], b: {{c: 5}}}}", "variable"),
+    },
+}
+_TRUTHS: dict[str, tuple[Any, ...]] = {
+    "int": (5, -5, 2),
+    "float": (2.5, 3.0),
+    "bool": (True, False),
+    "text": ("New York", "variable", "x", "5", "a", "'a'"),
+    "list": ([5, 2], ["x", "a"], [], [2.5], [True], [[5, 2]], [[5], [5]], "variable", ["'a'"]),
+    "dict": ({"a": [5, "x"], "b": [True, 2.5, ""]}, {"a": [[5, 2], "x"]}, {}),
+}
+_OF_KIND = {
+    **dict.fromkeys(("integer", "long", "Bigint"), "int"),
+    **dict.fromkeys(("float", "double"), "float"),
+    **dict.fromkeys(("boolean", "Boolean"), "bool"),
+    **dict.fromkeys(("char", "String", "any"), "text"),
+    **dict.fromkeys(("Array", "ArrayList", "array"), "list"),
+    **dict.fromkeys(("HashMap", "dict"), "dict"),
+}
+_ITEM_TEXTS = ("5", "2", "-5", "2.5", "x", '"x"', "'a'", '"a"', "true", "5L", "2.5f", "")
+
+
+def literals(category: str, count: int) -> Iterator[tuple[list[Any], list[Any], list[Any]]]:
+    """Functions, calls and right answers of a category of :data:`LITERALS`."""
+    draw, forms = random.Random(f"bfcl {category}"), _FORMS[category]
+    for _ in range(count):
+        details, right, given = {}, {}, {}
+        for name in draw.sample(["city", "unit", "count"], draw.randint(1, 2)):
+            kind, inner = draw.choice(sorted(forms)), draw.choice(sorted(forms))
+            truths = _TRUTHS[_OF_KIND[kind]]
+            details[name] = {"type": kind, **({"items": {"type": inner}} if _OF_KIND[kind] == "list" else {})}
+            right[name] = [draw.choice(truths) for _ in range(draw.randint(1, 3))] + [""] * (draw.random() < 0.2)
+            items = [draw.choice(_ITEM_TEXTS) for _ in range(draw.randint(1, 2))]
+            written = draw.choice(forms[kind]).format(
+                t="int",
+                i=", ".join(items),
+                a=" ".join(f"add({item});" for item in items),
+                p=" ".join(f'put("{key}", {item});' for key, item in zip("ab", items, strict=False)),
+                k=", ".join(f"{key}: {item}" for key, item in zip("ab", items, strict=False)),
+            )
+            if draw.random() < 0.95:
+                given[name] = written if draw.random() < 0.95 else draw.choice((5, True, ["x"], None))
+        function = {"name": "geo.find", "parameters": {"type": "dict", "properties": details, "required": []}}
+        yield [function], [{"geo_find": given}], [{"geo.find": right}]
+
+
 CATEGORIES = ("simple_python", "multiple", "parallel", "live_parallel_multiple")
 _KINDS = ("string", "integer", "float", "boolean", "array", "tuple", "dict", "any")
 _TEXTS = ("New York", "new york", "New-York, NY", "it's", "5", "x", "true")

@@ -15,7 +15,7 @@ from pairmill.evaluation.benchmarks.boolq import BoolQ
 from pairmill.evaluation.benchmarks.drop import Drop
 from pairmill.evaluation.benchmarks.gsm8k import Gsm8k
 from pairmill.evaluation.benchmarks.hellaswag import HellaSwag
-from pairmill.evaluation.benchmarks.ifeval import IfEval
+from pairmill.evaluation.benchmarks.ifeval import IfEval, IfEvalByPunkt
 from pairmill.evaluation.benchmarks.math import Math
 from pairmill.evaluation.benchmarks.mmlu import Mmlu
 from pairmill.evaluation.benchmarks.mmlu_pro import MmluPro
@@ -53,6 +53,7 @@ _ALL: tuple[Benchmark, ...] = (
     BoolQ(),
     Aime(),
     IfEval(),
+    IfEvalByPunkt(),
     Bfcl(),
 )
 REGISTRY: Final[Mapping[str, Benchmark]] = MappingProxyType({benchmark.name: benchmark for benchmark in _ALL})

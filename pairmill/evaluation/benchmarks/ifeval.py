@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from pairmill.evaluation.benchmarks.base import Base, make_question
 from pairmill.evaluation.benchmarks.question import LENIENT, STRICT, Need, Question, Row, Verdict
-from pairmill.evaluation.scoring.instructions import CHECKS, follows
+from pairmill.evaluation.scoring.instructions import BY_PUNKT, CHECKS, follows, punkt_sentences
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,7 @@ class IfEval(Base):
 
     name = "ifeval"
     source = "google/IFEval"
+    checks: ClassVar[Mapping[str, Any]] = CHECKS
 
     @property
     def needs(self) -> tuple[Need, ...]:
@@ -55,7 +56,10 @@ class IfEval(Base):
 
     def score(self, question: Question, texts: Sequence[str]) -> Verdict:
         made = {
-            way: [follows(name, given, texts[0], loose=way == LENIENT) for name, given in question.gold]
+            way: [
+                follows(name, given, texts[0], loose=way == LENIENT, checks=self.checks)
+                for name, given in question.gold
+            ]
             for way in (STRICT, LENIENT)
         }
         extra = {way: float(all(each)) for way, each in made.items()}
@@ -64,3 +68,14 @@ class IfEval(Base):
             for way, each in made.items()
         }
         return Verdict(None, extra[STRICT], not texts[0].strip(), extra)
+
+
+@dataclass(frozen=True)
+class IfEvalByPunkt(IfEval):
+    """The same, with sentences counted by NLTK's model, as lm-evaluation-harness counts them."""
+
+    name = "ifeval_punkt"
+    checks: ClassVar[Mapping[str, Any]] = BY_PUNKT
+
+    def check(self) -> None:
+        punkt_sentences("")

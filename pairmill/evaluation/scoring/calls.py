@@ -1,9 +1,9 @@
 """Calls of functions, compared with the answers that BFCL's AST categories list (Patil et al., ICML 2025).
 
 A call is ``{name: {parameter: value}}``. An answer has of each parameter the values that are right; ``""`` among them
-means that it may be left out. The rules are those of BFCL's checker for Python, so verdicts compare with its figures:
-types are exact but for whole numbers as floats, texts are compared without case and punctuation, and a text may be the
-name of a variable where the answers say so.
+means that it may be left out. The rules are those of BFCL's checker, so verdicts compare with its figures: types are
+exact but for whole numbers as floats, texts are compared without case and punctuation, and a text may be the name of a
+variable where the answers say so. In Java and JavaScript each argument is a text (:mod:`.literals`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
+
+from pairmill.evaluation.scoring.literals import READ
 
 Call = Mapping[str, Any]
 _TYPES: Final[Mapping[str, type]] = {
@@ -42,6 +45,11 @@ def plain_name(name: str) -> str:
     return name.replace(".", "_")
 
 
+def language_of(category: str) -> str:
+    """Return the language of a category's functions: python, java or javascript."""
+    return next((name for name in ("javascript", "java") if name in category), "python")
+
+
 def right(
     category: str, functions: Sequence[Mapping[str, Any]], calls: Sequence[Call], answers: Sequence[Call]
 ) -> bool:
@@ -58,18 +66,18 @@ def right(
     if len(calls) != len(answers):
         return False
     by_name = {function["name"]: function for function in reversed(functions)}
-    left = list(calls)
+    left, language = list(calls), language_of(category)
     for answer in answers:
         (name,) = answer
         function = by_name.get(name, {}) if "parallel" in category or "multiple" in category else functions[0]
-        match = next((at for at, call in enumerate(left) if _same_call(function, call, answer[name])), None)
+        match = next((at for at, call in enumerate(left) if _same_call(function, call, answer[name], language)), None)
         if match is None:
             return False
         del left[match]
     return True
 
 
-def _same_call(function: Mapping[str, Any], call: Call, answer: Mapping[str, Sequence[Any]]) -> bool:
+def _same_call(function: Mapping[str, Any], call: Call, answer: Mapping[str, Sequence[Any]], language: str) -> bool:
     given = call.get(plain_name(function.get("name", "")))
     parameters = function.get("parameters", {})
     details = parameters.get("properties", {})
@@ -77,7 +85,8 @@ def _same_call(function: Mapping[str, Any], call: Call, answer: Mapping[str, Seq
         return False
     if any(name not in details or name not in answer for name in given):
         return False
-    if not all(_same_value(details[name], value, answer[name]) for name, value in given.items()):
+    same = _same_value if language == "python" else partial(_same_literal, language)
+    if not all(same(details[name], value, answer[name]) for name, value in given.items()):
         return False
     return all(name in given or "" in values for name, values in answer.items())
 
@@ -87,6 +96,18 @@ def _same_value(detail: Mapping[str, Any], value: Any, possible: Sequence[Any]) 
     inner = _TYPES.get(detail.get("items", {}).get("type", "")) if kind is list else None
     if kind is float and type(value) is int:
         value = float(value)
+    return _is_one_of(value, possible, kind, inner)
+
+
+def _same_literal(language: str, detail: Mapping[str, Any], value: Any, possible: Sequence[Any]) -> bool:
+    types, read = READ[language]
+    kind, inner = detail["type"], detail.get("items", {}).get("type", "") if types.get(detail["type"]) is list else ""
+    if not isinstance(value, str) or kind not in types or (types[kind] is list and inner not in types):
+        return False
+    return _is_one_of(read(value, kind, inner), possible, types[kind], types.get(inner))
+
+
+def _is_one_of(value: Any, possible: Sequence[Any], kind: type | None, inner: type | None) -> bool:
     first = next((type(item) for item in possible if item != ""), None)
     if type(value) is kind:
         if inner is not None and not any(_has_types(value, item, inner) for item in possible):

@@ -1,7 +1,7 @@
 """The instructions of IFEval (Zhou et al. 2023, arXiv:2311.07911): whether a text follows each of them.
 
-Verdicts are those of the published checks, as lm-evaluation-harness has them, but for one: sentences are counted by
-rule here, and there by a trained model of NLTK.
+Verdicts are those of the published checks, as lm-evaluation-harness has them, but for one in :data:`CHECKS`: sentences
+are counted by rule there. :data:`BY_PUNKT` counts them by NLTK's trained model, as the harness does.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import importlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 from pairmill.errors import UsageError
@@ -29,6 +30,27 @@ def sentences(text: str) -> int:
     ends = [match.end() for match in _SENTENCE.finditer(text)]
     ended = [at for at in ends if not _ABBREVIATED.search(text[max(0, at - 8) : at])]
     return len(ended) + bool(text.strip())
+
+
+def punkt_sentences(text: str) -> int:
+    """Count the sentences of a text by NLTK's model of English, Punkt.
+
+    Raises:
+        UsageError: NLTK, or the model, is not installed.
+    """
+    return len(_punkt().tokenize(text))
+
+
+@lru_cache(maxsize=1)
+def _punkt() -> Any:
+    try:
+        return importlib.import_module("nltk.tokenize.punkt").PunktTokenizer("english")  # an extra that few need
+    except ImportError as error:
+        what, hint = "needs NLTK, not installed here", "pip install nltk==3.10.4; benchmarks=ifeval counts by rule"
+        raise UsageError(what, where="ifeval_punkt", hint=hint) from error
+    except LookupError as error:
+        hint = "python -m nltk.downloader punkt_tab, or NLTK_DATA=<a folder that has tokenizers/punkt_tab/english>"
+        raise UsageError("needs NLTK's model of English, not here", where="ifeval_punkt", hint=hint) from error
 
 
 def capital_words(text: str) -> int:
@@ -173,10 +195,25 @@ CHECKS: Final[Mapping[str, Callable[[str, Values], bool]]] = {
 """By name, what says whether a text follows the instruction with these parameters."""
 
 
-def follows(name: str, values: Values, text: str, *, loose: bool = False) -> bool:
+BY_PUNKT: Final[Mapping[str, Callable[[str, Values], bool]]] = {
+    **CHECKS,
+    "length_constraints:number_sentences": lambda text, values: _compared(
+        punkt_sentences(text), values["num_sentences"], values["relation"]
+    ),
+}
+
+
+def follows(
+    name: str,
+    values: Values,
+    text: str,
+    *,
+    loose: bool = False,
+    checks: Mapping[str, Callable[[str, Values], bool]] = CHECKS,
+) -> bool:
     """Return whether a text follows an instruction; loose: or one of eight forms of it does."""
     texts = _forms(text) if loose else iter((text,))
-    return any(form.strip() and CHECKS[name](form, values) for form in texts)
+    return any(form.strip() and checks[name](form, values) for form in texts)
 
 
 def _forms(text: str) -> Iterator[str]:

@@ -46,6 +46,7 @@ ROWS: dict[str, dict[str, Any]] = {
         "function": [{"name": "math.add", "parameters": {"type": "dict", "properties": {"a": {"type": "float"}}}}],
     },
 }
+ROWS["ifeval_punkt"] = ROWS["ifeval"]
 GOLDS: dict[str, Any] = {
     "gsm8k": 2,
     "math": "2",
@@ -57,6 +58,7 @@ GOLDS: dict[str, Any] = {
     ],
     "bfcl": {"category": "irrelevance", "functions": ROWS["bfcl"]["function"], "answers": []},
 }
+GOLDS["ifeval_punkt"] = GOLDS["ifeval"]
 
 
 def write(folder: Path, splits: Mapping[str, list[dict[str, Any]]]) -> str:

@@ -51,6 +51,7 @@ GOLD: dict[str, Any] = {
     "drop": [["3"]],
     "aime": 42,
     "ifeval": [["startend:quotation", {}], ["startend:end_checker", {"end_phrase": "the end"}]],
+    "ifeval_punkt": [["startend:quotation", {}], ["startend:end_checker", {"end_phrase": "the end"}]],
     "bfcl": {"category": "simple_python", "functions": [{"name": "f"}], "answers": [{"f": {}}]},
 }
 

@@ -4,11 +4,13 @@ import importlib.util
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pairmill.errors import UsageError
+from pairmill.evaluation.benchmarks import REGISTRY
 from pairmill.evaluation.scoring import calls, instructions
 from tests.support import verdict_cases as cases
 
@@ -31,12 +33,13 @@ def test_an_instruction_is_judged_as_the_harness_judges_it(name: str) -> None:
         assert made == recorded[2 * number : 2 * number + 2], (given, text)
 
 
-@pytest.mark.parametrize("category", cases.CATEGORIES)
+@pytest.mark.parametrize("category", [*cases.CATEGORIES, *cases.LITERALS])
 def test_calls_are_judged_as_bfcl_judges_them(category: str) -> None:
     count = 5000
+    drawn = cases.literals if category in cases.LITERALS else cases.calls
     recorded = verdicts(RECORDED["bfcl"][category], count)
-    assert count / 20 < sum(recorded) < count * 19 / 20
-    for expected, (functions, made, answers) in zip(recorded, cases.calls(category, count), strict=True):
+    assert count / 10 < sum(recorded) < count * 19 / 20
+    for expected, (functions, made, answers) in zip(recorded, drawn(category, count), strict=True):
         assert calls.right(category, functions, made, answers) == expected, (functions, made, answers)
 
 
@@ -64,6 +67,53 @@ def test_without_langdetect_the_language_is_refused_by_name(monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "langdetect", None)
     with pytest.raises(UsageError, match=r"needs langdetect.*pip install langdetect"):
         instructions.follows("language:response_language", {"language": "en"}, "A text.")
+
+
+def test_sentences_are_counted_by_punkt_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    by_rule, by_model = REGISTRY["ifeval"], REGISTRY["ifeval_punkt"]
+    given = {"num_sentences": 3, "relation": "at least"}
+    row = {"prompt": "Three.", "instruction_id_list": ["length_constraints:number_sentences"], "kwargs": [given]}
+    (question,) = by_model.questions({"train": [row]})
+    for module, message in (
+        (None, "needs NLTK, not installed"),
+        (SimpleNamespace(PunktTokenizer=absent), "NLTK_DATA="),
+    ):
+        instructions._punkt.cache_clear()
+        monkeypatch.setitem(sys.modules, "nltk.tokenize.punkt", module)
+        with pytest.raises(UsageError, match=message):
+            by_model.check()
+    parts = SimpleNamespace(tokenize=str.split)
+    monkeypatch.setitem(sys.modules, "nltk.tokenize.punkt", SimpleNamespace(PunktTokenizer=lambda name: parts))
+    assert by_model.score(question, ["One two three."]).correct == 1.0
+    assert by_rule.score(question, ["One two three."]).correct == 0.0
+    instructions._punkt.cache_clear()
+
+
+def absent(name: str) -> None:
+    raise LookupError(name)
+
+
+def test_a_function_of_another_language_is_told_as_texts() -> None:
+    details = {
+        "sizes": {"type": "ArrayList", "items": {"type": "integer"}, "description": "Sizes."},
+        "flags": {"type": "HashMap", "properties": {"x": {"type": "any"}}},
+        "parent": {"type": "any"},
+    }
+    function = {"name": "a.b", "description": "Does.", "parameters": {"type": "dict", "properties": details}}
+    row = {"id": "simple_java_0", "question": [[{"role": "user", "content": "Do."}]], "function": [function]}
+    truth = {"id": "simple_java_0", "ground_truth": [{"a.b": {"sizes": [[1, 2]], "flags": [""], "parent": [""]}}]}
+    (question,) = REGISTRY["bfcl"].questions({"test": [row], "possible_answer": [truth]})
+    told = question.tools[0]["function"]
+    assert told["description"] == "Does. Note that the provided function is in Java 8 SDK syntax."
+    assert {detail["type"] for detail in told["parameters"]["properties"].values()} == {"string"}
+    assert told["parameters"]["properties"]["sizes"] == {
+        "type": "string",
+        "description": "Sizes. This is Java ArrayList type parameter in string representation. "
+        "The list elements are of type integer; they are not in string representation.",
+    }
+    made = {"a_b": {"sizes": "new ArrayList<Integer>(Arrays.asList(1, 2))"}}
+    assert REGISTRY["bfcl"].score(question, [json.dumps([made])]).correct == 1.0
+    assert REGISTRY["bfcl"].score(question, [json.dumps([{"a_b": {"sizes": [1, 2]}}])]).correct == 0.0
 
 
 @pytest.mark.parametrize(

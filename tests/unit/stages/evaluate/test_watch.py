@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow.csv
 import pytest
 
 from pairmill.digest import digest_bytes
@@ -253,6 +254,17 @@ def test_runs_join_by_tokens_and_averages_are_of_complete_rows(tmp_path: Path) -
     assert note == "The average is without arc, which not every run has."
     found = lines(table(TableConfig(runs=[one, other], format="csv")))
     assert [row["value"] for row in found if row["metric"] == "average"] == ["0.375", "0.2"]
+    # As strangers read it: figures are numbers, an interval that is not known is null, and runs join by tokens.
+    read = pyarrow.csv.read_csv(io.BytesIO(table(TableConfig(runs=[one, other], format="csv")).encode()))
+    assert read.column_names == list(HEAD)
+    kinds = {field.name: str(field.type) for field in read.schema}
+    assert [kinds[name] for name in ("run", "step", "tokens", "metric", "value", "n")] == [
+        *("string", "int64", "int64", "string", "double", "int64")
+    ]
+    frame = read.to_pandas()
+    curves = frame[frame.metric == "gsm8k"].pivot_table(index="tokens", columns="run", values="value")
+    assert curves["aaaa"].dropna().to_dict() == {40: 0.5, 80: 0.75}
+    assert curves["bbbb"].dropna().to_dict() == {60: 0.1}
     again = figures(tmp_path, "aaaa", "2", {4: {"gsm8k": 0.0}})
     assert {row["run"] for row in lines(table(TableConfig(runs=[one, again], format="csv")))} == {"aaaa-1", "aaaa-2"}
 
