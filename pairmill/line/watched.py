@@ -47,6 +47,6 @@ def refuse(values: Parameters) -> None:
 
 
 def places_of(values: Parameters) -> list[tuple[str, str]]:
-    """Return the folders that the options name, each with its option."""
+    """Return the folders that the options name beside the root, each with its option."""
     rows = [("training", item) for item in cli.split_list(values.training) if not is_address(item)]
-    return [*((name, getattr(values, name)) for name in ("root", "run", "held_out", "tokenizer")), *rows]
+    return [*((name, getattr(values, name)) for name in ("run", "held_out", "tokenizer")), *rows]

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pairmill import storage
 from pairmill.engine.options import option
@@ -160,14 +160,36 @@ class SubmitConfig(PipelineConfig, StartConfig):
 
 
 @dataclass(kw_only=True)
-class CompareConfig(compare.Comparison, UploadConfig, StartConfig):
-    """Upload the pipeline that compares plans once, start a run of it, wait for its end: docs/comparing.md."""
+class RunsConfig(UploadConfig, StartConfig):
+    """How a pipeline beside the line is started."""
+
+    because: ClassVar[str] = "trainings"
+    """What its tasks need torch for."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require_trainer("trainings")
+        self.require_trainer(self.because)
+        self.refuse()
+        self.refuse_places([("root", self.parameters()["root"]), *self.places()])
+
+    def refuse(self) -> None:
+        """Raise UsageError for options that its first task would refuse."""
+        raise NotImplementedError
+
+    def places(self) -> list[tuple[str, str]]:
+        """Return the folders that the options name beside the root, each with its option."""
+        raise NotImplementedError
+
+
+@dataclass(kw_only=True)
+class CompareConfig(compare.Comparison, RunsConfig):
+    """Upload the pipeline that compares plans once, start a run of it, wait for its end: docs/comparing.md."""
+
+    def refuse(self) -> None:
         compare.refuse(self)
-        self.refuse_places([("root", self.root), *compare.places_of(self)])
+
+    def places(self) -> list[tuple[str, str]]:
+        return compare.places_of(self)
 
     def given(self) -> type[Any]:
         return compare.Comparison
@@ -177,14 +199,14 @@ class CompareConfig(compare.Comparison, UploadConfig, StartConfig):
 
 
 @dataclass(kw_only=True)
-class SearchConfig(search.Parameters, UploadConfig, StartConfig):
+class SearchConfig(search.Parameters, RunsConfig):
     """Upload the pipeline that searches a mixture once, start a run of it, wait for its end: docs/searching.md."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require_trainer("trainings")
+    def refuse(self) -> None:
         search.refuse(self)
-        self.refuse_places([(name, getattr(self, name)) for name in ("root", "tokenized", "held_out", "earlier")])
+
+    def places(self) -> list[tuple[str, str]]:
+        return [(name, getattr(self, name)) for name in ("tokenized", "held_out", "earlier")]
 
     def given(self) -> type[Any]:
         return search.Parameters
@@ -194,14 +216,16 @@ class SearchConfig(search.Parameters, UploadConfig, StartConfig):
 
 
 @dataclass(kw_only=True)
-class EvaluateConfig(watched.Parameters, UploadConfig, StartConfig):
+class EvaluateConfig(watched.Parameters, RunsConfig):
     """Upload the pipeline that evaluates checkpoints once, start a run of it, wait for its end: docs/evaluation.md."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require_trainer("checkpoints")
+    because: ClassVar[str] = "checkpoints"
+
+    def refuse(self) -> None:
         watched.refuse(watched.Parameters(**self.parameters()))
-        self.refuse_places(watched.places_of(self))
+
+    def places(self) -> list[tuple[str, str]]:
+        return watched.places_of(self)
 
     def given(self) -> type[Any]:
         return watched.Parameters
