@@ -630,6 +630,23 @@ def test_a_component_of_the_cluster_goes_on_every_example(name: str, tmp_path: P
     )
 
 
+def test_nodes_that_train_are_on_spot_and_their_initializer_is_not(tmp_path: Path) -> None:
+    shutil.copytree(MANIFESTS, tmp_path / "manifests")
+    overlay = tmp_path / "manifests/own"
+    overlay.mkdir()
+    resources = ["../base/training-runtime", "../base/dataset-runtime"]
+    content = {"resources": resources, "components": ["../components/spot"]}
+    (overlay / "kustomization.yaml").write_text(yaml.safe_dump(content))
+    spot = {
+        (doc["metadata"]["name"], job["name"])
+        for doc in render(overlay)
+        if doc["kind"] == "ClusterTrainingRuntime"
+        for job in doc["spec"]["template"]["spec"]["replicatedJobs"]
+        if "tolerations" in job["template"]["spec"]["template"]["spec"]
+    }
+    assert spot == {("pairmill-torch", "node"), ("pairmill-dataset", "node")}
+
+
 def test_the_data_set_of_a_trainjob_is_a_plan(rendered: dict[str, list[Doc]]) -> None:
     runtime = one(rendered["base/dataset-runtime"], "ClusterTrainingRuntime")
     job = one(rendered["examples/dataset"], "TrainJob")
