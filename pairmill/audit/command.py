@@ -16,5 +16,5 @@ def main(arguments: Sequence[str]) -> int:
     plan = next((text.removeprefix("plan=") for text in given if text.startswith("plan=")), "")
     if plan and not any(text.startswith("root=") for text in given):
         place = plan if "://" in plan else os.path.abspath(plan)
-        given.append(f"root={place.rstrip('/').rsplit('/', 2)[0]}")
+        given.append(f"root={place.rstrip('/').rsplit('/', 2)[0] or '/'}")
     return stagecli.main(Audit(), given)

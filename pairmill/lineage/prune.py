@@ -350,7 +350,10 @@ def main(arguments: Sequence[str]) -> int:
 
     def work() -> None:
         config = cli.build(PruneConfig, cli.split(arguments))
-        pruning = Pruning(storage.normalise(config.root, "root"), config.keep, config.older * 3600)
+        root = storage.normalise(config.root, "root")
+        if not storage.store_for(root).folders(root):
+            raise InputError("nothing of pairmill is here", where=f"root={root}", hint="check the path of the project")
+        pruning = Pruning(root, config.keep, config.older * 3600)
         if config.confirm:
             pruning.remove()
         sys.stdout.write(pruning.text(removed=config.confirm))

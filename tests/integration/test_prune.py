@@ -331,3 +331,4 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert prune.main([f"root={tmp_path}", "confirm=true"]) == 0
     assert capsys.readouterr().out == "nothing can go\n"
     assert prune.main([f"root={tmp_path}", "older=0.5"]) == 2
+    assert prune.main([f"root={tmp_path / 'nothing'}"]) == 3
