@@ -273,7 +273,7 @@ def lines_of_product() -> list[str]:
 
 
 MEASURES: Mapping[str, tuple[Measure, int, int | None]] = {
-    "lines of product": (lines_of_product, 133_600, 78_000),
+    "lines of product": (lines_of_product, 135_300, 78_000),
     "circles of files": (circles_of_files, 0, 0),
     "files in circles": (files_in_circles, 0, 0),
     "stages importing stages": (stages_importing_stages, 0, 0),
@@ -287,8 +287,8 @@ MEASURES: Mapping[str, tuple[Measure, int, int | None]] = {
     "functions that read a manifest": (functions_that_read_a_manifest, 3, 3),
     "keys written by hand": (keys_written_by_hand, 42, 30),
     "calls with seven positional arguments": (calls_with_seven_positional_arguments, 0, 0),
-    "__post_init__": (post_inits, 34, 30),
-    "lines of __post_init__": (lines_of_post_inits, 342, None),
+    "__post_init__": (post_inits, 33, 30),
+    "lines of __post_init__": (lines_of_post_inits, 337, None),
     "reads of data[...]": (reads_of_data, 0, 0),
 }
 """Name: how it is measured, the most there may be now, what is wanted. Lower a bound when its figure has fallen."""
