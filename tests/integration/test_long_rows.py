@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 import threading
@@ -15,11 +16,14 @@ import pytest
 from pairmill.engine import manifest as manifests
 from pairmill.engine import runner
 from pairmill.errors import InputError, UsageError
+from pairmill.loader import Loader, RowPlan
 from pairmill.show import command
 from pairmill.show.config import ShowConfig
 from pairmill.show.lines import plain
 from pairmill.stages.clean.config import CleanConfig
 from pairmill.stages.clean.core import Clean
+from pairmill.stages.sample.config import SampleConfig
+from pairmill.stages.sample.run import run as sample_run
 from pairmill.stages.tokenize.config import TokenizeConfig
 from pairmill.stages.tokenize.core import Tokenize
 from tests.support import shapes
@@ -94,6 +98,48 @@ def test_windows_of_chats_fit_and_no_row_is_lost(tmp_path: Path) -> None:
         for start, size in zip(made["resp_start"].tolist(), made["resp_len"].tolist(), strict=True)
     ]
     assert [item.count(number) for item in answers] == [1] * len(answers)
+
+
+@pytest.mark.parametrize("yaml", ["long_prompt: window", "long_answer: split"])
+@pytest.mark.parametrize("layout", ["compact", "data_io"])
+def test_a_plan_of_windows_that_goes_on_has_the_batches_of_a_longer_one(yaml: str, layout: str, tmp_path: Path) -> None:
+    draw = random.Random(4)
+    records = [chat(draw, number) for number in range(40)]
+    records += [
+        {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": text(draw, 300, 400)}]}
+        for _ in range(3)
+    ]
+    folder = make(tmp_path, f"{CHATS}{yaml}\n", records)
+    tokens = notes(folder)
+    assert tokens["windowed" if yaml.endswith("window") else "answer_split"] >= 3
+    (tmp_path / "rules.yaml").write_text("- {prefix: mine, fraction: 0.7}\n")
+    given: dict[str, Any] = {
+        "tokenized_path": str(folder),
+        "prefix_config_path": str(tmp_path / "rules.yaml"),
+        "context_size": CONTEXT,
+        "layout": layout,
+        "root": str(tmp_path / "root"),
+    }
+
+    def sample(**options: Any) -> Path:
+        made = sample_run(SampleConfig(**{**given, **options, "output_path": ""})).parameters["fingerprint"]
+        node = tmp_path / "shm" / str(made)
+        sample_run(SampleConfig(**{**given, "plan": str(made), "output_path": str(node)}))
+        return node
+
+    three, five = sample(epochs=3), sample(epochs=5)
+    child = sample(epochs=5, extend=str(tmp_path / "root/sample" / three.name))
+    assert child.name != five.name
+    for option in ({"batch_tokens": 2 * CONTEXT}, {"batch_tokens": 3 * CONTEXT, "rank": 1, "ranks": 2}):
+        short, long, extended = (
+            [
+                hashlib.sha256(b"".join(batch.arrays[name].tobytes() for name in sorted(batch.arrays))).hexdigest()
+                for batch in Loader(RowPlan(path), threads=0, **option)
+            ]
+            for path in (three, five, child)
+        )
+        assert extended == long
+        assert len(long) > len(short) > 10
 
 
 def test_answers_become_rows_with_their_ordinals(tmp_path: Path) -> None:
