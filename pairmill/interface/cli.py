@@ -84,10 +84,10 @@ class NoOptions:
 class Command:
     """A further command of a stage's program: its options, and a function from them to stdout.
 
-    A function that is named, as ``module:function``, is imported when the command is used.
+    What is named, as ``module:name``, is imported when the command is used.
     """
 
-    config_class: type[Any]
+    config_class: type[Any] | str
     run: Callable[[Any], str] | str
 
 
@@ -182,14 +182,19 @@ def refuse(name: str, what: str, got: str, known: Sequence[str] = (), extra: str
 
 def _command(name: str, command: Command, arguments: Sequence[str]) -> int:
     def work() -> None:
-        run = command.run
-        if isinstance(run, str):
-            module, _, function = run.partition(":")
-            run = getattr(importlib.import_module(module), function)
-        sys.stdout.write(run(build(command.config_class, split(arguments))))
+        sys.stdout.write(named(command.run)(build(config_class, split(arguments))))
         sys.stdout.flush()
 
-    return program(name, command.config_class, arguments, work)
+    config_class = named(command.config_class)
+    return program(name, config_class, arguments, work)
+
+
+def named(given: Any) -> Any:
+    """Return what ``module:name`` names; anything but a text names itself."""
+    if not isinstance(given, str):
+        return given
+    module, _, name = given.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 def program(

@@ -171,7 +171,7 @@ def options(container: Doc, template: Doc, docs: list[Doc]) -> Any:
     arguments = [re.sub(r"\$\((\w+)\)", lambda match: values[match[1]], text) for text in container["args"]]
     command = COMMANDS.get(arguments[0])
     if command is not None:
-        return cli.build(command.config_class, cli.split(arguments[1:]))
+        return cli.build(cli.named(command.config_class), cli.split(arguments[1:]))
     return cli.build(SampleConfig, cli.split(arguments))
 
 

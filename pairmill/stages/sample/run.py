@@ -9,7 +9,7 @@ import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pairmill import log, storage
 from pairmill.engine import links, vanished
@@ -21,34 +21,29 @@ from pairmill.formats.results import SampleResult
 from pairmill.interface.cli import Command, Outcome
 from pairmill.stages.sample.analytics import MOST_TASKS, TASKS, Stats, markdown, padded_tokens
 from pairmill.stages.sample.config import SampleConfig
-from pairmill.stages.sample.exposure.config import ExposureConfig
-from pairmill.stages.sample.inspect.config import InspectConfig
-from pairmill.stages.sample.inventory.config import InventoryConfig
 from pairmill.stages.sample.look_at import look_at
-from pairmill.stages.sample.mapped.config import MapConfig
 from pairmill.stages.sample.node.carry_out import CarriedOut, carry_out, open_plan
 from pairmill.stages.sample.node.folder import NAME
-from pairmill.stages.sample.node.prepare import PrepareConfig, prepare
-from pairmill.stages.sample.node.serve import ServeConfig, serve
-from pairmill.stages.sample.node.verify import VerifyConfig, verify
-from pairmill.stages.sample.node.wait import WaitConfig, wait
-from pairmill.stages.sample.preview.config import PreviewConfig
 
 if TYPE_CHECKING:
     from pairmill.mixture.realised import Realised
     from pairmill.report.model import Report
 
 
-COMMANDS = {
-    "preview": Command(PreviewConfig, "pairmill.stages.sample.preview.command:preview"),
-    "inspect": Command(InspectConfig, "pairmill.stages.sample.inspect.command:inspect"),
-    "inventory": Command(InventoryConfig, "pairmill.stages.sample.inventory.command:inventory"),
-    "map": Command(MapConfig, "pairmill.stages.sample.mapped.command:map_folder"),
-    "exposure": Command(ExposureConfig, "pairmill.stages.sample.exposure.command:exposure"),
-    "verify": Command(VerifyConfig, verify),
-    "wait": Command(WaitConfig, wait),
-    "serve": Command(ServeConfig, serve),
-    "prepare": Command(PrepareConfig, prepare),
+_HERE: Final = "pairmill.stages.sample"
+COMMANDS: Final = {
+    name: Command(f"{_HERE}.{config}", f"{_HERE}.{function}")
+    for name, config, function in (
+        ("preview", "preview.config:PreviewConfig", "preview.command:preview"),
+        ("inspect", "inspect.config:InspectConfig", "inspect.command:inspect"),
+        ("inventory", "inventory.config:InventoryConfig", "inventory.command:inventory"),
+        ("map", "mapped.config:MapConfig", "mapped.command:map_folder"),
+        ("exposure", "exposure.config:ExposureConfig", "exposure.command:exposure"),
+        ("verify", "node.verify:VerifyConfig", "node.verify:verify"),
+        ("wait", "node.wait:WaitConfig", "node.wait:wait"),
+        ("serve", "node.serve:ServeConfig", "node.serve:serve"),
+        ("prepare", "node.prepare:PrepareConfig", "node.prepare:prepare"),
+    )
 }
 """What the program does when its first argument is one of these words."""
 

@@ -19,7 +19,6 @@ import json
 import logging
 import os
 import re
-import socket
 import stat
 import time
 from collections.abc import Iterator
@@ -279,7 +278,7 @@ class Node:
             return
         try:
             os.ftruncate(handle, 0)
-            os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+            os.pwrite(handle, f"process {os.getpid()} on {os.uname().nodename}".encode(), 0)
             yield
         finally:
             if owned.is_at(parent.handle, name, handle):

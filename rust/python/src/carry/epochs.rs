@@ -38,7 +38,8 @@ impl RowTable {
         resp_start: Column<'_>,
         resp_len: Column<'_>,
     ) -> PyResult<()> {
-        let rows = Rows::new([inst_start, inst_len, resp_start, resp_len])?;
+        let columns = [inst_start, inst_len, resp_start, resp_len];
+        let rows = Rows::new(&columns)?;
         py.detach(|| {
             let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
             for row in 0..rows.len() {

@@ -28,23 +28,46 @@ impl<'py> FromPyObject<'_, 'py> for Column<'py> {
 }
 
 impl Column<'_> {
-    fn numbers(&self) -> PyResult<Vec<u64>> {
-        // What is negative becomes a number that no array has.
+    fn numbers(&self) -> PyResult<Numbers<'_>> {
         Ok(match self {
-            Self::Short(values) => values.as_slice()?.iter().map(|&value| i64::from(value) as u64).collect(),
-            Self::Long(values) => values.as_slice()?.iter().map(|&value| value as u64).collect(),
+            Self::Short(values) => Numbers::Short(values.as_slice()?),
+            Self::Long(values) => Numbers::Long(values.as_slice()?),
         })
     }
 }
 
-/// The four index columns of some rows.
-pub(crate) struct Rows {
-    columns: [Vec<u64>; 4],
+/// Numbers where Python has them: copies of the columns of a piece cost a page fault for every 512 rows.
+enum Numbers<'a> {
+    Short(&'a [i32]),
+    Long(&'a [i64]),
 }
 
-impl Rows {
-    pub(crate) fn new(columns: [Column<'_>; 4]) -> PyResult<Self> {
-        let [a, b, c, d] = columns.map(|column| column.numbers());
+impl Numbers<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Self::Short(values) => values.len(),
+            Self::Long(values) => values.len(),
+        }
+    }
+
+    /// What is negative becomes a number that no array has.
+    #[inline(always)]
+    fn get(&self, row: usize) -> u64 {
+        match self {
+            Self::Short(values) => i64::from(values[row]) as u64,
+            Self::Long(values) => values[row] as u64,
+        }
+    }
+}
+
+/// The four index columns of some rows.
+pub(crate) struct Rows<'a> {
+    columns: [Numbers<'a>; 4],
+}
+
+impl<'a> Rows<'a> {
+    pub(crate) fn new(columns: &'a [Column<'_>; 4]) -> PyResult<Self> {
+        let [a, b, c, d] = columns.each_ref().map(Column::numbers);
         let columns = [a?, b?, c?, d?];
         if columns.iter().any(|column| column.len() != columns[0].len()) {
             return Err(PyValueError::new_err("got columns of different lengths"));
@@ -58,7 +81,7 @@ impl Rows {
 
     pub(crate) fn spans(&self, row: usize) -> [(u64, u64); 2] {
         let [inst_start, inst_len, resp_start, resp_len] = &self.columns;
-        [(inst_start[row], inst_len[row]), (resp_start[row], resp_len[row])]
+        [(inst_start.get(row), inst_len.get(row)), (resp_start.get(row), resp_len.get(row))]
     }
 }
 

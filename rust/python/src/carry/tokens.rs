@@ -149,7 +149,8 @@ impl TokenFile {
         resp_start: Column<'_>,
         resp_len: Column<'_>,
     ) -> PyResult<u64> {
-        let rows = Rows::new([inst_start, inst_len, resp_start, resp_len])?;
+        let columns = [inst_start, inst_len, resp_start, resp_len];
+        let rows = Rows::new(&columns)?;
         if tasks.len() != counts.len()
             || counts.iter().sum::<usize>() != rows.len()
             || tasks.iter().any(|&task| task >= self.sources.len())
@@ -335,7 +336,7 @@ struct Made {
 /// Rows whose tokens are copied.
 struct RowPiece<'a> {
     file: &'a TokenFile,
-    rows: Rows,
+    rows: Rows<'a>,
     /// Tokens up to the end of each row.
     ends: Vec<u64>,
     tasks: Vec<Part>,
@@ -357,7 +358,7 @@ struct Part {
 impl<'a> RowPiece<'a> {
     fn new(
         file: &'a TokenFile,
-        rows: Rows,
+        rows: Rows<'a>,
         tasks: &[usize],
         counts: &[usize],
         open: Option<&Open>,
