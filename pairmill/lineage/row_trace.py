@@ -30,6 +30,7 @@ _RAW: Final = "pairmill.sources.raw_records"
 _REGISTRY: Final = "pairmill.sources.registry"
 """Knows the sources, whose import takes long."""
 _ABOUT: Final = ("revision", "licence", "language", "origin")
+_NO_ROW: Final = "no row was made of it, or its task is not among these; rejects/ of clean has malformed records"
 _RESULTS: Final = ("tokenize", "select", "curate", "take_out", "clean")
 """Stages whose newest result shows the rows of a record where there is no plan; the last one first."""
 
@@ -100,10 +101,10 @@ def trace_record(
             removals = [*_removals(origins, record, config)]
             try:
                 rows, followed = origins.rows([record])[record], [*_follow(origins, record, config)]
-            except InputError:
-                if not removals:
-                    raise
-                rows, followed = [], []  # clean left it out, so that it may be beyond the last line that has a row
+            except InputError as error:  # it may be beyond the last line that has a row
+                if not removals and not _is_raw(origins, record, config):
+                    raise error from None
+                rows, followed = [], [] if removals else [line(_NO_ROW)]
             if not known:
                 yield from _describe_record(origins, record, config)
             yield from followed
@@ -140,14 +141,28 @@ def _describe_record(origins: Origins, record: RecordId, config: TraceOptions) -
     yield from _removals(origins, record, config)
     if config.text:
         try:
-            source = importlib.import_module(_REGISTRY).named(record.source, config.sources)
-            raw = importlib.import_module(_RAW).read_record(record, about, origins.root, config.raw, source)
+            raw = _read_raw(origins, record, config)
         except InputError as error:
             yield line(f"  its text is not at hand: {error}", SOFT)
             return
         group = f", row group {raw.row_group}" if raw.row_group >= 0 else ""
         yield line(f"  in {raw.uri}{group}:", SOFT)
         yield line(f"  {raw.text}")
+
+
+def _read_raw(origins: Origins, record: RecordId, config: TraceOptions) -> Any:
+    source = importlib.import_module(_REGISTRY).named(record.source, config.sources)
+    about = origins.about(record)
+    return importlib.import_module(_RAW).read_record(record, about, origins.root, config.raw, source)
+
+
+def _is_raw(origins: Origins, record: RecordId, config: TraceOptions) -> bool:
+    """Return whether a raw file that is at hand has a record."""
+    try:
+        _read_raw(origins, record, config)
+    except InputError:
+        return False
+    return True
 
 
 def _removals(origins: Origins, record: RecordId, config: TraceOptions) -> Iterator[Line]:
@@ -165,7 +180,7 @@ def _follow(origins: Origins, record: RecordId, config: TraceOptions) -> Iterato
     """Yield what became of the rows of a record from clean on."""
     rows = [(task, ordinal) for task, some in origins.cleaned_rows([record]).items() for ordinal in some]
     if not rows:
-        yield line("no row was made of it, or its task is not among these; rejects/ of clean has malformed records")
+        yield line(_NO_ROW)
     for task, ordinal in sorted(rows):
         yield from _verdicts(origins, task, ordinal, config)
 

@@ -119,6 +119,23 @@ def test_texts_are_those_of_the_row_and_of_the_raw_record(line: Line) -> None:
     assert re.search("its text is not at hand: .*raw=.*sources=", without)
 
 
+def test_a_record_at_the_end_of_a_file_that_gave_no_row_is_told_from_one_that_is_not_there(line: Line) -> None:
+    (record,) = Origins.open(str(line.select)).records("chats.jsonl", np.array([3]))
+    file = line.raw / record.file
+    raw = file.read_text("utf-8")
+    last = len(raw.splitlines())
+    options = {"root": str(line.root), "sources": [str(line.raw / "chats.yaml")]}
+    try:
+        file.write_text(raw + "{}\n", "utf-8")
+        text = plain(trace_record(Options(record=f"{record.file}:{last + 1}", **options), {}))
+        assert "no row was made of it" in text
+        assert not passes(text)
+        with pytest.raises(InputError, match=f"no source has this record.*{record.file}:{last + 2}"):
+            plain(trace_record(Options(record=f"{record.file}:{last + 2}", **options), {}))
+    finally:
+        file.write_text(raw, "utf-8")
+
+
 def test_the_command_prints_both_and_names_what_is_missing(line: Line, tmp_path: Path) -> None:
     plan = str(line.sample)
     row = plain(trace.show(TraceConfig(row="chats.jsonl:3", plan=[plan], batch_tokens=2048, ranks=2)))
