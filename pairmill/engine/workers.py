@@ -25,6 +25,8 @@ from pairmill.engine.shards import run_shard
 from pairmill.engine.stage import Shard, ShardRecord, X
 from pairmill.errors import InternalError, PairmillError
 
+SHARDS = "pairmill shards"
+"""What its threads are called; :mod:`pairmill.interface.interrupt` looks for them when a program ends."""
 Outcome: TypeAlias = tuple[Shard[X], ShardRecord | PairmillError]
 
 # The pool gives up after more killed workers than this, and than finished shards.
@@ -136,7 +138,7 @@ class WorkerPool:
         yield from self._in_this_process(context, shards) if here else self._in_processes(context, shards)
 
     def _in_threads(self, context: X, shards: Sequence[Shard[X]]) -> Iterator[Outcome[X]]:
-        left, ended = deque(shards), SimpleQueue[Outcome[X]]()
+        left, ended = deque(shards), SimpleQueue[Outcome[X] | Exception]()
 
         def work() -> None:
             with suppress(IndexError):
@@ -146,13 +148,18 @@ class WorkerPool:
                         ended.put((shard, run_shard(self._stage, shard, context, self._folder)()))
                     except PairmillError as error:
                         ended.put((shard, error))
+                    except Exception as error:
+                        ended.put(error)
 
         # Not those of an executor, for which the end of the program waits: Ctrl-C must not wait for a server.
         for _ in range(min(self.processes, len(shards))):
-            threading.Thread(target=work, daemon=True).start()
+            threading.Thread(target=work, name=SHARDS, daemon=True).start()
         try:
             for _ in shards:
-                yield ended.get()
+                outcome = ended.get()
+                if isinstance(outcome, Exception):
+                    raise outcome
+                yield outcome
         finally:
             left.clear()
 

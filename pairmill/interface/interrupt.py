@@ -12,9 +12,12 @@ import _signal  # type: ignore[import-not-found]
 import atexit
 import os
 import sys
+from contextlib import suppress
 from typing import Any
 
 INTERRUPTED, TERMINATED = 130, 143
+_SHARDS = "pairmill shards"
+"""What threads are called that work on shards: by pairmill.engine.workers, whose import takes too long here."""
 
 _program = False
 _code = INTERRUPTED
@@ -26,6 +29,7 @@ def quiet() -> None:
     Programs call this before they import anything else: imports take half a second, and Python would print a traceback.
     """
     global _program
+    atexit.register(_leave_threads)  # registered first, so called last
     if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
         _signal.signal(_signal.SIGINT, _end)
         # Registered first, so called last: the interpreter then resets handlers, and Ctrl-C would kill it instead.
@@ -53,6 +57,7 @@ def leave_when_told() -> None:
     """
 
     def leave(*_: object) -> None:
+        ended(TERMINATED)
         raise SystemExit(TERMINATED)
 
     def lost(what: Any) -> None:
@@ -72,6 +77,16 @@ def ended(code: int) -> None:
     _code = code
     if _program:
         _signal.signal(_signal.SIGINT, _end)
+
+
+def _leave_threads() -> None:
+    """End the process at once if threads work on shards: they may be inside of what the interpreter takes away."""
+    threading = sys.modules.get("threading")
+    if threading is not None and any(thread.name == _SHARDS for thread in threading.enumerate()):
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(_code)
 
 
 def _end(*_: object) -> None:
