@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,18 @@ import numpy as np
 import pytest
 
 from pairmill.errors import InputError, UsageError
+from pairmill.formats.removed_rows import RemovedRows
 from pairmill.formats.sample_plan import ancestors
 from pairmill.formats.tokenized_path import open_tokenized
+from pairmill.formats.tokens import Dataset
 from pairmill.loader import Loader, RowPlan
 from pairmill.mixture.plan import BUCKETS, NAME, Inputs, Mixture, PlannedPhase, PlannedSource, PlannedTask
 from pairmill.mixture.realised import Realised
+from pairmill.stages.sample import draft
 from pairmill.stages.sample.exposure.command import exposure
 from pairmill.stages.sample.exposure.config import ExposureConfig
+from tests.support.crash_points import crashes
+from tests.support.helpers import contents
 from tests.unit.stages.sample.test_extend import Training, _digest, digests
 
 RULES_OF_ALL = """
@@ -231,6 +237,44 @@ def test_rules_may_choose_other_single_rows_from_an_epoch_on(world: Mixing) -> N
     world.say("- {prefix: set2, long_context: drop}")
     last = world.extend(other, 7)
     require_fair(world, last, 6)
+
+
+def test_removed_rows_are_in_no_epoch_that_follows_a_mixture(world: Mixing, monkeypatch: pytest.MonkeyPatch) -> None:
+    two = world.plan(mixture=world.mixture("a", {"set0__x": [40, 40], "set1__x": [7, 7], "set2__x": [20, 20]}))
+    gone = {"set0__x": [1, 2, 30], "set2__x": [*range(25)]}
+
+    def removed(tasks: Iterable[Dataset]) -> dict[str, RemovedRows]:
+        return {task.name: RemovedRows(task, gone[task.name]) for task in tasks if task.name in gone}
+
+    monkeypatch.setattr(draft, "removed_rows", removed)
+    starts = {name: np.load(world.tokenized / name / "resp_start.npy").tolist() for name in gone}
+    last = {(name, starts[name][number]) for name, numbers in gone.items() for number in numbers}
+    five = world.extend(two, 5)
+    rows = world.rows(five)
+    assert rows[:2] == world.rows(two)
+    assert last.intersection((row[0], row[3]) for epoch in rows[:2] for row in epoch)
+    assert not last.intersection((row[0], row[3]) for epoch in rows[2:] for row in epoch)
+    assert {row[0] for row in rows[4]} == {"set0__x", "set1__x", "set2__x"}
+
+
+def test_a_run_that_is_killed_leaves_the_mixtures_plan_and_ends_with_the_same(world: Mixing) -> None:
+    two = world.plan(mixture=world.mixture("a", {"set0__x": [40, 40], "set1__x": [7, 7]}))
+    whole = world.rows(world.extend(two, 4))
+
+    def others() -> list[Path]:
+        return [path for path in (world.root / "sample").iterdir() if path.name != two and path.is_dir()]
+
+    for path in others():
+        shutil.rmtree(path)
+    parent = contents(world.home(two))
+    count = 0
+    for _ in crashes(lambda: world.extend(two, 4), world.root, stride=13):
+        count += 1
+        assert contents(world.home(two)) == parent
+        for path in others():
+            shutil.rmtree(path)
+    assert count > 3
+    assert world.rows(world.extend(two, 4)) == whole
 
 
 def test_what_cannot_be_counted_is_refused(world: Mixing) -> None:
