@@ -1,7 +1,8 @@
 """What a shard's key is made of: its fields, the options that it reads, and the code of a stage from elsewhere.
 
 A field counts unless it says why it does not: ``uri: str = field(metadata=unkeyed("a place"))``. A class that is not
-keyed by its fields has a method ``identify``, which returns what it is keyed by.
+keyed by its fields has a method ``identify``, which returns what it is keyed by. The name of a class counts; one that
+was renamed has the name before as ``keyed_as``, so that results are not made again.
 """
 
 from __future__ import annotations
@@ -57,10 +58,10 @@ def identify(value: object, where: tuple[str, ...]) -> object:
         # Lists of slices have a hundred thousand numbers: a call for each would take most of the time.
         return [item if type(item) in _PLAIN else identify(item, where) for item in cast(Any, value)]
     if hasattr(kind, "identify"):
-        return {"": kind.__qualname__, "as": identify(kind.identify(value), where)}
+        return {"": _name(kind), "as": identify(kind.identify(value), where)}
     if dataclasses.is_dataclass(value):
         fields = {name: identify(getattr(value, name), (*where, name)) for name in _keyed(kind)}
-        return {"": kind.__qualname__, **fields}
+        return {"": _name(kind), **fields}
     if isinstance(value, Mapping):
         pairs = [[identify(key, where), identify(item, (*where, str(key)))] for key, item in value.items()]
         return {"mapping": sorted(pairs, key=canonical)}
@@ -81,6 +82,10 @@ def identify(value: object, where: tuple[str, ...]) -> object:
         expected="None, text, a number, bytes, an enum, a tuple, a mapping, a set, or a dataclass of these",
         hint='give the class a method identify(), or the field metadata=unkeyed("why it changes no byte")',
     )
+
+
+def _name(kind: Any) -> str:
+    return vars(kind).get("keyed_as") or str(kind.__qualname__)
 
 
 @cache

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import ClassVar, Final
 
 from pairmill import storage
 from pairmill.engine.manifest import InputRef, canonical, content_key, fingerprint_from
@@ -34,6 +34,8 @@ class BenchmarkData:
         size: bytes, where that is known.
         shots: URI of the examples for DROP.
     """
+
+    keyed_as: ClassVar[str] = "Given"
 
     name: str
     place: str

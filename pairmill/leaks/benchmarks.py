@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pairmill import address, storage
 from pairmill.address import Address
@@ -45,6 +45,8 @@ class BenchmarkFiles:
         repository: ``owner/name`` on the Hub.
         commit: of the repository.
     """
+
+    keyed_as: ClassVar[str] = "Found"
 
     name: str
     benchmark: Benchmark | None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,8 @@ class Folder:
         within: for a folder of this machine: absolute paths of the folders that its files must be in once all links
             are resolved.
     """
+
+    keyed_as: ClassVar[str] = "Given"
 
     uri: str
     files: tuple[str, ...]

@@ -5,8 +5,9 @@ import json
 import unicodedata
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,6 +15,7 @@ import pytest
 
 from pairmill import storage
 from pairmill.engine import runner, shards
+from pairmill.engine.keys import identify
 from pairmill.engine.options import RunConfig, byte_options
 from pairmill.engine.rounds import rounds_of
 from pairmill.engine.stage import Shard, ShardRecord, Stage, fingerprint_of
@@ -177,3 +179,24 @@ def test_what_python_s_own_tables_decide_is_in_the_name_of_a_tokenizer(
     assert fingerprint_of(stage, config, stage.plan(config), before) != fingerprint
     # The words that are counted are split by tables of our own.
     assert [shard.key for shard in before] == [shard.key for shard in runner.first_round(stage, config)]
+
+
+def test_a_class_that_was_renamed_is_keyed_as_before() -> None:
+    @dataclass(frozen=True)
+    class Old:
+        uri: str
+
+    before = identify(Old("a"), ())
+
+    @dataclass(frozen=True)
+    class New:
+        keyed_as: ClassVar[str] = Old.__qualname__
+
+        uri: str
+
+    @dataclass(frozen=True)
+    class Further(New):
+        pass
+
+    assert identify(New("a"), ()) == before
+    assert identify(Further("a"), ()) != before
