@@ -153,12 +153,12 @@ class Draft:
             mixed = OpenMixture.open(config.mixture)
             config, rules = mixed.applied_to(config), rules.of_long_rows("")
         strays = config.profile == "pairmill"
-        option = "tokenized_path"
         if config.extend and not config.tokenized_path:
-            option, config = "extend", replace(config, tokenized_path=config.extend)
+            storage.require(storage.normalise(config.extend, "extend"), "a finished plan of sample", "extend")
+            config = replace(config, tokenized_path=config.extend)
         folder = open_tokenized(
             config.tokenized_path,
-            option,
+            "tokenized_path",
             tolerate_strays=strays,
             verify=config.verify,
             held_out=config.held_out,

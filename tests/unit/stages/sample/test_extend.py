@@ -445,6 +445,8 @@ def test_a_node_that_is_killed_has_a_whole_folder_at_any_instant(world: Training
 
 def test_what_cannot_go_on_is_refused_with_the_reason(world: Training) -> None:
     three = world.plan(epochs=3)
+    with pytest.raises(InputError, match=r"extend=.*nowhere.*expected a finished plan of sample"):
+        world.sample(tokenized_path="", output_path="", extend=str(world.folder / "nowhere"))
     home = str(world.home(three))
     for options, said in (
         ({"epochs": 3}, r"no epoch is drawn.*got 3; expected more than 3.*epochs=4.*from_epoch=2"),

@@ -415,16 +415,19 @@ def test_what_cannot_be_is_said_as_the_loader_says_it(
 
 
 def test_options_take_what_a_plan_takes() -> None:
-    """They are named a second time because the program reads them at every start, and loads no loader for it."""
+    """They are named a second time so that they are read without the loader, and at the start of no other command."""
     ours, plans = get_type_hints(InspectConfig), get_type_hints(RowPlan.__init__)
     defaults = signature(RowPlan).parameters
     for name in ("balance", "tail", "long_rows", "one_token_rows"):
         assert get_args(ours[name]) == get_args(plans[name]), name
         assert getattr(InspectConfig(path="x"), name) == defaults[name].default, name
-    done = python("-c", "import sys, pairmill.stages.sample.command; print(*sorted(sys.modules))")
-    names = set(done.stdout.split())
-    assert "pairmill.stages.sample.inspect.config" in names
-    assert not names & {"pairmill.stages.sample.inspect.walk", "pairmill.loader", "pairmill.report.model"}
+    heavy = {"pairmill.stages.sample.inspect.walk", "pairmill.loader", "pairmill.report.model"}
+    for module, loaded in (("sample.command", False), ("sample.inspect.config", True)):
+        done = python("-c", f"import sys, pairmill.stages.{module}; print(*sorted(sys.modules))")
+        names = set(done.stdout.split())
+        assert ("pairmill.stages.sample.inspect.config" in names) == loaded
+        assert f"pairmill.stages.{module}" in names
+        assert not names & heavy
 
 
 def test_inspect_imports_nothing_heavy(tmp_path: Path) -> None:
