@@ -49,7 +49,7 @@ class AuditConfig(RunConfig):
     )
     successors: list[str] = option(
         [],
-        help="with before: sources that others stand in for, as old=new",
+        help="with before: sources that others replace, as old=new",
         needs="before",
         parse=lambda text: _successor(text),
     )
@@ -107,7 +107,7 @@ class AuditConfig(RunConfig):
 
     @property
     def followed(self) -> dict[str, str]:
-        """By source of the plan before the one that stands in for it."""
+        """By source of the plan before the one that replaces it."""
         return dict(map(_successor, self.successors))
 
     @cached_property

@@ -48,7 +48,7 @@ def removed_rows(tasks: Iterable[Dataset]) -> dict[str, RemovedRows]:
     """Return the rows that the policy in force takes out, by task.
 
     Raises:
-        InputError: nobody looked for them in the row file that a task was made of.
+        InputError: the row file that a task was made of was not searched for them.
     """
     result = {}
     for task in tasks if policing.is_in_force() else ():

@@ -177,7 +177,7 @@ def without_removed(stage: str, config: Any, together: Together | None) -> Any:
     A folder that has such rows is written without them first, below ``<root>/take_out``; any other is read as it is.
 
     Raises:
-        PairmillError: nobody looked for the rows in a folder, or it cannot be read or written.
+        PairmillError: a folder was not searched for the rows, or it cannot be read or written.
     """
     takes = {item.metadata.get("takes") for item in fields(config) if item.name == "rows"}
     if "rows" not in takes or not policing.takes_out_records():

@@ -60,7 +60,7 @@ class Ask(Protocol):
 
 
 class NoRun(InputError):
-    """There is no run yet."""
+    """The run has not begun."""
 
 
 def watch(config: WatchConfig) -> str:

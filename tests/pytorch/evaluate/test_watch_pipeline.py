@@ -74,7 +74,7 @@ def test_a_run_in_a_bucket_is_asked_while_it_trains(tmp_path: Path, s3: str) -> 
     whole = tiny.train(config())  # from step 4 on; the checkpoint of step 4 is deleted
     pipeline.join()
     assert run.state == "SUCCEEDED", run.failures()
-    assert [one.succeeded for one in run.attempts] == [False, True]
+    assert [attempt.succeeded for attempt in run.attempts] == [False, True]
     (execution,) = run.executions
     place = execution.outputs.parameters["output"]
     assert sorted(entry.path for entry in store.list(place)) == [
@@ -82,10 +82,10 @@ def test_a_run_in_a_bucket_is_asked_while_it_trains(tmp_path: Path, s3: str) -> 
         "results/00000008.json",
         "table.csv",
     ]
-    found = list(csv.DictReader(io.StringIO(store.read(storage.join(place, "table.csv")).decode())))
-    assert tuple(found[0]) == HEAD
-    assert all(int(line["tokens"]) > 100 * int(line["step"]) for line in found)
-    steps = [(line["step"], line["epoch_fraction"], line["n"]) for line in found if line["metric"] == "gsm8k"]
+    table = list(csv.DictReader(io.StringIO(store.read(storage.join(place, "table.csv")).decode())))
+    assert tuple(table[0]) == HEAD
+    assert all(int(line["tokens"]) > 100 * int(line["step"]) for line in table)
+    steps = [(line["step"], line["epoch_fraction"], line["n"]) for line in table if line["metric"] == "gsm8k"]
     assert steps == [("4", "1.0", "1"), ("8", "2.0", "1")]
     assert whole.manifest.data["last"]["step"] == 8
     # Nothing was asked twice: a result of evaluate for each checkpoint, and no other one.

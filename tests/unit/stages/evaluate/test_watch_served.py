@@ -74,7 +74,7 @@ class Notes:
     def begun(self) -> int:
         return len(self._lines("processes"))
 
-    def asked(self) -> Counter[str]:
+    def questions(self) -> Counter[str]:
         return Counter(self._lines("asked"))
 
     def clear(self) -> None:
@@ -98,7 +98,9 @@ def test_a_kill_while_serving_leaves_no_server_and_repeats_nothing(
     root = tmp_path / "root"
     for step in (4, 8):
         save(root / "train/shards" / RUN, step)
-    rows = [{"question": f"What is {one} plus 2?", "answer": f"#### {one + 2}"} for one in range(65)]  # two pieces
+    rows = [
+        {"question": f"What is {number} plus 2?", "answer": f"#### {number + 2}"} for number in range(65)
+    ]  # two pieces
     (tmp_path / "gsm8k.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
     def start(program: str, *arguments: str) -> str:
@@ -132,7 +134,7 @@ def test_a_kill_while_serving_leaves_no_server_and_repeats_nothing(
 
     whole = work()
     assert whole.keys() == {"results/00000004.json", "results/00000008.json", "table.csv"}
-    every = notes.asked()
+    every = notes.questions()
     assert len(every) == every.total() == 2 * len(rows)
     assert notes.begun() == 2
     until(notes.ended, "servers end with their evaluations")
@@ -149,7 +151,7 @@ def test_a_kill_while_serving_leaves_no_server_and_repeats_nothing(
         assert work() == whole, f"killed at instant {instant}"
         until(notes.ended, "servers end with their evaluations")
         # Nothing is lost, and of all pieces only the one that was not committed is asked again.
-        asked = notes.asked()
+        asked = notes.questions()
         assert asked.keys() == every.keys()
         assert asked.total() <= every.total() + 64
         begin_anew()
