@@ -32,7 +32,7 @@ from pairmill.loader import Loader, RowPlan
 from pairmill.loader.folder import Epoch
 from pairmill.loader.row_plan import Balance
 from pairmill.loader.windows import Windows
-from tests.support import samples
+from tests.support.data import samples
 from tests.support.peers.hrm import global_batches
 
 ROWS, MANY, SLOTS, SEQ_LEN, WINDOWS = 400_000, 10_000_000, 24_576, 2048, 8

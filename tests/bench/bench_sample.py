@@ -2,8 +2,8 @@
 
 ``DATA_IO=<a checkout of github.com/sapientinc/data_io>`` names the reference, whose ``sample_tokenized.py`` runs in
 turns with ours; without it nothing is compared. Shapes: few large tasks as the published mix caps them, and whole; and
-the many small tasks of the teams that outgrew data_io, whose folders ``tests/support/dfm.py`` makes. What data_io has
-no program for (preview, union, verify) is measured alone.
+the many small tasks of the teams that outgrew data_io, whose folders ``tests/support/data/dfm.py`` makes. What
+data_io has no program for (preview, union, verify) is measured alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from measure import ratio, spread
 from pairmill.digest import digest_file
 from pairmill.engine.manifest import File, Ledger, Manifest
 from pairmill.formats.tokens import INDEX
-from tests.support import dfm
+from tests.support.data import dfm
 
 MEAN, EPOCHS = 200, 4
 ROUNDS = 5

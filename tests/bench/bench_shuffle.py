@@ -38,7 +38,7 @@ from pairmill.stages.curate.near import core
 from pairmill.stages.curate.near.buckets import Buckets
 from pairmill.stages.curate.near.resolve import Gather
 from tests.bench import curate_rows
-from tests.support.counted_store import CountedStore, counted
+from tests.support.objectstores.counted import CountedStore, counted
 
 ROWS_OF_SLICE = 62_500
 SIZES = (

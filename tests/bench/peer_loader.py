@@ -111,6 +111,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
-    from tests.support.multipack import allocate, batch
+    from tests.support.definitions.multipack import allocate, batch
 
     main()

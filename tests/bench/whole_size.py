@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bench_sample import Made, run
 
-from tests.support import dfm
+from tests.support.data import dfm
 
 
 def main(place: str, *options: str) -> int:

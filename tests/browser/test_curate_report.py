@@ -13,7 +13,8 @@ from pairmill.report.charts import Distribution, HeatMap
 from pairmill.report.model import Report
 from pairmill.report.pairs import Pair, Pairs
 from pairmill.stages.curate.report.page import report_of
-from tests.support import chromium, curated_folder
+from tests.support.data import curated_folder
+from tests.support.processes import chromium
 
 LONG = "ohne" + "𝔏ängste" * 30
 

@@ -15,7 +15,9 @@ from pairmill.report.model import Report, Samples, Section, Table
 from pairmill.stages.curate.report.page import report_of as curate_report
 from pairmill.stages.sample.inspect import command as inspect
 from pairmill.stages.sample.report import report_of as sample_report
-from tests.support import chromium, curated_folder, line, roots
+from tests.support.data import curated_folder, roots
+from tests.support.processes import chromium
+from tests.support.stages import line
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,8 @@ import pytest
 from pairmill.report.model import Report
 from pairmill.report.series import Lines, Series
 from pairmill.stages.train.report.page import report_of
-from tests.support import chromium, watched_run
+from tests.support.nets import watched_run
+from tests.support.processes import chromium
 from tests.unit.stages.train.test_report import NASTY
 
 LONG = "ohne" + "𝔏ängste" * 30

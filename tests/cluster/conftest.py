@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 from pairmill import storage
-from tests.support.cluster.rig import OUR_PROJECT, ReachableS3, Rig, settings
+from tests.support.data.results import upload
 from tests.support.helpers import python
-from tests.support.results import upload
+from tests.support.kubernetes.cluster.rig import OUR_PROJECT, ReachableS3, Rig, settings
 
 
 @pytest.fixture(scope="session")

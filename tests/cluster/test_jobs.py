@@ -15,8 +15,8 @@ import pytest
 from pairmill import storage
 from pairmill.kubeflow.pods import VARIABLE, JobConfig
 from tests.support import tools
-from tests.support.cluster.rig import SECRET, Cluster, Doc, ReachableS3, require, say, until
-from tests.support.results import upload
+from tests.support.data.results import upload
+from tests.support.kubernetes.cluster.rig import SECRET, Cluster, Doc, ReachableS3, require, say, until
 
 NAMESPACE = "pairmill-jobs-test"
 ACCOUNT = "pipeline-runner"

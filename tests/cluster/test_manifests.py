@@ -10,8 +10,8 @@ import yaml
 
 from pairmill.stages.train.watch.trainjob import TrainJob
 from tests.contract.test_manifests import FOLDERS, MANIFESTS
-from tests.support.cluster.rig import Cluster, Doc, require, say
-from tests.support.posts import Posts
+from tests.support.kubernetes.cluster.rig import Cluster, Doc, require, say
+from tests.support.servers.posts import Posts
 
 NAMESPACES = ("pairmill", "team", "kubeflow")
 """What the manifests are for."""

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from pairmill.stages.sample.node.serve import PORT
-from tests.support.cluster.rig import (
+from tests.support.kubernetes.cluster.rig import (
     MANIFESTS,
     NAMESPACE,
     NODE_FOLDER,

@@ -11,8 +11,10 @@ import pytest
 
 from pairmill import storage
 from tests.support import tools
-from tests.support.cluster.rig import NAMESPACE, NODE_FOLDER, SECRET, Cluster, say
-from tests.support.cluster.submission import (
+from tests.support.data.results import manifests, upload
+from tests.support.helpers import python
+from tests.support.kubernetes.cluster.rig import NAMESPACE, NODE_FOLDER, SECRET, Cluster, say
+from tests.support.kubernetes.cluster.submission import (
     OPTIONS,
     SHARED,
     STAGES,
@@ -23,8 +25,6 @@ from tests.support.cluster.submission import (
     logs,
     submit,
 )
-from tests.support.helpers import python
-from tests.support.results import manifests, upload
 
 REFUSED, FAILED = 2, 6
 """Exit codes of a submission that was refused, and of one whose run failed: docs/submitting.md."""

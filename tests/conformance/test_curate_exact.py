@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from tests.support.curating import curate, decisions, manifest
+from tests.support.stages.curating import curate, decisions, manifest
 
 
 def test_of_each_group_of_equal_rows_the_first_stays(shared: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pairmill._native import LeakIndex
 from pairmill.formats import rows
 from pairmill.leaks import index
 from pairmill.leaks.settings import Benchmark
-from tests.support import leaks
+from tests.support.data import leaks
 
 NAMES = ("bench_word", "bench_mcq", "bench_math", "bench_short", "bench_copy")
 PLANTED = ("question_answer", "question", "paraphrase_qa", "paraphrase_q", "embedded_qa", "in_response")

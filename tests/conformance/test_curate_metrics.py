@@ -9,7 +9,7 @@ import pytest
 
 from pairmill import _native
 from pairmill.stages.curate.scores.pii import KINDS
-from tests.support.text_metrics import metrics
+from tests.support.definitions.text_metrics import metrics
 
 
 def cases(path: Path) -> list[dict[str, Any]]:

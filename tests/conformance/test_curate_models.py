@@ -14,7 +14,7 @@ from pairmill.stages.curate.command import COMMANDS
 from pairmill.stages.curate.scores.classifiers import ClassifierSettings
 from pairmill.stages.curate.scores.language import chosen_texts
 from pairmill.stages.curate.scores.perplexity import PerplexitySettings, log10
-from tests.support.models import batch_of, use_kenlm
+from tests.support.nets.models import batch_of, use_kenlm
 
 
 @pytest.fixture(scope="module")

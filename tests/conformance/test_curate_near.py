@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pairmill import _native
-from tests.support.near import Found, deduplicated, verified
+from tests.support.stages.near_in_memory import Found, deduplicated, verified
 
 SETTINGS = _native.NearSettings()
 

@@ -8,7 +8,7 @@ import pytest
 from pairmill.engine.writer import Writer
 from pairmill.stages.curate.near.core import NearInput
 from pairmill.stages.curate.near.settings import NearSettings
-from tests.support.near_rounds import Found, run, slices_of, table_bytes
+from tests.support.stages.near_rounds import Found, run, slices_of, table_bytes
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,9 @@ import pytest
 from pairmill import _native
 from pairmill.encoder import Encoder
 from pairmill.stages.tokenize.config import TokenizeConfig
-from tests.support import sides
 from tests.support.helpers import REPOSITORY
-from tests.support.sides import LEVELS, train_bpe
+from tests.support.tokenizers import sides
+from tests.support.tokenizers.sides import LEVELS, train_bpe
 
 FUZZ_ROWS = 21_265
 

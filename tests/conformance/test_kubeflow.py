@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from pairmill.kubeflow import lint
-from tests.support.emulator import Attempt, Backend, Folder, Process, Run, load
 from tests.support.helpers import until
+from tests.support.kubernetes.emulator import Attempt, Backend, Folder, Process, Run, load
 
 _ENGINE = "the container engine decides it"
 _KUBERNETES = "Kubernetes decides it, before or beside the launcher"

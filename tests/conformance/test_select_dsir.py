@@ -17,7 +17,7 @@ import pytest
 from pairmill import _native
 from pairmill.engine import manifest
 from pairmill.engine.inputs import task_name
-from tests.support.selecting import column, select
+from tests.support.stages.selecting import column, select
 
 
 @pytest.fixture(scope="session")

@@ -101,7 +101,7 @@ def test_a_log_as_the_stock_installation_gives_it_has_only_our_lines(shared: Pat
 
 
 def test_a_task_is_six_nodes_and_an_iteration_of_a_loop_six_more(shared: Path) -> None:
-    # As tests/support/workflow_weight.py has it.
+    # As tests/support/kubernetes/workflow_weight.py has it.
     folder = shared / "conformance" / "kubeflow" / "stock"
     found = {
         name: len(json.loads((folder / f"{name}.json").read_text())["workflow"]["nodes"])

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.support import workflow_weight as weight
-from tests.support.workflow_weight import Run
+from tests.support.kubernetes import workflow_weight as weight
+from tests.support.kubernetes.workflow_weight import Run
 
 
 def recorded(shared: Path) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.support import curating, mixing, selecting, tools
+from tests.support import tools
+from tests.support.stages import curating, mixing, selecting
 
 BY = {"score": [{"attribute": "quality.score"}]}
 TWO = {"group_by": "topic.name", **BY}

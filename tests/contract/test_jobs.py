@@ -17,8 +17,8 @@ from pairmill.stages.tokenize.config import TokenizeConfig
 from tests.contract.test_weight import GIVEN, HELD_OUT, line
 from tests.support import lazy
 from tests.support.helpers import REPOSITORY
-from tests.support.jobs import rules
-from tests.support.workflow_weight import MAX_BYTES
+from tests.support.kubernetes.jobs_server import rules
+from tests.support.kubernetes.workflow_weight import MAX_BYTES
 
 kubernetes_validate = lazy.Module("kubernetes_validate")
 IMAGE = f"registry.example/pairmill/pipeline@sha256:{'0' * 64}"

@@ -30,8 +30,8 @@ from pairmill.stages.tokenize import core as tokenize
 from pairmill.stages.tokenize.config import TokenizeConfig
 from pairmill.stages.train_tokenizer import core as train_tokenizer
 from pairmill.stages.train_tokenizer.config import TrainTokenizerConfig
-from tests.support.fetching import declare, lines
-from tests.support.sides import trained
+from tests.support.stages.fetching import declare, lines
+from tests.support.tokenizers.sides import trained
 
 C = TypeVar("C", bound=RunConfig)
 

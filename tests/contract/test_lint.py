@@ -9,9 +9,9 @@ import pytest
 from kfp import compiler, dsl, kubernetes
 
 from pairmill.kubeflow import lint
-from tests.support import nursery
-from tests.support.emulator import load
 from tests.support.helpers import REPOSITORY, environment
+from tests.support.kubernetes.emulator import load
+from tests.support.processes import nursery
 
 IMAGE = "registry.invalid/any@sha256:" + "0" * 64
 EI = dsl.PIPELINE_TASK_EXECUTOR_INPUT_PLACEHOLDER

@@ -18,8 +18,8 @@ from pairmill.line import run as local
 from pairmill.line.runs import Here, RunFailure, StageRun
 from pairmill.line.stages import EVERY
 from pairmill.line.table import LINE
-from tests.support import nursery
 from tests.support.helpers import environment, python
+from tests.support.processes import nursery
 
 # A program that keeps the launcher's contract, and breaks it where it is told to.
 PROGRAM = """

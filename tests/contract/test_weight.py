@@ -13,9 +13,9 @@ from pairmill.interface import launcher
 from pairmill.kubeflow import compile as compiler
 from pairmill.kubeflow.compile import MAX_WORKERS, MAX_WORKERS_TRAINING, CompileConfig
 from pairmill.line import compare, parameters, search
-from tests.support import workflow_weight as weight
 from tests.support.helpers import REPOSITORY
-from tests.support.workflow_weight import MAX_BYTES, Run
+from tests.support.kubernetes import workflow_weight as weight
+from tests.support.kubernetes.workflow_weight import MAX_BYTES, Run
 
 FOLDER = REPOSITORY / "pipelines" / "compiled"
 IMAGES = {name: f"registry.example.org/some-team/pairmill-{name}@sha256:{'0' * 64}" for name in ("pipeline", "trainer")}

@@ -30,7 +30,7 @@ from pairmill.stages.select.core import Select
 from pairmill.stages.tokenize.core import Tokenize
 from pairmill.stages.train_tokenizer.core import TrainTokenizer
 from pairmill.training.settings import TrainSettings
-from tests.support.crash_points import CrashPoints
+from tests.support.processes.crash_points import CrashPoints
 
 STAGES = {
     stage.name: stage

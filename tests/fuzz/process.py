@@ -9,8 +9,9 @@ from functools import cache
 from pathlib import Path
 
 from tests.fuzz.child import Ended, Job
-from tests.support import nursery, tools
-from tests.support.nursery import Child, Nursery
+from tests.support import tools
+from tests.support.processes import nursery
+from tests.support.processes.nursery import Child, Nursery
 
 SECONDS = 120.0
 """A run of some rows takes a second. What takes longer than this hangs."""
@@ -38,7 +39,7 @@ _IMPORTED = (
     "pairmill.stages.evaluate.core",
     "pairmill.stages.search.settings",
     "pairmill.training.settings",
-    "tests.support.crash_points",
+    "tests.support.processes.crash_points",
 )
 
 

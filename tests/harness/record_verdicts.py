@@ -17,7 +17,7 @@ import types
 from pathlib import Path
 from typing import Any
 
-from tests.support import verdict_cases as cases
+from tests.support.data import verdict_cases as cases
 
 TARGET = Path(__file__).parents[1] / "unit/evaluation/verdicts.json"
 INSTRUCTIONS, CALLS = 800, 5000

@@ -21,8 +21,8 @@ from pairmill.stages.evaluate.models import server
 from pairmill.stages.evaluate.models.model import Prompt
 from pairmill.stages.evaluate.models.opened import open_model
 from pairmill.stages.train.export.command import ExportConfig, export
-from tests.support.completions import Completions
-from tests.support.trained_runs import finished, tiny
+from tests.support.nets.trained_runs import finished, tiny
+from tests.support.servers.completions import Completions
 
 SUMS = """
 task: sums

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.containers import PIPELINE, run, writable
 from tests.support.helpers import python
+from tests.support.kubernetes.containers import PIPELINE, run, writable
 
 RULES = "- prefix: dmmath__\n  max_per_file: 150\n- prefix: gsm8k_train.jsonl\n  repeat: 2\n"
 """As in tests/golden/record.py, whose digests the line must give."""

@@ -29,9 +29,9 @@ import pytest
 import yaml
 
 from pairmill.digest import digest_bytes
-from tests.support.cluster.freeze import writers
-from tests.support.containers import SAMPLER, USER, podman
 from tests.support.helpers import PATIENCE, REPOSITORY, contents, mount, python
+from tests.support.kubernetes.cluster.freeze import writers
+from tests.support.kubernetes.containers import SAMPLER, USER, podman
 
 NODE_FOLDER = "/dev/shm/pairmill"
 CONFINED = ("sample", "report")

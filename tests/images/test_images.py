@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.golden.record import LEFT_OUT, RECORD
-from tests.support.containers import PIPELINE, SAMPLER, USER, inspect, podman, run, writable
 from tests.support.helpers import REPOSITORY, contents
+from tests.support.kubernetes.containers import PIPELINE, SAMPLER, USER, inspect, podman, run, writable
 from tests.support.tools import STAGES
 
 IMAGES = (SAMPLER, PIPELINE)

@@ -7,10 +7,10 @@ import pytest
 
 from pairmill import storage
 from pairmill.kubeflow.compile import MAX_WORKERS
-from tests.support.containers import PIPELINE, writable
-from tests.support.emulator import Attempt, Backend, Folder, Podman, Stores, load
+from tests.support.data.results import manifests, upload
 from tests.support.helpers import REPOSITORY, contents, python
-from tests.support.results import manifests, upload
+from tests.support.kubernetes.containers import PIPELINE, writable
+from tests.support.kubernetes.emulator import Attempt, Backend, Folder, Podman, Stores, load
 
 COMPILED = REPOSITORY / "pipelines/compiled/pretraining.yaml"
 PARALLEL = REPOSITORY / "pipelines/compiled/pretraining-parallel.yaml"

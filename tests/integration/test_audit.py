@@ -26,10 +26,11 @@ from pairmill.policy.enforce import in_force
 from pairmill.removal.command import RemoveConfig
 from pairmill.removal.command import run as remove
 from pairmill.stages.evaluate.models import server
-from tests.support import shapes, tools
-from tests.support.chats import CHATML
-from tests.support.completions import Completions, Reply
+from tests.support import tools
+from tests.support.definitions.chats import CHATML
 from tests.support.helpers import PATIENCE, REPOSITORY, environment
+from tests.support.servers.completions import Completions, Reply
+from tests.support.tokenizers import shapes
 
 GOOD, BAD = 12, 3
 DANISH = (

@@ -16,7 +16,7 @@ from pairmill.errors import InputError
 from tests.support import tools
 from tests.support.cases import cases
 from tests.support.helpers import writable
-from tests.support.kill_points import EVERY
+from tests.support.processes.kill_points import EVERY
 from tests.support.tools import World
 
 USAGE, INPUT, STORAGE = 2, 3, 4

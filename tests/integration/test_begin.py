@@ -21,8 +21,8 @@ import yaml
 from pairmill.interface.command import run
 from tests.fuzz.hostile import RECORDS
 from tests.support import tools
-from tests.support.fetching import ask_here
-from tests.support.servers import Hub
+from tests.support.servers.downloads import Hub
+from tests.support.stages.fetching import ask_here
 
 COUNT = 30
 TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}]

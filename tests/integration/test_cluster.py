@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from pairmill import storage
-from tests.support.cluster.freeze import freeze
-from tests.support.cluster.standin import StandIn
-from tests.support.emulator import Backend, Folder, Forked
 from tests.support.helpers import PATIENCE, REPOSITORY, environment, missing
-from tests.support.nursery import STORES
+from tests.support.kubernetes.cluster.freeze import freeze
+from tests.support.kubernetes.cluster.standin import StandIn
+from tests.support.kubernetes.emulator import Backend, Folder, Forked
 from tests.support.objectstores.servers import S3Server
+from tests.support.processes.nursery import STORES
 
 
 @pytest.mark.full

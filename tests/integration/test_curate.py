@@ -24,10 +24,11 @@ from pairmill.formats.rows import FIELDS
 from pairmill.formats.slices import Slicing
 from pairmill.stages.curate.config import CurateConfig
 from pairmill.stages.curate.core import Curate
-from tests.support import curating, tools
-from tests.support.crash_points import STRIDE, crashes
-from tests.support.curated_rows import Shares, generated
-from tests.support.curating import WORDS, attributes, curate, decisions, kept, manifest, text
+from tests.support import tools
+from tests.support.data.near_duplicates import Shares, generated
+from tests.support.processes.crash_points import STRIDE, crashes
+from tests.support.stages import curating
+from tests.support.stages.curating import WORDS, attributes, curate, decisions, kept, manifest, text
 
 A, B, C = (("", text(seed), text(seed + 50)) for seed in (1, 2, 3))
 ONLY_EXACT = "near: off\nheuristics: off\n"

@@ -10,8 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from pairmill.digest import digest_bytes
-from tests.support import curating, tools
-from tests.support.curating import text
+from tests.support import tools
+from tests.support.stages import curating
+from tests.support.stages.curating import text
 
 A, B = (("", text(seed), text(seed + 50)) for seed in (1, 2))
 

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 from pairmill import _native
 from pairmill.stages.curate.explain import ExplainConfig, explain
 from pairmill.stages.curate.near.settings import NearSettings, native
-from tests.support import curating
-from tests.support.curated_rows import generated
-from tests.support.curating import decisions, manifest, text
-from tests.support.near import verified
+from tests.support.data.near_duplicates import generated
+from tests.support.stages import curating
+from tests.support.stages.curating import decisions, manifest, text
+from tests.support.stages.near_in_memory import verified
 
 POOR = "heuristics: {mode: drop, profile: none, rules: [{metric: words, field: response, min: 45, name: short}]}\n"
 

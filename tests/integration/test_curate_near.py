@@ -20,8 +20,8 @@ from pairmill.stages.curate.near import components, core, exchange, resolve, sig
 from pairmill.stages.curate.near.core import NearInput, NearSlice
 from pairmill.stages.curate.near.index import INDEX, Indexed
 from pairmill.stages.curate.near.settings import NearSettings, native
-from tests.support import curated_rows
-from tests.support.near_rounds import Found, run, slices_of, table_bytes
+from tests.support.data import near_duplicates
+from tests.support.stages.near_rounds import Found, run, slices_of, table_bytes
 
 ROWS = 1_500
 NAMES = ("first.parquet", "second.parquet", "third.jsonl")
@@ -32,11 +32,11 @@ FIELDS = ("instruction", "response")
 def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Three files with copies, edits, templates, labels and documents; families of far more than 16 members."""
     folder = tmp_path_factory.mktemp("rows")
-    made = list(curated_rows.generated(ROWS, 7, curated_rows.Shares(templates=40, edits=10), length=30))
+    made = list(near_duplicates.generated(ROWS, 7, near_duplicates.Shares(templates=40, edits=10), length=30))
     third = ROWS // 3
     # The template rows of one file resemble those of another.
     return [
-        curated_rows.write(folder / name, made[at * third : (at + 1) * third], group=100)
+        near_duplicates.write(folder / name, made[at * third : (at + 1) * third], group=100)
         for at, name in enumerate(NAMES)
     ]
 
@@ -207,9 +207,9 @@ class Numbers:
 
 
 def test_dropped_rows_are_not_looked_at_and_keep_their_ordinals(tmp_path: Path) -> None:
-    text = " ".join(curated_rows.words(40))
+    text = " ".join(near_duplicates.words(40))
     made = [Row("", f"question {text}", text), Row("", f"question {text}", text), Row("", f"question {text}", text)]
-    slices = slices_of(curated_rows.write(tmp_path / "some.parquet", made))
+    slices = slices_of(near_duplicates.write(tmp_path / "some.parquet", made))
     kept = run(NearInput(NearSettings(), slices), str(tmp_path / "all"))
     assert kept.evidence() == {
         ("some.parquet", 1): ("drop", "equal_instruction", "some.parquet", 0),
@@ -240,9 +240,9 @@ def test_with_fixed_rows_alone_nothing_is_compared(files: list[Path], tmp_path: 
 
 
 def test_the_longest_response_stays_if_that_is_preferred(tmp_path: Path) -> None:
-    question, answer = " ".join(curated_rows.words(40)), " ".join(curated_rows.words(60, 5))
+    question, answer = " ".join(near_duplicates.words(40)), " ".join(near_duplicates.words(60, 5))
     made = [Row("", question, answer), Row("", question, f"{answer} and more of it"), Row("", question, answer)]
-    path = curated_rows.write(tmp_path / "some.parquet", made)
+    path = near_duplicates.write(tmp_path / "some.parquet", made)
     found = run(NearInput(NearSettings(), slices_of(path), longest_response=True), str(tmp_path / "cache"))
     assert {ordinal: other[3] for (_, ordinal), other in found.evidence().items()} == {0: 1, 2: 1}
 
@@ -260,8 +260,8 @@ def test_the_longest_response_does_not_depend_on_the_cutting(
 
 
 def test_rows_of_other_conditions_are_no_duplicates_if_that_is_asked(tmp_path: Path) -> None:
-    text = " ".join(curated_rows.words(40))
-    path = curated_rows.write(tmp_path / "some.parquet", [Row("a", text, text), Row("b", text, text)])
+    text = " ".join(near_duplicates.words(40))
+    path = near_duplicates.write(tmp_path / "some.parquet", [Row("a", text, text), Row("b", text, text)])
     given = NearInput(NearSettings(), slices_of(path))
     assert len(run(given, str(tmp_path / "cache")).removed()) == 1
     given = replace(given, same_condition_only=True)
@@ -351,9 +351,9 @@ def test_an_index_needs_no_earlier_folder(files: list[Path], tmp_path: Path) -> 
 
 
 def test_an_index_prefers_its_rows_to_longer_responses(tmp_path: Path) -> None:
-    question, answer = " ".join(curated_rows.words(40)), " ".join(curated_rows.words(60, 5))
-    old = curated_rows.write(tmp_path / "old.parquet", [Row("", question, answer)])
-    new = curated_rows.write(tmp_path / "new.parquet", [Row("", question, f"{answer} and more of it")])
+    question, answer = " ".join(near_duplicates.words(40)), " ".join(near_duplicates.words(60, 5))
+    old = near_duplicates.write(tmp_path / "old.parquet", [Row("", question, answer)])
+    new = near_duplicates.write(tmp_path / "new.parquet", [Row("", question, f"{answer} and more of it")])
     index = Index(tmp_path)
     index.add(slices_of(old), longest_response=True)
     found = index.add(slices_of(new), longest_response=True)

@@ -20,7 +20,7 @@ from pairmill.stages.curate.explain import ExplainConfig, explain
 from pairmill.stages.curate.operation import Mode, Rule, ScoredOperation
 from pairmill.stages.curate.settings import Settings
 from pairmill.stages.curate.show import ShowConfig, show
-from tests.support.curating import attributes, curate, decisions, kept, manifest, write
+from tests.support.stages.curating import attributes, curate, decisions, kept, manifest, write
 
 LOUD = ("", "what is it", "AN ANSWER")
 QUIET = ("", "who is it", "an answer")

@@ -14,8 +14,9 @@ import pytest
 from pairmill.formats import row_files
 from pairmill.formats.slices import Slicing
 from pairmill.rowstage import join
-from tests.support import curating, tools
-from tests.support.curating import attributes, decisions, kept, manifest, text
+from tests.support import tools
+from tests.support.stages import curating
+from tests.support.stages.curating import attributes, decisions, kept, manifest, text
 
 GROUPS = 5
 ROWS = 40

@@ -17,7 +17,7 @@ from pairmill.stages.clean.config import CleanConfig
 from pairmill.stages.clean.core import Clean
 from pairmill.stages.tokenize.config import TokenizeConfig
 from pairmill.stages.tokenize.core import Tokenize
-from tests.support import curating
+from tests.support.stages import curating
 from tests.support.tools import World
 
 QUIET = "near: off\nheuristics: off\n"

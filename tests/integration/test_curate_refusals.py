@@ -11,8 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from pairmill.digest import digest_file, split
-from tests.support import curating, tools
-from tests.support.curating import text
+from tests.support import tools
+from tests.support.stages import curating
+from tests.support.stages.curating import text
 
 USAGE, INPUT, STORAGE = 2, 3, 4
 ROWS = [("", text(at), text(at + 100)) for at in range(6)]

@@ -22,10 +22,11 @@ from pairmill.engine.runner import Together
 from pairmill.engine.stage import Shard, ShardRecord
 from pairmill.stages.curate.config import CurateConfig
 from pairmill.stages.curate.core import Curate
-from tests.support import curating, tools
-from tests.support.crash_points import STRIDE, crashes
-from tests.support.curating import text
+from tests.support import tools
 from tests.support.helpers import REPOSITORY
+from tests.support.processes.crash_points import STRIDE, crashes
+from tests.support.stages import curating
+from tests.support.stages.curating import text
 
 KILLS = 1
 NEAR = " and so on, with some more words after the last of these"

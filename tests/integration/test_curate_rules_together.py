@@ -10,7 +10,7 @@ from pairmill.formats.given import instead_of
 from pairmill.stages.curate.config import CurateConfig
 from pairmill.stages.curate.core import Curate
 from pairmill.stages.curate.explain import ExplainConfig, explain
-from tests.support.curating import curate, decisions, kept, manifest, settings, text, write
+from tests.support.stages.curating import curate, decisions, kept, manifest, settings, text, write
 
 _A = ("direct", "what is it", "an answer")
 _OTHER = ("direct", "what is it", "another")

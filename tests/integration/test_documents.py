@@ -21,9 +21,9 @@ from pairmill.stages.tokenize import core
 from pairmill.stages.tokenize.config import TokenizeConfig
 from pairmill.stages.tokenize.core import Tokenize
 from tests.support import tools
+from tests.support.data.results import upload
 from tests.support.helpers import writable
 from tests.support.peers.hrm import HrmDataset
-from tests.support.results import upload
 from tests.support.tools import RowTuple
 
 CONTEXT = 49

@@ -16,8 +16,8 @@ from pairmill.sources.datasets import SOURCES
 from pairmill.sources.origin import Web
 from tests.integration.test_extracts import cleaned
 from tests.support import tools
-from tests.support.drive import Drive, Page
-from tests.support.fetching import declare, fetch, fetched, lines
+from tests.support.servers.google_drive import Drive, Page
+from tests.support.stages.fetching import declare, fetch, fetched, lines
 
 ID = "1AbCdEfGhIjKlMnOp"
 

@@ -10,9 +10,10 @@ from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import Manifest
 from pairmill.formats.results import SampleResult
 from pairmill.line.measured import disk_bytes
-from tests.support import nursery, tools
+from tests.support import tools
 from tests.support.helpers import environment
-from tests.support.servers import Hub
+from tests.support.processes import nursery
+from tests.support.servers.downloads import Hub
 
 CLOSE = 1.5
 RECORDS = 2_000

@@ -31,12 +31,12 @@ from pairmill.stages.train_tokenizer.config import TrainTokenizerConfig
 from pairmill.stages.train_tokenizer.core import TrainTokenizer
 from tests.integration.test_fetch import Forge
 from tests.support import tools
-from tests.support.crash_points import crashes
-from tests.support.emulator import Backend, Folder, Forked, load
-from tests.support.fetching import ask_here
+from tests.support.data.results import upload
 from tests.support.helpers import REPOSITORY
-from tests.support.results import upload
-from tests.support.servers import Files, Hub
+from tests.support.kubernetes.emulator import Backend, Folder, Forked, load
+from tests.support.processes.crash_points import crashes
+from tests.support.servers.downloads import Files, Hub
+from tests.support.stages.fetching import ask_here
 from tests.support.tools import STAGES
 
 CARD = b"---\nlicense: mit\n---\nRows.\n"

@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 
 from tests.support import tools
-from tests.support.completions import Completions
 from tests.support.helpers import PATIENCE
-from tests.support.servers import Hub
+from tests.support.servers.completions import Completions
+from tests.support.servers.downloads import Hub
 
 
 def lines(answers: list[int]) -> bytes:

@@ -16,10 +16,11 @@ import yaml
 from pairmill.engine import manifest as manifests
 from pairmill.export import tables
 from pairmill.export.command import ExportConfig, run
-from tests.support import samples, tools
-from tests.support.crash_points import crashes
-from tests.support.samples import arrays
-from tests.support.tokenized import put_folder
+from tests.support import tools
+from tests.support.data import samples
+from tests.support.data.samples import arrays
+from tests.support.data.tokenized import put_folder
+from tests.support.processes.crash_points import crashes
 from tests.support.tools import World
 
 Rows = list[tuple[list[int], int]]

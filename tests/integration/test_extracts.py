@@ -25,12 +25,13 @@ from pairmill.stages.clean.config import CleanConfig
 from pairmill.stages.clean.core import Clean
 from pairmill.stages.fetch.config import FetchConfig
 from pairmill.stages.fetch.core import Fetch
-from tests.support import fetching, tools
-from tests.support.crash_points import crashes
-from tests.support.fetching import Made, ask_here, declare, fetch, fetched, index, lines
+from tests.support import tools
 from tests.support.helpers import REPOSITORY
-from tests.support.servers import Files
-from tests.support.servers import Hub as HubServer
+from tests.support.processes.crash_points import crashes
+from tests.support.servers.downloads import Files
+from tests.support.servers.downloads import Hub as HubServer
+from tests.support.stages import fetching
+from tests.support.stages.fetching import Made, ask_here, declare, fetch, fetched, index, lines
 
 
 def table(count: int, seed: int = 0) -> pa.Table:

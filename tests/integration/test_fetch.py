@@ -35,10 +35,11 @@ from pairmill.sources.origin import Folder, Git, HubRows, Manual, Web
 from pairmill.sources.origin import Hub as HubFiles
 from pairmill.stages.fetch import lock
 from pairmill.stages.fetch.lock import Pin
-from tests.support import nursery, tools
-from tests.support.fetching import ask_here, clean, declare, fetch, fetched, index, lines
+from tests.support import tools
 from tests.support.helpers import PATIENCE, until
-from tests.support.servers import Files, Hub
+from tests.support.processes import nursery
+from tests.support.servers.downloads import Files, Hub
+from tests.support.stages.fetching import ask_here, clean, declare, fetch, fetched, index, lines
 
 PATTERNS = ("data/train-*.jsonl", "data/**/*.parquet")
 REPO = HubFiles("o/n", PATTERNS)

@@ -17,7 +17,7 @@ from pairmill.errors import PairmillError, StorageError, UsageError
 from pairmill.sources.files import databases
 from pairmill.sources.language import mapped
 from tests.support import tools
-from tests.support.fetching import clean, fetch, fetched
+from tests.support.stages.fetching import clean, fetch, fetched
 
 ROWS = [(n, f"frage {n}", f"größer {n}") for n in range(2000)]
 

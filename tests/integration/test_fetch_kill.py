@@ -16,10 +16,11 @@ import pytest
 
 from pairmill.digest import digest_file
 from tests.integration.test_fetch import packed, table
-from tests.support import nursery, tools
-from tests.support.fetching import lines
+from tests.support import tools
 from tests.support.helpers import PATIENCE, until
-from tests.support.servers import Files, Hub, Request
+from tests.support.processes import nursery
+from tests.support.servers.downloads import Files, Hub, Request
+from tests.support.stages.fetching import lines
 
 KILLS = int(os.environ.get("PAIRMILL_FETCH_KILLS", "8"))
 """Of two worker processes; `make test-long` does more."""
@@ -206,7 +207,7 @@ _WEB = """
 import sys
 from pairmill.sources.origin import Web
 from pairmill.sources.datasets import SOURCES
-from tests.support.fetching import Made, fetch
+from tests.support.stages.fetching import Made, fetch
 from pathlib import Path
 SOURCES["made"] = Made("made", Web(sys.argv[2], ("**/train/*.jsonl",)))
 fetch(Path(sys.argv[1]))

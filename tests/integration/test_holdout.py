@@ -32,7 +32,7 @@ from pairmill.stages.train_tokenizer.config import TrainTokenizerConfig
 from pairmill.stages.train_tokenizer.core import TrainTokenizer
 from pairmill.text import light
 from tests.support import tools
-from tests.support.fetching import Made
+from tests.support.stages.fetching import Made
 
 YAML = """
 name: mine

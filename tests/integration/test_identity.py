@@ -30,9 +30,9 @@ from pairmill.stages.sample.run import run as sampled
 from pairmill.stages.tokenize.core import Tokenize
 from pairmill.stages.train_tokenizer.core import TrainTokenizer
 from tests.support import tools
-from tests.support.fetching import Made, ask_here, declare, fetch, index, lines
 from tests.support.helpers import contents
-from tests.support.servers import Hub
+from tests.support.servers.downloads import Hub
+from tests.support.stages.fetching import Made, ask_here, declare, fetch, index, lines
 
 FIVE_LINES = "name: mine\n{where}\ncondition: direct\ninstruction: question\nresponse: answer\n"
 

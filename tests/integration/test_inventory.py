@@ -9,7 +9,8 @@ import numpy as np
 from pairmill.engine import manifest as manifests
 from pairmill.engine.source_names import source_of
 from pairmill.formats.results import SampleResult
-from tests.support import dfm, tools
+from tests.support import tools
+from tests.support.data import dfm
 
 TASKS, ROWS, EPOCHS = 60, 2_400, 3
 

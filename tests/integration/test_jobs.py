@@ -10,10 +10,10 @@ import pytest
 from pairmill.kubeflow import compile as compiler
 from pairmill.line.table import LINE
 from tests.support import tools
-from tests.support.emulator import Attempt, Backend, Folder, Forked, load
+from tests.support.data.results import manifests
 from tests.support.helpers import REPOSITORY
-from tests.support.jobs import Jobs, Ran
-from tests.support.results import manifests
+from tests.support.kubernetes.emulator import Attempt, Backend, Folder, Forked, load
+from tests.support.kubernetes.jobs_server import Jobs, Ran
 
 OPTIONS = {"sources": "gsm8k_train,scibench", "vocab_size": 300, "epochs": 1, "context_size": 513}
 SHARED = [task.stage for task in LINE if task.shared]

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 from pairmill import storage
-from tests.support.emulator import Backend, Forked, Stores, load
 from tests.support.helpers import REPOSITORY
+from tests.support.kubernetes.emulator import Backend, Forked, Stores, load
 from tests.support.objectstores.fixtures import S3Server, Use
 
 EXAMPLE = "examples/components/joined.py"

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from pairmill.stages.clean.sink import SEGMENTS
-from tests.support import nursery, tools
+from tests.support import tools
 from tests.support.cases import cases
 from tests.support.helpers import python
-from tests.support.kill_points import changes_of, instants, kills
+from tests.support.processes import nursery
+from tests.support.processes.kill_points import changes_of, instants, kills
 
 SIZE = 40
 Reader = Callable[[Path, Path], tuple[str, dict[str, object]]]

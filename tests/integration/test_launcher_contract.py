@@ -1,4 +1,6 @@
-"""The compiled pipeline under the contract of Kubeflow's driver and launcher, as ``tests/support/emulator`` repeats it.
+"""The compiled pipeline under the contract of Kubeflow's driver and launcher.
+
+``tests/support/kubernetes/emulator`` repeats that contract.
 
 Nothing of kfp is used: ``pipelines/compiled/pretraining.yaml`` is resolved, and every task's own command is a process
 of this machine with mounts of its own.
@@ -11,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.emulator import Attempt, Backend, Folder, Forked, load
 from tests.support.helpers import REPOSITORY, contents
+from tests.support.kubernetes.emulator import Attempt, Backend, Folder, Forked, load
 from tests.support.tools import STAGES
 
 COMPILED = REPOSITORY / "pipelines/compiled/pretraining.yaml"

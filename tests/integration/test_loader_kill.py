@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pairmill.loader import Loader, RowPlan
-from tests.support import samples
+from tests.support.data import samples
 from tests.support.helpers import PATIENCE, start
 
 # A rank: notes each batch, then its position, as a trainer with a checkpoint after every step.

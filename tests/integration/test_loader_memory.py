@@ -10,7 +10,8 @@ from tempfile import mkdtemp
 
 import pytest
 
-from tests.support import samples, tools
+from tests.support import tools
+from tests.support.data import samples
 from tests.support.helpers import PATIENCE
 
 ROWS = 10_000_000

@@ -26,8 +26,8 @@ from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.run import run as sample_run
 from pairmill.stages.tokenize.config import TokenizeConfig
 from pairmill.stages.tokenize.core import Tokenize
-from tests.support import shapes
-from tests.support.chats import TOOLS, Recipe
+from tests.support.definitions.chats import TOOLS, Recipe
+from tests.support.tokenizers import shapes
 
 CONTEXT = 200
 WORDS = ["the", "cat", "what", "is", "seven", "12345", "é", "日本語"]

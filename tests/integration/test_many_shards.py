@@ -10,18 +10,18 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pairmill.engine.listing import BLOCKS, RECORD
-from tests.support import many_shards
 from tests.support.helpers import REPOSITORY
 from tests.support.objectstores.proxy import Fault, FaultProxy, Request
 from tests.support.objectstores.servers import S3Server
+from tests.support.stages import many_shards
 
 SLOW = (Fault("latency", seconds=0.04), Fault("status", 0.001, status=503))
 """20 ms on average, and one failure in 1,000."""
 
 
 def measure(*arguments: object, **environment: str) -> dict[str, Any]:
-    """What ``tests.support.many_shards`` prints, in a process of its own."""
-    command = [sys.executable, "-m", "tests.support.many_shards", *map(str, arguments)]
+    """What ``tests.support.stages.many_shards`` prints, in a process of its own."""
+    command = [sys.executable, "-m", "tests.support.stages.many_shards", *map(str, arguments)]
     done = subprocess.run(
         command,
         cwd=REPOSITORY,

@@ -24,8 +24,9 @@ import pytest
 
 from pairmill.formats import tokens
 from pairmill.sources.datasets import tasksource
-from tests.support import split, tools
+from tests.support import tools
 from tests.support.cases import cases
+from tests.support.data import split_characters
 from tests.support.helpers import PATIENCE
 from tests.support.tools import World
 
@@ -474,7 +475,7 @@ def test_tokenize_documents(world: World, tmp_path: Path) -> None:
 def tokenized_documents(folder: Path, size: int) -> None:
     """Documents of 12 MB of tokens, each a byte of one character of three, and two that delimit."""
     (folder / "docs").mkdir(parents=True)
-    vocabulary = split.Vocabulary()
+    vocabulary = split_characters.Vocabulary()
     (folder / "tokenizer.json").write_bytes(vocabulary.json())
     (folder / "tokenizer_info.json").write_text(json.dumps({"vocab_size": vocabulary.size}))
     length = 3 * MB

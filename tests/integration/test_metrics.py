@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import line
+from tests.support.stages import line
 
 ROWS = {"rows_in", "rows_kept", "rows_out", "drop_fraction"}
 NAMES = {

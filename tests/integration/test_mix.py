@@ -24,11 +24,12 @@ from pairmill.stages.mix import core
 from pairmill.stages.mix.config import MixConfig
 from pairmill.stages.mix.core import Mix
 from pairmill.stages.mix.preview import PreviewConfig, preview
-from tests.support import curating, mixing, tools
+from tests.support import tools
+from tests.support.data.tokens_and_mixtures import Bench
 from tests.support.helpers import contents
-from tests.support.mixed import Bench
-from tests.support.mixing import mix, result
-from tests.support.sides import trained
+from tests.support.stages import curating, mixing
+from tests.support.stages.mixing import mix, result
+from tests.support.tokenizers.sides import trained
 
 USAGE, INPUT = 2, 3
 

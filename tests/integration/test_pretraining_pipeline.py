@@ -14,7 +14,7 @@ from pairmill.loader import Loader, RowPlan
 from pairmill.mixture.reading import load_mixture
 from tests.support import tools
 from tests.support.helpers import PATIENCE, REPOSITORY
-from tests.support.models import KENLM, use_kenlm
+from tests.support.nets.models import KENLM, use_kenlm
 
 PAGE = REPOSITORY / "docs" / "pretraining_pipeline.md"
 SOURCES = {"c4", "bookcorpus", "the_stack", "cc_news", "arxiv"}

@@ -22,7 +22,7 @@ from pairmill.errors import InputError, StorageError, UsageError
 from pairmill.lineage import prune
 from pairmill.lineage.prune import Pruning
 from pairmill.storage import LocalStore
-from tests.support import roots
+from tests.support.data import roots
 from tests.support.helpers import environment
 
 OLD, NEW = "abcdef", "123456"

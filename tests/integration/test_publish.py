@@ -25,12 +25,13 @@ from pairmill.export.command import run as export
 from pairmill.formats.tokenized_path import open_tokenized
 from pairmill.publish import command
 from pairmill.publish.command import PublishConfig, run, status
-from tests.support import fetching, tools
-from tests.support.crash_points import crashes
-from tests.support.finished_rows import ABOUT, put_rows
-from tests.support.hub_writes import WritableHub
-from tests.support.kill_points import EVERY
+from tests.support import tools
+from tests.support.data.cleaned_folder import ABOUT, put_rows
 from tests.support.objectstores.servers import Server
+from tests.support.processes.crash_points import crashes
+from tests.support.processes.kill_points import EVERY
+from tests.support.servers.hub_writes import WritableHub
+from tests.support.stages import fetching
 from tests.support.tools import World
 
 TO = "hf://me/mine"

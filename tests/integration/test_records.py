@@ -23,9 +23,10 @@ from pairmill.stages.clean.config import CleanConfig
 from pairmill.stages.clean.core import Clean
 from pairmill.stages.tokenize.config import TokenizeConfig
 from pairmill.stages.tokenize.core import Tokenize
-from tests.support import tools, traced
+from tests.support import tools
+from tests.support.data import traced
+from tests.support.data.traced import Line
 from tests.support.helpers import REPOSITORY
-from tests.support.traced import Line
 
 BUILT_IN = ("amps_khan", "bookcorpus", "dmmath", "flan", "gsm8k_train", "scienceqa", "sudoku")
 """Sources with archives, joined records, labels, Parquet, JSON and tables."""

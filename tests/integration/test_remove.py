@@ -43,9 +43,10 @@ from pairmill.stages.sample import run as sample
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.tokenize.core import Tokenize
 from pairmill.stages.train_tokenizer.core import TrainTokenizer
-from tests.support import fetching, tools
-from tests.support.crash_points import crashes
-from tests.support.hub_writes import WritableHub
+from tests.support import tools
+from tests.support.processes.crash_points import crashes
+from tests.support.servers.hub_writes import WritableHub
+from tests.support.stages import fetching
 
 DOCS = Path(__file__).parents[2] / "docs"
 RECORDS = 60

@@ -31,9 +31,10 @@ from pairmill.stages.sample import run as sample
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.select.core import Select
 from pairmill.stages.tokenize.core import Tokenize
-from tests.support import tools, traced
-from tests.support.crash_points import crashes
-from tests.support.traced import MARK, Line
+from tests.support import tools
+from tests.support.data import traced
+from tests.support.data.traced import MARK, Line
+from tests.support.processes.crash_points import crashes
 
 CONTEXT = 60
 RULES = """

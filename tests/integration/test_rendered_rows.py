@@ -28,8 +28,9 @@ from pairmill.stages.clean.config import CleanConfig
 from pairmill.stages.clean.core import Clean
 from pairmill.stages.tokenize import core
 from pairmill.stages.tokenize.config import TokenizeConfig
-from tests.support import shapes, tools
-from tests.support.chats import BLANK_LINES, CHATML, SPECIAL, STRIPS_THINKING, Recipe, chats
+from tests.support import tools
+from tests.support.definitions.chats import BLANK_LINES, CHATML, SPECIAL, STRIPS_THINKING, Recipe, chats
+from tests.support.tokenizers import shapes
 
 INPUT, USAGE = 3, 2
 NEIGHBOURS = "{% for m in messages %}{{ m.content }}{% endfor %}{{ '' if add_generation_prompt else '<|im_end|>' }}"

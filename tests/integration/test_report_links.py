@@ -11,7 +11,8 @@ import pytest
 
 from pairmill.engine import usage
 from pairmill.lineage import command as lines
-from tests.support import line, tools
+from tests.support import tools
+from tests.support.stages import line
 
 
 @pytest.fixture(scope="module")

@@ -20,8 +20,8 @@ from pairmill.lineage.trace_config import TraceConfig
 from pairmill.show.command import show
 from pairmill.show.config import ShowConfig
 from pairmill.show.lines import plain
-from tests.support import traced
-from tests.support.traced import Line
+from tests.support.data import traced
+from tests.support.data.traced import Line
 
 _PASS = re.compile(r"^  epoch (\d+), place ([\d,]+)(?:, step (\d+), rank (\d)|, in no step|): (\S+)$", re.MULTILINE)
 

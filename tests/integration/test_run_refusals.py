@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support import families, nursery
 from tests.support.helpers import environment, mount
+from tests.support.processes import nursery
+from tests.support.tokenizers import families
 
 
 def project(folder: Path) -> dict[str, str]:

@@ -15,8 +15,9 @@ from pairmill.engine.manifest import File, Ledger, Manifest
 from pairmill.errors import UsageError
 from pairmill.formats.attributes import path_of
 from pairmill.formats.results import SampleResult
-from tests.support import dfm, tools
-from tests.support.mixed import Bench
+from tests.support import tools
+from tests.support.data import dfm
+from tests.support.data.tokens_and_mixtures import Bench
 
 EPOCHS = 3
 

@@ -10,7 +10,7 @@ import pytest
 
 from pairmill.loader import Loader, RowPlan
 from tests.support import tools
-from tests.support.mixed import Bench
+from tests.support.data.tokens_and_mixtures import Bench
 
 SETTINGS = """
 method: unimax

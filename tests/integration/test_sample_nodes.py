@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support import nursery, tools
+from tests.support import tools
 from tests.support.helpers import PATIENCE, REPOSITORY, SOON, missing, until
+from tests.support.processes import nursery
 from tests.support.tools import World
 
 OLDEST = REPOSITORY / "build" / "numpy-oldest"

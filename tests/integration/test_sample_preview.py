@@ -17,7 +17,7 @@ from pairmill.engine import manifest as manifests
 from pairmill.formats.results import SampleResult
 from pairmill.stages.sample.run import run
 from tests.support import tools
-from tests.support.mixed import Bench
+from tests.support.data.tokens_and_mixtures import Bench
 
 EPOCHS = 3
 RULES: list[dict[str, Any]] = [

@@ -16,10 +16,12 @@ from pairmill.mixture.plan import NAME
 from pairmill.mixture.reading import load_mixture
 from pairmill.stages.search.core import OPTIMUM
 from pairmill.stages.search.space import KEPT
-from tests.support import curating, mixing, mixture_task, searching, tools
+from tests.support import tools
+from tests.support.data.tokens_and_mixtures import Bench
 from tests.support.helpers import contents
-from tests.support.mixed import Bench
-from tests.support.searching import (
+from tests.support.nets import mixture_task
+from tests.support.stages import curating, mixing, searching
+from tests.support.stages.searching import (
     evaluated,
     log_linear,
     outputs_of,
@@ -30,7 +32,7 @@ from tests.support.searching import (
     search,
     shares_of,
 )
-from tests.support.sides import trained
+from tests.support.tokenizers.sides import trained
 
 ROWS = {"web__a": 900, "web__b": 120, "books__x": 240, "code__c": 330}
 TARGETS = ("books", "code", "web")

@@ -18,9 +18,10 @@ from pairmill.formats.rows import Row
 from pairmill.formats.slices import Slicing
 from pairmill.rowstage import join
 from pairmill.stages.select.core import Select
-from tests.support import curating, selecting, tools
-from tests.support.crash_points import STRIDE, crashes
-from tests.support.selecting import THEME, themed
+from tests.support import tools
+from tests.support.processes.crash_points import STRIDE, crashes
+from tests.support.stages import curating, selecting
+from tests.support.stages.selecting import THEME, themed
 
 COUNTS = {"data/a.jsonl": 40, "b.parquet": 61, "c.parquet": 1, "d.jsonl": 23}
 TEXTS = {"sea": themed(1), "tide": themed(2)}

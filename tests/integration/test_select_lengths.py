@@ -13,7 +13,7 @@ import pytest
 
 from pairmill.engine import manifest
 from pairmill.formats.rows import Row, writer_for
-from tests.support.selecting import column, select
+from tests.support.stages.selecting import column, select
 
 SETTINGS = {
     "upstream": {"hash": "sha256", "laplace": 0.0, "length": "none"},

@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from pairmill.formats.rows import Row, writer_for
-from tests.support import selecting, tools
-from tests.support.selecting import themed
+from tests.support import tools
+from tests.support.stages import selecting
+from tests.support.stages.selecting import themed
 
 USAGE, INPUT = 2, 3
 SCORE = {"score": [{"attribute": "quality.score"}]}

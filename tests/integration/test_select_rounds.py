@@ -17,8 +17,9 @@ from pairmill.engine.runner import Together
 from pairmill.engine.stage import Shard, ShardRecord
 from pairmill.stages.select.config import SelectConfig
 from pairmill.stages.select.core import Select
-from tests.support import curating, selecting, tools
-from tests.support.selecting import themed
+from tests.support import tools
+from tests.support.stages import curating, selecting
+from tests.support.stages.selecting import themed
 
 COUNTS = {"a.jsonl": 30, "b.parquet": 25}
 SCORE = [{"attribute": "quality.score"}]

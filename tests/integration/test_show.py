@@ -30,9 +30,10 @@ from pairmill.stages.sample import run as sample
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.tokenize.config import TokenizeConfig
 from pairmill.stages.tokenize.core import Tokenize
-from tests.support import line, samples, tokenized
+from tests.support.data import samples, tokenized
+from tests.support.data.results import upload
 from tests.support.helpers import REPOSITORY, environment
-from tests.support.results import upload
+from tests.support.stages import line
 
 HOSTILE = "a\x1b[2Jb\x9b31mc\u202ed\re\x07\u2028"
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from pairmill.line.table import LINE
-from tests.support import slurm, tools
+from tests.support import tools
+from tests.support.data.results import manifests
 from tests.support.helpers import PATIENCE, REPOSITORY
-from tests.support.results import manifests
+from tests.support.processes import slurm
 
 SCRIPTS = REPOSITORY / "manifests" / "slurm"
 OPTIONS = {"sources": "gsm8k_train,scibench,sudoku", "vocab_size": 300, "epochs": 1, "context_size": 513}

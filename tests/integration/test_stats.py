@@ -11,7 +11,8 @@ from pairmill import stats
 from pairmill.engine.source_names import source_of
 from pairmill.formats.opened import open_result
 from pairmill.interface.command import run
-from tests.support import line, samples, tokenized
+from tests.support.data import samples, tokenized
+from tests.support.stages import line
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,8 @@ from pairmill.line import status
 from pairmill.stages.curate import command as curate
 from pairmill.stages.tokenize import command as tokenize
 from pairmill.stages.train_tokenizer import command as train_tokenizer
-from tests.support import roots, tools
+from tests.support import tools
+from tests.support.data import roots
 
 
 @pytest.fixture(params=["disk", "s3", "gs"])

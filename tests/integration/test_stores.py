@@ -19,12 +19,12 @@ from pairmill import storage
 from pairmill.kubeflow.compile import CompileConfig
 from pairmill.kubeflow.compile import run as compile_one
 from tests.support import tools
-from tests.support.emulator import Attempt, Backend, Folder, Forked, load
+from tests.support.data.results import manifests, upload
 from tests.support.helpers import REPOSITORY, missing
-from tests.support.nursery import STORES
+from tests.support.kubernetes.emulator import Attempt, Backend, Folder, Forked, load
 from tests.support.objectstores.proxy import EVERYTHING, FaultProxy
 from tests.support.objectstores.servers import GcsServer, S3Server, Server
-from tests.support.results import manifests, upload
+from tests.support.processes.nursery import STORES
 from tests.support.tools import STAGES
 
 SETTINGS = REPOSITORY / "tests" / "support" / "settings"

@@ -20,9 +20,9 @@ import pytest
 
 from pairmill.kubeflow import compile as compiler
 from pairmill.kubeflow.component import PLACEHOLDER_IMAGE
-from tests.support import nursery
-from tests.support.apiserver import WORKFLOW, ApiServer, Node, frame, frozen, named_node
 from tests.support.helpers import PATIENCE, REPOSITORY, environment, until
+from tests.support.kubernetes.pipelines_server import WORKFLOW, ApiServer, Node, frame, frozen, named_node
+from tests.support.processes import nursery
 
 IMAGE = "image=registry.example/pairmill@sha256:" + "0" * 64
 OTHER_IMAGE = "image=registry.example/pairmill@sha256:" + "1" * 64

@@ -18,8 +18,9 @@ from pairmill.formats.templates import DEFAULT, TAGS, TEMPLATES
 from pairmill.formats.tokens import ARRAYS
 from pairmill.stages.tokenize.config import TokenizeConfig
 from pairmill.stages.tokenize.core import Tokenize
-from tests.support import shapes, tools
+from tests.support import tools
 from tests.support.helpers import REPOSITORY
+from tests.support.tokenizers import shapes
 
 ROWS = [
     *((tag, f"What is seven times six, {tag}?", "It is 42. 日本語 é \x11") for tag in TAGS),

@@ -23,9 +23,9 @@ from pairmill.stages.tokenize.config import TokenizeConfig
 from pairmill.stages.tokenize.core import Tokenize
 from pairmill.stages.tokenize.token_inputs import Rows
 from tests.support import tools
+from tests.support.data.megatron import indexed
+from tests.support.data.results import upload
 from tests.support.helpers import writable
-from tests.support.megatron import indexed
-from tests.support.results import upload
 from tests.support.tools import World
 
 # A chat of two turns, a sample without an answer, an empty one, and one that is all answer.

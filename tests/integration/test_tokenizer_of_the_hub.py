@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 
 from tests.support import tools
-from tests.support.families import made
 from tests.support.helpers import PATIENCE
-from tests.support.servers import Hub
+from tests.support.servers.downloads import Hub
+from tests.support.tokenizers.families import made
 from tests.support.tools import World
 
 

@@ -11,8 +11,8 @@ from pairmill.stages.clean.config import CleanConfig
 from pairmill.stages.clean.core import Clean
 from pairmill.stages.tokenize.config import TokenizeConfig
 from pairmill.stages.tokenize.core import Tokenize
-from tests.support import shapes
-from tests.support.chats import TOOLS, Recipe, chats
+from tests.support.definitions.chats import TOOLS, Recipe, chats
+from tests.support.tokenizers import shapes
 
 
 def test_answers_and_calls_have_the_ids_of_the_plain_recipe(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from pairmill.errors import InputError, UsageError
 from pairmill.lineage import trace
 from pairmill.lineage.trace_config import TraceConfig
 from pairmill.show.lines import plain
-from tests.support import tools, traced
+from tests.support import tools
+from tests.support.data import traced
 
 _ROW = re.compile(r"^rank (\d)  (\d+):(\d+)  (\S+):(\d+)  (\S+)  \(", re.MULTILINE)
 

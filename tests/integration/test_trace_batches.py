@@ -18,7 +18,8 @@ from pairmill.loader import Loader, Phase, RowPlan, kept_batches
 from pairmill.loader.row_plan import Tail
 from pairmill.stages.sample import run as sample
 from pairmill.stages.sample.config import SampleConfig
-from tests.support import dfm, shapes
+from tests.support.data import dfm
+from tests.support.tokenizers import shapes
 
 RULES = """
 - {prefix: opus_da_en__, long_context: drop}

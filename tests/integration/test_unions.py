@@ -15,8 +15,8 @@ from pairmill.formats.tokens import INDEX
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.run import run
 from tests.support import tools
+from tests.support.data.tokenized import put_folder
 from tests.support.helpers import REPOSITORY
-from tests.support.tokenized import put_folder
 
 BASE = {"flan__trivia_x": 1, "flan__squad": 2, "opus__1": 3, "dolma__a": 4}
 NEW = {"export-upload__wiki": 5, "news": 6}

@@ -17,7 +17,7 @@ from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import File, Ledger, Manifest
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
-from tests.support import dfm
+from tests.support.data import dfm
 
 
 def finished(folder: Path, names: tuple[str, ...] = ("a.npy", "below/b c.bin")) -> Path:

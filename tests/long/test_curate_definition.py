@@ -14,9 +14,10 @@ import pytest
 import yaml
 
 from pairmill.text import light
-from tests.support import curating, strings
-from tests.support.curate_definition import Leaks, Text, verify
-from tests.support.leaks import Item
+from tests.support.data.leaks import Item
+from tests.support.definitions.curate_verdicts import Leaks, Text, verify
+from tests.support.stages import curating
+from tests.support.tokenizers import strings
 
 RUNS = 40
 FILES = {"data/web/a.parquet": 40, "data/gold/b.jsonl": 20, "data/synth.parquet": 40}

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.test_entry import kill
-from tests.support.fetching import ask_here
-from tests.support.servers import Hub
+from tests.support.servers.downloads import Hub
+from tests.support.stages.fetching import ask_here
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 from tests.integration.test_memory import MB, peak
-from tests.support import curating, tools
+from tests.support import tools
+from tests.support.stages import curating
 
 CURATED, SELECTED = 1_000_000, 10_000_000
 _LINES = 10_000

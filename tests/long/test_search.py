@@ -25,11 +25,11 @@ from pairmill.stages.search.findings import Measured
 from pairmill.stages.search.laws import LAWS
 from pairmill.stages.search.optimum import Objective, minimise
 from pairmill.stages.search.space import Source, Space
-from tests.support.crash_points import crashes
+from tests.support.data.tokens_and_mixtures import Bench
 from tests.support.helpers import REPOSITORY
-from tests.support.mixed import Bench
-from tests.support.mixture_task import BEST, in_project, options
-from tests.support.searching import log_linear, proxies, search
+from tests.support.nets.mixture_task import BEST, in_project, options
+from tests.support.processes.crash_points import crashes
+from tests.support.stages.searching import log_linear, proxies, search
 
 Floats = NDArray[np.float64]
 SEEDS = 16

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.emulator import Backend, Folder, Forked, load
 from tests.support.helpers import PATIENCE, REPOSITORY
+from tests.support.kubernetes.emulator import Backend, Folder, Forked, load
 
 
 @pytest.fixture(scope="module")

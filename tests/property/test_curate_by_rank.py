@@ -16,7 +16,9 @@ from pairmill.engine import shuffle
 from pairmill.engine.inputs import HELD_OUT
 from pairmill.engine.manifest import File, InputRef, Ledger, Manifest
 from pairmill.stages.curate import exact, exact_by_rank, exact_files
-from tests.support import curating, strings, tools
+from tests.support import tools
+from tests.support.stages import curating
+from tests.support.tokenizers import strings
 
 RULES = ("pair", "instruction", "response")
 FILES = {"data/a.jsonl": 30, "data/b.jsonl": 20, "holdout/data/h.jsonl": 6}

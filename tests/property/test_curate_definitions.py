@@ -9,10 +9,10 @@ import pytest
 
 from pairmill import _native
 from pairmill._native import LeakIndex
-from tests.support import strings
-from tests.support.curate_definition import Leaks, pair_metrics, verify
-from tests.support.leaks import Item, data_of, hits_of
-from tests.support.near import verified
+from tests.support.data.leaks import Item, data_of, hits_of
+from tests.support.definitions.curate_verdicts import Leaks, pair_metrics, verify
+from tests.support.stages.near_in_memory import verified
+from tests.support.tokenizers import strings
 
 _SAID = {
     "en": "the quick letter running between mountains yesterday nobody question answer because morning window",

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from pairmill import _native
 from pairmill.stages.curate.scores.pii import KINDS
-from tests.support import pii_definition
-from tests.support.text_metrics import metrics
+from tests.support.definitions import personal_data
+from tests.support.definitions.text_metrics import metrics
 
 # Few words and much white space, so that words, lines and paragraphs repeat; a final sigma follows its neighbours.
 WORDS = [
@@ -164,9 +164,9 @@ _PERSONAL = [
 def test_personal_data_is_that_of_the_plain_definition() -> None:
     draw = random.Random("pii")
     texts = ["".join(draw.choices(_PERSONAL, k=draw.randint(1, 14))) for _ in range(6_000)]
-    found: list[list[pii_definition.Span]] = [[] for _ in texts]
+    found: list[list[personal_data.Span]] = [[] for _ in texts]
     for row, start, stop, kind in zip(*(one.tolist() for one in _native.curate_pii(pa.array(texts))), strict=True):
         found[row].append((start, stop, KINDS[kind]))
-    expected = [pii_definition.spans(text) for text in texts]
+    expected = [personal_data.spans(text) for text in texts]
     assert found == expected
     assert all(sum(kind == name for some in expected for *_, kind in some) > 100 for name in KINDS)

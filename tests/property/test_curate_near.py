@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pairmill import _native
-from tests.support.near import Sketches, deduplicated, resolved, sketches, verified
+from tests.support.stages.near_in_memory import Sketches, deduplicated, resolved, sketches, verified
 
 # Few words, so that rows resemble each other; typing errors, numbers, symbols and other scripts among them.
 WORDS = st.sampled_from(

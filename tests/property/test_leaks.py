@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 
 from pairmill._native import LeakIndex
-from tests.support import strings
-from tests.support.leaks import Item, data_of, hits_of
+from tests.support.data.leaks import Item, data_of, hits_of
+from tests.support.tokenizers import strings
 
 ROUNDS = 60
 

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from pairmill.errors import InputError
 from pairmill.loader import Batch, Loader, Phase, RowPlan
 from pairmill.loader.batch import PREFIXLM
-from tests.support import multipack, samples
+from tests.support.data import samples
+from tests.support.definitions import multipack
 
 GATE = settings(
     derandomize=True,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pairmill.engine import manifest as manifests
 from pairmill.mixture.plan import Mixture, PlannedPhase, PlannedSource, PlannedTask
 from pairmill.mixture.realised import Realised
-from tests.support.mixed import Bench
+from tests.support.data.tokens_and_mixtures import Bench
 
 LENGTHS = st.lists(st.integers(0, 30), min_size=0, max_size=25)
 CONTEXT = 20

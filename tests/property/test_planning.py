@@ -12,7 +12,7 @@ from pairmill.mixture.making import CountedSource, PlannedMixture, WantedPhase, 
 from pairmill.mixture.methods import Recipe
 from pairmill.mixture.plan import PlannedTask
 from pairmill.mixture.rounding import largest_remainder, spread
-from tests.support import mixtures
+from tests.support.definitions import mixture_weights
 
 ROUNDS = 300
 CLOSE = 1e-9
@@ -35,7 +35,7 @@ def test_unimax_is_the_loop_over_ascending_sources() -> None:
         sizes, cap = counts(draw), draw.choice([0.1, 0.5, 1.0, 2.5, 4.0, 64.0])
         budget = sum(sizes.values()) * 10 ** draw.uniform(-3, 1.5)
         got = planning.unimax(sizes, budget, planning.limits_of(sizes, cap))
-        assert got.tokens == pytest.approx(mixtures.unimax(sizes, budget, cap), rel=CLOSE)
+        assert got.tokens == pytest.approx(mixture_weights.unimax(sizes, budget, cap), rel=CLOSE)
         assert got.unfilled == pytest.approx(max(0, budget - cap * sum(sizes.values())), rel=CLOSE, abs=CLOSE * budget)
         filled += not got.unfilled
     assert ROUNDS / 4 < filled < ROUNDS
@@ -52,7 +52,7 @@ def test_weights_and_caps_are_the_loop_of_fixing_sources() -> None:
         limits |= {name: 0.0 for name in sizes if name not in limits}
         budget = sum(sizes.values()) * 10 ** draw.uniform(-4, 1)
         got = planning.share_out(weights, budget, limits)
-        tokens, unfilled = mixtures.by_weight(weights, budget, limits)
+        tokens, unfilled = mixture_weights.by_weight(weights, budget, limits)
         for name, expected in tokens.items():
             assert got.tokens[name] == pytest.approx(expected, rel=1e-7, abs=CLOSE * budget)
             assert got.tokens[name] <= limits[name]
@@ -68,7 +68,7 @@ def test_exponents_are_powers_of_sizes() -> None:
         got = planning.exponent_weights(sizes, exponent)
         whole = math.fsum(got.values())
         shares = {name: weight / whole for name, weight in got.items()}
-        assert shares == pytest.approx(mixtures.exponent_weights(sizes, exponent), rel=CLOSE)
+        assert shares == pytest.approx(mixture_weights.exponent_weights(sizes, exponent), rel=CLOSE)
 
 
 def test_the_order_of_names_does_not_matter() -> None:
@@ -90,7 +90,7 @@ def test_integers_are_those_of_the_definition() -> None:
         values = {f"t{number}": draw.choice([0.0, 0.5, draw.uniform(0, 40)]) for number in range(draw.randint(1, 30))}
         total = round(math.fsum(values.values()))
         got = largest_remainder(values)
-        assert got == mixtures.largest_remainder(values, total)
+        assert got == mixture_weights.largest_remainder(values, total)
         epochs = draw.randint(1, 9)
         rows = spread(got, epochs)
         assert {name: sum(each) for name, each in rows.items()} == got

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pairmill.stages.select import cuts, moments, quotas, table
 from pairmill.stages.select.cuts import Candidates
 from pairmill.stages.select.settings import Quota
-from tests.support.select_definition import allotted, whole_numbers
+from tests.support.definitions.selection import allotted, whole_numbers
 
 KEYS = st.one_of(
     st.floats(allow_nan=False),

@@ -19,8 +19,8 @@ from pairmill.rules.rule import Rule
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.run import run
 from tests.property.test_loader import GATE
-from tests.support import split
-from tests.support.split import BOQ, EOQ, Vocabulary
+from tests.support.data import split_characters
+from tests.support.data.split_characters import BOQ, EOQ, Vocabulary
 
 TEXTS = st.text(st.sampled_from("ab é日語🙂ü\u0301Ж"), max_size=60)
 CASES = st.fixed_dictionaries(
@@ -62,7 +62,7 @@ class Case(NamedTuple):
                 if len(answer) < self.least
                 else "over_context"
                 if room < 1
-                else split.naive(texts, room, self.least)
+                else split_characters.naive(texts, room, self.least)
             )
             if isinstance(found, str):
                 dropped[found] += 1
@@ -74,7 +74,7 @@ class Case(NamedTuple):
         return made, dropped
 
     def write(self, folder: Path) -> Path:
-        return split.write(folder, self.vocabulary, {"task.jsonl": self.rows})
+        return split_characters.write(folder, self.vocabulary, {"task.jsonl": self.rows})
 
 
 def rows(case: Case, folder: Path) -> DatasetRows:
@@ -101,7 +101,7 @@ def test_the_pieces_of_a_document_joined_are_its_tokens(given_case: dict[str, ob
     joined: list[list[int]] = [[]]
     for _, answer in pieces:
         joined[-1] += answer
-        if answer[-1] == case.vocabulary.added[split.EOA]:
+        if answer[-1] == case.vocabulary.added[split_characters.EOA]:
             assert len(answer) >= case.least
             joined.append([])
         else:

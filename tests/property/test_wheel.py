@@ -9,8 +9,8 @@ import pytest
 from tokenizers import models, pre_tokenizers
 
 from pairmill import _native
-from tests.support import sides, strings
-from tests.support.sides import Sides
+from tests.support.tokenizers import sides, strings
+from tests.support.tokenizers.sides import Sides
 
 SPECIAL = ["<|PAD|>", "<think>", "ab", "Ġthe"]
 # What /proc/cpuinfo calls the last that each level needs.

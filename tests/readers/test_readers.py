@@ -14,9 +14,9 @@ from megatron.core.datasets.indexed_dataset import IndexedDataset
 from pairmill.export.command import ExportConfig, run
 from pairmill.publish.command import PublishConfig
 from pairmill.publish.command import run as publish
-from tests.support import samples
-from tests.support.finished_rows import put_rows
-from tests.support.samples import arrays
+from tests.support.data import samples
+from tests.support.data.cleaned_folder import put_rows
+from tests.support.data.samples import arrays
 
 LENGTHS = [[(3, 2), (1, 5), (4, 4)] * 400, [(2, 2), (7, 1)] * 300]
 

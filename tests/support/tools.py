@@ -25,8 +25,8 @@ from pairmill.digest import digest_file
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import File
 from pairmill.line import stages
-from tests.support import nursery
 from tests.support.helpers import PATIENCE, REPOSITORY, SOON, SWITCHED, mount
+from tests.support.processes import nursery
 
 STAGES = tuple(stages.STAGES)
 LINE = tuple(name for name in STAGES if name not in SWITCHED)

@@ -15,8 +15,8 @@ from pairmill import _native, encoder
 from pairmill.encoder import SPLIT, Encoder
 from pairmill.errors import InputError, InternalError, StorageError
 from tests.support.helpers import python
-from tests.support.sides import trained
-from tests.support.strings import nasty
+from tests.support.tokenizers.sides import trained
+from tests.support.tokenizers.strings import nasty
 
 SPECIAL = ["<|PAD|>", "<|im_start|>", "<think>", "</think>"]
 

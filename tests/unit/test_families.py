@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from pairmill.encoder import Encoder
-from tests.support.families import FAMILIES, added, compared, made
-from tests.support.strings import PIECES, nasty, scalars
+from tests.support.tokenizers.families import FAMILIES, added, compared, made
+from tests.support.tokenizers.strings import PIECES, nasty, scalars
 
 SPLITS = {"qwen": "Qwen 2 and 3", "llama": "Llama 3 and GPT-4", "gpt4": "Llama 3 and GPT-4"}
 

@@ -20,7 +20,7 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, tr
 from pairmill import _native
 from pairmill.digest import digest_bytes, digest_file
 from pairmill.encoder import SPLIT
-from tests.support.sides import train_bpe
+from tests.support.tokenizers.sides import train_bpe
 
 VOCAB = {"a": 0, "b": 1, "ab": 2, "Ġ": 3}
 MERGES = [("a", "b")]

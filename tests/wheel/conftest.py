@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.containers import podman
 from tests.support.helpers import PATIENCE, REPOSITORY, missing
+from tests.support.kubernetes.containers import podman
 
 _WHEELS = REPOSITORY / "dist" / "wheels"
 _PINNED = re.search("^ARG BASE_IMAGE=(.*)$", (REPOSITORY / "images" / "Dockerfile").read_text(), re.MULTILINE)

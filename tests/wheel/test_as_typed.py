@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 from tokenizers import Tokenizer
 
-from tests.support import families
-from tests.support.chats import TOOLS
+from tests.support.definitions.chats import TOOLS
 from tests.support.helpers import REPOSITORY
-from tests.support.hub_writes import WritableHub
+from tests.support.servers.hub_writes import WritableHub
+from tests.support.tokenizers import families
 from tests.wheel.conftest import Machine
 
 TUTORIAL = (REPOSITORY / "docs" / "tutorial.md").read_text(encoding="utf-8")

@@ -2,7 +2,7 @@
 
 import json
 
-from tests.support.containers import VERSION
+from tests.support.kubernetes.containers import VERSION
 from tests.wheel.conftest import Machine
 
 

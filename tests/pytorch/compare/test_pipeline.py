@@ -10,8 +10,8 @@ import pytest
 
 from pairmill.line.compare import ComparisonHere, compare, placed
 from pairmill.line.runs import Here
-from tests.support.emulator import Backend, Folder, Forked, load
-from tests.support.nursery import TRAINING
+from tests.support.kubernetes.emulator import Backend, Folder, Forked, load
+from tests.support.processes.nursery import TRAINING
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -23,7 +23,7 @@ REPEATED = {0.0: TIMES, 0.1: -(-TIMES * 2 // 5), 0.02: TIMES // 10, 0.05: TIMES 
 def repetition(folder: str, number: int, shares: tuple[float, ...]) -> tuple[int, dict[float, list[float]]]:
     import torch
 
-    from tests.support.comparing import Bench
+    from tests.support.nets.shuffled_answers import Bench
 
     torch.set_num_threads(1)
     log.logger().setLevel(logging.ERROR)

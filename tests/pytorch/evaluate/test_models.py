@@ -31,8 +31,8 @@ from pairmill.stages.train.config import TrainConfig
 from pairmill.stages.train.core import Train
 from pairmill.stages.train.export.command import ExportConfig, export
 from pairmill.stages.train.generate import GenerateConfig, generate
-from tests.support import samples
-from tests.support.trained_runs import POSITIONS, ROWS_INFO, finished, tiny, tokenizer, with_manifest
+from tests.support.data import samples
+from tests.support.nets.trained_runs import POSITIONS, ROWS_INFO, finished, tiny, tokenizer, with_manifest
 
 QUESTIONS = [Prompt(str(number), f"What is {number}?", ("cot",)) for number in range(5)]
 FEW = Generation(max_tokens=6)

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from tests.pytorch.train import tiny
-from tests.support import samples
-from tests.support.trained_runs import ROWS_INFO, tokenizer
+from tests.support.data import samples
+from tests.support.nets.trained_runs import ROWS_INFO, tokenizer
 
 
 def test_checkpoints_are_asked_by_processes(tmp_path: Path) -> None:

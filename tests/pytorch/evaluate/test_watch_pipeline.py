@@ -14,12 +14,12 @@ from pairmill import storage
 from pairmill.stages.evaluate.curves import HEAD
 from tests.pytorch.train import tiny
 from tests.pytorch.train.test_kill import dying, killed
-from tests.support import samples
-from tests.support.emulator import Backend, Folder, Forked, load
+from tests.support.data import samples
 from tests.support.helpers import REPOSITORY, until
-from tests.support.nursery import TRAINING
+from tests.support.kubernetes.emulator import Backend, Folder, Forked, load
+from tests.support.nets.trained_runs import ROWS_INFO, tokenizer
 from tests.support.objectstores.fixtures import s3, s3_server, use
-from tests.support.trained_runs import ROWS_INFO, tokenizer
+from tests.support.processes.nursery import TRAINING
 
 __all__ = ["s3", "s3_server", "use"]
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from pairmill.line import search
-from tests.support.emulator import Backend, Folder, Forked, load
-from tests.support.mixture_task import Inside, held_out_plan, in_project, options
-from tests.support.nursery import TRAINING
+from tests.support.kubernetes.emulator import Backend, Folder, Forked, load
+from tests.support.nets.mixture_task import Inside, held_out_plan, in_project, options
+from tests.support.processes.nursery import TRAINING
 
 ROOT = Path(__file__).resolve().parents[3]
 

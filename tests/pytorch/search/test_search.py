@@ -8,9 +8,9 @@ import pytest
 
 from pairmill.errors import UsageError
 from pairmill.line import search
-from tests.support import mixing
 from tests.support.helpers import contents
-from tests.support.mixture_task import BEST, Inside, options
+from tests.support.nets.mixture_task import BEST, Inside, options
+from tests.support.stages import mixing
 
 FEWEST = "training.steps=12"
 

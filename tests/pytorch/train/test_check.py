@@ -25,7 +25,7 @@ from pairmill.stages.train.command import COMMANDS
 from pairmill.stages.train.config import TrainConfig
 from pairmill.stages.train.data.inputs import open_inputs
 from pairmill.training.settings import TrainSettings
-from tests.support import samples
+from tests.support.data import samples
 
 ROOT = Path(__file__).resolve().parents[3]
 TINY = ["model.layers=1", "model.width=16", "model.heads=2", "model.feed_width=32", "batch.tokens=64"]

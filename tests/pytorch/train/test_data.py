@@ -21,7 +21,7 @@ from pairmill.stages.train.data.inputs import Inputs, open_inputs
 from pairmill.stages.train.data.steps import total_steps
 from pairmill.training.data_settings import DataPhase, DataSettings
 from pairmill.training.settings import BatchSettings, TrainingSettings, TrainSettings
-from tests.support import samples
+from tests.support.data import samples
 
 CPU = torch.device("cpu")
 

@@ -24,8 +24,8 @@ from pairmill.stages.train.watch.records import HeldOut as Losses
 from pairmill.training.data_settings import DataSettings
 from pairmill.training.settings import BatchSettings, EvaluationSettings, TrainSettings
 from tests.pytorch.train.test_data import Asked
-from tests.support import samples
-from tests.support.mixed import Bench
+from tests.support.data import samples
+from tests.support.data.tokens_and_mixtures import Bench
 
 MODEL = ModelSettings(layers=1, width=16, heads=2, feed_width=32)
 

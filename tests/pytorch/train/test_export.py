@@ -21,8 +21,8 @@ from pairmill.nets.settings import Override
 from pairmill.nets.trained import DataDigests
 from pairmill.stages.train.export.command import ExportConfig, export
 from pairmill.stages.train.generate import GenerateConfig, generate
-from tests.support import trained_runs
-from tests.support.trained_runs import finished, logits, tiny
+from tests.support.nets import trained_runs
+from tests.support.nets.trained_runs import finished, logits, tiny
 
 NETS = {
     "hrm": tiny("hrm"),

@@ -14,8 +14,8 @@ from pairmill.nets.generate.prompts import Prompts
 from pairmill.nets.run import Run
 from pairmill.stages.train.export import probes
 from pairmill.stages.train.export.command import ExportConfig, export
-from tests.support import trained_runs
-from tests.support.trained_runs import finished, tiny
+from tests.support.nets import trained_runs
+from tests.support.nets.trained_runs import finished, tiny
 
 
 def make_run(tmp_path: Path) -> Run:

@@ -23,8 +23,8 @@ from pairmill.stages.train.run import parallel
 from pairmill.stages.train.run.checkpoint import Checkpoints, state_of
 from pairmill.training.optimizers.optimizer import make
 from pairmill.training.settings import OptimizerSettings
-from tests.support import trained_runs
-from tests.support.trained_runs import POSITIONS, ROWS_INFO, VOCAB_SIZE, finished, tiny, tokenizer, weights
+from tests.support.nets import trained_runs
+from tests.support.nets.trained_runs import POSITIONS, ROWS_INFO, VOCAB_SIZE, finished, tiny, tokenizer, weights
 
 NETS = {name: tiny(name) for name in ("transformer", "hrm", "trm", "trm_match_recurrence", "rins", "ut")} | {
     "transformer_causal": tiny("transformer", attention="causal", norm="post"),

@@ -14,7 +14,7 @@ import pytest
 from pairmill.engine.runner import Result
 from pairmill.stages.train.run.step import Stepper, StepResult
 from tests.pytorch.train import tiny
-from tests.support.crash_points import crashes
+from tests.support.processes.crash_points import crashes
 
 EVERY = ("checkpoints.every_steps=3", "checkpoints.keep=2")
 

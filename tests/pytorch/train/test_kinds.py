@@ -12,7 +12,7 @@ import pytest
 
 from tests.pytorch.train import tiny
 from tests.pytorch.train.test_kill import dying, killed, same
-from tests.support.trained_runs import tokenizer
+from tests.support.nets.trained_runs import tokenizer
 
 
 @pytest.fixture(autouse=True)

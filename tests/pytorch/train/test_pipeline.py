@@ -9,8 +9,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from tests.support.emulator import Backend, Folder, Forked, load
-from tests.support.nursery import TRAINING
+from tests.support.kubernetes.emulator import Backend, Folder, Forked, load
+from tests.support.processes.nursery import TRAINING
 
 ROOT = Path(__file__).resolve().parents[3]
 SETTINGS = """\

@@ -22,7 +22,7 @@ from pairmill.stages.train.core import Train
 from pairmill.stages.train.run.step import Stepper
 from pairmill.storage.local import LocalStore
 from tests.pytorch.train import tiny
-from tests.support.grown import Family
+from tests.support.data.extended_samples import Family
 
 EVERY = "checkpoints.every_steps=3"
 
@@ -293,7 +293,7 @@ def test_weights_that_do_not_fit_are_refused(whole: Result, root: Path, sampled:
     refused(UsageError, "a run goes on or begins", weights_from=whole.uri, resume_from=whole.uri)
     no_mean = tiny.train(tiny.config(root, sampled, "training.ema=off"))
     refused(UsageError, "the run has no average", weights_from=no_mean.uri)
-    from tests.support import samples
+    from tests.support.data import samples
 
     other = samples.sampled(tmp_path / "other", [[(3, 4)] * 60], ids=600)
     refused(

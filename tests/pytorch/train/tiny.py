@@ -14,7 +14,7 @@ from pairmill.stages.train import launch
 from pairmill.stages.train.config import TrainConfig
 from pairmill.stages.train.core import Train
 from pairmill.stages.train.watch.records import METRICS, exact, read
-from tests.support import samples
+from tests.support.data import samples
 
 SETTINGS = (
     "model.layers=1",

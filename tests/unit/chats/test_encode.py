@@ -16,8 +16,8 @@ from pairmill.chats.families import FAMILIES
 from pairmill.chats.render import APART, PREFIX_MISMATCH, WHOLE, Chat, PrefixMismatch, render
 from pairmill.chats.template import ChatTemplate
 from pairmill.errors import InputError
-from tests.support import shapes
-from tests.support.chats import CHATML, FIVE, SPECIAL, Recipe, chats
+from tests.support.definitions.chats import CHATML, FIVE, SPECIAL, Recipe, chats
+from tests.support.tokenizers import shapes
 
 COUNT = int(os.environ.get("PAIRMILL_CHATS", "600"))
 """Generated chats for each template: 100,000 in ``make test-long``."""

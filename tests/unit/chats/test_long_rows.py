@@ -23,8 +23,8 @@ from pairmill.chats.render import WHOLE, Chat, PrefixMismatch, render
 from pairmill.chats.template import ChatTemplate
 from pairmill.chats.window import CUT, FIRST_USER, HEAD_TAIL, KEPT, SPLIT, WINDOW, LongRows, Window
 from pairmill.encoder import Encoder
-from tests.support import shapes
-from tests.support.chats import FIVE, Recipe
+from tests.support.definitions.chats import FIVE, Recipe
+from tests.support.tokenizers import shapes
 
 TOKENIZER = shapes.shaped("qwen")
 PLAIN = Encoder.from_json(TOKENIZER)

@@ -16,8 +16,8 @@ from pairmill.engine.runner import RECORD, Together
 from pairmill.engine.workers import _Shared, _Unpickler
 from pairmill.storage import LocalStore
 from tests.support.helpers import contents
+from tests.support.stages.toy_stage import Toy
 from tests.support.tools import shard_files
-from tests.support.toy_stage import Toy
 from tests.unit.engine.test_runner import Bench, upper
 
 FILES = [f"{number:02}.txt" for number in range(11)]

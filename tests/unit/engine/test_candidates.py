@@ -10,7 +10,7 @@ from pairmill.engine.listing import FOLDERS
 from pairmill.engine.manifest import InputRef
 from pairmill.engine.options import RunConfig, option
 from pairmill.errors import UsageError
-from tests.support import roots
+from tests.support.data import roots
 
 
 @dataclass(kw_only=True)

@@ -20,7 +20,7 @@ from pairmill.engine.shards import run_shard
 from pairmill.engine.stage import Shard, ShardRecord, ShardResult, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import InternalError
-from tests.support.four_rounds import Unique
+from tests.support.stages.four_rounds import Unique
 
 
 class Form(Enum):

@@ -19,9 +19,9 @@ from pairmill.engine.shards import Todo
 from pairmill.engine.stage import Rounds, Shard, Stage
 from pairmill.errors import InternalError
 from tests.support import tools
-from tests.support.crash_points import crashes
-from tests.support.four_rounds import Unique, UniqueConfig, UniquePlan
 from tests.support.helpers import PATIENCE, contents, writable
+from tests.support.processes.crash_points import crashes
+from tests.support.stages.four_rounds import Unique, UniqueConfig, UniquePlan
 
 TEXTS = {
     "a.txt": "apple\nbread\n\n",

@@ -24,8 +24,8 @@ from pairmill.engine.stage import ShardResult, fingerprint_of
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, InternalError, PairmillError, StageFailure, StorageError, UsageError
 from tests.support.helpers import PATIENCE, SOON, alive, contents, start, until, writable
+from tests.support.stages.toy_stage import COMMAND, Toy, ToyConfig, ToyPlan, Upper
 from tests.support.tools import shard_files
-from tests.support.toy_stage import COMMAND, Toy, ToyConfig, ToyPlan, Upper
 
 TEXTS = {"a.txt": "one\ntwo\n", "b.txt": "three\n\nfour", "c.txt": "five", "d.txt": ""}
 

@@ -22,8 +22,8 @@ from pairmill.engine.runs import Range, Run, Runs, RunWriter
 from pairmill.engine.shards import Todo, run_shard
 from pairmill.engine.shuffle import Shuffled, fans
 from pairmill.errors import StorageError
-from tests.support.counted_store import counted
-from tests.support.crash_points import crashes
+from tests.support.objectstores.counted import counted
+from tests.support.processes.crash_points import crashes
 
 ROW = np.dtype([("key", "<u8"), ("at", "<u4")])
 TERABYTE = 10**12

@@ -16,9 +16,9 @@ from pairmill.engine.manifest import MANIFEST
 from pairmill.engine.runner import RECORD, Result
 from pairmill.storage.local import LocalStore
 from tests.support import tools
-from tests.support.crash_points import CrashPoints, crashes
 from tests.support.helpers import contents
-from tests.support.toy_stage import Toy, ToyConfig
+from tests.support.processes.crash_points import CrashPoints, crashes
+from tests.support.stages.toy_stage import Toy, ToyConfig
 
 NAMES = ["a.txt", "b.txt", "c.txt"]
 

@@ -12,7 +12,7 @@ import pytest
 from pairmill.errors import UsageError
 from pairmill.evaluation.benchmarks import REGISTRY
 from pairmill.evaluation.scoring import calls, instructions
-from tests.support import verdict_cases as cases
+from tests.support.data import verdict_cases as cases
 
 RECORDED: dict[str, dict[str, str]] = json.loads(Path(__file__).with_name("verdicts.json").read_text())
 LANGUAGES = {"language:response_language", "change_case:english_capital", "change_case:english_lowercase"}

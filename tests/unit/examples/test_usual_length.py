@@ -20,8 +20,9 @@ from pairmill.errors import InputError
 from pairmill.formats import row_files
 from pairmill.formats.slices import Slicing
 from pairmill.rowstage import join
-from tests.support import curating, tools
+from tests.support import tools
 from tests.support.helpers import PATIENCE, REPOSITORY
+from tests.support.stages import curating
 
 FOLDER = REPOSITORY / "examples" / "stages"
 FIELDS = ("condition", "instruction", "response")

@@ -7,8 +7,8 @@ import pytest
 
 from pairmill.errors import InputError
 from pairmill.formats.characters import continuing
-from tests.support.sides import trained
-from tests.support.split import SYMBOLS
+from tests.support.data.split_characters import SYMBOLS
+from tests.support.tokenizers.sides import trained
 
 BYTES = {symbol: byte for byte, symbol in SYMBOLS.items()}
 

@@ -24,8 +24,9 @@ from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.run import run as sample
 from pairmill.stages.train.config import TrainConfig
 from pairmill.stages.train.core import Train
-from tests.support import mixture_task, samples
-from tests.support.mixed import Bench
+from tests.support.data import samples
+from tests.support.data.tokens_and_mixtures import Bench
+from tests.support.nets import mixture_task
 
 LENGTHS = {"code__a": [4] * 40, "web__a": [6] * 60}
 

@@ -13,7 +13,8 @@ from pairmill.errors import InputError, UsageError
 from pairmill.formats.opened import KINDS, RangedTokens, open_result
 from pairmill.formats.tokens import Array
 from pairmill.interface.command import STAGES
-from tests.support import line, samples, tokenized
+from tests.support.data import samples, tokenized
+from tests.support.stages import line
 
 
 def test_every_stage_has_a_kind() -> None:

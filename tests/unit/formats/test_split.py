@@ -21,9 +21,10 @@ from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.draft import Draft
 from pairmill.stages.sample.node import materialize as module
 from pairmill.stages.sample.run import run
-from tests.support import split, tools
+from tests.support import tools
+from tests.support.data import split_characters
+from tests.support.data.split_characters import Vocabulary
 from tests.support.helpers import writable
-from tests.support.split import Vocabulary
 
 Span = tuple[int, ...]
 LONG = "日本語 é🙂 and some words, " * 40
@@ -38,13 +39,13 @@ class Bench:
 
     def __post_init__(self) -> None:
         self.vocabulary = Vocabulary([LONG.encode()[at : at + 3] for at in range(0, 90, 2)])
-        asked = [self.vocabulary.added[split.BOQ], self.vocabulary.added[split.EOQ]]
+        asked = [self.vocabulary.added[split_characters.BOQ], self.vocabulary.added[split_characters.EOQ]]
         question = [*asked[:1], *self.vocabulary.encode("what?", [2])[:-1], *asked[1:]]
         self.rows = {
             "docs": [(asked, self.text(LONG)), (asked, self.text("short"))],
             "pairs": [(question, self.text("an answer")), (question, self.text(LONG[:200]))],
         }
-        split.write(self.folder / "tokenized", self.vocabulary, self.rows)
+        split_characters.write(self.folder / "tokenized", self.vocabulary, self.rows)
         self.rules([{"prefix": "", "long_context": "split"}])
 
     def text(self, text: str) -> list[int]:
@@ -70,7 +71,7 @@ class Bench:
         """Those of a task, in order."""
         found = []
         for asked, answer in self.rows[name]:
-            lengths = split.naive([self.vocabulary.text([one]) for one in answer], context - len(asked), 2)
+            lengths = split_characters.naive([self.vocabulary.text([one]) for one in answer], context - len(asked), 2)
             at = 0
             for length in lengths:
                 assert isinstance(length, int)
@@ -171,7 +172,7 @@ def test_pieces_are_rows_to_the_other_keys_of_a_rule(bench: Bench) -> None:
 
 def test_rows_that_cannot_be_split_are_dropped_for_a_reason(bench: Bench) -> None:
     three = {"docs": [([0], bench.vocabulary.encode("日日日日", [1])), ([0], bench.vocabulary.encode("abcdef", [1]))]}
-    split.write(bench.folder / "tokenized", bench.vocabulary, three)
+    split_characters.write(bench.folder / "tokenized", bench.vocabulary, three)
     outcome = bench.run(context_size=3, min_resp_length=1)
     ledger = json.loads(outcome.manifest())["ledger"]
     assert ledger["dropped"] == {"character_over_context": 1, "over_context": 2}

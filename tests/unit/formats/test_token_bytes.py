@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 
 from pairmill.errors import InputError
 from pairmill.formats import characters
-from tests.support.sides import trained
+from tests.support.tokenizers.sides import trained
 
 TEXTS = ["plain text, twice plain text", "é and ｆｕｌｌ width, 😀", "  spaces\n\tand tabs", "¾ of 10² — naïve"]
 

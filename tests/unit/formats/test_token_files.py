@@ -13,7 +13,7 @@ from pairmill.formats import token_files
 from pairmill.formats.slices import FileSlice
 from pairmill.formats.token_files import Index, Samples
 from tests.support import tools
-from tests.support.megatron import Document, indexed
+from tests.support.data.megatron import Document, indexed
 
 # --- stretches ------------------------------------------------------------------------------------------------------
 

@@ -12,8 +12,8 @@ from pairmill.engine.manifest import File, Ledger, Manifest
 from pairmill.errors import InputError, PairmillError, StorageError, UsageError
 from pairmill.formats.tokenizer_file import locate
 from pairmill.net import http
-from tests.support.fetching import ask_here
-from tests.support.servers import Hub
+from tests.support.servers.downloads import Hub
+from tests.support.stages.fetching import ask_here
 
 FILE = os.urandom(50_000)
 COMMIT = "a1" * 20

@@ -17,7 +17,7 @@ from pairmill.formats.chat_digests import KEY
 from pairmill.formats.tokenized import Folder
 from pairmill.formats.tokenized_path import find_planned, keep_union, open_tokenized, places, write_union
 from pairmill.formats.tokens import ARRAYS
-from tests.support.tokenized import INFO_OF_ALL, put_folder, put_task
+from tests.support.data.tokenized import INFO_OF_ALL, put_folder, put_task
 
 
 def names(folder: Folder) -> list[str]:

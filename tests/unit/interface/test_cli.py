@@ -28,8 +28,8 @@ from pairmill.interface import cli, command
 from pairmill.interface.cli import Outcome
 from pairmill.report.model import Report
 from tests.support.helpers import PATIENCE, REPOSITORY, environment, python
+from tests.support.stages.toy_stage import COMMAND
 from tests.support.tools import STAGES
-from tests.support.toy_stage import COMMAND
 
 
 @dataclass(kw_only=True)

@@ -24,8 +24,8 @@ from pairmill.kubeflow.submit.state import Verdict
 from pairmill.kubeflow.submit.watch import TIMED_OUT, WatchConfig
 from pairmill.line import compare, parameters, search
 from pairmill.stages.fetch.config import KINDS
-from tests.support.apiserver import Node, frame, read_log
 from tests.support.helpers import REPOSITORY, python
+from tests.support.kubernetes.pipelines_server import Node, frame, read_log
 from tests.support.tools import STAGES
 
 NOW = datetime(2026, 11, 21, 1, 10, tzinfo=UTC)

@@ -18,9 +18,9 @@ from pairmill.leaks import benchmarks, index
 from pairmill.leaks.settings import Benchmark, Decontaminate
 from pairmill.sources.origin import Hub as HubOrigin
 from pairmill.sources.source import Unit
-from tests.support.fetching import Made, ask_here, declare, fetch, lines
-from tests.support.leaks import batch, built, written
-from tests.support.servers import Hub
+from tests.support.data.leaks import batch, built, written
+from tests.support.servers.downloads import Hub
+from tests.support.stages.fetching import Made, ask_here, declare, fetch, lines
 
 QUESTION = "Which of the four barges on the long canal carries the ripe pears to the market at dawn"
 RECORDS = [{"id": f"q{number}", "ask": f"{QUESTION} {number}", "reply": f"barge {number}"} for number in range(3)]

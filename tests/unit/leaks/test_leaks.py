@@ -10,7 +10,7 @@ import pytest
 from pairmill._native import LeakIndex, LeakIndexBuilder
 from pairmill.errors import InputError
 from pairmill.leaks.scorer import LeakScorer
-from tests.support.leaks import Hit, Item, batch, data_of, hits_of
+from tests.support.data.leaks import Hit, Item, batch, data_of, hits_of
 
 QUESTION = (
     "a slow barge carries nine crates of pears along the canal while two mules pull it and the keeper of the lock "

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pairmill.line.runs import Ended, Here, RunFailure, SharedOptions, StageRun, remove, train_and_evaluate
-from tests.support.mixed import Bench
+from tests.support.data.tokens_and_mixtures import Bench
 
 
 @pytest.fixture

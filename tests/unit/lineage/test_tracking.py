@@ -9,7 +9,7 @@ import pytest
 
 from pairmill.engine.manifest import Ledger, Manifest
 from pairmill.lineage import tracking
-from tests.support.posts import Posts
+from tests.support.servers.posts import Posts
 
 
 def tokenized(tokens: dict[str, int]) -> Manifest:

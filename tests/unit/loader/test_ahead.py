@@ -11,7 +11,7 @@ import pytest
 
 from pairmill.loader import Batch, Phase, RowPlan
 from pairmill.loader.plan import Draw, EpochEnd, Position, World
-from tests.support import samples
+from tests.support.data import samples
 
 FACTS = ("step", "phase", "source", "epoch", "start_row", "lr_scale", "global_rows", "global_tokens")
 

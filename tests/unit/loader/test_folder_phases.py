@@ -13,7 +13,7 @@ from pairmill.errors import InputError, UsageError
 from pairmill.loader import Batch, Loader, MixturePlan, Phase, RowPlan, Windows
 from pairmill.mixture.making import WantedPhase
 from pairmill.mixture.methods import Recipe
-from tests.support.mixed import Bench
+from tests.support.data.tokens_and_mixtures import Bench
 
 TOKENS = 4 * 600
 

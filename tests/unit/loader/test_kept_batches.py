@@ -11,7 +11,7 @@ import pytest
 from pairmill.loader import Phase, RowPlan, kept_batches
 from pairmill.loader.plan import Draw, Position, World
 from pairmill.loader.segments import segments
-from tests.support.samples import sampled
+from tests.support.data.samples import sampled
 
 WORLD = World(3, 300)
 EPOCHS = 3

@@ -24,7 +24,7 @@ from pairmill.errors import InputError, InternalError, PairmillError, StorageErr
 from pairmill.loader import Batch, Loader, Phase, RowPlan, Windows
 from pairmill.loader.batch import PREFIXLM, SCALARS, Pool
 from pairmill.loader.plan import Draw, World
-from tests.support import samples
+from tests.support.data import samples
 from tests.support.helpers import PATIENCE, as_somebody, until
 from tests.support.peers.hrm import HrmDataset
 

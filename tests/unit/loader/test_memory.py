@@ -8,7 +8,7 @@ from typing import Any
 from pairmill.loader import Loader, RowPlan
 from pairmill.loader.batch import Pool
 from pairmill.loader.loader import _Prefetcher
-from tests.support import samples
+from tests.support.data import samples
 from tests.support.helpers import PATIENCE
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from pairmill._native import RowIndex, pack_rows
 from pairmill.loader.arrays import numbers
-from tests.support import samples
+from tests.support.data import samples
 
 SLOTS = 24_576
 BATCHES = 20

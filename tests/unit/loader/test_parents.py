@@ -14,8 +14,8 @@ from pairmill.engine.manifest import content_key
 from pairmill.errors import InputError, UsageError
 from pairmill.loader import Loader, MixturePlan, Phase, RowPlan, Windows
 from pairmill.loader.folder import Epoch
-from tests.support import samples
-from tests.support.grown import Family, fingerprint
+from tests.support.data import samples
+from tests.support.data.extended_samples import Family, fingerprint
 from tests.support.peers.hrm import global_batches
 
 

@@ -20,7 +20,7 @@ from pairmill.formats.tokens import INDEX
 from pairmill.loader import Loader, MixturePlan
 from pairmill.loader.arrays import numbers
 from pairmill.loader.windows import Windows
-from tests.support import samples
+from tests.support.data import samples
 from tests.support.helpers import as_somebody
 
 KINDS = [np.uint8, np.int8, np.uint16, np.int16, np.uint32, np.int32, np.uint64, np.int64]

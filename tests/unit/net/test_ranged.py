@@ -7,7 +7,7 @@ import pytest
 
 from pairmill.errors import InputError, PairmillError
 from pairmill.net import http
-from tests.support.servers import Files
+from tests.support.servers.downloads import Files
 
 CONTENT = random.Random(1).randbytes(700_000)
 

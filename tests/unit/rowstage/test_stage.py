@@ -31,7 +31,8 @@ from pairmill.rowstage import (
     ShardRounds,
     VerdictWriter,
 )
-from tests.support import curating, tools
+from tests.support import tools
+from tests.support.stages import curating
 
 
 @dataclass(frozen=True)

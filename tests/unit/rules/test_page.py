@@ -12,7 +12,7 @@ import yaml
 from pairmill.rules.book import Rules
 from pairmill.rules.solve import Pool
 from pairmill.rules.solve_rules import SolvedRules, solve_rules
-from tests.support import dfm
+from tests.support.data import dfm
 from tests.support.helpers import REPOSITORY
 
 EPOCHS = 4

@@ -25,7 +25,7 @@ from pairmill.stages.clean.config import CleanConfig
 from pairmill.stages.clean.core import Clean
 from pairmill.stages.fetch.config import FetchConfig
 from pairmill.stages.fetch.core import Fetch
-from tests.support.descriptions import Load, loader
+from tests.support.data.descriptions import Load, loader
 from tests.support.helpers import REPOSITORY
 
 EXAMPLES = REPOSITORY / "examples" / "sources"

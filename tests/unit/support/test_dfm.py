@@ -7,7 +7,7 @@ import numpy as np
 from pairmill.engine import manifest as manifests
 from pairmill.formats.tokens import ARRAYS
 from pairmill.rules.book import Rules
-from tests.support import dfm
+from tests.support.data import dfm
 
 
 def test_a_folder_has_the_tasks_rows_and_digests_that_it_says(tmp_path: Path) -> None:

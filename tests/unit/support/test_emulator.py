@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.emulator import Attempt, Backend, Folder, Process, expressions, values
+from tests.support.kubernetes.emulator import Attempt, Backend, Folder, Process, expressions, values
 
 
 @pytest.mark.parametrize(

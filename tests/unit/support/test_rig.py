@@ -5,8 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.cluster.rig import last_line, waited_in_vain
 from tests.support.helpers import REPOSITORY, environment
+from tests.support.kubernetes.cluster.rig import last_line, waited_in_vain
 
 
 def test_a_trainer_that_waits_in_vain_says_what_the_cluster_test_looks_for(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from tests.support.helpers import PATIENCE, environment
-from tests.support.servers import Files, Framing, Hub
+from tests.support.servers.downloads import Files, Framing, Hub
 
 CHUNK = 10 << 20  # what huggingface_hub writes at once: what a cut leaves of a smaller piece is lost
 LONG = bytes(range(256)) * 64  # 16 KiB

@@ -19,9 +19,9 @@ from pairmill.kubeflow.jobs.indexed import SPEC, Starter, Work, job_of
 from pairmill.kubeflow.jobs.server import ApiServer
 from pairmill.kubeflow.pods import JobConfig
 from pairmill.stages.clean.config import CleanConfig
-from tests.support.emulator.containers import Pod, Running
 from tests.support.helpers import PATIENCE, until
-from tests.support.jobs import NAMESPACE, Jobs, Ran, settled
+from tests.support.kubernetes.emulator.containers import Pod, Running
+from tests.support.kubernetes.jobs_server import NAMESPACE, Jobs, Ran, settled
 
 HOME = "s3://bucket/root/clean/0123456789abcdef"
 SAYS = '{"message": "fetch: row 7 is malformed", "severity": "ERROR"}'

@@ -36,7 +36,7 @@ from pairmill.sources.source import Context, Source, checked, parse_record
 from pairmill.stages.clean.config import CleanConfig
 from pairmill.stages.clean.core import Clean
 from pairmill.stages.clean.report import report_of
-from tests.support.descriptions import Load, loader
+from tests.support.data.descriptions import Load, loader
 from tests.support.helpers import REPOSITORY
 
 EXAMPLES = REPOSITORY / "examples" / "sources"

@@ -21,7 +21,7 @@ from pairmill.sources.source import Context, Source, checked, parse_record
 from pairmill.stages.clean.config import CleanConfig
 from pairmill.stages.clean.core import Clean
 from pairmill.stages.clean.report import report_of
-from tests.support.descriptions import Load, loader
+from tests.support.data.descriptions import Load, loader
 
 CHATML = (
     "{% if tools %}<|im_start|>tools\n{% for t in tools %}{{ t | tojson }}\n{% endfor %}<|im_end|>\n{% endif %}"

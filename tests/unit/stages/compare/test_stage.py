@@ -16,8 +16,8 @@ from pairmill.errors import InputError, UsageError
 from pairmill.stages.compare.config import CompareConfig
 from pairmill.stages.compare.core import Compare
 from pairmill.stages.compare.plans import Budget, read_all
-from tests.support.compared import asked, finished, plan
-from tests.support.crash_points import crashes
+from tests.support.data.compared_runs import asked, finished, plan
+from tests.support.processes.crash_points import crashes
 
 TASKS = {"web__a.jsonl": [4, 5, 6] * 20, "code__a.jsonl": [9] * 30}
 MORE = {**TASKS, "math__a.jsonl": [20] * 40, "web__a.jsonl": [4, 5] * 40}

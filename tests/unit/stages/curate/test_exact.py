@@ -11,9 +11,10 @@ from pairmill.engine import shuffle
 from pairmill.engine.writer import Writer
 from pairmill.stages.curate import exact, exact_files
 from pairmill.stages.curate.exact_files import ENTRY, SortedKeys
-from tests.support import curating, tools
-from tests.support.curated_rows import Shares, generated
-from tests.support.curating import curate
+from tests.support import tools
+from tests.support.data.near_duplicates import Shares, generated
+from tests.support.stages import curating
+from tests.support.stages.curating import curate
 
 
 @pytest.mark.parametrize("rows", [0, 1, 900, 5000, 400_000])

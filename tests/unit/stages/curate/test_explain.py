@@ -15,8 +15,8 @@ from pairmill.interface import cli
 from pairmill.stages.curate.explain import ExplainConfig, explain
 from pairmill.stages.curate.finished import CuratedFolder
 from pairmill.stages.curate.show import ShowConfig, show
-from tests.support import curated_folder
-from tests.support.curated_folder import GOLD, HELD_OUT, TASKS, WEB
+from tests.support.data import curated_folder
+from tests.support.data.curated_folder import GOLD, HELD_OUT, TASKS, WEB
 from tests.support.helpers import REPOSITORY, environment
 
 

@@ -19,8 +19,8 @@ ROWS = 62_500
 
 @cache
 def planned(slices: int, rows: int, groups: int) -> dict[str, Any]:
-    """What ``tests.support.fake_rounds`` prints, in a process of its own."""
-    command = [sys.executable, "-m", "tests.support.fake_rounds", *map(str, (slices, rows, groups))]
+    """What ``tests.support.stages.curate_rounds`` prints, in a process of its own."""
+    command = [sys.executable, "-m", "tests.support.stages.curate_rounds", *map(str, (slices, rows, groups))]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=True)
     found: dict[str, Any] = json.loads(done.stdout)

@@ -12,7 +12,7 @@ from pairmill.stages.curate.scores.classifiers import ClassifierSettings, LabelR
 from pairmill.stages.curate.scores.language import LanguageSettings, chosen_texts
 from pairmill.stages.curate.scores.perplexity import PerplexitySettings, normalise_ccnet
 from pairmill.stages.curate.settings import Settings
-from tests.support.models import batch_of, use_kenlm, write_fasttext, write_onnx, write_tokenizer
+from tests.support.nets.models import batch_of, use_kenlm, write_fasttext, write_onnx, write_tokenizer
 
 ENGLISH, GERMAN = "the the of the house " * 3, "der die der das Haus " * 3
 

@@ -14,7 +14,7 @@ from pairmill.errors import InputError, UsageError
 from pairmill.stages.curate.scores.classifiers import ClassifierSettings
 from pairmill.stages.curate.train_classifier import TrainConfig, auc, share_of, train
 from tests.support.helpers import REPOSITORY
-from tests.support.models import batch_of
+from tests.support.nets.models import batch_of
 
 
 def _write(folder: Path, files: Mapping[str, Sequence[str]]) -> str:

@@ -19,7 +19,7 @@ from pairmill.stages.evaluate import served
 from pairmill.stages.evaluate.config import EvaluateConfig
 from pairmill.stages.evaluate.core import Evaluate
 from pairmill.stages.evaluate.models import server
-from tests.support.completions import Completions, Reply
+from tests.support.servers.completions import Completions, Reply
 
 Run = Callable[..., Result]
 FUNCTION = {

@@ -14,7 +14,7 @@ from pairmill.errors import InputError, PairmillError, StageFailure, UsageError
 from pairmill.stages.evaluate.config import EvaluateConfig
 from pairmill.stages.evaluate.core import Evaluate
 from pairmill.stages.evaluate.models import server
-from tests.support.completions import Completions, Reply
+from tests.support.servers.completions import Completions, Reply
 
 QUESTIONS = 150
 

@@ -11,8 +11,8 @@ from pairmill.stages.evaluate import asking
 from pairmill.stages.evaluate.config import EvaluateConfig
 from pairmill.stages.evaluate.core import Evaluate
 from pairmill.stages.evaluate.models import server
-from tests.support.completions import Completions
-from tests.support.crash_points import STRIDE, crashes
+from tests.support.processes.crash_points import STRIDE, crashes
+from tests.support.servers.completions import Completions
 
 QUESTIONS = 5
 

@@ -25,8 +25,8 @@ from pairmill.stages.evaluate.core import Evaluate
 from pairmill.stages.evaluate.curves import HEAD, TableConfig, table
 from pairmill.stages.evaluate.models import server
 from pairmill.stages.evaluate.watch import NoRun, TakenCheckpoint, Watcher, find_run, watch
-from tests.support.completions import Completions
-from tests.support.crash_points import STRIDE, crashes
+from tests.support.processes.crash_points import STRIDE, crashes
+from tests.support.servers.completions import Completions
 
 RUN = "5" * 64
 

@@ -18,8 +18,8 @@ from pairmill.stages.evaluate import served, watch
 from pairmill.stages.evaluate.config import EvaluateConfig, WatchConfig
 from pairmill.stages.evaluate.core import Evaluate
 from pairmill.stages.evaluate.models import server
-from tests.support.crash_points import STRIDE, crashes
 from tests.support.helpers import alive, until
+from tests.support.processes.crash_points import STRIDE, crashes
 from tests.unit.stages.evaluate.test_watch import RUN, save
 
 SERVER = """

@@ -27,8 +27,8 @@ from pairmill.errors import InputError, PairmillError, StorageError
 from pairmill.net import http, hub
 from pairmill.stages.fetch import archive, lock, scratch
 from pairmill.stages.fetch.lock import Pin
-from tests.support.fetching import ask_here
-from tests.support.servers import Files, Framing, Hub
+from tests.support.servers.downloads import Files, Framing, Hub
+from tests.support.stages.fetching import ask_here
 
 LONG = os.urandom(300_000)
 COMMIT, OTHER = "a1" * 20, "b2" * 20

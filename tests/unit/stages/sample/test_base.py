@@ -32,8 +32,8 @@ from pairmill.stages.sample.node.plan import SamplePlan
 from pairmill.stages.sample.node.plan_arrays import JoinedArray, MergedArray, PlanArray, Values
 from pairmill.stages.sample.node.verify import VerifyConfig, verify
 from pairmill.stages.sample.wants import Wants
+from tests.support.data.tokenized import put_folder
 from tests.support.helpers import contents, writable
-from tests.support.tokenized import put_folder
 from tests.unit.stages.sample.node.test_node import World
 
 

@@ -30,8 +30,8 @@ from pairmill.stages.sample.node.plan import SamplePlan
 from pairmill.stages.sample.node.verify import VerifyConfig, verify
 from pairmill.stages.sample.preview.command import preview
 from pairmill.stages.sample.preview.config import PreviewConfig
-from tests.support.crash_points import crashes
 from tests.support.helpers import contents
+from tests.support.processes.crash_points import crashes
 from tests.unit.stages.sample.test_base import Growing, epochs
 
 Row = tuple[str, int]

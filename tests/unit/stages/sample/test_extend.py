@@ -27,11 +27,11 @@ from pairmill.stages.sample.extend import ParentPlan
 from pairmill.stages.sample.node.verify import VerifyConfig, verify
 from pairmill.stages.sample.preview.command import preview
 from pairmill.stages.sample.preview.config import PreviewConfig
-from tests.support.crash_points import crashes
+from tests.support.data.split_characters import Vocabulary, write
+from tests.support.data.tokenized import put_folder
 from tests.support.helpers import python
-from tests.support.kill_points import changes_of, instants, kills
-from tests.support.split import Vocabulary, write
-from tests.support.tokenized import put_folder
+from tests.support.processes.crash_points import crashes
+from tests.support.processes.kill_points import changes_of, instants, kills
 from tests.unit.stages.sample.test_base import Growing, epochs
 from tests.unit.stages.sample.test_trainer import Reader
 
@@ -409,7 +409,7 @@ KILLED = """
 import sys
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.run import run
-from tests.support.kill_points import die_before, note_changes
+from tests.support.processes.kill_points import die_before, note_changes
 number, log, *options = sys.argv[1:]
 die_before(int(number)) if int(number) else note_changes(log)
 run(SampleConfig(**dict(option.split("=", 1) for option in options)))

@@ -24,8 +24,8 @@ from pairmill.mixture.realised import Realised
 from pairmill.stages.sample import draft
 from pairmill.stages.sample.exposure.command import exposure
 from pairmill.stages.sample.exposure.config import ExposureConfig
-from tests.support.crash_points import crashes
 from tests.support.helpers import contents
+from tests.support.processes.crash_points import crashes
 from tests.unit.stages.sample.test_extend import Training, _digest, digests
 
 RULES_OF_ALL = """

@@ -16,8 +16,8 @@ from pairmill.mixture.methods import Recipe
 from pairmill.mixture.plan import NAME, Mixture
 from pairmill.mixture.realised import Realised
 from pairmill.stages.sample.config import SampleConfig
+from tests.support.data.tokens_and_mixtures import Bench, changed
 from tests.support.helpers import contents
-from tests.support.mixed import Bench, changed
 
 CAPPED = Recipe.parse("unimax", max_epochs=4)
 

@@ -20,8 +20,8 @@ from pairmill.stages.sample import draft, run
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.draw import draw_plan
 from pairmill.stages.sample.removed import take_out
-from tests.support.mixed import Bench
-from tests.support.split import Vocabulary, write
+from tests.support.data.split_characters import Vocabulary, write
+from tests.support.data.tokens_and_mixtures import Bench
 
 GONE = {"web__a.jsonl": [0, 7, 8, 41], "web__b.jsonl": [39]}
 Row = tuple[int, ...]

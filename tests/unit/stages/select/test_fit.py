@@ -28,7 +28,7 @@ from pairmill.stages.select.features import Features, Fitted, log_weights, share
 from pairmill.stages.select.fit import FitRows, FitTarget
 from pairmill.stages.select.model import AddUp, Model
 from pairmill.stages.select.settings import Settings
-from tests.support.selecting import select
+from tests.support.stages.selecting import select
 
 ROWS = [{"condition": "direct", "instruction": f"a w{at % 3}", "response": f"b c x{at}"} for at in range(40)]
 

@@ -15,7 +15,7 @@ from pairmill.formats.training_results import TrainFacts, TrainResult
 from pairmill.stages.train.report.page import report_of
 from pairmill.stages.train.report.summary import metrics_of, summarise
 from pairmill.stages.train.watch.records import METRICS, Lines, read
-from tests.support import watched_run
+from tests.support.nets import watched_run
 from tests.unit.report.test_report import parse
 
 NASTY = '</pre></details><script>alert("x")</script><img src=http://example.com onload=x> & مرحبا 🧮'

@@ -8,7 +8,7 @@ import pytest
 
 from pairmill.errors import InputError
 from pairmill.loader.folder import Epoch, Metadata
-from tests.support import samples
+from tests.support.data import samples
 from tests.support.peers.hrm import HrmDataset, estimate_batches
 
 

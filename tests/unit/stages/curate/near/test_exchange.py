@@ -22,8 +22,8 @@ from pairmill.errors import StorageError
 from pairmill.stages.curate.near import exchange, parts, ranks
 from pairmill.stages.curate.near.components import Candidates, Groups
 from pairmill.stages.curate.near.records import EDGE, MEMBER
-from tests.support.crash_points import STRIDE, crashes
-from tests.support.near_rounds import run_rounds
+from tests.support.processes.crash_points import STRIDE, crashes
+from tests.support.stages.near_rounds import run_rounds
 
 Pairs = NDArray[np.uint64]
 

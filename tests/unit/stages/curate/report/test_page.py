@@ -11,7 +11,7 @@ import pytest
 
 from pairmill.engine.manifest import Ledger, Manifest, read
 from pairmill.stages.curate.report.page import report_of
-from tests.support import curated_folder
+from tests.support.data import curated_folder
 from tests.unit.report.test_report import parse
 
 NASTY = '</pre></details><script>alert("x")</script><img src=http://example.com onload=x> & مرحبا 🧮'

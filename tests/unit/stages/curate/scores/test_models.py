@@ -13,7 +13,7 @@ from pairmill.stages.curate.scores.classifiers import ClassifierSettings
 from pairmill.stages.curate.scores.language import LanguageSettings
 from pairmill.stages.curate.scores.models import Model, describe
 from pairmill.stages.curate.scores.perplexity import PerplexitySettings
-from tests.support.models import batch_of, use_kenlm, write_fasttext, write_onnx, write_tokenizer
+from tests.support.nets.models import batch_of, use_kenlm, write_fasttext, write_onnx, write_tokenizer
 
 
 def test_a_model_that_does_not_exist_is_named(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from pairmill.stages.evaluate.models import server
 from pairmill.stages.evaluate.models.model import Prompt
 from pairmill.stages.evaluate.models.protocol import Refusal
 from pairmill.stages.evaluate.models.server import ServedModel
-from tests.support.completions import Completions, Reply, hostile_reply
+from tests.support.servers.completions import Completions, Reply, hostile_reply
 
 OPENAI = "This model's maximum context length is 4097 tokens, however you requested {} tokens ({} in your prompt; 256 "
 OPENAI += "for the completion). Please reduce your prompt; or completion length."

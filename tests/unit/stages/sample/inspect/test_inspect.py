@@ -26,7 +26,7 @@ from pairmill.stages.sample.inspect.config import InspectConfig
 from pairmill.stages.sample.inspect.report import _by_share, report_of
 from pairmill.stages.sample.inspect.walk import COSTS, Spread, TrainingPreview, preview
 from pairmill.stages.sample.run import COMMANDS, run
-from tests.support import samples
+from tests.support.data import samples
 from tests.support.helpers import python
 
 Pair = tuple[int, int]

@@ -11,7 +11,7 @@ import pytest
 
 from pairmill.errors import InputError
 from pairmill.stages.sample.node.verify import VerifyConfig, verify
-from tests.support.samples import sampled
+from tests.support.data.samples import sampled
 
 ROWS = [[(3, 4), (2, 2), (5, 1)], [(1, 2), (2, 9), (3, 4)]]
 

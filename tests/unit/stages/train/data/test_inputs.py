@@ -19,8 +19,9 @@ from pairmill.stages.train.data.inputs import Inputs, open_inputs
 from pairmill.stages.train.data.steps import scheduled_steps, total_steps
 from pairmill.training.data_settings import DataPhase, DataSettings, HubSettings
 from pairmill.training.settings import BatchSettings, TrainingSettings, TrainSettings
-from tests.support import lazy, samples
-from tests.support.mixed import Bench
+from tests.support import lazy
+from tests.support.data import samples
+from tests.support.data.tokens_and_mixtures import Bench
 
 datasets = lazy.Module("datasets")
 

@@ -9,7 +9,7 @@ import pytest
 
 from pairmill.stages.train.watch import trainjob
 from pairmill.stages.train.watch.trainjob import TrainJob
-from tests.support.posts import Posts
+from tests.support.servers.posts import Posts
 
 
 def environment(posts: Posts, folder: Path) -> dict[str, str]:

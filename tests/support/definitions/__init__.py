@@ -1,0 +1,1 @@
+"""Definitions in plain and slow Python that the product is compared with."""

@@ -1,0 +1,195 @@
+"""Modules as processes of their own, forked from one that has imported what all import.
+
+A fresh interpreter imports for a third of a second before a stage begins, and for more than a second where it talks to
+an object store or compiles a pipeline. A process from here has its own arguments, environment, output and exit code,
+runs the module as ``python -m`` does and waits for the module's threads. Not for tests that compare the bytes of two
+runs from here, since all hash alike, nor for those of how a process starts or ends.
+"""
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from functools import cache
+from typing import IO
+
+from tests.support.helpers import PATIENCE, REPOSITORY
+
+STAGES = (
+    "pairmill.stages.clean.core",
+    "pairmill.stages.curate.core",
+    "pairmill.stages.fetch.core",
+    "pairmill.stages.mix.core",
+    "pairmill.stages.sample.core",
+    "pairmill.stages.sample.run",
+    "pairmill.stages.select.core",
+    "pairmill.stages.tokenize.core",
+    "pairmill.stages.train_tokenizer.core",
+    "filelock",
+    "httpx",
+    "numpy.random",
+    "omegaconf",
+    "pairmill._native",
+    "pairmill.interface.stagecli",
+    # pyarrow imports it, where it is installed, for what no stage asks of it.
+    "pandas",
+    "pyarrow.compute",
+    "pyarrow.pandas_compat",
+    "pyarrow.parquet",
+    "tokenizers",
+    "xxhash",
+)
+STORES = (
+    *STAGES,
+    "botocore.auth",
+    "botocore.client",
+    "botocore.handlers",
+    "botocore.httpsession",
+    "botocore.session",
+    "google.cloud.storage",
+    "pairmill.storage.gcs",
+    "pairmill.storage.s3",
+)
+TRAINING = (
+    *STAGES,
+    "pairmill.stages.train.run.loop",
+    "pairmill.stages.evaluate.held_out",
+    "pairmill.stages.search.core",
+)
+"""Where torch is."""
+PIPELINES = (
+    *STORES,
+    "kfp.client",
+    "kfp.compiler",
+    "kfp.kubernetes",
+    "kfp_server_api",
+    "pairmill.line.parameters",
+    "pairmill.kubeflow.placement",
+    "pairmill.kubeflow.pretraining",
+    "pairmill.kubeflow.submit.publish",
+    "pairmill.kubeflow.submit.watch",
+)
+
+
+class Child:
+    """A process that was forked, the first of a group of its own: as much of ``subprocess.Popen`` as is needed.
+
+    Attributes:
+        stdout: where its stdout and stderr are read, if they are one pipe.
+        returncode: how it ended, negative for a signal, once somebody asked.
+    """
+
+    def __init__(self, talk: socket.socket, stdout: IO[bytes] | None = None) -> None:
+        self._talk, self.stdout = talk, stdout
+        self.returncode: int | None = None
+        self.pid = self._answer()
+
+    def _answer(self) -> int:
+        said = b""
+        while not said.endswith(b"\n"):
+            more = self._talk.recv(1)
+            assert more, "the process that forks has ended"
+            said += more
+        return int(said)
+
+    def poll(self) -> int | None:
+        """Its exit code if it has ended."""
+        if self.returncode is None and select.select([self._talk], [], [], 0)[0]:
+            self.wait()
+        return self.returncode
+
+    def wait(self, timeout: float = PATIENCE) -> int:
+        """Its exit code."""
+        if self.returncode is None:
+            self._talk.settimeout(timeout)
+            self.returncode = self._answer()
+            self._talk.close()
+        return self.returncode
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        """Send a signal to it and all that it started."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
+
+
+class Nursery:
+    """Runs modules in the repository.
+
+    Args:
+        imported: what they have imported already.
+    """
+
+    def __init__(self, imported: Sequence[str]) -> None:
+        self._door, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # Threads of numpy's algebra would be started by its import.
+        own = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+        command = [sys.executable, "-m", "tests.support.processes.fork_server", str(theirs.fileno()), *imported]
+        self._process = subprocess.Popen(command, cwd=REPOSITORY, env=own, pass_fds=[theirs.fileno()])
+        theirs.close()
+
+    def start(
+        self,
+        module: str,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        output: tuple[int, int] | None = None,
+        die_before: int = 0,
+        changes: str = "",
+        mounts: Sequence[tuple[str, str, str]] = (),
+    ) -> Child:
+        """Start a module.
+
+        Args:
+            output: descriptors of its stdout and stderr; None: one pipe for both.
+            die_before: the change of a name before which it is killed (see kill_points).
+            changes: a file where its changes of names are noted (see kill_points).
+            mounts: what it alone sees: (folder, place, "") or ("tmpfs", place, options).
+        """
+        given = {
+            "module": module,
+            "arguments": list(arguments),
+            "environment": dict(environment),
+            "die_before": die_before,
+            "changes": changes,
+            "mounts": list(mounts),
+        }
+        mine, theirs = socket.socketpair()
+        stdout = None
+        with theirs, open(os.devnull, "rb") as nothing, ExitStack() as stack:
+            if output is None:
+                read, write = os.pipe()
+                stack.callback(os.close, write)
+                output, stdout = (write, write), os.fdopen(read, "rb", buffering=0)
+            socket.send_fds(self._door, [b"start"], [theirs.fileno(), nothing.fileno(), *output])
+        mine.sendall(json.dumps(given).encode() + b"\n")
+        return Child(mine, stdout)
+
+    def run(
+        self,
+        module: str,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        die_before: int = 0,
+        changes: str = "",
+    ) -> "subprocess.CompletedProcess[str]":
+        """Run a module to its end, or until it is killed (see kill_points); stdout and stderr as text."""
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            child = self.start(module, arguments, environment, (out.fileno(), err.fileno()), die_before, changes)
+            code = child.wait()
+            texts = []
+            for file in (out, err):
+                file.seek(0)
+                texts.append(file.read().decode())
+        return subprocess.CompletedProcess([module, *arguments], code, *texts)
+
+
+@cache
+def shared(imported: Sequence[str] = STAGES) -> Nursery:
+    """One for all tests of this process, with which it ends."""
+    return Nursery(imported)

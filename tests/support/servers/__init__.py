@@ -1,0 +1,1 @@
+"""Servers on loopback in place of those of the internet."""

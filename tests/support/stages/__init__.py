@@ -1,0 +1,1 @@
+"""Stages run in this process over small input, and stages made for tests."""
