@@ -19,9 +19,9 @@ CLOSE = 1.5
 RECORDS = 2_000
 
 
-def run(temporary: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+def run(temporary: Path, *arguments: str, program: str = "pairmill") -> "subprocess.CompletedProcess[str]":
     variables = {**environment(), "TMPDIR": str(temporary)}
-    return nursery.shared(nursery.PIPELINES).run("pairmill", ["run", *arguments], variables)
+    return nursery.shared(nursery.PIPELINES).run(program, ["run", *arguments], variables)
 
 
 @pytest.fixture(scope="module")
@@ -56,17 +56,7 @@ def finished(folder: Path) -> Manifest:
 
 def test_an_estimate_is_what_the_run_then_takes(folder: Path) -> None:
     # Of two thousand records the second sample would be the whole.
-    code = (
-        "import sys; from pairmill.line import dry_run, run; dry_run.SAMPLE_BYTES = 60_000; "
-        "sys.exit(run.main(sys.argv[1:]))"
-    )
-    done = subprocess.run(
-        [*tools.command("x")[:1], "-c", code, *options(folder), "dry_run=json"],
-        capture_output=True,
-        text=True,
-        env={**environment(), "TMPDIR": str(folder / "tmp")},
-        check=False,
-    )
+    done = run(folder / "tmp", *options(folder), "dry_run=json", program="tests.support.processes.small_samples")
     assert done.returncode == 0, done.stderr
     made = json.loads(done.stdout)
     assert 256 < made["measured"]["records_of_each_source"] < RECORDS

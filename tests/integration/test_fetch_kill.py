@@ -3,11 +3,9 @@
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +22,7 @@ from tests.support.stages.fetching import lines
 
 KILLS = int(os.environ.get("PAIRMILL_FETCH_KILLS", "8"))
 """Of two worker processes; `make test-long` does more."""
-Process = subprocess.Popen[bytes] | nursery.Child
+Process = nursery.Child
 PHASES = ("nothing", "bytes", "a record", "raw folder begun", "finished")
 NOTHING, BYTES, RECORD, BEGUN, FINISHED = range(5)
 
@@ -70,18 +68,15 @@ def came(root: Path) -> dict[str, int]:
     return found
 
 
-def spawn(arguments: list[str], environment: dict[str, str], log: Path) -> Process:
+def spawn(
+    module: str,
+    arguments: Sequence[str],
+    environment: dict[str, str],
+    log: Path,
+    imported: Sequence[str] = nursery.STAGES,
+) -> Process:
     with log.open("ab") as file:
-        if arguments[1] == "-m":
-            return nursery.shared().start(arguments[2], arguments[3:], environment, (file.fileno(), file.fileno()))
-        return subprocess.Popen(
-            arguments,
-            cwd=tools.REPOSITORY,
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=file,
-            start_new_session=True,
-        )
+        return nursery.shared(imported).start(module, arguments, environment, (file.fileno(), file.fileno()))
 
 
 def kill(case: Case, root: Path, aim: int, rng: random.Random, mark: str) -> int:
@@ -191,9 +186,9 @@ def test_files_of_the_hub(tmp_path: Path, environment: dict[str, str]) -> None:
         hub.add("sapientinc/sudoku-extreme", {"train.csv": puzzles}, lfs=[])
 
         def start(root: Path, mark: str) -> Process:
-            arguments = tools.command("fetch", root=root, sources="gsm8k_train,sudoku", workers=2)
+            module, *arguments = tools.command("fetch", root=root, sources="gsm8k_train,sudoku", workers=2)[2:]
             marked = {"PAIRMILL_TEST_MARK": mark, **hub.environment(tmp_path / "home")}
-            return spawn(arguments, {**environment, **marked}, tmp_path / "log")
+            return spawn(module, arguments, {**environment, **marked}, tmp_path / "log")
 
         def served(path: str) -> list[Request]:
             return [request for request in hub.seen(f"*/{path}") if request.status in {200, 206}]
@@ -201,17 +196,6 @@ def test_files_of_the_hub(tmp_path: Path, environment: dict[str, str]) -> None:
         files = {"README.md": card, "train.csv": puzzles, **parts}
         sizes = {path: len(part) for path, part in files.items()}
         kill_again_and_again(Case(hub, start, served, sizes), tmp_path, KILLS, random.Random("hub"))
-
-
-_WEB = """
-import sys
-from pairmill.sources.origin import Web
-from pairmill.sources.datasets import SOURCES
-from tests.support.stages.fetching import Made, fetch
-from pathlib import Path
-SOURCES["made"] = Made("made", Web(sys.argv[2], ("**/train/*.jsonl",)))
-fetch(Path(sys.argv[1]))
-"""
 
 
 @pytest.mark.long
@@ -223,8 +207,9 @@ def test_an_archive_over_https(tmp_path: Path, environment: dict[str, str]) -> N
         url = files.add("set.tar.gz", data)
 
         def start(root: Path, mark: str) -> Process:
-            arguments = [sys.executable, "-c", _WEB, str(root), url]
-            return spawn(arguments, {**environment, "PAIRMILL_TEST_MARK": mark}, tmp_path / "log")
+            imported = (*nursery.STAGES, "tests.support.stages.fetching")
+            marked = {**environment, "PAIRMILL_TEST_MARK": mark}
+            return spawn("tests.support.processes.archive", [str(root), url], marked, tmp_path / "log", imported)
 
         def served(path: str) -> list[Request]:
             return [request for request in files.seen(f"/{path}", "GET") if request.status in {200, 206}]
@@ -244,9 +229,9 @@ def test_rows_through_datasets(tmp_path: Path, environment: dict[str, str]) -> N
         hub.throttle("/cdn/*", 2_000_000)
 
         def start(root: Path, mark: str) -> Process:
-            arguments = tools.command("fetch", root=root, sources=described, workers=1)
+            module, *arguments = tools.command("fetch", root=root, sources=described, workers=1)[2:]
             marked = {"PAIRMILL_TEST_MARK": mark, **hub.environment(tmp_path / "home")}
-            return spawn(arguments, {**environment, **marked}, tmp_path / "log")
+            return spawn(module, arguments, {**environment, **marked}, tmp_path / "log")
 
         began = time.monotonic()
         assert start(tmp_path / "reference", "").wait(PATIENCE) == 0

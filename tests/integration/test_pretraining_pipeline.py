@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from pairmill.mixture.reading import load_mixture
 from tests.support import tools
 from tests.support.helpers import PATIENCE, REPOSITORY
 from tests.support.nets.models import KENLM, use_kenlm
+from tests.support.processes.typed_program import TypedProgram
 
 PAGE = REPOSITORY / "docs" / "pretraining_pipeline.md"
 SOURCES = {"c4", "bookcorpus", "the_stack", "cc_news", "arxiv"}
@@ -29,16 +31,18 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pretraining")
     (folder / "examples").symlink_to(REPOSITORY / "examples")
     (commands,) = re.findall(r"<!-- commands -->\n```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", commands],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": f"{REPOSITORY}{os.pathsep}{KENLM}", "PATH": programs},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    programs = [str(folder / "programs"), str(Path(sys.executable).parent), os.environ["PATH"]]
+    paths = {"PYTHONPATH": f"{REPOSITORY}{os.pathsep}{KENLM}", "PATH": os.pathsep.join(programs)}
+    with closing(TypedProgram(folder / "programs")):
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", commands],
+            cwd=folder,
+            env={**os.environ, **paths},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
     assert done.returncode == 0, done.stderr
     page = r"the line: .*/build/pretraining/line/[0-9a-f]{16}\.html\n"
     assert re.search(page + r"  again: pairmill run .*\.yaml\n$", done.stdout)

@@ -3,6 +3,8 @@
 import json
 import os
 import subprocess
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from tests.support import tools
 from tests.support.data.results import manifests
 from tests.support.helpers import PATIENCE, REPOSITORY
 from tests.support.processes import slurm
+from tests.support.processes.typed_program import TypedProgram
 
 SCRIPTS = REPOSITORY / "manifests" / "slurm"
 OPTIONS = {"sources": "gsm8k_train,scibench,sudoku", "vocab_size": 300, "epochs": 1, "context_size": 513}
@@ -28,10 +31,11 @@ def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Line:
     """The line on a folder of its own, below a Slurm of its own."""
 
-    def __init__(self, folder: Path, raw: Path) -> None:
+    def __init__(self, folder: Path, raw: Path, programs: Path) -> None:
         self.folder, self.root = folder, folder / "root"
         self.slurm = folder / "slurm"
-        self.environment = {**slurm.install(self.slurm), "PYTHONPATH": str(REPOSITORY), "TMPDIR": str(folder)}
+        found = {**os.environ, **slurm.install(self.slurm)}
+        self.environment = {**found, "PATH": f"{programs}{os.pathsep}{found['PATH']}", "TMPDIR": str(folder)}
         self.file = folder / "run.yaml"
         values = {"raw": str(raw), "root": str(self.root), **OPTIONS}
         self.file.write_text("".join(f"{name}: {json.dumps(value)}\n" for name, value in values.items()))
@@ -53,9 +57,17 @@ class Line:
         return "".join(path.read_text() for path in sorted(self.slurm.glob(f"{name}-*.log")))
 
 
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with ``pairmill``; it hashes in another way than what ``tools.stage`` starts."""
+    folder = tmp_path_factory.mktemp("programs")
+    with closing(TypedProgram(folder)):
+        yield folder
+
+
 @pytest.fixture
-def line(tmp_path: Path, raw: Path) -> Line:
-    return Line(tmp_path, raw)
+def line(tmp_path: Path, raw: Path, programs: Path) -> Line:
+    return Line(tmp_path, raw, programs)
 
 
 @pytest.fixture(scope="module")

@@ -77,6 +77,10 @@ def _begin(given: dict[str, Any]) -> NoReturn:
         _mount(given["mounts"])
     os.environ.clear()
     os.environ.update(given["environment"])
+    if given["folder"]:
+        os.chdir(given["folder"])
+    # What an interpreter of its own would find there.
+    sys.path += [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place not in {"", *sys.path}]
     if given["arguments"][:1] == ["run"] or given["arguments"][:2] == ["stage", "chain"]:
         # Stages run other programs, which are not ours.
         importlib.import_module("pairmill.interface.chain").subprocess = SimpleNamespace(  # type: ignore[attr-defined]

@@ -90,6 +90,10 @@ class Child:
         self.returncode: int | None = None
         self.pid = self._answer()
 
+    def fileno(self) -> int:
+        """For ``select``, which then waits for its end."""
+        return self._talk.fileno()
+
     def _answer(self) -> int:
         said = b""
         while not said.endswith(b"\n"):
@@ -133,6 +137,11 @@ class Nursery:
         self._process = subprocess.Popen(command, cwd=REPOSITORY, env=own, pass_fds=[theirs.fileno()])
         theirs.close()
 
+    def close(self) -> None:
+        """Let it end, when what it forked has ended or not."""
+        self._door.close()
+        self._process.wait()
+
     def start(
         self,
         module: str,
@@ -142,6 +151,7 @@ class Nursery:
         die_before: int = 0,
         changes: str = "",
         mounts: Sequence[tuple[str, str, str]] = (),
+        folder: str = "",
     ) -> Child:
         """Start a module.
 
@@ -150,6 +160,7 @@ class Nursery:
             die_before: the change of a name before which it is killed (see kill_points).
             changes: a file where its changes of names are noted (see kill_points).
             mounts: what it alone sees: (folder, place, "") or ("tmpfs", place, options).
+            folder: where it works; by default the repository.
         """
         given = {
             "module": module,
@@ -158,6 +169,7 @@ class Nursery:
             "die_before": die_before,
             "changes": changes,
             "mounts": list(mounts),
+            "folder": folder,
         }
         mine, theirs = socket.socketpair()
         stdout = None
