@@ -1,4 +1,4 @@
-"""``python -m tests.support.processes.archive <root> <URL>``: fetch of a source whose files are in an archive on the web."""
+"""``python -m tests.support.processes.archive <root> <URL>``: fetch of files that are in an archive on the web."""
 
 import sys
 from pathlib import Path
