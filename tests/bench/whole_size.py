@@ -1,13 +1,15 @@
 """The largest users' size once: 16,023 tasks, 284 million rows, 10 epochs; plan only, then with tasks and epochs more.
 
 ``PYTHONPATH=. python tests/bench/whole_size.py <folder with 40 GB> [tasks=16023] [rows=284000000] [epochs=10]
-[memory=1024]``. Index arrays are real (9 GB), token files sparse. The plan is of ``layout=reference``, so no token is
+[memory=1024]``. With ``DATA_IO=<a checkout of data_io>`` its own sampler runs too, without its copy of the tokens, which
+ours makes none of either: a tenth of the rows then needs 20 GB. Index arrays are real (9 GB), token files sparse. The plan is of ``layout=reference``, so no token is
 read, and the arrays of an epoch go to the folder too. Prints seconds, CPU seconds and peak memory of each process, and
 ends with exit code 1 if memory is above ``memory`` MiB, or adding a task takes more than a tenth of the time.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import time
@@ -16,6 +18,21 @@ from pathlib import Path
 from bench_sample import Made, run
 
 from tests.support.data import dfm
+
+
+_WITHOUT_TOKENS = """
+import sys
+sys.path.insert(0, sys.argv.pop(1))
+import sample_tokenized
+def place(tasks, *_):
+    start = 0
+    for task in tasks:
+        task.mmap_base_offset = start
+        start += int(task.indices.inst_len.sum() + task.indices.resp_len.sum())
+sample_tokenized.concat_tokens = place
+sample_tokenized.main()
+"""
+"""Runs data_io's sampler; a task's tokens get their place and are not copied to it."""
 
 
 def main(place: str, *options: str) -> int:
@@ -35,6 +52,15 @@ def main(place: str, *options: str) -> int:
         rules, root = f"prefix_config_path={folder / 'rules.yaml'}", f"root={folder / 'root'}"
         same = [rules, root, "layout=reference", f"epochs={given['epochs']}", "output_path="]
         whole = _made("plan", folder, f"tokenized_path={folder / 'base'}", *same)
+        if reference := os.environ.get("DATA_IO"):
+            # It takes every folder for a task, and its buffer holds no epoch of more rows than the folder has.
+            once = [{key: rule[key] for key in rule if key != "repeat"} for rule in dfm.old_rules()]
+            dfm.write_rules(folder / "once.yaml", once)
+            out = folder / "data_io"
+            options = [f"tokenized_path={folder / 'base'}", f"output_path={out}", f"epochs={given['epochs']}"]
+            command = [sys.executable, "-c", _WITHOUT_TOKENS, reference, *options]
+            _print("data_io, without tokens", run([*command, f"prefix_config_path={folder / 'once.yaml'}"], out))
+            shutil.rmtree(out)
         plan = next((folder / "root" / "sample").glob("[0-9a-f]*"))
         places = f"tokenized_path={folder / 'base'},new={folder / 'new'}"
         more = _made("the same and 190 small tasks", folder, places, *same, f"base={plan}")
@@ -48,8 +74,12 @@ def main(place: str, *options: str) -> int:
 
 def _made(title: str, folder: Path, *options: str) -> Made:
     made = run([sys.executable, "-m", "pairmill", "sample", *options], folder / "none")
-    print(f"{title}: {made.seconds:.1f} s, {made.cpu:.1f} CPU seconds, {made.peak:.0f} MiB", flush=True)
+    _print(title, made)
     return made
+
+
+def _print(title: str, made: Made) -> None:
+    print(f"{title}: {made.seconds:.1f} s, {made.cpu:.1f} CPU seconds, {made.peak:.0f} MiB", flush=True)
 
 
 if __name__ == "__main__":

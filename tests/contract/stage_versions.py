@@ -263,6 +263,7 @@ def main(arguments: list[str]) -> int:
             wrong = tree.record(name, reason)
         case _:
             print(__doc__)
+            print(f"got {arguments}; a name is one of all, {', '.join(tree.units)}, a reason three words or more")
             return 2
     print("\n".join(wrong) or "every stage is what was recorded")
     return 1 if wrong else 0
