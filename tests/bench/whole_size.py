@@ -1,10 +1,11 @@
 """The largest users' size once: 16,023 tasks, 284 million rows, 10 epochs; plan only, then with tasks and epochs more.
 
 ``PYTHONPATH=. python tests/bench/whole_size.py <folder with 40 GB> [tasks=16023] [rows=284000000] [epochs=10]
-[memory=1024]``. With ``DATA_IO=<a checkout of data_io>`` its own sampler runs too, without its copy of the tokens, which
-ours makes none of either: a tenth of the rows then needs 20 GB. Index arrays are real (9 GB), token files sparse. The plan is of ``layout=reference``, so no token is
-read, and the arrays of an epoch go to the folder too. Prints seconds, CPU seconds and peak memory of each process, and
-ends with exit code 1 if memory is above ``memory`` MiB, or adding a task takes more than a tenth of the time.
+[memory=1024]``. With ``DATA_IO=<a checkout of data_io>`` its own sampler runs too, without its copy of the tokens: ours
+makes none either, and a tenth of the rows then needs 20 GB. Index arrays are real (9 GB), token files sparse. The plan
+is of ``layout=reference``, so no token is read, and the arrays of an epoch go to the folder too. Prints seconds, CPU
+seconds and peak memory of each process, and ends with exit code 1 if memory is above ``memory`` MiB, or adding a task
+takes more than a tenth of the time.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from pathlib import Path
 from bench_sample import Made, run
 
 from tests.support.data import dfm
-
 
 _WITHOUT_TOKENS = """
 import sys
