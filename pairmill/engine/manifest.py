@@ -55,8 +55,8 @@ def fingerprint_from(*parts: object) -> str:
 
 
 def seed_from(*parts: object, digits: int = 16) -> int:
-    """Draw a number from JSON-like values: the first hexadecimal digits of their :func:`content_key`."""
-    return int(content_key(*parts)[:digits], 16)
+    """Draw a number from JSON-like values: the first hexadecimal digits, at most 16, of their fingerprint."""
+    return int(fingerprint_from(*parts)[:digits], 16)
 
 
 def seal(data: bytes) -> bytes:

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from pairmill import storage
 from pairmill.digest import digest_bytes, digest_file
-from pairmill.engine.manifest import File, content_key
-from pairmill.engine.records import ATTEMPT
+from pairmill.engine.manifest import File, fingerprint_from
 from pairmill.errors import PairmillError
 from pairmill.report.model import Report
 
@@ -131,8 +130,8 @@ class AttemptWriter(Writer):
         self.flush()
         if not self.files:
             return ""
-        content = content_key(sorted([file.path, file.digest] for file in self.files))
-        return storage.name_of(storage.store_for(self.home).settle(self._place(), content[:ATTEMPT]))
+        name = fingerprint_from(sorted([file.path, file.digest] for file in self.files))
+        return storage.name_of(storage.store_for(self.home).settle(self._place(), name))
 
     def close(self) -> None:
         """Remove what is not settled."""

@@ -6,8 +6,8 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar, Final
+from dataclasses import dataclass
+from typing import ClassVar, Final, Self
 
 from pairmill import storage
 from pairmill.engine.manifest import InputRef, canonical, content_key, fingerprint_from
@@ -43,6 +43,13 @@ class BenchmarkData:
     digest: str
     size: int = 0
     shots: str = ""
+
+    @classmethod
+    def from_content(
+        cls, name: str, place: str, revision: str, *content: object, size: int = 0, shots: str = ""
+    ) -> Self:
+        """Make the data whose digest is that of these JSON-like values."""
+        return cls(name, place, revision, content_key(*content), size, shots)
 
     def identify(self) -> object:
         """Return what a shard that reads the data is keyed by: not their place."""
@@ -99,7 +106,7 @@ def find(names: Sequence[str], places: Mapping[str, str], root: str, settings: E
     if settings.drop_shots and DROP not in names:
         raise UsageError("examples for a benchmark that is not asked", where="drop_shots", expected="benchmarks=drop")
     made = [
-        BenchmarkData(name, *harness_tasks.locate(settings.harness))
+        BenchmarkData.from_content(name, *harness_tasks.locate(settings.harness))
         if harness_tasks.is_task(name)
         else _locate(name, places.get(name, ""), root)
         for name in names
@@ -111,8 +118,9 @@ def find(names: Sequence[str], places: Mapping[str, str], root: str, settings: E
 
 def _with_shots(data: BenchmarkData, shots: str) -> BenchmarkData:
     uri = storage.normalise(shots, "drop_shots")
-    digest = content_key("shots", data.digest, hashlib.sha256(storage.store_for(uri).read(uri)).hexdigest())
-    return replace(data, digest=digest, shots=uri)
+    digest = hashlib.sha256(storage.store_for(uri).read(uri)).hexdigest()
+    known = data.name, data.place, data.revision
+    return BenchmarkData.from_content(*known, "shots", data.digest, digest, size=data.size, shots=uri)
 
 
 def _locate(name: str, place: str, root: str) -> BenchmarkData:
@@ -143,13 +151,13 @@ def _locate(name: str, place: str, root: str) -> BenchmarkData:
             hint="docs/evaluation.md says how to make it",
         )
     commit = _commit(repository, revision or "main", root)
-    return BenchmarkData(name, repository, commit, content_key("hub", repository, commit))
+    return BenchmarkData.from_content(name, repository, commit, "hub", repository, commit)
 
 
 def _of_files(name: str, uri: str, uris: Sequence[str]) -> BenchmarkData:
     digested = storage.store_for(uri).digested(uris)
     contents = [[storage.name_of(item), file.digest] for item, file in zip(uris, digested, strict=True)]
-    return BenchmarkData(name, uri, "", content_key("files", contents), sum(file.size for file in digested))
+    return BenchmarkData.from_content(name, uri, "", "files", contents, size=sum(file.size for file in digested))
 
 
 def _commit(repository: str, revision: str, root: str) -> str:

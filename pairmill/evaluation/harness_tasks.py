@@ -6,7 +6,7 @@ import importlib.metadata
 from typing import Final
 
 from pairmill import storage
-from pairmill.engine.manifest import content_key, digest_files
+from pairmill.engine.manifest import digest_files
 from pairmill.errors import UsageError
 from pairmill.evaluation.settings import Harness
 from pairmill.extras import require
@@ -25,8 +25,8 @@ def check() -> None:
     require("harness", "lm_eval", where="evaluate")
 
 
-def locate(settings: Harness) -> tuple[str, str, str]:
-    """Return folder, revision and digest of the tasks: by the harness's version and the files of ``settings.tasks``.
+def locate(settings: Harness) -> tuple[str, str, *tuple[object, ...]]:
+    """Return folder and revision of the tasks, and what they follow from: the version and files of ``settings.tasks``.
 
     What the harness reads from the Hub is of its task's revision; requests that were written down are not read again.
 
@@ -43,5 +43,4 @@ def locate(settings: Harness) -> tuple[str, str, str]:
         paths = sorted(item.path for item in store.list(uri) if "__pycache__" not in item.path)
         files = digest_files(uri, paths)
         folder = str(storage.local_path(uri))
-    digest = content_key("lm_eval", VERSION, version, files, settings.shots)
-    return folder, f"lm-evaluation-harness {version}", digest
+    return folder, f"lm-evaluation-harness {version}", "lm_eval", VERSION, version, files, settings.shots

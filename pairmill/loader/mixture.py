@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pairmill._native import mixture_samples, mixture_sources
-from pairmill.engine.manifest import content_key, seed_from
+from pairmill.engine.manifest import seed_from
 from pairmill.errors import UsageError
 from pairmill.loader import arguments
 from pairmill.loader.arguments import MAX, choice, instances, integer, number
@@ -89,10 +88,9 @@ class MixturePlan(WindowPlan):
         self._keys = [_key(self._seed, "source", name) for name in names]
         self._key = _key(self._seed, "draws")
 
-    @cached_property
-    def digest(self) -> str:
-        """Of all windows, with the names and the seed, which determine their order."""
-        return content_key("mixture", self._seed, [(source.name, source.digest) for source in self.sources])
+    def _content(self) -> tuple[object, ...]:
+        """Return all windows, with the names and the seed, which determine their order."""
+        return "mixture", self._seed, [(source.name, source.digest) for source in self.sources]
 
     def _bounds_of(self, phase: Phase, weights: Mapping[str, float] | None, temperature: float) -> NDArray[np.uint64]:
         """Upper bounds of the random words that draw each source."""

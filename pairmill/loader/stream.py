@@ -9,7 +9,6 @@ from threading import Lock
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmill.engine.manifest import content_key
 from pairmill.errors import UsageError
 from pairmill.loader.arguments import boolean, instance, string
 from pairmill.loader.batch import DATASET_IDX, Batch
@@ -46,10 +45,8 @@ class StreamPlan(WindowPlan):
         self._open: dict[Mark, Iterator[tuple[NDArray[np.int32], Mark]]] = {}
         self._lock = Lock()
 
-    @property
-    def digest(self) -> str:
-        """Of the name alone."""
-        return content_key("stream", self.names[0], self.seq_len)
+    def _content(self) -> tuple[object, ...]:
+        return "stream", self.names[0], self.seq_len
 
     def begin(self) -> Position:
         return Position((tuple(Mark()),))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmill.engine.manifest import content_key
 from pairmill.errors import UsageError
 from pairmill.loader.batch import DATASET_IDX
 from pairmill.loader.plan import Phase, TrainingPlan, World, checked_phases
@@ -32,6 +35,14 @@ class WindowPlan(TrainingPlan):
                 where, expected = f"phases[{number}]: epoch", "step or tokens: only folders of rows have epochs"
                 raise UsageError("no such start", where=where, got=str(phase.epoch), expected=expected)
         self.seq_len, self._fields = seq_len, tuple(fields)
+
+    @cached_property
+    def digest(self) -> str:
+        return content_key(*self._content())
+
+    @abstractmethod
+    def _content(self) -> tuple[object, ...]:
+        """Return what the digest is of: JSON-like values."""
 
     def check(self, world: World) -> None:
         if world.slots % self.seq_len:

@@ -77,6 +77,7 @@ class Windows:
         self.tokenizer = tokenizer
         self._places, self._digests, self._files = list(places), digests, files
         self._held = _native.TokenArrays([numbers(array) for array in arrays])
+        self._whole: Windows | None = None  # of which these are some: it digests the files once for all parts
         self._chosen: Ints | None = None
         self._lengths = np.array([len(array) for array in arrays], np.int64)
         targets = self._lengths - 1
@@ -172,11 +173,12 @@ class Windows:
 
         The first time, files are read if no `_MANIFEST.json` beside them lists their digests.
         """
-        with os_errors(self.name):
-            whole = content_key("windows", _VERSION, self.seq_len, self.eos_id, list(self._digests()))
-        if self._chosen is None:
-            return whole
-        return content_key("some windows", whole, hashlib.sha256(self._chosen.data).hexdigest())
+        if self._whole is not None and self._chosen is not None:
+            content: list[object] = ["some windows", self._whole.digest, hashlib.sha256(self._chosen.data).hexdigest()]
+        else:
+            with os_errors(self.name):
+                content = ["windows", _VERSION, self.seq_len, self.eos_id, list(self._digests())]
+        return content_key(*content)
 
     def only(self, indices: Ints) -> Windows:
         """Return these windows alone, int64 [n], numbered from 0 in this order; other data, so another digest.
@@ -190,6 +192,7 @@ class Windows:
             raise UsageError("no such window", where=self.name, got=shown(indices), expected=expected)
         result = copy(self)
         vars(result).pop("digest", None)
+        result._whole = self if self._whole is None else self._whole
         result._chosen = indices if self._chosen is None else self._chosen[indices]
         result.windows = len(indices)
         return result

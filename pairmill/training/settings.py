@@ -95,11 +95,6 @@ class ScheduleSettings(Checked):
     wsd_decay: Literal["linear", "cosine", "sqrt"] = setting("linear", help="how wsd goes down; linear, cosine or sqrt")
     rex_alpha: float = setting(1.0, help="exponent of rex", above=0)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.stable_steps is not None and not SHAPES[self.shape].stable:
-            raise UsageError("only wsd has it", where="stable_steps", got=self.shape, expected="schedule.shape: wsd")
-
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings(Checked, at_most_one=("epochs", "steps", "tokens")):
@@ -218,7 +213,11 @@ Made by: pairmill train settings"""
                 hint="or set model.attention to causal",
             )
         self._check_profile("optimizer.name", self.optimizer.name, OPTIMIZERS)
-        self._check_profile("schedule.shape", self.schedule.shape, SHAPES)
+        shape = self.schedule.shape
+        self._check_profile("schedule.shape", shape, SHAPES)
+        if self.schedule.stable_steps is not None and not SHAPES[shape].stable:
+            where, expected = "schedule.stable_steps", "schedule.shape: wsd"
+            raise UsageError("only wsd has it", where=where, got=shape, expected=expected)
 
     def _check_profile(self, where: str, name: str, registry: Mapping[str, OptimizerKind | Shape]) -> None:
         """Raise UsageError if another profile alone has this optimizer or shape."""

@@ -285,10 +285,10 @@ MEASURES: Mapping[str, tuple[Measure, int, int | None]] = {
     "floors of sources": (floors_of("pairmill.sources"), 6, 6),
     "hooks of Stage": (hooks_of_stage, 9, 9),
     "functions that read a manifest": (functions_that_read_a_manifest, 3, 3),
-    "keys written by hand": (keys_written_by_hand, 42, 30),
+    "keys written by hand": (keys_written_by_hand, 30, 30),
     "calls with seven positional arguments": (calls_with_seven_positional_arguments, 0, 0),
-    "__post_init__": (post_inits, 33, 30),
-    "lines of __post_init__": (lines_of_post_inits, 337, None),
+    "__post_init__": (post_inits, 30, 30),
+    "lines of __post_init__": (lines_of_post_inits, 333, None),
     "reads of data[...]": (reads_of_data, 0, 0),
 }
 """Name: how it is measured, the most there may be now, what is wanted. Lower a bound when its figure has fallen."""

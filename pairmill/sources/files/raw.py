@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
@@ -46,7 +46,7 @@ class RawFolder:
         digests: by path, of the files where it is known (:mod:`pairmill.digest`).
         about: what a manifest says about them: revision, licence, citation, origin.
         stamps: of the files as they were when they were digested, or listed, by path.
-        promised: paths whose digest is known from a manifest only.
+        digested: paths whose digest is of the file as it was read here.
         given: whether others may change the files: then they are compared before the work starts.
         extract: if the files are an extract, what is known of it.
     """
@@ -56,12 +56,14 @@ class RawFolder:
     digests: dict[str, str] = field(default_factory=dict)
     about: dict[str, Any] = field(default_factory=dict)
     stamps: dict[str, str] = field(default_factory=dict)
-    promised: set[str] = field(init=False)
+    digested: set[str] = field(default_factory=set)
     given: bool = False
     extract: Extract | None = None
 
-    def __post_init__(self) -> None:
-        self.promised = set(self.digests)
+    @property
+    def promised(self) -> Set[str]:
+        """The paths whose digest is known from a manifest only."""
+        return self.digests.keys() - self.digested
 
     def place(self, path: str) -> str:
         """Return the path of a file below the folder."""
@@ -102,14 +104,14 @@ class RawFolder:
         store = storage.store_for(self.uri)
         again = verify or self.given
         wanted = dict.fromkeys(paths)
-        unknown = [path for path in wanted if path not in self.digests or (again and path in self.promised)]
+        unknown = [path for path in wanted if path not in self.digests or (again and path not in self.digested)]
         uris = [self.uri_of(path) for path in unknown]
         digested = store.digested(uris, [self.digests.get(path, like) for path in unknown])
         for path, uri, item in zip(unknown, uris, digested, strict=True):
             if path in self.digests:
                 self.content(path).require(uri, item.digest)
             self.digests[path], self.sizes[path], self.stamps[path] = item.digest, item.size, item.stamp
-            self.promised.discard(path)
+            self.digested.add(path)
         if any(path.endswith(RANDOM_ACCESS) for path in self.promised & wanted.keys()):
             result = {entry.path: entry.stamp for entry in store.list(self.uri)}
             self.stamps |= {

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from pairmill import storage
 from pairmill.address import FORMS, Address
-from pairmill.engine.manifest import MANIFEST, content_key
+from pairmill.engine.manifest import MANIFEST, fingerprint_from
 from pairmill.errors import InputError
 from pairmill.formats import given, row_files, rows
 from pairmill.formats.tokenizer_file import NAME
@@ -63,7 +63,7 @@ class GivenData(Source):
     def folder(self, commit: str) -> str:
         """Return its folder below the root. Two paths of one repository have two folders."""
         path = self.address.path
-        part = f"-{content_key(path)[:8]}" if path else ""
+        part = f"-{fingerprint_from(path)[:8]}" if path else ""
         return f"given/{self.option}/{self.address.slug}/{commit}{part}"
 
     def place(self, root: str, commit: str) -> str:

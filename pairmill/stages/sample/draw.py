@@ -246,14 +246,13 @@ class Scratch:
     path: Path
     handle: int
 
-    def __post_init__(self) -> None:
-        weakref.finalize(self, _remove, self.path, self.handle)
-
 
 def _scratch_in(folder: Path) -> Scratch:
     partials.sweep_folder(folder, _HEAD)
     handle, path = partials.make_folder(folder, _HEAD)
-    return Scratch(path, handle)
+    result = Scratch(path, handle)
+    weakref.finalize(result, _remove, path, handle)
+    return result
 
 
 def _remove(path: Path, handle: int) -> None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 from pairmill import storage
-from pairmill.engine.manifest import content_key
 from pairmill.errors import UsageError
 from pairmill.evaluation.settings import Generation, Net
 from pairmill.stages.evaluate.models.files import digest_of_folder
@@ -36,8 +35,8 @@ class ExportedModel(Model):
         if net.weights != "auto":
             hint = "export wrote one kind of weights: leave out net.weights"
             raise UsageError("does not suit an exported folder", where="net.weights", got=net.weights, hint=hint)
-        parts = (digest_of_folder(uri), net.precision, net.special_tokens, net.unknown_tags)
-        return cls(content_key("evaluate exported", *parts), uri, str(storage.local_path(uri)), net)
+        digest = cls.digest_of(digest_of_folder(uri), net.precision, net.special_tokens, net.unknown_tags)
+        return cls(digest, uri, str(storage.local_path(uri)), net)
 
     def to_json(self) -> dict[str, Any]:
         return {**super().to_json(), "precision": self.net.precision}

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from pairmill.engine.manifest import content_key
+from pairmill.engine.manifest import seed_from
 from pairmill.errors import UsageError
 from pairmill.evaluation.settings import Generation, Net
 from pairmill.stages.evaluate.models.model import Likelihood, Prompt, Text
@@ -30,8 +30,7 @@ def generate_answers(folder: str, net: Net, asked: Sequence[Prompt], generation:
                 texts.append(Text("", 0, stopped=False, too_long=True))
                 continue
             if generation.temperature:
-                digest = content_key(generation.seed, item.digest, sample)
-                torch.manual_seed(int(digest[:15], 16))
+                torch.manual_seed(seed_from(generation.seed, item.digest, sample, digits=15))
             texts.append(_written(model, tokenizer, layout, ids, room, generation))
         result.append(texts)
     return result

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from pairmill.engine.manifest import content_key
 from pairmill.errors import UsageError
 from pairmill.evaluation.settings import Generation
 
@@ -74,6 +75,11 @@ class Model(ABC):
     def identify(self) -> object:
         """Return what a shard that asks the model is keyed by."""
         return self.digest
+
+    @classmethod
+    def digest_of(cls, *parts: object) -> str:
+        """Return the digest of a model of this kind: of JSON-like values."""
+        return content_key(f"evaluate {cls.kind.split()[0]}", *parts)
 
     @abstractmethod
     def answers(self, asked: Sequence[Prompt], generation: Generation) -> list[list[Text]]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 from urllib.parse import urlsplit
 
 from pairmill.encoder import Encoder
-from pairmill.engine.manifest import content_key, seed_from
+from pairmill.engine.manifest import seed_from
 from pairmill.errors import InputError, StorageError, UsageError, did_you_mean
 from pairmill.evaluation.settings import Generation, Server
 from pairmill.formats import tokenizer_file
@@ -88,8 +88,7 @@ class ServedModel(Model):
             name = result[0]
         made = Server(**{**vars(server), "model": name})
         chat = ["chat"] if server.mode == "chat" else []
-        identity = content_key("evaluate server", _VERSION, name, server.revision, *chat)
-        return cls(identity, given, url, made, tokenizer)
+        return cls(cls.digest_of(_VERSION, name, server.revision, *chat), given, url, made, tokenizer)
 
     def to_json(self) -> dict[str, Any]:
         revision = {"revision": self.server.revision} if self.server.revision else {}

@@ -48,8 +48,8 @@ class TrainedModel(Model):
         """
         weights, reason = run.choose_weights(net.weights)
         event(f"evaluate: {weights} weights ({reason})", weights=weights)
-        digest = content_key(
-            "evaluate run", _digest_of(run, weights), net.precision, net.special_tokens, net.unknown_tags
+        digest = cls.digest_of(
+            content_key(*_content_of(run, weights)), net.precision, net.special_tokens, net.unknown_tags
         )
         trained = run.trained
         return cls(
@@ -145,11 +145,11 @@ def _ids(prompts: Prompts, asked: Prompt, net: Net) -> list[int]:
         raise UsageError(error.what, where="condition", got=error.got, expected=error.expected, hint=hint) from error
 
 
-def _digest_of(run: Run, weights: Literal["ema", "current"]) -> str:
-    """Return the digest of the weights and what is needed to use them; not of how long their training took."""
+def _content_of(run: Run, weights: Literal["ema", "current"]) -> Sequence[object]:
+    """Return what the weights are and what is needed to use them, not how long their training took."""
     if run.checkpoint is not None:
         named = [hashlib.sha256(run.tokenizer.encode()).hexdigest()] if run.tokenizer_option else []
-        return content_key(run.checkpoint.content, weights, *named)
+        return [run.checkpoint.content, weights, *named]
     trained = run.trained
     # An average has parameters only: buffers are those of the net.
     names = [WEIGHTS, *([EMA] if weights == "ema" else [])]
@@ -161,4 +161,4 @@ def _digest_of(run: Run, weights: Literal["ema", "current"]) -> str:
         files = [item.digest for item in storage.store_for(run.uri).digested(uris)]
     # That of the run may have been put there later, or be named by an option.
     files.append(hashlib.sha256(run.tokenizer.encode()).hexdigest())
-    return content_key(trained.model, trained.vocab_size, trained.positions, trained.tokenizer_info, files)
+    return [trained.model, trained.vocab_size, trained.positions, trained.tokenizer_info, files]
