@@ -9,6 +9,7 @@ import pytest
 
 from pairmill import log
 from tests.support import tools
+from tests.support.processes.forked_workers import fork_workers
 
 pytest_plugins = ["tests.support.objectstores.fixtures"]
 
@@ -16,6 +17,8 @@ pytest_plugins = ["tests.support.objectstores.fixtures"]
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+
+fork_workers()
 
 # All that is collected lives to the end: to look for garbage among it, now or in a test, finds none.
 gc.disable()

@@ -1,14 +1,13 @@
 """Recorded inputs and results of the reference programs, found through PAIRMILL_SHARED (default ../shared)."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.support.helpers import REPOSITORY
+from tests.support.helpers import REPOSITORY, environment
+from tests.support.processes import nursery
 
 
 @pytest.fixture(scope="session")
@@ -24,8 +23,7 @@ def stage() -> Callable[..., str]:
     """Run a stage as its users do; returns stdout."""
 
     def run(name: str, *arguments: str) -> str:
-        command = [sys.executable, "-m", "pairmill", name, *arguments]
-        done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+        done = nursery.shared().run("pairmill", [name, *arguments], environment())
         assert done.returncode == 0, done.stderr
         return done.stdout
 

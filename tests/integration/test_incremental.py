@@ -52,7 +52,7 @@ class Project:
         return tools.ended(tools.run(self.command(root, **changed)))
 
     def from_nothing(self, root: str = "fresh", **changed: object) -> Path:
-        """What an interpreter of its own makes below another root."""
+        """What a process that hashes in another way makes below another root."""
         return tools.folder(tools.run(self.command(root, **changed), fresh=True))
 
     def records(self) -> dict[str, int]:

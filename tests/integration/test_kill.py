@@ -117,7 +117,7 @@ def test_sharded_stage(name: str, inputs: dict[str, Path], shm: Path) -> None:
     # In memory, where nothing waits for a disk.
     this = case(name, inputs)
     wanted: dict[str, str] = {}
-    # Two interpreters of their own, which hash in their own ways.
+    # Of another nursery than those that are killed, which hashes in another way.
     for workers in (1, 2):
         root = shm / f"reference{workers}"
         found = tools.digests(tools.folder(fresh(this.name, **this.options, root=root, workers=workers)))
@@ -244,6 +244,6 @@ def test_sample(earlier: bool, mixed: bool, inputs: dict[str, Path], tmp_path: P
         f"{replaced} times after the arrays had their place"
     )
     assert len(changes) >= 20
-    assert len(chosen) >= 10
+    assert len(chosen) >= 7
     assert replaced >= 1
     assert linked <= 2

@@ -256,7 +256,7 @@ CLEAN: dict[str, tuple[str, int, Callable[[Path, int], None]]] = {
     "flan, 700 tasks": ("flan/niv2_zsopt_data/part.0.parquet", 400 * MB if FULL else 50 * MB, flan_parquet),
     "tasksource, 194 tasks": (
         "tasksource/data/train-00000-of-00001.parquet",
-        400 * MB if FULL else 100 * MB,
+        400 * MB if FULL else 50 * MB,
         tasksource_parquet,
     ),
     "ampsmathematica tar, 909 tasks": ("ampsmathematica/amps.tar", 500 * MB if FULL else 50 * MB, amps_tar),
@@ -353,7 +353,7 @@ def test_clean_trajectories(tmp_path: Path) -> None:
         "clean trajectories",
         trajectories,
         "x.jsonl",
-        (400 if FULL else 40) * MB,
+        (400 if FULL else 30) * MB,
         tmp_path,
         lambda raw, root: command("clean", slices=1, scale=SCALE_CLEAN, sources=raw / "mine.yaml", root=root),
         look=lambda root: assert_rows(root, 2),

@@ -105,14 +105,14 @@ def run(arguments: Sequence[str], *, fresh: bool = False) -> Done:
     """Run a program to its end.
 
     Args:
-        fresh: whether a module gets an interpreter of its own, as where the bytes of two runs are compared: others are
-            forked, and all forks hash alike.
+        fresh: whether a module is forked from another nursery, as where the bytes of two runs are compared: all forks
+            of one hash alike.
     """
     start = time.monotonic()
     done: subprocess.CompletedProcess[str]
-    if arguments[1] == "-m" and not fresh:
+    if arguments[1] == "-m":
         imported = nursery.STAGES if arguments[3] in STAGES else nursery.PIPELINES
-        done = nursery.shared(imported).run(arguments[2], arguments[3:], environment())
+        done = nursery.shared(imported, int(fresh)).run(arguments[2], arguments[3:], environment())
     else:
         done = subprocess.run(
             arguments, cwd=REPOSITORY, env=environment(), capture_output=True, timeout=PATIENCE, check=False, text=True

@@ -8,15 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from pairmill.interface import chain
 from pairmill.line.compare import ComparisonHere, compare, placed
 from pairmill.line.runs import Here
 from tests.support.kubernetes.emulator import Backend, Folder, Forked, load
+from tests.support.processes import nursery
 from tests.support.processes.nursery import TRAINING
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def test_pods_compare_as_processes_do(project: tuple[Path, list[Path], Path], tmp_path: Path) -> None:
+def test_pods_compare_as_processes_do(
+    project: tuple[Path, list[Path], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert os.geteuid() == 0, "mounts of a pod's own need root"
     root, plans, held_out = project
     options = {
@@ -45,6 +49,7 @@ def test_pods_compare_as_processes_do(project: tuple[Path, list[Path], Path], tm
     values = ComparisonHere(**options)  # type: ignore[arg-type]
     placed(values)
     here = Here(2)
+    monkeypatch.setattr(chain, "subprocess", nursery.shared(TRAINING).in_place_of_subprocess())
     assert compare(values, here).output == str(folder)
     assert [one.stage for one in here.ended if not one.reused] == []
     assert len(here.ended) == 8
@@ -111,8 +116,13 @@ def test_a_change_of_no_array_shows_checksums_time_and_memory(
 ) -> None:
     root, plans, _ = project
     options = {"root": root, "plans": f"old={plans[0]},new={plans[0]}", "runs": 0, "out": tmp_path / "proof"}
-    command = [sys.executable, "-m", "pairmill", "compare", *(f"{name}={value}" for name, value in options.items())]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+
+    def compared() -> "subprocess.CompletedProcess[str]":
+        given = [f"{name}={value}" for name, value in options.items()]
+        return nursery.shared(TRAINING).run("pairmill", ["compare", *given], dict(os.environ))
+
+    done = compared()
+    assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == str(tmp_path / "proof")
     assert {path.name for path in (tmp_path / "proof").iterdir()} == {"README.md", "B3SUMS", "measured.json"}
     text = (tmp_path / "proof" / "README.md").read_text()
@@ -120,10 +130,9 @@ def test_a_change_of_no_array_shows_checksums_time_and_memory(
     middle = json.loads((tmp_path / "proof" / "measured.json").read_text())["middle"]
     assert middle["old"]["seconds"] > 0
     assert 20 < middle["new"]["peak_mb"] < 2000
-    again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    again = compared()
     assert again.returncode == 2
     assert "out: exists already" in again.stderr
     options |= {"plans": ",".join(map(str, plans)), "out": tmp_path / "other"}
-    command = [sys.executable, "-m", "pairmill", "compare", *(f"{name}={value}" for name, value in options.items())]
-    refused = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    refused = compared()
     assert "out: the arrays differ, and there are no runs" in refused.stderr

@@ -8,6 +8,7 @@ of their differences: repetitions that are in it already are not made again.
 import json
 import logging
 import os
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
@@ -30,6 +31,20 @@ def repetition(folder: str, number: int, shares: tuple[float, ...]) -> tuple[int
     return number, Bench(Path(folder) / str(number)).differences(number, shares)
 
 
+def repeated(folder: str, left: Mapping[int, tuple[float, ...]]) -> Iterator[tuple[int, dict[float, list[float]]]]:
+    """Yield the repetitions; a process of its own, which imports torch, is made where there are several."""
+    if len(left) == 1:
+        level = log.logger().level
+        try:
+            yield from (repetition(folder, number, shares) for number, shares in left.items())
+        finally:
+            log.logger().setLevel(level)
+        return
+    with ProcessPoolExecutor(available_cores(), mp_context=get_context("spawn")) as pool:
+        asked = [pool.submit(repetition, folder, number, shares) for number, shares in left.items()]
+        yield from (future.result() for future in as_completed(asked))
+
+
 def test_a_change_is_seen_and_none_is_not(tmp_path: Path) -> None:
     record = Path(os.environ.get("PAIRMILL_COMPARISONS_RECORD", tmp_path / "differences.jsonl"))
     record.touch()
@@ -40,9 +55,8 @@ def test_a_change_is_seen_and_none_is_not(tmp_path: Path) -> None:
         number: tuple(share for share, times in REPEATED.items() if number < times and number not in found[share])
         for number in range(TIMES)
     }
-    with ProcessPoolExecutor(available_cores(), mp_context=get_context("spawn")) as pool, record.open("a") as file:
-        asked = [pool.submit(repetition, str(tmp_path), number, shares) for number, shares in left.items() if shares]
-        for number, made in (future.result() for future in as_completed(asked)):
+    with record.open("a") as file:
+        for number, made in repeated(str(tmp_path), {number: shares for number, shares in left.items() if shares}):
             for share, differences in made.items():
                 found[share][number] = differences
                 file.write(json.dumps({"share": share, "number": number, "differences": differences}) + "\n")

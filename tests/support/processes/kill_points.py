@@ -4,7 +4,7 @@ What a killed process leaves changes with each file that gets or loses its name;
 Python tells its audit hooks of each such call before it is made, whichever module makes it: the stores, the sampler's
 folder, and what is written tomorrow.
 
-A stage does the same with each shard and each file. So `make test` kills a run before the last change of every second
+A stage does the same with each shard and each file. So `make test` kills a run before the last change of every third
 kind, when most is there that could be taken for a result, and `make test-long` (``PAIRMILL_EVERY_KILL=1``) before every
 change.
 """
@@ -83,7 +83,7 @@ def instants(changes: list[str]) -> list[int]:
     if EVERY:
         return list(range(1, len(changes) + 1))
     last = {kind: number for number, kind in enumerate(changes, 1)}
-    return sorted(last.values())[-1::-2][::-1]
+    return sorted(last.values())[-1::-3][::-1]
 
 
 def kills(run: Callable[[int, str], "subprocess.CompletedProcess[str]"], numbers: list[int]) -> Iterator[int]:

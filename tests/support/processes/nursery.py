@@ -2,8 +2,8 @@
 
 A fresh interpreter imports for a third of a second before a stage begins, and for more than a second where it talks to
 an object store or compiles a pipeline. A process from here has its own arguments, environment, output and exit code,
-runs the module as ``python -m`` does and waits for the module's threads. Not for tests that compare the bytes of two
-runs from here, since all hash alike, nor for those of how a process starts or ends.
+runs the module as ``python -m`` does and waits for the module's threads. All forks of a nursery hash alike, so two runs
+whose bytes are compared are of two nurseries. Not for tests of how a process starts or ends.
 """
 
 import json
@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import cache
+from types import SimpleNamespace
 from typing import IO
 
 from tests.support.helpers import PATIENCE, REPOSITORY
@@ -200,8 +201,21 @@ class Nursery:
                 texts.append(file.read().decode())
         return subprocess.CompletedProcess([module, *arguments], code, *texts)
 
+    def in_place_of_subprocess(self) -> SimpleNamespace:
+        """What a module that starts its tasks by ``subprocess.run`` is given, so that they are forked."""
+
+        def run(
+            command: Sequence[str], stdout: int, check: bool, env: Mapping[str, str]
+        ) -> "subprocess.CompletedProcess[bytes]":
+            with open(os.devnull, "wb") as nothing:
+                output = (nothing.fileno() if stdout == subprocess.DEVNULL else stdout, 2)
+                child = self.start(command[2], command[3:], env, output)
+            return subprocess.CompletedProcess(command, child.wait())
+
+        return SimpleNamespace(run=run, DEVNULL=subprocess.DEVNULL)
+
 
 @cache
-def shared(imported: Sequence[str] = STAGES) -> Nursery:
-    """One for all tests of this process, with which it ends."""
+def shared(imported: Sequence[str] = STAGES, number: int = 0) -> Nursery:
+    """One for all tests of this process, with which it ends; those of another number hash in another way."""
     return Nursery(imported)

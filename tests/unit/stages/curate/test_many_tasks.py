@@ -28,8 +28,8 @@ from pairmill.stages.curate.settings import Settings
 from pairmill.stages.curate.totals import TOTALS
 from tests.support.helpers import PATIENCE, REPOSITORY
 
-TASKS = int(os.environ.get("PAIRMILL_CURATE_TASKS", "10000"))
-"""`make test-long` plans ten times as many."""
+TASKS = int(os.environ.get("PAIRMILL_CURATE_TASKS", "5000"))
+"""`make test-long` plans twenty times as many."""
 
 
 def plan(settings: Settings) -> CuratePlan:
