@@ -18,27 +18,32 @@ _UNUSUAL: Final = object()
 _HALVES: Final = re.compile("[\ud800-\udfff]")
 
 
-def read_plain(data: bytes, uri: str) -> Any:
-    """Return what a YAML file says as plain values; of a key that occurs twice in a mapping the last counts.
+def read_plain(data: bytes, uri: str, *, repeated: bool = True) -> Any:
+    """Return what a YAML file says as plain values.
+
+    Args:
+        data: of the file.
+        uri: of it, for messages.
+        repeated: whether a key may occur twice in a mapping; then the last one counts.
 
     Raises:
-        UsageError: it is not YAML, or has a value that nothing can hold.
+        UsageError: it is not YAML, has a value that nothing can hold, or a key occurs twice.
     """
     import yaml
 
     try:
         # Some installations are without the parser in C, which takes a tenth of the time.
         if not hasattr(yaml, "CSafeLoader"):
-            return _construct(yaml.SafeLoader(data), uri)
+            return _construct(yaml.SafeLoader(data), uri, repeated)
         value = _from_events(yaml, yaml.CSafeLoader(data), uri)
-        return _construct(yaml.CSafeLoader(data), uri) if value is _UNUSUAL else value
+        return _construct(yaml.CSafeLoader(data), uri, repeated) if value is _UNUSUAL else value
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UsageError("not valid YAML", where=uri, got=" ".join(str(error).split())) from error
 
 
-def _construct(loader: Any, uri: str) -> Any:
+def _construct(loader: Any, uri: str, repeated: bool) -> Any:
     top = loader.get_single_node()
-    refuse_unusable(top, uri)
+    refuse_unusable(top, uri, repeated=repeated)
     return None if top is None else loader.construct_document(top)
 
 
@@ -70,6 +75,7 @@ def _from_events(yaml: Any, loader: Any, uri: str) -> Any:
         elif above is None:
             top = value
         elif key:
+            unusual |= key[0] in above
             above[key[0]], key = value, ()
         elif kind is yaml.ScalarEvent and value is not _UNUSUAL:
             key = (value,)
@@ -100,12 +106,13 @@ def _scalar(yaml: Any, loader: Any, event: Any, uri: str) -> Any:
     return loader.construct_object(node)
 
 
-def refuse_unusable(node: Any, uri: str) -> None:
+def refuse_unusable(node: Any, uri: str, *, repeated: bool = True) -> None:
     """Refuse what YAML can write and nothing can hold: half of a surrogate pair, or an integer of 80 digits.
 
     Args:
         node: the composed file, or a part of it.
         uri: of the file, for messages.
+        repeated: whether a key may occur twice in a mapping.
 
     Raises:
         UsageError: there is one, in a key or a value.
@@ -117,6 +124,12 @@ def refuse_unusable(node: Any, uri: str) -> None:
             continue
         seen.add(id(node))
         if node.id == "mapping":
+            names = set[str]()
+            for key in () if repeated else (key for key, _ in node.value if key.id == "scalar"):
+                if key.value in names:
+                    where = f"{uri} line {key.start_mark.line + 1}"
+                    raise UsageError("the key occurs twice", where=where, got=key.value, hint="leave one of them out")
+                names.add(key.value)
             left += [part for pair in reversed(node.value) for part in reversed(pair)]
         elif node.id == "sequence":
             left += reversed(node.value)

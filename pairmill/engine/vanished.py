@@ -75,7 +75,8 @@ class Alarm:
             if pair
             for before, after in (pair,)
         ]
-        parts += [self.reason.replace("_", " ")] if self.reason else []
+        # That of a ledger is a word; a sentence may have names of tasks.
+        parts += [self.reason if " " in self.reason else self.reason.replace("_", " ")] if self.reason else []
         parts += [f"as {' and '.join(self.examples)}"] if self.examples else []
         return f"{self.name} ({'; '.join(parts)})" if parts else self.name
 

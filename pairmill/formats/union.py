@@ -235,18 +235,18 @@ def _distinct(
     gone: list[tuple[Member, Member]] = []
     kept: list[Member] = []
     for item in order:
-        other = names.setdefault(item.task.name, item)
-        what = "name"
-        if other is item and item.task.counts[0]:  # tasks without a row are all alike
-            other, what = keys.setdefault((item.task.name.startswith(HELD_OUT), item.task.key), item), "content"
-        if other is item:
-            kept.append(item)
-        elif wanted in {"first", "last"}:
+        key = item.task.name.startswith(HELD_OUT), item.task.key
+        what = "name" if item.task.name in names else "content"
+        # Only with one that stays; tasks without a row are all alike.
+        other = names.get(item.task.name) or (keys.get(key) if item.task.counts[0] else None)
+        if other is not None and wanted in {"first", "last"}:
             gone.append((item, other))
-        elif what == "name" or wanted or item.part != other.part:
+            continue
+        if other is not None and (what == "name" or wanted or item.part != other.part):
             raise _two_alike(parts, other, item, what, file, where)
-        else:
-            kept.append(item)
+        names[item.task.name] = item
+        keys.setdefault(key, item)
+        kept.append(item)
     return kept, gone
 
 

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from pairmill.errors import UsageError
 from pairmill.formats.eligible_rows import RowOptions
 from pairmill.formats.task_summaries import TaskSummaries, summarize
 from pairmill.formats.tokens import Dataset
 from pairmill.rules.book import Rules
 from pairmill.rules.rule import Rule
 from pairmill.rules.solve import Pool
-from pairmill.rules.solve_rules import SolvedRules, solve_rules
+from pairmill.rules.solve_rules import GroupResult, SolvedRules, solve_rules
 
 # What reads single rows is imported where rules have words for them: pyarrow, which it needs, is a third of a start.
 if TYPE_CHECKING:
@@ -84,7 +85,12 @@ class EffectiveRules:
 
     @cached_property
     def solved(self) -> SolvedRules:
-        """What they come to. Raises UsageError as :func:`solve_rules`, InputError if tasks cannot be read."""
+        """What they come to.
+
+        Raises:
+            UsageError: as :func:`solve_rules`, or passes_total leaves a group less than it is to have.
+            InputError: tasks cannot be read.
+        """
         names = [task.name for task in self.tasks]
         solved = solve_rules(self.rules, names, self.pool, self.epochs, self.base)
         made, groups, largest = [*solved.rules], [*solved.groups], dict[int, int]()
@@ -115,6 +121,7 @@ class EffectiveRules:
                 left = int(self.pool.rows[place]) * most - self.seen(task.key, most)
                 part = left / (self.epochs - self.kept) / float(solved.rows[place] or 1)
                 if part < 1:
+                    self._refuse_short(solved.groups[at := int(solved.group_of[place])], at, task.name, rule, left)
                     columns = (solved.rows, solved.tokens, solved.response_tokens, solved.errors)
                     put(place, [float(column[place]) * max(0.0, part) for column in columns])
         for at, rows_most in largest.items():
@@ -122,6 +129,18 @@ class EffectiveRules:
                 text = f"keep_together: units of up to {rows_most:,} rows"
                 groups[at] = replace(groups[at], wanted=", ".join(filter(None, (groups[at].wanted, text))))
         return replace(solved, rules=tuple(made), groups=tuple(groups))
+
+    def _refuse_short(self, result: GroupResult, at: int, task: str, rule: Rule, left: int) -> None:
+        """Raise UsageError if a group that is to have a number of tokens cannot have them because of passes_total."""
+        group = self.rules.groups[at] if at < len(self.rules.groups) else None
+        if group is not None and (group.share is not None or group.tokens is not None):
+            raise UsageError(
+                f"passes_total leaves the group {group.name!r} fewer tokens than it is to have",
+                where=group.where,
+                got=f"{result.wanted}: {result.tokens:,.0f} tokens an epoch, for which {task} has too few rows",
+                expected=f"at most {max(0, left):,} rows of {task} in all epochs, passes_total: {rule.passes_total}",
+                hint="raise passes_total, or lower what the group is to have",
+            )
 
     @cached_property
     def of_task(self) -> Mapping[str, Rule]:

@@ -103,6 +103,9 @@ class Policy:
         if file.top is None:
             raise UsageError("the policy is empty", where=file.uri, expected="clauses: […], licences: {…}, default: …")
         top: _Top = file.top.onto(_Top, leave={"clauses"})
+        if (licences := file.top.entries().get("licences")) and not top.licences.are_given:
+            hint = "what is in neither list is unknown, so without lists every source would be"
+            raise licences.wrong("names no licence", expected="allow: [MIT, CC0-1.0], or deny: ['*-NC*']", hint=hint)
         clauses = [_clause(part) for part in file.items("clauses")]
         # Beside the policy, so that both can be moved together.
         folder = storage.parent_of(file.uri)

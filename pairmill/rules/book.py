@@ -22,7 +22,7 @@ from pairmill.log import event
 from pairmill.plain_yaml import read_plain
 from pairmill.rules import DEFAULT_FILE
 from pairmill.rules.clause import AMOUNTS, Clause, Group, Top
-from pairmill.rules.match import Matcher, Selector
+from pairmill.rules.match import KEYS, Matcher, Selector
 from pairmill.rules.reading import NEW, OF_GROUP, read_clauses, read_top
 from pairmill.rules.rule import PER_TASK, Rule
 
@@ -89,11 +89,11 @@ class Rules:
         Raises:
             UsageError: it is neither, or has a wrong rule.
         """
-        raw = [] if raw is None else raw
         top = Top()
-        if profile == "pairmill" and isinstance(raw, dict) and "rules" in raw:
+        if profile == "pairmill" and isinstance(raw, dict) and not raw.keys() & {*KEYS}:
             top = read_top(raw, where)
-            raw = raw["rules"] or []
+            raw = raw.get("rules", raw)
+        raw = [] if raw is None else raw
         if not isinstance(raw, list):
             expected = "- prefix: …" if profile == "data_io" else "- prefix: …, or rules: with such a list"
             raise UsageError("not a list of rules", where=where, got=type(raw).__name__, expected=expected)
@@ -105,7 +105,7 @@ class Rules:
     @classmethod
     def load(cls, given: str, profile: Profile, option: str) -> Rules:
         """Read a rule file. Raises UsageError as :func:`read_file` and :meth:`from_items` do."""
-        raw, uri = read_file(given, option)
+        raw, uri = read_file(given, option, repeated=profile == "data_io")
         return cls.from_items(raw, profile, uri)
 
     def changed(self, group: Group, key: str, value: Any) -> Rules:
@@ -297,10 +297,10 @@ class ReferenceRules(Rules):
         return Rule(long_context=long_context, **values)
 
 
-def read_file(given: str, option: str) -> tuple[Any, str]:
+def read_file(given: str, option: str, *, repeated: bool = True) -> tuple[Any, str]:
     """Return what a rule file says, as YAML gives it, and its URI.
 
-    An absent :data:`DEFAULT` says nothing, and a warning is logged.
+    An absent :data:`DEFAULT` says nothing, and a warning is logged. ``repeated`` allows a key to occur twice.
 
     Raises:
         UsageError: the file is absent and not the default, or not YAML.
@@ -308,7 +308,7 @@ def read_file(given: str, option: str) -> tuple[Any, str]:
     uri = storage.normalise(given, option)
     store = storage.store_for(uri)
     if store.exists(uri):
-        return read_plain(store.read(uri), uri), uri
+        return read_plain(store.read(uri), uri, repeated=repeated), uri
     if given != DEFAULT_FILE:
         raise UsageError(
             "the rule file does not exist",

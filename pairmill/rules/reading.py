@@ -76,16 +76,6 @@ class _Keys:
         name = f"{self._below}.{key}" if self._below else key
         return UsageError(f"{name} {what}", where=self.where, got=repr(self.item[key]), expected=expected, hint=hint)
 
-    def old_count(self, key: str) -> int | None:
-        """Read a key that the reference has: an integer as YAML writes it."""
-        value = self.item[key]
-        if value is None and key != "repeat":
-            return None
-        count = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63
-        if not count or value < 0:
-            raise self.wrong(key, "is not a count", "an integer of 0 or more")
-        return int(value)
-
     def count(self, key: str, least: int = 0) -> int | None:
         """Read a count, which may be written as 1.2e9."""
         if key not in self.item:
@@ -195,7 +185,8 @@ def read_clauses(items: Sequence[Any], where: str, top: Top) -> tuple[list[Claus
         place = f"{where} rule {number}"
         if not isinstance(item, dict) or not any(key in item for key in match.KEYS[:3]):
             expected = "prefix: text, match: glob or re: pattern"
-            raise UsageError("the rule has no prefix", where=place, got=repr(item), expected=expected)
+            hint = did_you_mean(str(next(iter(item), "")), match.KEYS[:3]) if isinstance(item, dict) else ""
+            raise UsageError("the rule has no prefix", where=place, got=repr(item), expected=expected, hint=hint)
         keys = _Keys(item, place, KEYS, number=number)
         who, group = Selector.parse(item, place), keys.text("group")
         members = groups.setdefault((bool(group), group or who.label), [])
@@ -249,7 +240,8 @@ def _clause(keys: _Keys, who: Selector, group: int, top: Top) -> Clause:
 
 def _rule(keys: _Keys, defaults: Rule) -> Rule:
     """Read the keys that the reference has, and those that are like them."""
-    values = dict[str, Any]((name, keys.old_count(name)) for name in _COUNTS if name in keys)
+    values: dict[str, Any] = {name: None for name in _COUNTS if keys.item.get(name, 0) is None and name != "repeat"}
+    values |= {name: keys.count(name) for name in _COUNTS if name in keys and name not in values}
     if (values.get("passes_total") or 0) > _MOST_PASSES:
         raise keys.wrong("passes_total", "is too large", f"at most {_MOST_PASSES}", "leave it out: no limit")
     if "long_context" in keys:
@@ -413,9 +405,9 @@ def _budget(keys: _Keys, group: str) -> Budget | None:
 
 def _weights(keys: _Keys) -> dict[str, float]:
     raw = keys.item.get("weights", {})
-    if not isinstance(raw, dict) or ("weights" in keys and not raw):
+    if not isinstance(raw, dict) or ("weights" in keys and not raw) or not all(isinstance(key, str) for key in raw):
         raise keys.wrong("weights", "is not a mapping", 'weights: {"flan__*": 0.5}')
-    below = _Keys(raw, keys.where, [*map(str, raw)], "weights")
+    below = _Keys(raw, keys.where, raw, "weights")
     for glob in raw:
         match.expand(glob, keys.where)
     return {glob: below.amount(glob) or 1.0 for glob in raw}

@@ -131,6 +131,28 @@ def test_a_share_that_cannot_be_ends_the_stage_with_the_line_to_write(bench: Ben
     assert f"{path} rule 1" in done.err
 
 
+@pytest.mark.parametrize(
+    ("rules", "wrong"),
+    [
+        (
+            [{"prefix": "small", "share": "5%", "passes": 9, "passes_total": 2}],
+            "rule 1: passes_total leaves the group 'small' fewer tokens than it is to have.*at most 60 rows of small",
+        ),
+        (
+            [{"prefix": "opus"}, {"prefix": "flan__", "repeat": 10**9}],
+            "rule 2: an epoch has too many rows; got 400,000,000,000 rows of flan__0.*lower repeat",
+        ),
+        ([{"match": "flan__*", "passes": 1e9}], "rule 1: an epoch has too many rows"),
+    ],
+)
+def test_what_an_epoch_cannot_have_is_refused_before_it_is_drawn(
+    bench: Bench, tmp_path: Path, rules: Any, wrong: str
+) -> None:
+    with pytest.raises(UsageError, match=wrong):
+        sampled(bench, tmp_path / "out", rules)
+    assert not (tmp_path / "out").exists()
+
+
 def rows_of(bench: Bench, target: Path, task: str, epoch: int) -> list[int]:
     """The numbers of the rows of a task in an epoch, ascending."""
     found = bench.epoch(epoch, target)

@@ -21,6 +21,17 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("a: {b: 1}\na: 2", 2), ("- b: 1\n- {c: 1,\n   c: 1}", 3), ("- &x {a: 1}\n- {<<: *x, b: 2, b: 3}", 2)],
+)
+def test_a_key_that_occurs_twice_is_refused_with_its_line(text: str, line: int) -> None:
+    assert read_plain(text.encode(), "x") == yaml.safe_load(text)
+    with pytest.raises(UsageError, match=f"x line {line}: the key occurs twice; got [abc]"):
+        read_plain(text.encode(), "x", repeated=False)
+    assert read_plain(b"- &x {a: 1}\n- {<<: *x, a: 2}", "x", repeated=False) == [{"a": 1}, {"a": 2}]
+
+
 @settings(deadline=None)
 @given(VALUES)
 def test_what_pyyaml_writes_is_read_as_it_reads_it(value: Any) -> None:

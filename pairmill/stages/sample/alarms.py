@@ -49,7 +49,7 @@ def alarms_of(result: SampleResult, ledgers: Mapping[str, Ledger]) -> list[Alarm
 
     alarms += [counted(vanished.UNMATCHED_TASK, task, [task]) for task in result.unmatched]
     for first, second, tasks in result.two_rules:
-        reason = f"{len(tasks):,} tasks, {tasks[0]} first"
+        reason = f"{len(tasks):,} tasks, {min(tasks)} first"
         alarms.append(counted(vanished.TWO_RULES, f"{first!r} and {second!r}", tasks, reason))
     names = sorted({name for task in lengths for name in (task, analytics.category(task))})
     for number, label in enumerate(result.idle_rules):

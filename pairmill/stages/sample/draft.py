@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pairmill import log, storage
 from pairmill.engine import inputs, policing, vanished
@@ -18,7 +18,7 @@ from pairmill.engine.links import LeftOut, left_out
 from pairmill.engine.manifest import InputRef, Ledger, Manifest
 from pairmill.engine.options import byte_options
 from pairmill.engine.writer import Writer
-from pairmill.errors import InputError
+from pairmill.errors import InputError, UsageError
 from pairmill.formats import characters
 from pairmill.formats.eligible_rows import NEVER, SPLIT, DatasetRows, rows_of
 from pairmill.formats.removed_rows import RemovedRows, removed_rows
@@ -53,6 +53,10 @@ if TYPE_CHECKING:
     from pairmill.stages.sample.base import BasePlan
     from pairmill.stages.sample.extend import Growth, ParentPlan
     from pairmill.stages.sample.mixed import OpenMixture
+
+
+_MOST_ROWS: Final = (1 << 32) - 1
+"""Of an epoch: fifteen times those of the largest one known."""
 
 
 @dataclass
@@ -264,6 +268,7 @@ class Draft:
             self.parts.refuse_missing(self.folder.tasks, f"tokenized_path={self.folder.uri}")
         elif self.seen is not None:
             self.seen.count()  # before threads ask
+        self._refuse_too_many()
         local = out is not None and storage.scheme(out.folder) == "file"
         drawn = draw_plan(
             [self._to_draw(task, key) for task, key in tasks],
@@ -278,6 +283,25 @@ class Draft:
         if self.parent is not None:
             return self._sample_grown(self.parent, drawn, out)
         return self._sample(drawn, added, out) if base is None else self._sample_added(base, drawn, added, out)
+
+    def _refuse_too_many(self) -> None:
+        """Raise UsageError if an epoch has more rows than a plan can count: a slip in ``repeat`` takes all memory."""
+        rows = {}
+        for task in self.folder.tasks if not self.mixed and not self.parts else ():
+            rule = self._rule_of(task)
+            if rule.repeat > 1 or rule.rows:
+                there = task.counts[0] if rule.max_per_file is None else min(task.counts[0], rule.max_per_file)
+                rows[task.name] = max(rule.rows) if rule.rows else there * rule.repeat
+        if sum(rows.values()) > _MOST_ROWS:
+            name = max(rows, key=lambda task: rows[task])
+            clause = self.rules.clause_of(name)
+            raise UsageError(
+                "an epoch has too many rows",
+                where=self.config.prefix_config_path if clause is None else clause.where,
+                got=f"{rows[name]:,} rows of {name}, as often as it comes",
+                expected=f"at most {_MOST_ROWS:,} of all tasks",
+                hint="lower repeat: or passes:",
+            )
 
     def _sample(self, drawn: DrawnSample, tasks: list[Dataset], out: Writer | None) -> PlannedSample:
         plan = drawn.plan

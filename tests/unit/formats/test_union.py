@@ -97,6 +97,16 @@ def test_the_same_content_under_two_names_is_refused_across_folders_alone(tmp_pa
     refused(tmp_path, base, "duplicates: refuse", InputError, "same content; got a of base and again of base")
 
 
+def test_a_task_that_is_gone_takes_no_name(tmp_path: Path) -> None:
+    # b of two repeats a, so its name is free: b of three is content that nothing else has.
+    folders = [put_folder(tmp_path / name, tasks) for name, tasks in (("one", {"a": 1}), ("two", {"b": 1}))]
+    given = ",".join([*folders, put_folder(tmp_path / "three", {"b": 2})])
+    result = opened(tmp_path, given, "duplicates: first")
+    assert [Path(task.uri).relative_to(tmp_path).as_posix() for task in result.tasks] == ["one/a", "three/b"]
+    assert result.union is not None
+    assert [(item["folder"], item["task"], item["stays"]) for item in result.union.duplicates] == [("two", "b", "a")]
+
+
 def test_tasks_without_a_row_are_no_duplicates(tmp_path: Path) -> None:
     one, two = (put_folder(tmp_path / name, {name: 1}, rows=0) for name in ("one", "two"))
     assert names(opened(tmp_path, f"{one},{two}")) == ["one", "two"]

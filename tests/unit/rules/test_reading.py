@@ -55,7 +55,7 @@ def test_the_words_of_a_group_are_read() -> None:
 
 def test_the_words_of_a_task_are_read() -> None:
     rules = read(
-        "- {prefix: a, per_task: {max_rows: 5_000, max_tokens: 1e6, count: response}}\n"
+        "- {prefix: a, max_per_file: 5e3, per_task: {max_tokens: 1e6, count: response}}\n"
         "- {prefix: b, per_task: {max_tokens: 1e6, fraction: 0.5}}\n"
         "- {prefix: c, skip: true}\n"
         "- {prefix: d, select_rows: gs://x/y, keep_together: chat.id}\n"
@@ -114,6 +114,7 @@ BAD = [
     ("{prefix: x, weights: {a: 1}}", "weights, and nothing to share out"),
     ("{prefix: x, max_rows: 5, weights: [a]}", "weights is not a mapping"),
     ("{prefix: x, max_rows: 5, weights: {'a[': 1}}", r"a set without its \]"),
+    ("{prefix: x, max_rows: 5, weights: {2024: 1}}", "weights is not a mapping"),
     ("{prefix: x, max_rows: 5, weight: 0}", "weight is not valid; got 0"),
     ("{prefix: x, max_rows: 5, count: response}", "count says which tokens count, and nothing counts them"),
     ("{prefix: x, share: 5%, tokens: 5}", "share and tokens both say how much an epoch has of the group"),
@@ -152,7 +153,11 @@ def test_a_wrong_word_is_refused_with_the_rule_and_what_to_write(items: str, sai
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{rule: []}", "not a list of rules; got dict; expected - prefix: …, or rules: with such a list"),
+        ("{rule: []}", "unknown key 'rule'; expected rules, defaults, .*did you mean 'rules'"),
+        ("{prefix: a}", "not a list of rules; got dict; expected - prefix: …, or rules: with such a list"),
+        ("{unmatched: take}", "not a list of rules; got dict"),
+        ("{rules: false}", "not a list of rules; got bool"),
+        ("[{prefx: a}]", "the rule has no prefix; .*did you mean 'prefix'"),
         ("{rules: {a: 1}}", "not a list of rules; got dict"),
         ("{rules: [], unmached: take}", "unknown key 'unmached'.*did you mean 'unmatched'"),
         ("{rules: [], unmatched: drop}", "unmatched is not valid; got 'drop'; expected take, leave or refuse"),
