@@ -8,6 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.processes import nursery
+from tests.support.processes.nursery import TRAINING
+
 ROOT = Path(__file__).resolve().parents[3]
 SOURCES = {"c4", "bookcorpus", "the_stack", "cc_news", "arxiv"}
 
@@ -17,23 +20,23 @@ def test_the_net_of_five_sources_has_a_perplexity_for_each(tmp_path: Path) -> No
     folder, named = tmp_path / "build" / "pretraining", f"sources={','.join(sorted(SOURCES))}"
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PAIRMILL_LOG": "json"}
 
-    def run(*command: str | Path) -> str:
-        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    def run(*arguments: str) -> str:
+        done = nursery.shared(TRAINING).run("pairmill", arguments, env, folder=str(tmp_path))
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    python = ROOT / ".venv/bin/python"  # the stages before are in the environment without torch
-    run(python, "examples/make_raw.py", folder / "raw", named)
+    made = [sys.executable, "examples/make_raw.py", folder / "raw", named]
+    subprocess.run(made, cwd=tmp_path, env=env, check=True)
     places = [f"raw={folder}/raw", f"root={folder}", f"output_path={folder}/sampled"]
     options = ["limit=60", "holdout=2", "vocab_size=512", "context_size=257", "epochs=2"]
-    run(python, "-m", "pairmill", "run", named, *places, *options)
+    run("run", named, *places, *options)
 
     page = (ROOT / "docs/pretraining_pipeline.md").read_text(encoding="utf-8")
     (command,) = re.findall(r"<!-- training -->\n```sh\npairmill (.*?)\n```", page, re.DOTALL)
     short = (
         "set=training.steps=6,schedule.warmup_steps=1,training.threads=1,watch.every_steps=1,evaluation.every_steps=3"
     )
-    result = Path(run(sys.executable, "-m", "pairmill", *command.replace("\\\n", " ").split(), short).strip())
+    result = Path(run(*command.replace("\\\n", " ").split(), short).strip())
 
     lines = [json.loads(line) for line in (result / "metrics.jsonl").read_text().splitlines()]
     losses = [line["loss"] for line in lines if line["kind"] == "step"]

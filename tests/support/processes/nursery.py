@@ -190,10 +190,12 @@ class Nursery:
         environment: Mapping[str, str],
         die_before: int = 0,
         changes: str = "",
+        folder: str = "",
     ) -> "subprocess.CompletedProcess[str]":
         """Run a module to its end, or until it is killed (see kill_points); stdout and stderr as text."""
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-            child = self.start(module, arguments, environment, (out.fileno(), err.fileno()), die_before, changes)
+            output = (out.fileno(), err.fileno())
+            child = self.start(module, arguments, environment, output, die_before, changes, folder=folder)
             code = child.wait()
             texts = []
             for file in (out, err):
