@@ -4,8 +4,6 @@ import json
 import os
 import re
 import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +24,8 @@ from pairmill.stages.train.config import TrainConfig
 from pairmill.stages.train.data.inputs import open_inputs
 from pairmill.training.settings import TrainSettings
 from tests.support.data import samples
+from tests.support.processes import nursery
+from tests.support.processes.nursery import TRAINING
 
 ROOT = Path(__file__).resolve().parents[3]
 TINY = ["model.layers=1", "model.width=16", "model.heads=2", "model.feed_width=32", "batch.tokens=64"]
@@ -177,26 +177,6 @@ def test_the_command_and_its_exit_codes(folder: Path, tmp_path: Path, capsys: py
     assert "not a sampled folder" in " ".join(capsys.readouterr().out.split())
 
 
-RANK = """
-import json, os, sys
-from pairmill.stages.train.check import CheckConfig, check
-from pairmill.errors import PairmillError
-
-to, settings, good, other, *ports = sys.argv[1:]
-found = []
-for folder, port in zip((good, other, good), ports):
-    os.environ["MASTER_PORT"] = port
-    if len(found) == 2 and os.environ["RANK"] == "1":
-        break  # it does not come
-    limit = 1.0 if len(found) == 2 else 60.0
-    try:
-        found.append(check(CheckConfig(sampled=[folder], set=settings.split(), device="cpu", measure=0, limit_s=limit)))
-    except PairmillError as error:
-        found.append(str(error))
-open(to, "w").write(json.dumps(found))
-"""
-
-
 def test_ranks_reach_each_other_and_have_the_same_data(folder: Path, tmp_path: Path) -> None:
     other = samples.sampled(tmp_path / "other", [[(3, 4)] * 60])
     ports = []
@@ -208,9 +188,10 @@ def test_ranks_reach_each_other_and_have_the_same_data(folder: Path, tmp_path: P
     for rank in range(2):
         given = [str(tmp_path / f"{rank}.json"), " ".join(TINY), str(folder), str((folder, other)[rank]), *ports]
         where = {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "MASTER_ADDR": "127.0.0.1"}
-        environment = {**os.environ, **where, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "-c", RANK, *given]
-        processes.append(subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL))
+        environment = {**os.environ, **where, "OMP_NUM_THREADS": "1"}
+        with open(os.devnull, "wb") as nothing:
+            output, module = (nothing.fileno(), 2), "tests.pytorch.train.check_rank"
+            processes.append(nursery.shared(TRAINING).start(module, given, environment, output, folder=str(tmp_path)))
     assert [process.wait() for process in processes] == [0, 0]
     told = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
     assert "2 reach each other" in told[0][0]
