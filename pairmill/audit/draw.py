@@ -211,7 +211,7 @@ class DrawRows(Shard[PlanTexts], reads=()):
 
     def run(self, context: PlanTexts, out: Writer) -> ShardResult:
         data = DrawnSource()
-        chosen, removed = self._choose(context)
+        chosen, staying, lengths = self._choose(context)
         with out.create(NAME, scratch=True) as local, local.open("w", encoding="utf-8") as file:
             for row, text in self._read(context, chosen):
                 faults, form = faults_of(row, self.checks), form_of(row.answer.plain)
@@ -232,51 +232,47 @@ class DrawRows(Shard[PlanTexts], reads=()):
                 }
                 file.write(json.dumps(line, ensure_ascii=True) + "\n")
         with out.create(SHARED, scratch=True) as local, local.open("wb") as file:
-            np.save(file, digests_of(self._prompts(context)))
+            np.save(file, digests_of(self._prompts(context, lengths)))
         whole = sum(part.rows for part in self.parts)
         ledger = Ledger(whole, data.rows, data.rows)
-        for reason, count in ((REMOVED, removed), ("not_drawn", whole - data.rows - removed)):
+        for reason, count in ((REMOVED, whole - staying), ("not_drawn", staying - data.rows)):
             if count:
                 ledger.drop(reason, count)
         return ShardResult(ledger, vars(data))
 
-    def _choose(self, context: PlanTexts) -> tuple[list[tuple[PlanPart, int]], int]:
+    def _choose(self, context: PlanTexts) -> tuple[list[tuple[PlanPart, int]], int, NDArray[np.int64]]:
         """Return the rows with the least keys, by key: the part of each, and its number in the plan.
 
-        How many rows a policy takes out is the second value.
+        How many rows stay is the second value, and by length of their prompts in tokens the third, int64 [lengths].
         """
         best: list[tuple[int, str, int, PlanPart, int]] = []
-        removed = 0
-        for part in self.parts:
-            for first in range(part.first, part.first + part.rows, _PIECE):
-                stop = min(first + _PIECE, part.first + part.rows)
-                starts = context.rows.columns(np.arange(first, stop, dtype=np.uint32))[INDEX.index("resp_start")]
-                numbers = np.flatnonzero(part.stay(starts))
-                removed += len(starts) - len(numbers)
-                keys = keys_of(part.content, starts)
-                if len(numbers) > self.most:
-                    numbers = numbers[np.argpartition(keys[numbers], self.most - 1)[: self.most]]
-                best += [(int(keys[at]), part.task, int(starts[at]), part, first + int(at)) for at in numbers]
+        staying, lengths = 0, np.zeros(0, np.int64)
+        for part, numbers, (_, sizes, starts, _) in self._columns(context):
+            staying += len(numbers)
+            more = np.bincount(sizes, minlength=len(lengths))
+            more[: len(lengths)] += lengths
+            lengths = more
+            keys = keys_of(part.content, starts)
+            least: Sequence[int] | NDArray[Any] = range(len(keys))
+            if len(keys) > self.most:
+                least = np.argpartition(keys, self.most - 1)[: self.most]
+            best += [(int(keys[at]), part.task, int(starts[at]), part, int(numbers[at])) for at in least]
             best = sorted(best, key=lambda item: item[:3])[: self.most]
-        return [(part, number) for *_, part, number in best], removed
+        return [(part, number) for *_, part, number in best], staying, lengths
 
-    def _columns(self, context: PlanTexts) -> Iterator[tuple[PlanPart, list[Ints]]]:
-        """Yield where the texts of rows are that stay (:data:`INDEX`), a piece at a time."""
+    def _columns(self, context: PlanTexts) -> Iterator[tuple[PlanPart, NDArray[np.uint32], list[Ints]]]:
+        """Yield the numbers of rows that stay, and where their texts are (:data:`INDEX`), a piece at a time."""
         for part in self.parts:
             for first in range(part.first, part.first + part.rows, _PIECE):
-                stop = min(first + _PIECE, part.first + part.rows)
-                columns = context.rows.columns(np.arange(first, stop, dtype=np.uint32))
-                yield part, [column[part.stay(columns[2])] for column in columns]
+                numbers = np.arange(first, min(first + _PIECE, part.first + part.rows), dtype=np.uint32)
+                columns = context.rows.columns(numbers)
+                stay = part.stay(columns[INDEX.index("resp_start")])
+                yield part, numbers[stay], [column[stay] for column in columns]
 
-    def _prompts(self, context: PlanTexts) -> Iterator[tuple[bytes, bytes]]:
+    def _prompts(self, context: PlanTexts, lengths: NDArray[np.int64]) -> Iterator[tuple[bytes, bytes]]:
         """Yield the tokens of prompts and answers that are compared with those of other sources."""
-        counts = np.zeros(0, np.int64)
-        for _, (_, sizes, *_) in self._columns(context):
-            more = np.bincount(sizes, minlength=len(counts))
-            more[: len(counts)] += counts
-            counts = more
-        chosen = choose_lengths(counts, self.prompts)
-        for part, columns in self._columns(context) if chosen.any() else ():
+        chosen = choose_lengths(lengths, self.prompts)
+        for part, _, columns in self._columns(context) if chosen.any() else ():
             spans = np.stack(columns, 1)[chosen[columns[1]]].tolist()
             tokens = context.opened.tokens(part.task).tokens
             for start, size, answer, learned in spans:

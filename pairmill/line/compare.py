@@ -125,21 +125,6 @@ _CHECKED_FIRST: Final = ("max_runs", "train_config", "evaluate_config", "evaluat
 """What every training and evaluation would refuse is refused by the first task."""
 
 
-def given_of(values: Any, held_out: Any) -> SharedOptions:
-    """Return what all runs share, but for held-out rows of another tokenizer; ``values`` has the parameters."""
-    return SharedOptions(
-        root=values.root,
-        held_out=held_out,
-        train_config=values.train_config,
-        benchmarks=values.benchmarks,
-        data=values.data,
-        training=values.training,
-        evaluate_config=values.evaluate_config,
-        evaluate_set=values.evaluate_set,
-        **({"samples_path": values.samples_path} if hasattr(values, "samples_path") else {}),
-    )
-
-
 def compare_task(task: Task, values: Any, **results: Any) -> StageRun:
     """Run the stage that reads: at first the plans alone, in the end what the runs made."""
     own = own_options(values)
@@ -155,7 +140,8 @@ def one_run(task: Task, run: Any, values: Any) -> tuple[StageRun, MadeRun]:
         run: has ``again``, ``held_out`` and ``set`` (:func:`pairmill.stages.compare.plans.runs`).
     """
     drawn = task("sample", root=values.root, again=run.again, tokenized_path="", output_path="")
-    return drawn, train_and_evaluate(task, drawn.output, run.set, given_of(values, run.held_out))
+    shared = SharedOptions.from_values(values, held_out=run.held_out)  # of its tokenizer
+    return drawn, train_and_evaluate(task, drawn.output, run.set, shared)
 
 
 def compare(values: ComparisonHere, task: Here) -> StageRun:

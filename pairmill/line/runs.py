@@ -31,9 +31,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Final, Protocol, TextIO, TypeVar
+from typing import Any, Final, Protocol, Self, TextIO, TypeVar
 
 from pairmill.cpu import available_cores
 from pairmill.engine.manifest import fingerprint_from
@@ -100,6 +100,12 @@ class SharedOptions:
     evaluate_set: Any = "net.weights=ema"
     samples_path: Any = TRAINED_PLACE
     tokenizer: Any = ""
+
+    @classmethod
+    def from_values(cls, values: Any, **more: Any) -> Self:
+        """Make them of the parameters that a pipeline has of the same names, and of more."""
+        names = [item.name for item in fields(cls) if item.name not in more and hasattr(values, item.name)]
+        return cls(**{name: getattr(values, name) for name in names}, **more)
 
 
 @dataclass(frozen=True)

@@ -138,15 +138,8 @@ def proxy(task: Task, given: Any, mixture: Any, output_path: str = "") -> Proxy:
         output_path: folder of this machine for the arrays; empty = what trains makes them of the plan, for itself.
     """
     sampled = draw(task, given, mixture, output_path)
-    shared = SharedOptions(
-        root=given.root,
-        held_out=given.held_out,
-        train_config=given.train_config,
-        evaluate_config=given.evaluate_config,
-        evaluate_set=given.evaluate_set,
-        tokenizer=given.tokenized,  # they may be of another project, and evaluate needs it
-        samples_path=output_path or TRAINED_PLACE,
-    )
+    # The tokens may be of another project, and evaluate needs their tokenizer.
+    shared = SharedOptions.from_values(given, tokenizer=given.tokenized, samples_path=output_path or TRAINED_PLACE)
     data = output_path.format(fingerprint=sampled.outputs["fingerprint"]) if output_path else sampled.output
     return Proxy(sampled, train_and_evaluate(task, data, given.train_set, shared))
 
