@@ -48,10 +48,8 @@ class PlanPart:
     """Successive rows of a plan that are of one task.
 
     Args:
-        task: its name.
         content: identity of its tokens.
         first: number of the first row in the plan.
-        rows: how many.
         removed: that a policy takes out: where their responses begin in the tokens, and end.
     """
 
@@ -194,7 +192,6 @@ class DrawRows(Shard[PlanTexts], reads=()):
         parts: the source's rows in the plan.
         content: identity of the plan.
         most: rows.
-        checks: names.
         languages: that the source says it has.
         beside: fingerprints of the folders of rows that are at hand.
         prompts: rows whose prompts are compared with those of other sources.

@@ -71,7 +71,6 @@ class Acceptance:
     """What the scorer of a benchmark reads of the answers of its family.
 
     Attributes:
-        benchmark: its name.
         sources: whose names say that they train what it asks.
         accepted: the share of their response tokens an epoch in whose answers the scorer reads one.
     """

@@ -62,7 +62,6 @@ class ChatEncoder:
     Args:
         text: the tokenizer.json.
         where: it is, for messages.
-        template: the template.
         checked: whether our own encoder of this tokenizer was compared with the library before.
     """
 

@@ -36,7 +36,6 @@ class Reasoning:
 
         Args:
             message: the answer as the record has it.
-            text: its text.
             notes: where it is counted what was found.
 
         Raises:

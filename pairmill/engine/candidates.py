@@ -33,7 +33,6 @@ def candidates(root: str, kind: str, stage: str = "") -> list[ResultFolder]:
     """Return the finished results of a kind of which no other one of the kind was made, newest first.
 
     Args:
-        root: URI.
         kind: of :data:`MAKERS`.
         stage: that takes one: its own results are none, nor are those of stages after it; empty = all are.
     """
@@ -53,8 +52,6 @@ def with_left_out(stage: str, config_class: type[Any], given: Mapping[str, str])
     Where there is no candidate the input stays left out, and the stage says what it needs.
 
     Args:
-        stage: its name.
-        config_class: its options.
         given: as texts, by name.
 
     Raises:

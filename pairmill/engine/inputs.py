@@ -45,7 +45,6 @@ class InputFile:
     """One file to read.
 
     Args:
-        uri: of the file.
         task: the data set it is: its path below the input folder with ``/`` (and ``\\``) replaced by ``__``.
         size: bytes.
         digest: of its bytes, with its algorithm; from the manifest where there is one, else computed.

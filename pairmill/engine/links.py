@@ -50,7 +50,6 @@ def list_folder(uri: str, counts: Callable[[str], bool] = lambda _: True) -> Seq
     """List all objects below a folder that a stage is given, by the rule of links.
 
     Args:
-        uri: of the folder.
         counts: whether a link matters, by its path below the folder; that of a link to a folder ends with ``/``.
 
     Raises:

@@ -41,9 +41,7 @@ class ResultFolder(NamedTuple):
     """A folder of results below a root.
 
     Attributes:
-        uri: of the folder.
         folder: that it is in, below the root.
-        fingerprint: its name.
         finished: when its manifest was written; None if it has none.
     """
 
@@ -64,7 +62,6 @@ class Head:
 
     Args:
         stage: that finished the folder.
-        inputs: what it read.
         ledger: what became of the rows.
         options: that change bytes.
         size: bytes of the files.
@@ -98,7 +95,6 @@ def list_results(root: str, folders: Sequence[str] = ()) -> list[ResultFolder]:
     """Return what is in the folders of stages below a root: finished results, newest first, then all others.
 
     Args:
-        root: URI.
         folders: to look into; none = those of all stages.
     """
     store = storage.store_for(root)

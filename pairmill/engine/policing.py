@@ -128,7 +128,6 @@ def removed_records(file: str, digest: str) -> frozenset[int | str]:
 
     Args:
         file: ``<source>/<path>``.
-        digest: of the file.
 
     Raises:
         InputError: the policy knows the file with another content, so that its lines may be others.

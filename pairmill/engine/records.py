@@ -56,7 +56,6 @@ class ShardRecord:
     """What a committed shard made. Written last into the shard's folder, as ``_RECORD.json``.
 
     Args:
-        name: of the shard.
         key: of the shard, 64 hexadecimal digits; empty = the folder of the shard is ``cache`` itself.
         cache: URI of the folder that has the folders of all shards.
         ledger: what became of the rows that it read.

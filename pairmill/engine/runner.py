@@ -88,7 +88,6 @@ def run(stage: Stage[C, P], config: C, together: Together | None = None) -> Resu
 
     Args:
         stage: to run.
-        config: its options.
         together: with which other pods it shares the work; None = with none.
 
     Raises:

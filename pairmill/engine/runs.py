@@ -141,7 +141,6 @@ class Run:
     """Where a run is.
 
     Args:
-        uri: of its file.
         start: its first byte.
         owners: numbers of those that it is of.
         key: of the shard that wrote it, for what merges runs.

@@ -39,7 +39,6 @@ def fans(runs: int, parts: int, size: int, levels: int = LEVELS) -> list[int]:
     """Return how many runs each level makes one of; empty = none is merged.
 
     Args:
-        runs: how many.
         parts: of each.
         size: bytes of all.
         levels: at most.

@@ -282,9 +282,6 @@ def fingerprint_of(
     """Return the name of the finished folder: 16 hexadecimal digits over all that it and its manifest follow from.
 
     Args:
-        stage: of the folder.
-        config: its options.
-        plan: what it reads.
         shards: of the first round, or their records. Their names and order are included, because the manifest lists
             them.
     """

@@ -26,7 +26,6 @@ def check(
         overrides: settings in its place, the option ``evaluate_set``.
         asked: names of benchmarks.
         data: where data of benchmarks are, as the option of that name says it.
-        root: of the project.
 
     Raises:
         UsageError: the settings are wrong, no benchmark has a name, or the runs will lack the weights to evaluate.

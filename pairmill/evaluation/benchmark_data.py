@@ -27,7 +27,6 @@ class BenchmarkData:
     """The data of a benchmark.
 
     Attributes:
-        name: of the benchmark.
         place: a path or URI, or the name of a data set of the Hub.
         revision: its commit there; empty for files.
         digest: of the files, or of what names them.

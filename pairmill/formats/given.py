@@ -40,7 +40,6 @@ class GivenFiles:
 
     Args:
         uris: what a later stage reads: the place itself, or the folders of a published data set within it.
-        files: how many.
         size: bytes of them.
         rows: by a manifest, or by the footers of a few Parquet files; None = not counted.
     """
@@ -65,7 +64,6 @@ def rows_at(uri: str, *, check: bool = True, count: bool = False, shown: str = "
     """Find the row files of a file, a folder or a published data set.
 
     Args:
-        uri: of the place.
         check: also read the head of each file that no manifest names.
         count: also count the rows, where that is cheap.
         shown: how messages name the place; empty = its URI.

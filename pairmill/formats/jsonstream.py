@@ -314,7 +314,6 @@ def mended_objects(
     taken, so that no part of a broken object passes for one.
 
     Args:
-        uri: the file.
         longest: maximum bytes of an object.
         file: a reader of the file; it is closed.
         mended: is counted up by what is mended.
@@ -343,7 +342,6 @@ def objects(
     """Yield JSON values that follow each other with any white space, or none; objects are :class:`Pairs`.
 
     Args:
-        uri: the file.
         start: position of the first byte to read.
         number: number of the values before it.
         longest: maximum bytes of a value.
@@ -397,7 +395,6 @@ def within(
     """Yield the elements of a list in a file that is one JSON object; what is beside the list is passed over.
 
     Args:
-        uri: the file.
         keys: the keys that lead to the list.
         values: whether they lead to an object, whose values are wanted.
         longest: maximum bytes of a value.

@@ -40,7 +40,6 @@ class Expansion:
     """Counts what a file expands to, so that a small file cannot fill a disk.
 
     Args:
-        where: the file.
         stored: tells its bytes, or those of the part of it that is read; it is asked if there are many records.
         times: the most bytes of records for each of them.
     """

@@ -24,11 +24,7 @@ _YEAR: Final = 365.2425 * 86_400e6
 
 
 class Means:
-    """Sums over the rows of a task.
-
-    Args:
-        task: its name.
-    """
+    """Sums over the rows of a task."""
 
     def __init__(self, task: str) -> None:
         self._source = source_of(task)

@@ -120,7 +120,6 @@ class TrainTokenizerResult(Result):
     Attributes:
         asked: tokens that were asked for; ``vocab_size`` are there.
         tasks: rows and bytes of each task.
-        merges: how many there are.
         growth: tokens, and bytes per token of a vocabulary of that size.
         longest: tokens, and their bytes.
         metrics: what Kubeflow compares.

@@ -21,7 +21,6 @@ def read_batches(uri: str, start: int = 0) -> Iterator[tuple[int, pa.RecordBatch
     Their columns are condition, instruction and response, then all others by name; texts are of the type string.
 
     Args:
-        uri: of the file.
         start: row groups that end before this row are not read.
 
     Yields:

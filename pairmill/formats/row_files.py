@@ -113,7 +113,6 @@ def require_columns(
     """Raise InputError unless a row file has the columns of rows; the message has the description to write instead.
 
     Args:
-        uri: of the file.
         shown: how the message names it; empty = its URI.
         files: the line of a description that says where the files are; empty = ``files:`` and the URI.
         option: of the stage that reads the rows; a file that cannot be opened is then told by the shard that reads it.
@@ -245,7 +244,6 @@ def attributes_of(
 
     Args:
         given: ``rows=``, the rows that were tokenized.
-        tasks: names.
         verify: digest the files of finished folders now.
 
     Raises:

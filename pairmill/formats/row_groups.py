@@ -16,9 +16,6 @@ from pairmill.formats.parquet_reader import open_parquet
 class RowGroups:
     """An open Parquet file. Use as a context manager.
 
-    Args:
-        uri: of the file.
-
     Raises:
         InputError: it is not one, or damaged.
     """

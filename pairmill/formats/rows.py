@@ -250,7 +250,6 @@ def count(uri: str, content: Content = UNKNOWN, longest: int = RECORD_BYTES) -> 
     """Return number of rows of a row file. A Parquet file's footer says it; JSON Lines are read through.
 
     Args:
-        uri: the file.
         content: what the file has to be.
         longest: bytes of the longest row of JSON.
     """
@@ -275,7 +274,6 @@ def read(
     Nulls in Parquet are kept. In JSON Lines they raise, as in the reference.
 
     Args:
-        uri: the file.
         part: row groups to read of a Parquet file; None = all.
         checked: refuse Parquet texts that are not UTF-8. Not needed for batches that go to the Rust module, which
             checks them itself.

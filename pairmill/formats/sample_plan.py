@@ -84,7 +84,6 @@ def find_base(home: str, manifest: Manifest) -> FinishedFolder | None:
 
     Args:
         home: folder of the plan.
-        manifest: of the plan.
 
     Raises:
         InputError: it is not there, or files of it are missing or changed.

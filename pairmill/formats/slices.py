@@ -40,7 +40,6 @@ class FileSlice:
 
     Args:
         path: below the source's raw folder; of a row file its task.
-        uri: of the file.
         start: first row group of Parquet, first byte of an Arrow file or a file of lines.
         stop: one past the last; None = to the end.
         first: number of the first row or line, from 0.

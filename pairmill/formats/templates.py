@@ -146,7 +146,6 @@ def require_tokens(name: str, has: Callable[[str], bool], where: str) -> None:
     """Raise InputError if a tokenizer lacks a token of a template.
 
     Args:
-        name: of the template.
         has: whether the tokenizer has a token.
         where: the tokenizer, for the message.
     """

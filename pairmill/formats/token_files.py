@@ -105,7 +105,6 @@ def read_parquet(
     """Yield the samples of a Parquet file in order.
 
     Args:
-        uri: the file.
         part: row groups to read; None = all.
         content: the expected content of the file.
         longest: maximum bytes of a record.
@@ -253,10 +252,7 @@ class Index:
     """The ``.idx`` file of a Megatron-LM data set.
 
     Args:
-        uri: of the file.
         dtype: of the ids in ``.bin``.
-        sequences: how many there are.
-        documents: how many there are.
         content: what the file has to be.
     """
 

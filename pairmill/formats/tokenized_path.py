@@ -207,7 +207,6 @@ def write_union(folder: Folder, uri: str, root: str = "") -> str:
 
     Args:
         folder: of several folders.
-        uri: of the union.
         root: the project; places below it are written relative to it.
     """
     assert folder.union is not None
@@ -248,9 +247,7 @@ def find_planned(given: str, root: str, fingerprint: str, names: Sequence[str], 
     Args:
         given: ``tokenized_path=`` of the node: the folder, or of a union those folders that are elsewhere here; empty =
             all is where the project says.
-        root: the project.
         fingerprint: of the folder, or of the union, that the plan was drawn from.
-        names: of the data sets.
         digested: digest what no manifest promises, as the plan has no digests of its own.
 
     Raises:

@@ -212,7 +212,6 @@ class Dataset:
 
     Attributes:
         name: what rules call it.
-        uri: of its folder.
         contents: the expected contents of its arrays; their sizes too, and digests, as far as they are known.
         sampled: in place of the digest of ``tokens.npy`` in the key, where no manifest says it.
     """

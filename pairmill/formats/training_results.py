@@ -34,7 +34,6 @@ class TrainFacts(Result):
         plan: digest of the data's plan.
         data: what is read: a name → text, in order (kind, path or Hub id, revision, manifest's fingerprint, mixture).
         sources: source → share of tokens that the plan or mixture promises; may be empty.
-        profile: its name.
         settings: all settings (`TrainSettings.to_manifest()`).
         differences: setting → (the profile's value, this run's), where they differ.
     """

@@ -66,7 +66,6 @@ def run_stage(
     """Run a stage's program as Kubeflow's launcher would. One that does not write an output has failed, as there.
 
     Args:
-        stage: its name.
         options: by name.
         outputs: output parameters that are asked for.
         folder: for its outputs; each artifact is a file there.

@@ -45,7 +45,6 @@ def read(path: str, given: Mapping[str, str], lists: Collection[str]) -> GivenOp
     """Read a run file.
 
     Args:
-        path: of the file.
         given: options of the command line.
         lists: the options that take several values, or ``key=value``.
 

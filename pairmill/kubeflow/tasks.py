@@ -62,10 +62,8 @@ class Tasks:
         """Place the first task of the pipeline, which hands on parameters to the tasks after it.
 
         Args:
-            stage: its name.
             together: the parameters that it hands on, with their types.
             given: has the parameters of the pipeline.
-            options: of the stage.
         """
         values = {name: getattr(given, name) for name in together}
         # Of what it reads too: every value is handed on.
@@ -196,7 +194,6 @@ def pipeline(
     """Make the pipeline that kfp compiles.
 
     Args:
-        name: of the pipeline.
         title: for people.
         given: a dataclass of its parameters.
         define: makes its tasks, of the parameters.

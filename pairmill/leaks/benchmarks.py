@@ -37,7 +37,6 @@ class BenchmarkFiles:
     """The files of a benchmark, by content.
 
     Args:
-        name: of the benchmark.
         benchmark: how it is mapped; None: ``name`` is one of our own sources, and these are its withheld files.
         files: in the order of the items.
         tags: of the units that they belong to, for our own sources.

@@ -32,7 +32,6 @@ class LeakScorer(Scorer):
     ``detail`` the field, with the window if the field was too long to be looked at as a whole.
 
     Args:
-        uri: of the index.
         key: of the shard that built it.
     """
 

@@ -66,7 +66,6 @@ class Estimate:
     """What a task takes, or what it took of a sample.
 
     Args:
-        stage: of the task.
         seconds: on this machine, with nothing beside it.
         cpu_seconds: of all its processes.
         rows: that it writes; None = it has none.

@@ -23,10 +23,8 @@ def next_command(
     """Return the command that goes on with a result; empty if nothing of the line reads it.
 
     Args:
-        root: URI of the project.
         stage: that has finished.
         output: what later stages read of it.
-        inputs: what it read.
         given: its options by name, of which some are those of the next stage too.
     """
     task = _reader_of(stage)
@@ -50,7 +48,6 @@ def show(
     """Log the command that goes on with a stage that has ended; nothing without a root, or if nothing follows.
 
     Args:
-        stage: its name.
         parameters: its output parameters.
         metadata: of its manifest artifact.
         given: its options by name.

@@ -96,7 +96,6 @@ def options_of(stage: str, *, training: bool = False) -> list[str]:
     """Return the parameters that are options of a stage and not the result of another one.
 
     Args:
-        stage: its name.
         training: whether the pipeline trains, and so has the parameters of a training.
     """
     if stage in LAST:

@@ -78,7 +78,6 @@ class SharedOptions:
     """What all runs of a pipeline share.
 
     Args:
-        root: project.
         held_out: plan or folder of held-out rows; every run is evaluated on all of them.
         train_config: of every training.
         benchmarks: that are asked, joined by commas; empty = held-out loss alone.

@@ -167,7 +167,6 @@ def run(config: LocalConfig, here: Here | None = None) -> FinishedSearch:
     """Search on this machine.
 
     Args:
-        config: options.
         here: executes the tasks; None = processes.
 
     Raises:

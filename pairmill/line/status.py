@@ -66,7 +66,6 @@ class Status:
     """What is below a root.
 
     Args:
-        root: URI.
         limit: of results of each stage that are shown; 0 = all.
 
     Raises:

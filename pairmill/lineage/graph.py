@@ -39,7 +39,6 @@ class Lineage(Block):
     """A graph of results, of which each is below all that it was made of.
 
     Args:
-        title: heading.
         nodes: oldest first.
     """
 

@@ -84,7 +84,6 @@ class Pruning:
     """What can go below a root, looked up when it is made.
 
     Args:
-        root: URI.
         keep: fingerprints of results that stay.
         older: seconds without a write after which unfinished work is abandoned.
         now: seconds since 1970.

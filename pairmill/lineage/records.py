@@ -54,7 +54,6 @@ class Level(NamedTuple):
     """Some rows of clean as a later folder has them.
 
     Attributes:
-        uri: of the folder.
         task: what it calls their task.
         ordinals: in its row file, int64 [rows]; -1 of a row that it does not have.
     """

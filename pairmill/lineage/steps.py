@@ -19,12 +19,7 @@ from pairmill.formats.union import NAME as UNION
 
 @dataclass(frozen=True)
 class Step:
-    """A finished stage.
-
-    Args:
-        stage: its name.
-        manifest: of its folder.
-    """
+    """A finished stage."""
 
     stage: str
     manifest: Manifest

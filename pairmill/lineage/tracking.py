@@ -56,7 +56,6 @@ def set_tags(manifest: bytes, uri: str, environment: Mapping[str, str] = os.envi
 
     Args:
         manifest: of the result, as it is written.
-        uri: its folder.
         environment: variables of the task.
     """
     tags = [{"key": name, "value": text} for name, text in tags_of(Manifest.load(manifest, uri), uri).items()]

@@ -44,7 +44,6 @@ class Counting:
     """What shards share.
 
     Attributes:
-        options: of the filter.
         continuing: for each token whether it continues a character, if a rule splits rows.
     """
 
@@ -183,7 +182,6 @@ def count(task: CountedTask, context: Counting, codes: Codes | None = None) -> t
 
     Args:
         one: the task.
-        context: options.
         codes: the bucket of each of its rows; None without.
 
     Raises:

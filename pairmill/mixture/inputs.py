@@ -43,7 +43,6 @@ class CountingPlan:
         buckets: what makes buckets.
         counting: what shards share.
         inputs: what a plan of it is made of.
-        tokenizer: of the folder.
     """
 
     where: str

@@ -50,7 +50,6 @@ class RowChoice:
     Args:
         task: of the tokenized folder.
         clause: the rule.
-        options: of the filter.
         chosen: the rows that may be drawn, uint32 ascending; None = all.
         beside: attributes of the rows that were tokenized; None without.
     """
@@ -346,9 +345,7 @@ def open_choices(
     """Open what rules say of single rows.
 
     Args:
-        rules: of a file.
         tasks: of the tokenized folder.
-        options: of the filter.
         given: ``rows=``, the rows that were tokenized.
         verify: digest their files now.
 

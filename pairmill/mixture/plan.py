@@ -33,7 +33,6 @@ class PlannedTask:
     """A task in one phase; of a source that is a bucket, the rows of the task in that bucket.
 
     Attributes:
-        task: name.
         rows: n, after the sampler's filter.
         response_tokens: c of these rows, after truncation.
         squares: the sum of their squared response lengths.
@@ -62,7 +61,6 @@ class PlannedSource:
     """A source in one phase.
 
     Attributes:
-        name: of the source.
         phase: name of the phase.
         method: that shared the phase's budget out.
         cap: passes over the source in all phases together; None = no cap.

@@ -60,7 +60,6 @@ def mixture_of(settings: MixSettings, options: MixtureOptions, counted: Counted,
 
     Args:
         settings: with a method.
-        options: of the run.
         counted: the sources.
         inputs: what it is made of.
         where: the tokenized folder, for messages.
@@ -150,7 +149,6 @@ class SourceRow:
 
     Attributes:
         phase: name; empty = all phases together.
-        source: name.
         method: of the plan; empty for all phases.
         cap: passes; None = no cap.
         share: of the tokens of the phase.

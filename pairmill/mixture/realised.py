@@ -20,7 +20,6 @@ class Share:
     Attributes:
         phase: name; None = all phases.
         epoch: numbered through all phases; None = all of the phase.
-        source: name.
         rows: drawn.
         tokens: of the responses of these rows.
         predicted: part of the tokens, as planned.
@@ -49,7 +48,6 @@ class Passes:
     """How often the rows of a source are drawn, over all phases.
 
     Attributes:
-        source: name.
         rows: that may be sampled.
         drawn: rows.
         cap: passes that are allowed; None = any number.

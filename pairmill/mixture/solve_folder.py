@@ -31,9 +31,7 @@ class EffectiveRules:
     """The rules of a file for tasks.
 
     Attributes:
-        rules: of the file.
         tasks: of the tokenized folder.
-        options: of the filter.
         epochs: of the plan.
         leave: whether tasks that no rule matches are left out.
         choices: what rules say of single rows, by the place of the task.

@@ -45,7 +45,6 @@ def group(settings: MixSettings, tasks: Sequence[str], denied: Set[str] = frozen
     """Give each task its source.
 
     Args:
-        settings: of the stage.
         tasks: names, sorted.
         denied: those of them that a policy leaves out; they need no source.
 

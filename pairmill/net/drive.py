@@ -32,7 +32,6 @@ class Address:
     """Where the bytes of a file are.
 
     Args:
-        url: of the file.
         headers: to send.
         version: as :func:`pairmill.net.http.version` names it; empty = not asked for.
     """

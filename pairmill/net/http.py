@@ -94,7 +94,6 @@ def download(
     """Download ``url`` to ``target``, or continue a download if its bytes are of the same version.
 
     Args:
-        url: of the file.
         target: local file that grows. Only this process writes it.
         note: local file with the version of ``target``.
         size: bytes, for a file that never changes and so needs no version.
@@ -162,7 +161,6 @@ class Ranged(io.RawIOBase):
     alone.
 
     Args:
-        url: of the file.
         size: its bytes, if they are known.
         expected: the wanted version, see :func:`version`; empty = the one of the first answer.
         headers: to send. Credentials in them are not sent to another host after a redirect.

@@ -15,7 +15,6 @@ def build(model: ModelSettings, vocab_size: int, positions: int) -> Net:
     With ``torch.device("meta")`` around it, it takes no memory. ``initialise`` or a state gives the weights.
 
     Args:
-        model: the settings.
         vocab_size: V, padding included.
         positions: the longest row that it is trained on; kept as ``net.positions``.
     """

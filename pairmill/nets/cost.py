@@ -59,7 +59,6 @@ def flops(
     four times the width for each pair of slots.
 
     Args:
-        model: the settings.
         vocab_size: V.
         starts: of the rows (:class:`~pairmill.nets.batch.Packed`).
         prefixes: of the rows; zeros where attention is causal.

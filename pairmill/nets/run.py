@@ -29,7 +29,6 @@ class Run:
     """A trained net as ``generate`` and ``export`` are given it: a finished run, or a checkpoint of one.
 
     Attributes:
-        uri: of the folder.
         trained: what it says.
         manifest: of a finished run; None for a checkpoint.
         checkpoint: None for a finished run.

@@ -106,7 +106,6 @@ def recorded(model: ModelSettings, steps: int | None = None) -> Recorded:
     """Count the differentiated calls of a recurrent net. The results of all others are constants.
 
     Args:
-        model: the settings.
         steps: of hrm: b, how many calls; None = 2.
     """
     return model.kind.recorded(model, 2 if steps is None else steps)

@@ -29,7 +29,6 @@ class TextNet(Net):
 
     Args:
         model: called as ``model(x [c, h], view, steps)``; gives y [c, h].
-        settings: of the net.
         vocab_size: V.
     """
 

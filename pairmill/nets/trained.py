@@ -116,7 +116,6 @@ class TrainedCheckpoint:
     """The folder of a checkpoint; no tensor is read yet.
 
     Attributes:
-        uri: of the folder.
         step: that it was saved after.
         digest: hexadecimal sha256 of its record.
         trained: what it says of its net.

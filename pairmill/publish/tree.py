@@ -104,7 +104,6 @@ class DataSet:
     """A source of the result.
 
     Args:
-        name: of the source.
         facts: origin, revision, licence, language and citation, as far as manifests say them.
         rows, tokens: of it; of a sample those of all epochs.
         paths: of its files that have rows.
@@ -127,7 +126,6 @@ class Tree:
     """A result that is published.
 
     Attributes:
-        opened: the result.
         manifest: of what is published: that of the result, unless files of it stay away.
         items: the files of the result.
         sums: their digests by path.

@@ -52,7 +52,6 @@ def look_into(given: Sequence[str], root: str, places: Places) -> Iterator[Copy]
 
     Args:
         given: folders, URIs or addresses on the Hub.
-        root: URI of the project.
         places: of the records below the project. What cannot be looked into is added to ``unsearched``.
 
     Raises:

@@ -29,8 +29,6 @@ class Holding:
     """A finished result with rows that are made of records.
 
     Args:
-        stage: of the result.
-        uri: of its folder.
         manifest: of it.
         rows: ordinals by task, ascending; of token arrays and plans the rows' numbers in the arrays.
         tokens: of these rows, each once; 0 before there are tokens.
@@ -87,7 +85,6 @@ def search(root: str, records: Sequence[RecordId], batching: Batching | None) ->
     """Look for records in all finished results below a root.
 
     Args:
-        root: URI.
         records: each once.
         batching: of the trainings whose steps are asked for; None = they are not.
 

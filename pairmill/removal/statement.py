@@ -35,8 +35,6 @@ def write_statement(
         given: file or URI of the statement.
         key: private key of SSH.
         policy: that has the entry.
-        entry: its name.
-        root: URI of the project.
         places: where the records are now.
         copies: elsewhere that were looked into.
 

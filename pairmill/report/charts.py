@@ -29,7 +29,6 @@ class Bars(Block):
     """A horizontal bar chart of ``(label, value)``.
 
     Args:
-        title: heading.
         bars: in the order in which they are drawn.
         unit: written after the values.
         colour: 0 = the usual one; others as for the parts of :class:`Stacked`.
@@ -64,7 +63,6 @@ class Stacked(Block):
     For the page only: a table beside it has the numbers.
 
     Args:
-        title: heading.
         parts: names of the parts; the first has the usual colour.
         bars: ``(label, values)`` with a value for each part.
         unit: written after the sum of a bar.
@@ -96,7 +94,6 @@ class Grouped(Block):
     For the page only: a table beside it has the numbers.
 
     Args:
-        title: heading.
         parts: names of the bars of a label; the first has the usual colour, and its value is written.
         bars: ``(label, values)`` with a value for each part.
         unit: written after the values.
@@ -126,7 +123,6 @@ class Histogram(Block):
     """A column chart of ``(bin, count)``. Two in succession are side by side. For the page only.
 
     Args:
-        title: heading.
         bins: their labels and counts, in order, without gaps.
         axis: what the labels are.
         unit: what is counted.
@@ -166,7 +162,6 @@ class Curve(Block):
     """A line through points ``(x, y)`` over an axis of doublings.
 
     Args:
-        title: heading.
         points: in order of x, which is 1 or more.
         axis: what x is.
         unit: what y is.
@@ -222,7 +217,6 @@ class Distribution(Block):
     Columns beyond a bound have the colour of what is dropped.
 
     Args:
-        title: heading.
         counts: of each bin; one fewer than the edges, or one more: the first is then below all, the last above all.
         edges: in ascending order.
         low: the least value that is kept; None = any.
@@ -301,7 +295,6 @@ class HeatMap(Block):
     """A table of counts by two names: the more, the darker, and each with its number.
 
     Args:
-        title: heading.
         counts: by the name of the line, then by the name of the column.
         lines: what the lines are.
         columns: what the columns are.

@@ -196,7 +196,6 @@ class Samples(Block):
     """Rows of text to read: white space is kept, long texts are cut. For the page only.
 
     Args:
-        title: heading.
         rows: texts by name.
         tag: the name of a short text that is shown above the others.
     """
@@ -230,7 +229,6 @@ class Section(Block):
     """Blocks under one heading that a reader folds and unfolds; unfolded on paper.
 
     Args:
-        title: heading.
         blocks: its content.
         summary: shown beside the heading, so that a folded section says something.
         unfolded: how it is at first.

@@ -37,7 +37,6 @@ class Pairs(Block):
     """Pairs of rows to read. White space is kept, long texts are shortened where they are equal.
 
     Args:
-        title: heading.
         pairs: in the order in which they are shown.
         note: what they have in common.
         names: what the two rows are, for the text.

@@ -53,7 +53,6 @@ class Pareto(Block):
     """Cost against loss, both better if lower; the dashed line joins the points that no other one beats in both.
 
     Args:
-        title: heading.
         spots: points, at most five names.
         axis: what x is, over an axis of logarithms.
         unit: what y is.
@@ -172,7 +171,6 @@ class Intervals(Block):
     """Differences, one below another on one scale, with their intervals and a line at 0.
 
     Args:
-        title: heading.
         rows: from above.
         axis: what they are differences of, and which side is which.
     """
@@ -222,7 +220,6 @@ class Agreement(Block):
     """Predicted over measured, with the line on which both are equal. For the page only: a table has the numbers.
 
     Args:
-        title: heading.
         points: by part: ``(label, measured, predicted)``, finite.
         unit: of both.
     """

@@ -59,7 +59,6 @@ class Lines(Block):
     """A chart of at most five lines. Two charts in succession are side by side.
 
     Args:
-        title: heading.
         series: the lines; those without points are left out.
         axis: what x is.
         unit: what y is.

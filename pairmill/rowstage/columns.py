@@ -22,7 +22,6 @@ def column_slices(
     """Read rows ``[first, first + rows)`` of columns of a file of attributes; only their row groups are read.
 
     Args:
-        uri: of the file.
         content: what it has to be.
         columns: by name.
         first: number of the first row.

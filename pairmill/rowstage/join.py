@@ -21,7 +21,6 @@ class JoinParts(Shard[object], reads=()):
     """Joins the files of a task.
 
     Args:
-        task: its name.
         rows: path of the file with the rows; the others are beside it.
         files: of each file its parts, in order.
     """

@@ -21,7 +21,6 @@ class Lengths:
     """Sums over rows.
 
     Args:
-        rows: how many.
         instruction: characters of instructions.
         response: characters of responses.
         bins: responses by length, by doublings.

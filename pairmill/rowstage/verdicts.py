@@ -40,7 +40,6 @@ class RemovedRows:
     Args:
         uri: of a file of their ordinals in the task, uint32, ascending.
         start: where in the file they begin, in ordinals.
-        count: how many there are.
         digest: of the ordinals.
         reasons: how many, by ledger reason.
     """
@@ -73,7 +72,6 @@ class Verdict:
     """What becomes of the rows of a slice.
 
     Args:
-        rows: how many there are.
         removed: those that go.
         attributes: files with a line for each row of the slice, by operation; lines of rows that go are left out.
         evidence: a file of decisions on the slice's rows (:mod:`pairmill.formats.decisions`), if there are any.

@@ -37,7 +37,6 @@ class Written:
     """The data of a record.
 
     Args:
-        task: its name.
         means: of attributes (:mod:`pairmill.formats.means`); of no held-out rows.
         lengths: of rows (:class:`pairmill.rowstage.lengths.MeasuredRows`), before and after; empty of held-out rows,
             and if the stage does not measure them.

@@ -33,7 +33,6 @@ class GroupResult:
         where: file and rule.
         wanted: its amounts, as the rule says them; empty = only those of each task.
         binds: the key that decides; ``pool`` if all rows are taken, empty without an amount.
-        tasks: how many.
         pool_rows, pool_tokens: that may be sampled, once.
         rows, tokens, response_tokens: expected.
         error: standard error of ``tokens``, by the lengths of rows.
@@ -90,8 +89,6 @@ def solve_rules(
     """Solve what rules say of groups.
 
     Args:
-        rules: of a file.
-        tasks: names.
         pool: what they have; of those with ``select_rows`` only the rows that may be drawn.
         epochs: of the plan.
         base: the rule of each task, where it is not what ``rules.match`` says.

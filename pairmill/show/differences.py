@@ -27,7 +27,6 @@ def show(result: OpenResult | None, given: str, config: ShowConfig) -> Iterator[
     Args:
         result: the folder of ``given``; None of a tokenizer.json.
         given: the path.
-        config: all options.
 
     Raises:
         InputError: ``diff`` is not of the same kind.

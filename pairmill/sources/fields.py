@@ -94,7 +94,6 @@ def letter_under(record: Any, key: str, choices: int | None) -> str:
     """Return the letter of the choice whose number is under ``key``.
 
     Args:
-        record: the record.
         key: of an integer from 0.
         choices: how many there are. None, as in the reference: any number has a letter, ``@`` is that of -1.
     """

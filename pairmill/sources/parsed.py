@@ -40,7 +40,6 @@ class WrongAttribute(Malformed):
     """A record with an attribute of another type than its declaration says.
 
     Args:
-        name: of the attribute.
         value: what was found.
     """
 

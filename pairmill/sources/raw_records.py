@@ -27,7 +27,6 @@ class RawRecord(NamedTuple):
     """A raw record.
 
     Attributes:
-        uri: of its file.
         text: of the record: as it is, or as JSON.
         row_group: of a Parquet file, from 0; -1 of others.
     """
@@ -56,7 +55,6 @@ def read_record(
     """Read one raw record; a file of lines is read up to it.
 
     Args:
-        record: its name.
         about: what clean says of its source.
         root: project below which fetch put raw files.
         raw: folder of raw files or of fetch; empty = those below the project.

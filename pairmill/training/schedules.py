@@ -14,7 +14,6 @@ class Rate:
     """The learning rate. After the last step it stays where it is.
 
     Args:
-        settings: of the run.
         total: steps of the whole run.
 
     Attributes:

@@ -61,7 +61,6 @@ def from_java(text: str, kind: str, inner: str = "") -> Any:
     """Return the value of a Java expression; the text itself if it is none of the type.
 
     Args:
-        text: the expression.
         kind: a name of :data:`JAVA`.
         inner: that of its items, of a list; empty = they are read by their form.
     """
@@ -83,7 +82,6 @@ def from_javascript(text: str, kind: str, inner: str = "") -> Any:
     """Return the value of a JavaScript expression; the text itself if it is none of the type.
 
     Args:
-        text: the expression.
         kind: a name of :data:`JAVASCRIPT`.
         inner: that of its items, of a list; empty = they are read by their form.
     """

@@ -41,8 +41,6 @@ def fan_out(stage: str, config: Any, home: str, is_finished: Callable[[], bool],
     """Have all shares of a stage done, and its folder finished, by the pods of a Job; nothing if it is finished.
 
     Args:
-        stage: its name.
-        config: its options.
         home: URI of its finished folder.
         is_finished: whether that is there.
         text: of :data:`pairmill.kubeflow.pods.VARIABLE`.

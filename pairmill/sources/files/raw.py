@@ -94,7 +94,6 @@ class RawFolder:
         """Digest the files whose digest is not known; ``verify``: also those that a manifest has a digest of.
 
         Args:
-            paths: of the files.
             verify: see above.
             like: what a new digest is made like (:class:`pairmill.digest.Digest`).
 

@@ -20,7 +20,6 @@ def rows_of(piece: FileSlice, sheet: str, described_in: str) -> Iterator[tuple[i
     """Yield (number, values) of each row that is not empty; formulas have the values that Excel saved.
 
     Args:
-        piece: the file.
         sheet: its name; empty = there is one alone.
         described_in: for messages.
 

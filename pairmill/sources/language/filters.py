@@ -77,7 +77,6 @@ class Filtered:
     Args:
         path: what the filter takes.
         inner: the path within each element of a list, after ``[*]``.
-        name: of the filter.
         words: the texts given to it.
         other: the path given to it.
         written: as it is between the braces.

@@ -23,7 +23,6 @@ class Watched:
     """A path that some record has to have.
 
     Args:
-        path: the path.
         place: where it is written, for messages.
         below: paths above it that are asked for with ``has``: it is missed only in records that have one of them.
     """

@@ -53,7 +53,6 @@ class Cleaned:
     """The data of a shard's record.
 
     Args:
-        source: its name.
         output: the output's path, with ``{}`` for the label; empty = no row is kept.
         rejects: malformed records.
         refused: how many of them count against the limit.

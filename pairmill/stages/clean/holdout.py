@@ -68,7 +68,6 @@ class Holdout:
 
         Args:
             hashes: of all rows of the task, in pieces; not read for a fraction.
-            rows: how many they are.
         """
         if self.fraction:
             # u = ((hash >> 11) + 0.5) / 2^53 < fraction, without rounding.

@@ -31,7 +31,6 @@ def refuse_malformed(
     """Raise InputError if sources lack what their descriptions read, have too many malformed records, or none at all.
 
     Args:
-        config: of the stage.
         sources: by name.
         records: of all shards.
         files: the paths of each source's files.

@@ -58,7 +58,6 @@ class Plan:
 
     Attributes:
         name: in this comparison.
-        uri: of its folder.
         manifest: of it.
         sources: what is drawn of each.
     """

@@ -71,7 +71,6 @@ class Decide(Shard[object], reads=()):
     """The decisions on the rows of one task.
 
     Args:
-        task: its name.
         source: that it belongs to.
         cuts: ordinals of the first rows of slices, and how many rows there are.
         found: what each operation finds, in order.

@@ -47,7 +47,6 @@ class Links:
 
     Args:
         kind: number of the rule.
-        groups: how many.
         found: where the links are.
         index: where the entries of a new index are; None without.
         bounds: of these entries, as in ``exact.KeysRead``.

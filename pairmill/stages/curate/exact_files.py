@@ -35,7 +35,6 @@ class SortedKeys:
     """A file of entries by key.
 
     Args:
-        uri: of the file.
         bounds: see :class:`KeysRead`.
         number: of the slice; of an index of its first task.
         fixed: whether its rows are never removed.

@@ -36,7 +36,6 @@ class CuratedFolder:
     """A finished folder.
 
     Args:
-        uri: of the folder.
         manifest: of it.
     """
 

@@ -31,7 +31,6 @@ class Stored:
     """The decisions on a task's rows: an Arrow file.
 
     Args:
-        uri: of the file.
         key: digest of its bytes.
         rows: of each rule that has some, the digest of which rows it finds.
         start: of the Arrow file in the file.

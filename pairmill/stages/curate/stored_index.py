@@ -31,7 +31,6 @@ class StoredIndex:
     """What an earlier run left.
 
     Args:
-        fingerprint: of its folder.
         places: what the numbers in its entries mean.
         files: of exact keys, by kind.
         near: URI of that of near deduplication, if there is one.

@@ -65,7 +65,6 @@ class HeldOutLoss(Shard[object], reads=()):
     Args:
         model: a run of train.
         content: digest of the folder's rows, and of their bytes if tokenize kept those.
-        folder: the sampled folder.
         rows: how many of its rows; 0 = all.
         slots: tokens of a batch.
     """

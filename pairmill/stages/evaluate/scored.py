@@ -49,7 +49,6 @@ class Score(Shard[object], reads=()):
     """Scores the texts of a benchmark.
 
     Args:
-        benchmark: its name.
         profile: whose figures count.
         scorings: readings of an answer that count, the first that the benchmark has before the others.
         prompts: the questions.

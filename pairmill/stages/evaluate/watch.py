@@ -135,7 +135,6 @@ class Watcher:
     """Takes the checkpoints that are due, and has them asked, one after another.
 
     Args:
-        config: the options.
         checkpoints: URI of their folder.
         ask: asks one.
     """

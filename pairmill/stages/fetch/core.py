@@ -59,7 +59,6 @@ class FetchPlan(StagePlan[FetchConfig]):
     Args:
         shards: only of what is missing, so the fingerprint follows from inputs and ``says`` alone.
         sources: all of them, and finished data.
-        config: the options.
         passed_on: option and URI of finished data that is where it is.
     """
 

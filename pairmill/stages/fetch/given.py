@@ -123,7 +123,6 @@ def places(option: str, uri: str, template: str = "", *, check: bool = True) -> 
 
     Args:
         option: rows, tokenizer or tokenized.
-        uri: of the place.
         template: the template whose tokens a tokenizer must have; empty = any tokenizer will do.
         check: look into the files too.
 

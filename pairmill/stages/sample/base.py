@@ -46,7 +46,6 @@ class BasePlan:
     """The plan that tasks are added to.
 
     Attributes:
-        uri: its folder.
         kept: its tasks, in its order, by the names that they have now.
         added: the other tasks of the tokenized folder in the order of a plan, each with a key of its own.
     """
@@ -211,9 +210,7 @@ def require_same_options(
     """Raise UsageError if an option that changes bytes differs from that of a plan, ``but`` for some.
 
     Args:
-        config: the options.
         layout: of the arrays.
-        manifest: of the plan.
         what: the plan, in messages.
         without: what to do in place of using it.
         but: options that may differ.

@@ -115,7 +115,6 @@ def draw_plan(
     Args:
         datasets: in the order of the plan; with ``profile="data_io"`` that of their names.
         config: seed, epochs, profile.
-        workers: threads.
         scratch: where files of rows and places wait if they are many; None = TMPDIR. They are removed when nothing
             refers to the plan any more.
         bases: plans that this one adds to, one upon another.

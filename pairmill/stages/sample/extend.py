@@ -102,7 +102,6 @@ class ParentPlan:
     """The plan that is extended.
 
     Attributes:
-        uri: its folder.
         first: the first epoch that is drawn anew.
         counted: whether rows of epochs that are kept are counted, in place of drawing these once more.
         names: what each of its tasks is called there, by the name that it has now.
@@ -288,7 +287,6 @@ class ParentPlan:
             drawn: all epochs, of all tasks.
             rules: of each task, from :attr:`first` on.
             layout: of the arrays.
-            workers: threads.
 
         Raises:
             InputError: an epoch that is kept does not come out as the parent has it, or there are too many rows.

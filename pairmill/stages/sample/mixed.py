@@ -202,7 +202,6 @@ class OpenMixture:
         """Compare a data set that was drawn with the plan.
 
         Args:
-            task: its name.
             keys: of its walks; those of buckets that the plan does not count too.
             codes: rows that have a bucket; None without buckets.
             rows: of it.

@@ -30,7 +30,6 @@ class Evaluated:
     """An evaluation: what a net loses on held-out rows.
 
     Attributes:
-        uri: of its folder.
         fingerprint: of its content.
         table: by source of the held-out rows, ``rows``, ``tokens``, ``bytes``, ``loss`` and ``bits_per_byte``.
     """

@@ -180,7 +180,6 @@ def read(query: AttributeQuery, piece: Slice, rows: int) -> AttributeValues:
 
     Args:
         query: what is read.
-        piece: the slice.
         rows: of the slice.
 
     Raises:

@@ -187,7 +187,6 @@ class Choice:
 
     Args:
         shard: what is chosen.
-        names: of the groups.
         rows: the keys; its columns ``chosen`` and ``samples`` are filled.
     """
 

@@ -53,7 +53,6 @@ class SelectPlan(RowPlan):
     """The rows, targets and settings of a selection.
 
     Args:
-        settings: of the stage.
         query: what is read of attributes.
         blocks: of the rows, with the files of attributes that are read.
         targets: the blocks of each target; none of ``target_by_attribute``.

@@ -25,7 +25,6 @@ class Features:
     Args:
         fields: whose features are added up.
         ngrams: longest n-gram.
-        buckets: how many.
         hash: of a feature.
         unicode: version of the tables that texts are split by.
     """

@@ -57,7 +57,6 @@ class Budget:
     """The rows or tokens that are chosen; exactly one of both.
 
     Args:
-        rows: how many rows.
         tokens: how many response tokens; the row that reaches them is taken.
     """
 

@@ -63,7 +63,6 @@ def read_columns(piece: Slice, columns: Sequence[str], ordinals: NDArray[np.int6
     """Read columns of a task's sidecar for the rows of a slice.
 
     Args:
-        piece: the slice.
         columns: by name.
         ordinals: of its rows, as above, ascending.
 

@@ -114,7 +114,6 @@ def summarise(
     Args:
         plan: after all rounds.
         rankings: in the order in which they took rows.
-        settings: of the stage.
         samples: record of ReadSamples.
         counted: records of CountChosen; none without log weights.
     """

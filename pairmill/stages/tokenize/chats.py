@@ -175,7 +175,6 @@ class ChatPlan:
         """Return the options with delimiters that the tokenizer has, where no row has any around it.
 
         Args:
-            config: the options.
             tokenizer: the tokenizer.json.
             only: whether there are rows alone, and no token files.
         """
@@ -207,7 +206,6 @@ def check(
     """Refuse templates that do not exist, or whose control tokens the tokenizer lacks, before there are rows.
 
     Args:
-        config: the options.
         tokenizer: where a given one is; empty = it will be trained.
         trained: the special tokens of one that will be trained.
         renderings: by source, what renders its chats.

@@ -30,7 +30,6 @@ class Sample:
     """The texts (data_io) or rows (pairmill) that are drawn of a file.
 
     Args:
-        limit: how many.
         seed: of the draw.
         task: of the file, which the draw depends on too.
     """

@@ -36,7 +36,6 @@ class Counter:
 
     Args:
         out: the shard's.
-        name: of the runs.
     """
 
     def __init__(self, out: Writer, name: str) -> None:

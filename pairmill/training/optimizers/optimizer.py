@@ -30,7 +30,6 @@ class Part:
         sums: of the learning rates of each, this step included.
         decays: whether weight decay applies to each.
         lr: of this step.
-        settings: of the optimizer.
     """
 
     parameters: list[Tensor]
@@ -81,7 +80,6 @@ class Optimizer:
     """Changes parameters by their gradients. A parameter without one is left out: no decay, no EMA, its count stays.
 
     Args:
-        settings: of the optimizer.
         parameters: named; initialised.
         ema: part of the mean of the weights that a step keeps; None = no mean.
 
@@ -167,7 +165,6 @@ def make(settings: OptimizerSettings, parameters: Iterable[tuple[str, Tensor]], 
     """Make the optimizer that the settings name.
 
     Args:
-        settings: of the optimizer.
         parameters: named, as of ``net.named_parameters()``; already initialised, as the EMA begins with them.
         ema: beta (:func:`~pairmill.training.schedules.choose_ema_beta`); None = no mean.
     """

@@ -37,7 +37,6 @@ class Buckets(Shard[object], reads=()):
     Args:
         inputs: digest of all that is signed.
         keys: the runs of all slices; an owner is the place of its slice.
-        partition: its number.
         bases: the number of each slice's first row.
         fixed: rows of smaller numbers are never removed, nor compared with each other.
         longest_response: keys come with tokens.

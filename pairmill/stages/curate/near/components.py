@@ -32,13 +32,11 @@ class Grouped:
     """What a :class:`Join` shard has made.
 
     Args:
-        groups: how many.
         sizes: bytes of the sketches of each group.
         slices: of each slice that has members: its place, the first of its MEMBERS, their number, and a digest of them.
         edges: where each run of EDGES begins.
         families: where each run of FAMILIES begins.
         rows: members.
-        components: how many.
         largest: rows of the largest component.
     """
 

@@ -41,8 +41,6 @@ class Source:
         first: added to a row's number in the slice, it gives the ordinal.
         fixed: whether the rows are never removed.
         key: identity of the sketches and keys.
-        rows: how many.
-        keys: how many.
         partitions: of the runs of keys.
         longest: whether the runs are of KEY_OF_LONGEST, not of KEY.
         runs: where each run of keys begins in ``keys_uri``.
@@ -78,9 +76,6 @@ class Indexed:
         first: added to a row's number in the slice, it gives the ordinal.
         path: of its file, below the folder of the index.
         size: bytes of the file.
-        digest: of the file.
-        rows: how many.
-        keys: how many.
         sketches: bytes.
         partitions: of the runs of keys.
         runs: where each run begins in the file.
@@ -198,8 +193,6 @@ class Retained:
     """What a :class:`Retain` shard has kept.
 
     Args:
-        rows: how many.
-        keys: how many.
         sketches: bytes.
         runs: where each run of keys begins in RETAINED.
     """

@@ -80,7 +80,6 @@ class Scatter(Shard[object], reads=()):
     Args:
         inputs: digest of all pairs.
         number: of the shard.
-        parts: how many.
         edges: of some partitions.
         families: of the same.
     """
@@ -127,8 +126,6 @@ class Unite(Shard[object], reads=()):
 
     Args:
         inputs: digest of all pairs, and of how they are cut.
-        part: its number.
-        parts: how many.
         pairs: where edges and families are.
         firsts: the first row of each range.
     """
@@ -206,7 +203,6 @@ class Agree(Shard[object], reads=()):
         number: of the range.
         first: its first row.
         stop: one past its last row.
-        parts: how many.
         asks: of all parts, which own the runs.
     """
 
@@ -247,7 +243,6 @@ class Contract(Shard[object], reads=()):
     Args:
         inputs: digest of all pairs, and of how they are cut.
         level: that begins.
-        part: its number.
         asks: what the part asked for on the level before.
         answers: of all ranges.
         firsts: the first row of each range.
@@ -321,8 +316,6 @@ class Allot(Shard[object], reads=()):
 
     Args:
         inputs: digest of all pairs, and of how they are cut.
-        part: its number.
-        groups: how many.
         pairs: EDGES and FAMILIES of the part.
         asks: of the part, of each level.
         answers: of all ranges, of each level but the last.
@@ -394,7 +387,6 @@ class Enrol(Shard[object], reads=()):
     Args:
         inputs: digest of all pairs, and of how they are cut.
         number: of the range.
-        groups: how many.
         place: of the first slice.
         bases: the number of each slice's first row, and one past the last row.
         members: of all parts, by range.

@@ -55,7 +55,6 @@ class Gather(Shard[object], reads=()):
         rows: the table of its signed rows.
         sketches: of its signed rows.
         base: the number of its first row.
-        groups: how many.
     """
 
     work = "gather groups of similar rows"
@@ -169,7 +168,6 @@ class Resolve(Shard[object], reads=()):
     Args:
         inputs: digest of the groups, of what was gathered, and of the names of tasks.
         gathered: the sketches of all slices that have members; an owner is the place of its slice.
-        group: its number.
         edges: of all groups.
         families: of all groups.
         settings: how rows are compared.

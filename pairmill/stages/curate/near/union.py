@@ -45,11 +45,7 @@ class Marked:
 
 
 class Components:
-    """Components of the nodes 0 to ``nodes`` - 1; that of a node is known by its smallest member.
-
-    Args:
-        nodes: how many.
-    """
+    """Components of the nodes 0 to ``nodes`` - 1; that of a node is known by its smallest member."""
 
     def __init__(self, nodes: int) -> None:
         self._parent: NDArray[np.uint32] = np.arange(nodes, dtype=np.uint32)

@@ -171,7 +171,6 @@ class SeenRows:
         """Return how often rows were seen, uint8 [rows]; of a row that was split, the piece that was seen most.
 
         Args:
-            key: of the task.
             starts: where the responses of all its rows begin in its tokens, int64 [rows].
         """
         order = np.argsort(starts, kind="stable")

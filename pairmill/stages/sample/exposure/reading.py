@@ -26,7 +26,6 @@ class Reading:
 
     Attributes:
         uri: folder of the plan.
-        manifest: of the plan.
         epochs: how many were read to the end.
         rows: of the next one that were read.
         first: the epoch that was read first; those before it were not.

@@ -26,7 +26,6 @@ class Counts:
     """Sums over tasks; ``*_sampled`` are over all epochs.
 
     Args:
-        tasks: how many.
         rows, tokens: that the sampler sees, each once.
         rows_sampled, tokens_sampled, responses_sampled: that all epochs have.
         unique_rows, unique_tokens: of these, each once.
@@ -135,7 +134,6 @@ class Inventory:
         """Gather the inventory of a plan, and check its sums.
 
         Args:
-            manifest: of the plan.
             enforcer: of a policy whose decisions are shown in place of those that the plan records.
 
         Raises:

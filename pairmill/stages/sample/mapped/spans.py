@@ -27,7 +27,6 @@ class Spans:
     """The tokens of each task in a sampled folder.
 
     Attributes:
-        uri: of the folder.
         names: of the tasks, in the order of their tokens.
         ends: after the last token of each; int64 [tasks].
         manifest: of a folder of pairmill's sampler; None of others.

@@ -108,7 +108,6 @@ class PlannedSample:
 
         Args:
             folder: an empty folder to write to; None = only digest.
-            workers: threads.
             make_room: called before anything is written, with the bytes of all files and of memory to work with.
             link: links files that other samples have into the folder, and returns those; called if the plan names them.
 
@@ -370,7 +369,6 @@ def carry_out(
 
     Args:
         config: where, and how.
-        fingerprint: of the sample.
         describe: returns the sample; called only if it has to be made, and before anything is written.
         files: those that it must have, if they are known.
     """

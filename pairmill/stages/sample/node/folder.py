@@ -54,7 +54,6 @@ class Node:
 
     Args:
         output_path: a local path, or one that ends with ``{fingerprint}``.
-        fingerprint: of the sample.
 
     Raises:
         UsageError: not a local path, or the top of the file system.
@@ -156,7 +155,6 @@ class Node:
         are read again only if the state changed or the machine was restarted.
 
         Args:
-            workers: threads.
             expected: the files that it must have; None = any.
             verify: digest the bytes in any case.
 

@@ -87,7 +87,6 @@ class CopiedTokens:
     """Tokens that are copied to one file.
 
     Attributes:
-        name: of the file.
         plan: whose data sets they are of.
         dtype: of the tokens in the file.
         pieces: yields what is copied, in order.

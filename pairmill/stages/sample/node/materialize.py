@@ -88,7 +88,6 @@ def materialize(
         linked: files that are there already: of an epoch all or none.
         about: bytes of ``metadata.json``.
         limit: ids must be below it; None = any id.
-        workers: threads.
         digests: of promised files of tokens, by URI: those that are known, and then those that were read from end to
             end; None = no file is digested.
 

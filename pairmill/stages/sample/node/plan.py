@@ -93,8 +93,6 @@ class SamplePlan:
 
         Args:
             home: folder of the plan.
-            manifest: of the plan.
-            workers: threads.
             stored: read arrays where they are in place of holding them.
 
         Raises:

@@ -28,7 +28,6 @@ class Beside:
     """Rows and tokens of a group in an epoch, on average over the epochs.
 
     Attributes:
-        name: of the group.
         rows: expected.
         drawn_rows: that the plan has.
         tokens: expected.

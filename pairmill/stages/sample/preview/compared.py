@@ -24,7 +24,6 @@ class Difference:
     """Tokens that an epoch has of a group: by the plan or the rules that are compared, and by these rules.
 
     Attributes:
-        name: of the group.
         before: tokens, by the other ones.
         after: tokens.
         share_before: of all tokens of an epoch.

@@ -24,7 +24,6 @@ class Expected:
         name: of the task or group.
         group: of the task; of a group its amounts, as its rule says them.
         binds: the key that decides; ``pool`` if a cap does not.
-        tasks: how many.
         pool_rows: rows that may be drawn, once.
         pool_tokens: tokens of these.
         unique_rows: rows that the epochs draw, each counted once.
@@ -33,7 +32,6 @@ class Expected:
         response_tokens: of these.
         error: standard error of ``tokens``, from the lengths of rows.
         share: of the tokens of an epoch.
-        epochs: how many there are.
     """
 
     name: str
@@ -70,7 +68,6 @@ class Forecast:
     """What rules take of tasks.
 
     Attributes:
-        names: of the tasks.
         pool: what may be drawn of them.
         solved: what is drawn of each.
         epochs: how many are drawn.

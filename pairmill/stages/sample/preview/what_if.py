@@ -42,7 +42,6 @@ class Ladder:
     """Values of a key of a group, in the order given.
 
     Attributes:
-        group: its name.
         key: what is tried.
         now: tokens that an epoch has of it as the rules are.
         steps: of each value.

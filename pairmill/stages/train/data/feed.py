@@ -25,10 +25,7 @@ class Feed:
     one global batch. Of windows it divides its own batch. Of a batch with fewer rows than parts, a part has none.
 
     Args:
-        inputs: what to read.
-        settings: of the run.
         rank: from 0.
-        ranks: how many.
         device: where batches go; to a GPU from pinned memory.
 
     Raises:

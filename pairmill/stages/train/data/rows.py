@@ -23,7 +23,6 @@ def spans_of(inputs: Inputs, settings: TrainSettings, ranks: int, before: Mappin
 
     Args:
         inputs: of the run.
-        settings: of the run.
         ranks: processes.
         before: the loader's state.
 

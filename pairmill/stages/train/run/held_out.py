@@ -33,7 +33,6 @@ def compute_held_out_loss(
         net: which may be sharded.
         sees: makes the attention of a batch.
         held_out: what to evaluate on.
-        settings: of the run.
         ranks: of the run.
 
     Raises:

@@ -29,7 +29,6 @@ class Job:
         key: of the run: data, settings and first weights; its checkpoints say it.
         folder: URI that has ``checkpoints/`` and ``live/`` (metrics.jsonl) of the run.
         inputs: the data.
-        settings: of the run.
         start: weights of an earlier run; None = new ones.
         resume_from: URI of another folder of the same run, or of the earlier one, to go on from, if ``folder`` has no
             checkpoint.

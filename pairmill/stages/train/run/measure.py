@@ -27,8 +27,6 @@ def measure_rate(
     """Measure tokens per second of all devices; say on what.
 
     Args:
-        settings: of the run.
-        inputs: what it reads.
         ranks: those that are here.
         steps: of the run.
         size: ranks of the run.

@@ -44,7 +44,6 @@ class Stepper:
     Args:
         net: initialised, sharded or not.
         optimizer: of its parameters.
-        settings: of the run.
         total: steps of the whole run.
         ranks: all processes.
         path: of attention.

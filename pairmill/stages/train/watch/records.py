@@ -64,7 +64,6 @@ class OfSource:
 
     Args:
         loss: sum of the cross entropies of its labels, in nats.
-        labels: how many there are.
         tokens: tokens of its rows.
     """
 
@@ -121,7 +120,6 @@ class HeldOut:
 
     Args:
         loss: mean over labels, in nats.
-        labels: how many there are.
         by_source: mean loss by source.
     """
 

@@ -29,7 +29,6 @@ class TensorBoard:
     """Writes lines of metrics.jsonl as scalars and texts.
 
     Args:
-        folder: of its files.
         step: what other files of the folder have after this step is forgotten by TensorBoard.
     """
 

@@ -19,8 +19,6 @@ class Wandb:
     """A run of the service. It is off, after one warning, as soon as anything of it fails.
 
     Args:
-        project: its project.
-        name: of the run.
         folder: for its own files, which WANDB_MODE=offline keeps for ``wandb sync``.
         settings: what it lists beside the run.
         id_: of the run that an earlier attempt began; "" for a new one.
