@@ -43,9 +43,7 @@ class AuditConfig(RunConfig):
         10_000, help="rows of each source whose prompts are compared with those of other sources; 0 = none", at_least=0
     )
     before: str = option(
-        "",
-        help="the plan that this one follows: what became of each of its sources is listed",
-        changes_bytes=False,
+        "", help="the plan that this one follows: what became of each of its sources is listed", changes_bytes=False
     )
     successors: list[str] = option(
         [],

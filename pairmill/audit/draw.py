@@ -328,9 +328,6 @@ def _beside(context: PlanTexts, task: str, ordinals: Sequence[int]) -> dict[int,
     texts = some_rows.read(uri, ordinals)
     chats = list(chats_of(context.row_folders(dataset), dataset.own, ordinals)) or [None] * len(ordinals)
     return {
-        at: (
-            digest_of_text(texts[at].instruction, texts[at].response),
-            Chat.from_json(chat) if chat else None,
-        )
+        at: (digest_of_text(texts[at].instruction, texts[at].response), Chat.from_json(chat) if chat else None)
         for at, chat in zip(ordinals, chats, strict=True)
     }

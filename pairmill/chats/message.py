@@ -29,13 +29,7 @@ class ChatFault(Exception):
 
 
 def normal_message(
-    role: str,
-    content: str,
-    *,
-    reasoning: str = "",
-    calls: Sequence[Any] = (),
-    call_id: str = "",
-    name: Any = None,
+    role: str, content: str, *, reasoning: str = "", calls: Sequence[Any] = (), call_id: str = "", name: Any = None
 ) -> Message:
     """Return a message in the one form; what it does not have is left out."""
     message: Message = {"role": role, "content": content}

@@ -360,10 +360,7 @@ def _environment(account: Account) -> jinja2.Environment:
         if _ESCAPED * sum(map(len, _texts_in(value))) > 4 * MAX_TEXT:
             raise too_long()
         encoder = json.JSONEncoder(
-            ensure_ascii=ensure_ascii,
-            indent=indent,
-            separators=separators and tuple(separators),
-            sort_keys=sort_keys,
+            ensure_ascii=ensure_ascii, indent=indent, separators=separators and tuple(separators), sort_keys=sort_keys
         )
         return str(account.read(encoder.encode(value) if indent is None else concat(encoder.iterencode(value))))
 

@@ -76,10 +76,7 @@ class ChatTemplate:
         return (*_compiled(self.text).literals, *(token for _, token in self.tokens))
 
     def render(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Any] | None = None,
-        generation_prompt: bool = True,
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None = None, generation_prompt: bool = True
     ) -> str:
         """Return the text of messages, as transformers renders it.
 

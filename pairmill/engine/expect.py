@@ -77,10 +77,7 @@ class Expectation:
             elif _number(low) > _number(high):
                 raise UsageError(f"expect: an empty range of {name}", where=where, got=repr(text), expected=_WRITTEN)
             else:
-                bounds[name] = (
-                    str(text),
-                    [Bound(operator.ge, _number(low)), Bound(operator.le, _number(high))],
-                )
+                bounds[name] = (str(text), [Bound(operator.ge, _number(low)), Bound(operator.le, _number(high))])
         return cls(where, bounds)
 
     def check(self, what: str, counts: Mapping[str, float]) -> None:

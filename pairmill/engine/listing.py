@@ -124,11 +124,7 @@ def read_head(folder: str) -> Head:
         inputs, ledger, options = _values(data[start.end() :].decode(), 3)
         stage = json.loads(data[data.rindex(b'"stage": ') + len(b'"stage": ') :].partition(b",\n")[0])
         return Head(
-            stage,
-            [InputRef(**item) for item in inputs],
-            Ledger(**ledger),
-            options,
-            sum(map(int, _SIZE.findall(files))),
+            stage, [InputRef(**item) for item in inputs], Ledger(**ledger), options, sum(map(int, _SIZE.findall(files)))
         )
     except (ValueError, TypeError) as error:
         raise InputError("not a pairmill manifest", where=uri, got=repr(error)) from error

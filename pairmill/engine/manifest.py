@@ -126,11 +126,7 @@ class Ledger:
         self.rows_in += other.rows_in
         self.rows_kept += other.rows_kept
         self.rows_out += other.rows_out
-        for mine, theirs in (
-            (self.dropped, other.dropped),
-            (self.notes, other.notes),
-            (self.measures, other.measures),
-        ):
+        for mine, theirs in ((self.dropped, other.dropped), (self.notes, other.notes), (self.measures, other.measures)):
             for key, count in theirs.items():
                 mine[key] = mine.get(key, 0) + count
 
@@ -428,11 +424,7 @@ def read_result(given: str, option: str, stage: str) -> FinishedFolder:
 
 
 def load_or_discard(
-    folder: str,
-    is_wanted: Callable[[Manifest], bool] = lambda _: True,
-    *,
-    verify: bool = False,
-    discard: bool = True,
+    folder: str, is_wanted: Callable[[Manifest], bool] = lambda _: True, *, verify: bool = False, discard: bool = True
 ) -> Manifest | None:
     """Return the manifest of a finished folder; None without one, or with a warning if files are missing or changed.
 

@@ -28,9 +28,7 @@ class Generation(Checked):
     )
     condition: str = setting("", help="tags before a prompt, joined by commas, for models that were trained with tags")
     stop: tuple[str, ...] = setting(
-        (),
-        help="texts before the first of which a text ends; a server is sent four of them at most",
-        form=_STOP,
+        (), help="texts before the first of which a text ends; a server is sent four of them at most", form=_STOP
     )
 
     @property

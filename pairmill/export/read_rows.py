@@ -35,12 +35,7 @@ def _messages(condition: str, chat: Chat) -> Shaped:
 
 
 def _turns(condition: str, chat: Chat) -> Shaped:
-    return {
-        "prompt": chat.messages[:-1],
-        "completion": chat.messages[-1:],
-        "tools": chat.tools,
-        "condition": condition,
-    }
+    return {"prompt": chat.messages[:-1], "completion": chat.messages[-1:], "tools": chat.tools, "condition": condition}
 
 
 _SCHEMAS: Final = {

@@ -139,11 +139,7 @@ class _Work:
         out.flush()
         if stop.is_set():
             raise InputError("stopped", where=self.folder)
-        record = {
-            "path": f"{part.split}/{part.name}",
-            **vars(counts),
-            "files": [file.to_json() for file in out.files],
-        }
+        record = {"path": f"{part.split}/{part.name}", **vars(counts), "files": [file.to_json() for file in out.files]}
         result: dict[str, Any] = json.loads(store.commit(uri, canonical(record)))
         return result
 

@@ -232,12 +232,7 @@ class ParquetWriter:
 
 
 def writer_for(
-    path: str,
-    file: BinaryIO,
-    *,
-    fields: Sequence[str] = (),
-    large: bool = False,
-    null_type_if_empty: bool = False,
+    path: str, file: BinaryIO, *, fields: Sequence[str] = (), large: bool = False, null_type_if_empty: bool = False
 ) -> JsonlWriter | ParquetWriter:
     """Return the writer for the extension of ``path``; empty ``fields`` mean data_io's usual order."""
     given = {"fields": tuple(fields)} if fields else {}

@@ -197,13 +197,7 @@ class Slicing:
 
         def up_to(stop: int) -> FileSlice:
             return replace(
-                file,
-                start=start,
-                stop=stop,
-                first=first,
-                size=stop - start,
-                content=stamped,
-                digest=part.text(),
+                file, start=start, stop=stop, first=first, size=stop - start, content=stamped, digest=part.text()
             )
 
         with pinned(file.uri, stamped) as opened:

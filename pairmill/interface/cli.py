@@ -198,11 +198,7 @@ def named(given: Any) -> Any:
 
 
 def program(
-    name: str,
-    config_class: type[Any],
-    arguments: Sequence[str],
-    work: Callable[[], None],
-    commands: Iterable[str] = (),
+    name: str, config_class: type[Any], arguments: Sequence[str], work: Callable[[], None], commands: Iterable[str] = ()
 ) -> int:
     """Do ``work``, or print the help of ``pairmill <name>`` if the arguments ask for it; return the exit code.
 

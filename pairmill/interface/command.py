@@ -110,7 +110,7 @@ PURPOSES: Final = {
     "This command": {
         "completion": Program(
             "pairmill.interface.completion", "Print the script that completes commands in bash or zsh.", ""
-        ),
+        )
     },
 }
 """By purpose and name."""

@@ -65,9 +65,7 @@ class Placement(Checked):
         at_least=0,
     )
     timeout_hours: int = option(
-        24,
-        help="hours after which a pod is ended, counted from its start, image pull included",
-        at_least=1,
+        24, help="hours after which a pod is ended, counted from its start, image pull included", at_least=1
     )
     parallelism: int = option(16, help="runs of a comparison or search at the same time", at_least=1)
     node_selector: list[str] = option([], help="labels of the nodes to run on, as key=value")

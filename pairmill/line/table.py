@@ -56,13 +56,7 @@ LINE = (
     Task("tokenize", {"rows": "select", "tokenizer": "train_tokenizer"}, shared=True),
     Task("mix", {"tokenized_path": "tokenize", "rows": "select"}, idle_without="mix_config"),
     Task("sample", {"tokenized_path": "tokenize", "mixture": "mix"}),
-    Task(
-        "sample",
-        {"tokenized_path": "tokenize"},
-        HELD_OUT,
-        only_with="holdout",
-        options={"held_out": True},
-    ),
+    Task("sample", {"tokenized_path": "tokenize"}, HELD_OUT, only_with="holdout", options={"held_out": True}),
     Task("train", {"sampled": "sample", "held_out": HELD_OUT}, only_with="train_config"),
 )
 """Every task, after all that it reads."""

@@ -323,12 +323,7 @@ class PlanBatches:
                 yield Place(source, epoch, row, rank // self.batching.parts)
 
     def _note(
-        self,
-        steps: _Steps,
-        number: int,
-        first: int,
-        wanted: set[tuple[int, int]],
-        known: dict[tuple[int, int], Seen],
+        self, steps: _Steps, number: int, first: int, wanted: set[tuple[int, int]], known: dict[tuple[int, int], Seen]
     ) -> None:
         """Note which of some rows a batch has, by its number among those that begin in its epoch."""
         step = number // steps.accumulate

@@ -177,9 +177,5 @@ def _stranger(folder: SampledFolder, saved: Saved, plan: str, name: str) -> Inpu
         hint = "use the data that the run began with, extend their plan, or accept_other_data=True to continue here"
     chain = f", which extends {', '.join(mine)}" if mine else ""
     return InputError(
-        what,
-        where=f"state: plan{name}",
-        got=got,
-        expected=f"{folder.sample or folder.digest[:16]}{chain}",
-        hint=hint,
+        what, where=f"state: plan{name}", got=got, expected=f"{folder.sample or folder.digest[:16]}{chain}", hint=hint
     )

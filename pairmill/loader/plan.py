@@ -150,11 +150,7 @@ class Draw:
     detail: Any = field(repr=False)
 
     def batch(
-        self,
-        phases: Sequence[Phase],
-        arrays: dict[str, NDArray[Any]],
-        scalars: dict[str, int],
-        rows: NDArray[np.int64],
+        self, phases: Sequence[Phase], arrays: dict[str, NDArray[Any]], scalars: dict[str, int], rows: NDArray[np.int64]
     ) -> Batch:
         """Return a rank's share of it; see :class:`~pairmill.loader.batch.Batch` for the arrays."""
         return Batch(

@@ -18,9 +18,7 @@ class MixtureOptions(Checked):
     """What a mixture is planned of, and what the sampler that executes it is given."""
 
     tokenized_path: str = option(
-        help="tokenized folder or URI; several as name=folder,name=folder",
-        changes_bytes=False,
-        takes="tokenized",
+        help="tokenized folder or URI; several as name=folder,name=folder", changes_bytes=False, takes="tokenized"
     )
     tasks: str = tasks_option()
     rows: list[str] = option(

@@ -109,8 +109,7 @@ def open_inputs(config: MixtureOptions, settings: MixSettings, *, verify: bool =
     ]
     split = any(rule.long_context == "split" for rule in matched.values())
     counting = Counting(
-        CountOptions(config.context_size, config.min_resp_length),
-        _continuing(folder) if split else b"",
+        CountOptions(config.context_size, config.min_resp_length), _continuing(folder) if split else b""
     )
     long_rows = long_rows_key({name: rule.long_context for name, rule in matched.items()})
     return CountingPlan(

@@ -146,10 +146,7 @@ class Table(Block):
         ]
         head = [tag("th", cell, class_=mark) for cell, mark in zip(self.header, numeric, strict=True)]
         body = [
-            tag(
-                "tr",
-                *(tag("td", _shown(cell), class_=mark) for cell, mark in zip(row, wide, strict=True)),
-            )
+            tag("tr", *(tag("td", _shown(cell), class_=mark) for cell, mark in zip(row, wide, strict=True)))
             for row in self.rows[:_MAX_ROWS]
         ]
         rest = len(self.rows) - _MAX_ROWS

@@ -128,12 +128,7 @@ class RowStage(Stage[C, P], Generic[C, P]):
         )
         summary = yield from beside.rest()
         return replace(
-            plan,
-            findings=findings,
-            summary=summary,
-            written=written,
-            joined=joins,
-            build_context=lambda: plan.context,
+            plan, findings=findings, summary=summary, written=written, joined=joins, build_context=lambda: plan.context
         )
 
     def _write(
@@ -179,11 +174,7 @@ class RowStage(Stage[C, P], Generic[C, P]):
             replace(item, examples=self._examples(plan, source))
             for source, ledger in vanished.by_source(counts).items()
             # What is asked for takes many rows of a source, and not all of them.
-            for item in vanished.lost(
-                source,
-                ledger,
-                asked=self.reasons_asked if ledger.rows_kept else (),
-            )
+            for item in vanished.lost(source, ledger, asked=self.reasons_asked if ledger.rows_kept else ())
         ]
         means = (record.read(Written).means for parts in plan.written for record in parts)
         return {

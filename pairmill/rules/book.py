@@ -280,19 +280,13 @@ class ReferenceRules(Rules):
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 1 << 63:
                 raise UsageError(
-                    f"{key} is not a count",
-                    where=clause.where,
-                    got=repr(item[key]),
-                    expected="an integer of 0 or more",
+                    f"{key} is not a count", where=clause.where, got=repr(item[key]), expected="an integer of 0 or more"
                 )
             values[key] = value
         long_context = item.get("long_context", "truncate")
         if long_context not in ("truncate", "drop"):
             raise UsageError(
-                "long_context is not valid",
-                where=clause.where,
-                got=repr(long_context),
-                expected="truncate or drop",
+                "long_context is not valid", where=clause.where, got=repr(long_context), expected="truncate or drop"
             )
         return Rule(long_context=long_context, **values)
 

@@ -154,11 +154,7 @@ def _first_amount(group: Group) -> str:
 
 
 def _sharing(
-    group: Group,
-    mine: NDArray[np.intp],
-    each: Sequence[Rule],
-    clauses: Sequence[Clause | None],
-    names: Sequence[str],
+    group: Group, mine: NDArray[np.intp], each: Sequence[Rule], clauses: Sequence[Clause | None], names: Sequence[str]
 ) -> Sharing:
     """Return a group with the factors of its tasks; the others are of its tasks too."""
     repeats = sorted({rule.repeat for rule in each if not rule.is_off()}) or [1]

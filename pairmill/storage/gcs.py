@@ -123,12 +123,7 @@ class GcsStore(RemoteStore):
 
     def _listed(self, place: Place, token: str, **options: Any) -> Any:
         return self._client.list_blobs(
-            place.bucket,
-            prefix=place.key or None,
-            page_token=token or None,
-            retry=None,
-            timeout=timeouts(),
-            **options,
+            place.bucket, prefix=place.key or None, page_token=token or None, retry=None, timeout=timeouts(), **options
         )
 
     def _put(self, place: Place, data: bytes, *, replace: bool) -> None:

@@ -34,17 +34,7 @@ from botocore.utils import parse_timestamp
 from pairmill.errors import StorageError, UsageError
 from pairmill.retry import Again, raced, timeouts
 from pairmill.storage.base import Digested, Entry, Span, T, each
-from pairmill.storage.remote import (
-    PART,
-    PARTS_AT_ONCE,
-    Absent,
-    Body,
-    Place,
-    RemoteStore,
-    Stat,
-    no_credentials,
-    refusal,
-)
+from pairmill.storage.remote import PART, PARTS_AT_ONCE, Absent, Body, Place, RemoteStore, Stat, no_credentials, refusal
 from pairmill.storage.s3_signed import CHECKSUM, SignedRequests
 
 KUBEFLOWS = "http://seaweedfs.kubeflow:9000"

@@ -148,9 +148,7 @@ def _has_word(word: str, text: str) -> bool:
 CHECKS: Final[Mapping[str, Callable[[str, Values], bool]]] = {
     "keywords:existence": lambda text, values: all(re.search(word, text, re.IGNORECASE) for word in values["keywords"]),
     "keywords:frequency": lambda text, values: _compared(
-        len(re.findall(values["keyword"].strip(), text, re.IGNORECASE)),
-        values["frequency"],
-        values["relation"],
+        len(re.findall(values["keyword"].strip(), text, re.IGNORECASE)), values["frequency"], values["relation"]
     ),
     "keywords:forbidden_words": lambda text, values: (
         not any(_has_word(word, text) for word in values["forbidden_words"])

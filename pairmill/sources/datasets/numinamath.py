@@ -19,15 +19,7 @@ class NuminaMath(Source):
         "Li, Beeching, Tunstall, Lipkin, Soletskyi, Huang, Rasul, Yu, Jiang, Shen, Qin, Dong, Zhou, Fleureau, Lample, "
         "Polu: NuminaMath. 2024, Project Numina technical report, Hugging Face repository"
     )
-    fields = (
-        "problem",
-        "solution",
-        "answer",
-        "question_type",
-        "problem_is_valid",
-        "solution_is_valid",
-        "synthetic",
-    )
+    fields = ("problem", "solution", "answer", "question_type", "problem_is_valid", "solution_is_valid", "synthetic")
     output = "data/numinamath.jsonl"
 
     def parse(self, record: Any, context: Context) -> Parsed:

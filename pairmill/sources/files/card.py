@@ -204,13 +204,7 @@ def _default(item: dict[str, Any]) -> bool:
 
 def _odd(key: str, value: Any, expected: str) -> InputError:
     got = {type(None): "nothing", list: "a list", dict: "a mapping"}.get(type(value)) or f"the text {value[:80]!r}"
-    return InputError(
-        f"the data set card's {key} is not valid",
-        where=CARD,
-        got=got,
-        expected=expected,
-        hint=_MEND,
-    )
+    return InputError(f"the data set card's {key} is not valid", where=CARD, got=got, expected=expected, hint=_MEND)
 
 
 def _front_matter(card: str) -> dict[str, Any]:

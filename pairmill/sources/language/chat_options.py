@@ -15,16 +15,7 @@ from pairmill.chats.targets import ALL, BOTH, FIRST, KINDS, LAST, Targets
 from pairmill.chats.template import ChatTemplate
 from pairmill.chats.tools import ARGUMENTS_UNPARSED, CALL_UNPARSED, TOOLS_UNPARSED
 from pairmill.errors import UsageError, did_you_mean
-from pairmill.sources.language.chats import (
-    DROP_CHAT,
-    END_CHAT,
-    KEEP_CHAT,
-    MEANINGS,
-    PLAIN,
-    ROLES,
-    ChatOptions,
-    Chats,
-)
+from pairmill.sources.language.chats import DROP_CHAT, END_CHAT, KEEP_CHAT, MEANINGS, PLAIN, ROLES, ChatOptions, Chats
 from pairmill.sources.language.description import Description
 from pairmill.sources.language.missing_paths import kind_of
 from pairmill.sources.language.paths import Path

@@ -26,17 +26,7 @@ from pairmill.formats.rows import RenderedRow, Row
 from pairmill.sources.language.missing_paths import kind_of
 from pairmill.sources.language.paths import MISSING, Path
 from pairmill.sources.language.reading import ASSISTANT, CALL, SYSTEM, TOOL, USER, Reading, RenderedReading, Turn
-from pairmill.sources.parsed import (
-    ANSWERS,
-    ChatCounts,
-    Drop,
-    Finding,
-    Malformed,
-    MalformedRecord,
-    Note,
-    Part,
-    shown,
-)
+from pairmill.sources.parsed import ANSWERS, ChatCounts, Drop, Finding, Malformed, MalformedRecord, Note, Part, shown
 
 MEANINGS = (SYSTEM, USER, ASSISTANT, TOOL, CALL)
 PLAIN = "plain"

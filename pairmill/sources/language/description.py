@@ -55,10 +55,7 @@ _READ_FOR = {
 _MAX_BYTES = 64 << 10
 _MAX_BESIDE_BYTES = 16 << 20
 _MAX_NAME_CHARACTERS = 100
-_EVERY_DATA_FILE = (
-    "**/*.parquet",
-    *(f"**/*{ending}{packed}" for ending in _LINES for packed in ("", *COMPRESSED)),
-)
+_EVERY_DATA_FILE = ("**/*.parquet", *(f"**/*{ending}{packed}" for ending in _LINES for packed in ("", *COMPRESSED)))
 
 
 class _Entry(NamedTuple):

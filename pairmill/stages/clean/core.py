@@ -334,11 +334,7 @@ class Clean(Stage[CleanConfig, CleanPlan]):
         result = CleanResult.from_manifest(manifest)
         sources = result.sources.values()
         malformed = sum(item["rejects"] for item in sources)
-        return {
-            "sources": len(sources),
-            "malformed": malformed,
-            "tasks": len(result.outputs),
-        }
+        return {"sources": len(sources), "malformed": malformed, "tasks": len(result.outputs)}
 
     def report(self, manifest: Manifest) -> Report:
         return report_of(manifest)

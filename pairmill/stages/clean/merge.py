@@ -139,10 +139,7 @@ class MergeSegments(Shard[object], reads=()):
 
 
 def shards(
-    records: list[ShardRecord],
-    sources: Mapping[str, Source],
-    profile: Profile,
-    holdout: Holdout | None = None,
+    records: list[ShardRecord], sources: Mapping[str, Source], profile: Profile, holdout: Holdout | None = None
 ) -> list[MergeSegments]:
     """Return the shards that merge the segments of these records, and hold out rows if that is asked for."""
     result: dict[tuple[str, str], dict[str, list[_Part]]] = {}

@@ -29,9 +29,7 @@ class CompareConfig(RunConfig):
         changes_bytes=False,
     )
     seeds: int = option(
-        4,
-        help="runs of each plan: 4, 8, 16 and so on; a seed draws first weights, rows and their order",
-        at_least=0,
+        4, help="runs of each plan: 4, 8, 16 and so on; a seed draws first weights, rows and their order", at_least=0
     )
     first_seed: int = option(0, help="the first seed; others follow it", at_least=0)
     budget: int = option(

@@ -89,12 +89,7 @@ class Compare(Stage[CompareConfig, ComparePlan]):
                 settings = plans.settings_of(config, opened[0], budget, config.first_seed)
                 trainings = TrainSettings.load(config.train_config, settings)
                 before.check(
-                    trainings,
-                    config.evaluate_config,
-                    config.evaluate_set,
-                    config.benchmarks,
-                    config.data,
-                    config.root,
+                    trainings, config.evaluate_config, config.evaluate_set, config.benchmarks, config.data, config.root
                 )
                 plans.warn_short(opened, budget, trainings.batch)
         self.asked = asked

@@ -303,9 +303,7 @@ class FindEqual(Shard[object], reads=()):
             data["index"] = self._write_index(out, keys[stays], ids[stays])
         return ShardResult(Ledger(), data)
 
-    def _read(
-        self,
-    ) -> tuple[NDArray[Any], NDArray[np.uint64], NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
+    def _read(self) -> tuple[NDArray[Any], NDArray[np.uint64], NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
         """Return entries, and of each its id, and whether its file is fixed, held out, and has repeated pairs once."""
         names = list(ENTRY.names or ())
         keys, owners = [np.empty(0, ENTRY)], [np.empty(0, np.uint32)]

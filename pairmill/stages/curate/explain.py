@@ -18,12 +18,7 @@ from pairmill.rules.match import Matcher, Selector
 from pairmill.stages.curate.beside import render, visible, written
 from pairmill.stages.curate.finished import REMOVED, CuratedFolder, RowId
 from pairmill.stages.curate.operations import of_folder
-from pairmill.stages.curate.report.wording import (
-    beside_item,
-    describe_action,
-    other_of,
-    row_id,
-)
+from pairmill.stages.curate.report.wording import beside_item, describe_action, other_of, row_id
 
 ROWS_HELP = "folders or URIs of the rows that were curated, joined by commas, for texts of rows that were dropped"
 
@@ -126,11 +121,7 @@ def _overrides(folder: CuratedFolder, task: str) -> Iterator[str]:
             return
 
 
-def _operations(
-    folder: CuratedFolder,
-    findings: Mapping[str, list[dict[str, Any]]],
-    removing: Removing,
-) -> Table:
+def _operations(folder: CuratedFolder, findings: Mapping[str, list[dict[str, Any]]], removing: Removing) -> Table:
     """Return a line for each operation and finding, in the order in which operations are asked."""
     table = Table.grid(padding=(0, 3, 0, 0))
     for _ in range(3):

@@ -67,8 +67,5 @@ class _Filter(Operation[FilterSettings]):
 
 
 FILTER: Final = _Filter(
-    name="filter",
-    settings=FilterSettings,
-    help="bounds of any attribute",
-    reasons=Reasons("filter:{rule}"),
+    name="filter", settings=FilterSettings, help="bounds of any attribute", reasons=Reasons("filter:{rule}")
 )

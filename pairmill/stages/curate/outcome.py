@@ -146,13 +146,7 @@ def costs_of(
 ) -> dict[str, dict[str, int]]:
     """Add up rows, bytes of rows that were read, and bytes of scratch, by operation."""
     size = {piece.number: piece.part.size for piece in rows.slices_with_held_out}
-    costs = {
-        "exact": {
-            "rows": count,
-            "bytes": sum(size.values()),
-            "scratch_bytes": scratch(exact),
-        }
-    }
+    costs = {"exact": {"rows": count, "bytes": sum(size.values()), "scratch_bytes": scratch(exact)}}
     if near:
         costs["near"] = dict(near)
     for name, records in scores.items():

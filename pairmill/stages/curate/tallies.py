@@ -120,12 +120,7 @@ class Tally:
             _add(self.hit_rows, {benchmark: len(np.unique(ordinals[mine]))})
 
     def _sample(
-        self,
-        into: dict[str, list[Any]],
-        key: str,
-        table: pa.Table,
-        mine: NDArray[np.int64],
-        order: NDArray[Any],
+        self, into: dict[str, list[Any]], key: str, table: pa.Table, mine: NDArray[np.int64], order: NDArray[Any]
     ) -> None:
         chosen = np.argsort(order, kind="stable")[:SAMPLES]
         some = table.take(pa.array(mine[chosen]))

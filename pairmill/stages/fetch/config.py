@@ -15,11 +15,7 @@ from pairmill.formats.settings_file import DEFAULT, SettingsFile
 from pairmill.formats.templates import template
 from pairmill.rules import DEFAULT_FILE, book
 
-KINDS: dict[str, tuple[Kind, ...]] = {
-    "rows": ("dataset",),
-    "tokenizer": ("model", "git"),
-    "tokenized": ("dataset",),
-}
+KINDS: dict[str, tuple[Kind, ...]] = {"rows": ("dataset",), "tokenizer": ("model", "git"), "tokenized": ("dataset",)}
 """What each option that gives finished data takes beside folders and buckets."""
 
 

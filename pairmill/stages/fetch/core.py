@@ -35,13 +35,7 @@ from pairmill.sources.origin import Database, Folder, Git, Hub, HubRows, Manual,
 from pairmill.sources.registry import chosen
 from pairmill.sources.source import UNSTATED, Source
 from pairmill.stages.fetch import archive, lock, scratch
-from pairmill.stages.fetch.bring import (
-    Archive,
-    Brought,
-    FetchFiles,
-    data_set,
-    first_records,
-)
+from pairmill.stages.fetch.bring import Archive, Brought, FetchFiles, data_set, first_records
 from pairmill.stages.fetch.config import KINDS, FetchConfig
 from pairmill.stages.fetch.extract import Place
 from pairmill.stages.fetch.given import GivenData, places

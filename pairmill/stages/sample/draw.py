@@ -104,11 +104,7 @@ def twin_key(key: str, number: int) -> str:
 
 
 def draw_plan(
-    datasets: Sequence[DatasetToDraw],
-    config: SampleConfig,
-    workers: int,
-    scratch: Path | None = None,
-    bases: int = 0,
+    datasets: Sequence[DatasetToDraw], config: SampleConfig, workers: int, scratch: Path | None = None, bases: int = 0
 ) -> DrawnSample:
     """Draw the epochs.
 

@@ -89,9 +89,7 @@ class Select(RowStage[SelectConfig, SelectPlan]):
         rows = self.discover(config)
         if not rows.blocks:
             raise InputError(
-                "there are only held-out rows",
-                where=f"rows={','.join(config.rows)}",
-                expected="rows to choose from",
+                "there are only held-out rows", where=f"rows={','.join(config.rows)}", expected="rows to choose from"
             )
         refs, attributed = list(rows.inputs.refs), rows
         if settings.sidecar is not None:

@@ -51,8 +51,7 @@ class TokenizeConfig(ReplaceableConfig, any_of=("rows", "tokens", "tokenized")):
     eoq: str = option("", help="token after a question; empty = the template's")
     eoa: str = option("", help="token after an answer; empty = the template's")
     conditions: list[str] = option(
-        [],
-        help="tag=token for each condition tag, joined by commas; none = tags get no token; empty = the template's",
+        [], help="tag=token for each condition tag, joined by commas; none = tags get no token; empty = the template's"
     )
     # What follows from these is in the shards of rendered rows.
     boundary: str = option(

@@ -53,14 +53,10 @@ class TrainTokenizerConfig(ReplaceableConfig):
     )
     truncate_len: int = option(10000, help="characters to read of each text", at_least=1)
     prefix_config_path: str = option(
-        DEFAULT_FILE,
-        help="the sampler's rules; max_per_file limits how much of a file is read",
-        changes_bytes=False,
+        DEFAULT_FILE, help="the sampler's rules; max_per_file limits how much of a file is read", changes_bytes=False
     )
     limit_mul_factor: int = option(
-        10,
-        help="rows to read of a file = this times its max_per_file (data_io: texts, not rows)",
-        at_least=1,
+        10, help="rows to read of a file = this times its max_per_file (data_io: texts, not rows)", at_least=1
     )
     seed: int = option(0, help="seed of the random sample of files over that limit", at_least=0)
     evaluate: bool = option(

@@ -232,10 +232,7 @@ def joined(
             tuple(Run(record.uri(path), start, key=f"{record.key} {path}") for start in starts),
             size=sum(item.size for item in pairs),
         )
-        for path, starts, pairs in (
-            (EDGES, result.edges, given.edges),
-            (FAMILIES, result.families, given.families),
-        )
+        for path, starts, pairs in ((EDGES, result.edges, given.edges), (FAMILIES, result.families, given.families))
     )
     return records, Groups(record.key, result.sizes, members, edges, families)
 

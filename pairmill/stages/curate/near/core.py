@@ -32,12 +32,7 @@ from pairmill.stages.curate.near import buckets, components, exchange, index, si
 from pairmill.stages.curate.near.buckets import Buckets, Paired
 from pairmill.stages.curate.near.components import Candidates, Groups
 from pairmill.stages.curate.near.decided import Decided, DecidedTask
-from pairmill.stages.curate.near.given import (
-    Dropped,
-    NearInput,
-    NearSlice,
-    NothingDropped,
-)
+from pairmill.stages.curate.near.given import Dropped, NearInput, NearSlice, NothingDropped
 from pairmill.stages.curate.near.index import Deal, Dealt, Indexed, NearFound, NewIndex, Retain, Retained, Source
 from pairmill.stages.curate.near.records import DECISION, EDGE, KEY, KEY_OF_LONGEST, KEYS, ROW
 from pairmill.stages.curate.near.resolve import (

@@ -9,13 +9,7 @@ from pairmill.formats.results import CurateResult
 from pairmill.report.model import Block, Cell, Percent, Section, Table
 from pairmill.report.pairs import Pair, Pairs
 from pairmill.stages.curate.operations import in_order, of_folder
-from pairmill.stages.curate.report.wording import (
-    and_more,
-    beside_item,
-    describe_finding,
-    other_of,
-    row_id,
-)
+from pairmill.stages.curate.report.wording import and_more, beside_item, describe_finding, other_of, row_id
 
 _SAMPLES = 48
 """Pairs on the page over all rules; at most _OF_A_RULE of one."""

@@ -36,13 +36,7 @@ def histograms(result: Mapping[str, Mapping[str, Any]]) -> list[Block]:
         low, high = [*(attribute.get("bounds") or ()), None, None][:2]
         counts = attribute["counts"]
         chart = Distribution(
-            title=name,
-            counts=counts,
-            edges=attribute["edges"],
-            low=low,
-            high=high,
-            axis="value",
-            unit="rows",
+            title=name, counts=counts, edges=attribute["edges"], low=low, high=high, axis="value", unit="rows"
         )
         if sum(map(bool, counts)) == 1:
             same.append((name, chart.ranges()[0], sum(counts), _bound(low), _bound(high)))

@@ -103,11 +103,7 @@ PROFILES: Final[Mapping[str, tuple[HeuristicRule, ...]]] = {
         *_bounds("instruction", words=(None, 100_000)),
     ),
     "seed_web": _bounds(
-        "joined",
-        non_alnum_ratio=(None, 0.25),
-        digit_ratio=(None, 0.15),
-        url_ratio=(None, 0.2),
-        words=(50, 100_000),
+        "joined", non_alnum_ratio=(None, 0.25), digit_ratio=(None, 0.15), url_ratio=(None, 0.2), words=(50, 100_000)
     ),
     "gopher": _bounds(
         "response",

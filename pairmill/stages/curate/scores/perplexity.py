@@ -202,8 +202,5 @@ def normalise_ccnet(line: str) -> str:
 
 
 PERPLEXITY: Final = ScoredOperation(
-    name="perplexity",
-    settings=PerplexitySettings,
-    help="perplexity by a KenLM model",
-    reasons=Reasons("perplexity"),
+    name="perplexity", settings=PerplexitySettings, help="perplexity by a KenLM model", reasons=Reasons("perplexity")
 )

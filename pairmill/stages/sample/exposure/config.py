@@ -19,7 +19,6 @@ class ExposureConfig:
     group_by: Literal["source", "task"] = option("source", help="what a line is: a source, or a task")
     format: Literal["md", "csv", "json"] = option("md", help="md, csv, or json")
     out: str = option(
-        "",
-        help="folder for passes.npy, the passes of every row of the tokenized tasks, and tasks.csv; empty = none",
+        "", help="folder for passes.npy, the passes of every row of the tokenized tasks, and tasks.csv; empty = none"
     )
     tokenized_path: str = option("", help="for out=: the tokenized folder; empty = the plan's, below its project")

@@ -228,11 +228,7 @@ def _balances(preview: TrainingPreview, config: InspectConfig) -> Table:
         "Balance of the ranks",
         ("balance=", "Inputs", "Length²", "Attention work", "Attention work of the worst batch"),
         [
-            (
-                _named(name, config),
-                *(round(item.overall[cost], 3) for cost in COSTS),
-                round(item.worst[_WORK], 3),
-            )
+            (_named(name, config), *(round(item.overall[cost], 3) for cost in COSTS), round(item.worst[_WORK], 3))
             for name, item in preview.imbalance.items()
         ],
         "What the busiest rank has, in means over the ranks: 1 is even. At every batch the others wait for it. "

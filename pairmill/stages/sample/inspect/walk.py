@@ -177,11 +177,7 @@ def preview(plan: RowPlan, world: World) -> TrainingPreview:
     for number, (epoch, survey, item) in enumerate(zip(folder.epochs, surveys, result.epochs, strict=True)):
         # Not from what the walk reports at an epoch's end: a batch that continues into the next epoch repeats rows.
         left = epoch.index.window(
-            walk.next_rows[number],
-            _ALL,
-            longer_than=room,
-            skip_long=plan.skip_long,
-            skip_one_token=plan.skip_one_token,
+            walk.next_rows[number], _ALL, longer_than=room, skip_long=plan.skip_long, skip_one_token=plan.skip_one_token
         )
         item.rows_left, item.inputs_left = len(left), int(_inputs(left).sum())
         item.rows_skipped = survey.rows - len(left) - walk.delivered[number]

@@ -14,13 +14,7 @@ from pairmill.report.model import Block, Cell, Link, Table, format_cell
 from pairmill.stages.sample.inventory.lines import Counts, Inventory, Line
 
 _TOLD: Final = ("form", "licence", "revision", "decision", "language")
-_TITLES: Final = {
-    "source": "Source",
-    "group": "Group",
-    "language": "Language",
-    "licence": "Licence",
-    "task": "Task",
-}
+_TITLES: Final = {"source": "Source", "group": "Group", "language": "Language", "licence": "Licence", "task": "Task"}
 _COLUMNS: Final = (
     *("Data set", "Tasks", "Published rows", "Source rows", "Source tokens", "Rows/epoch", "Tokens/epoch", "Share"),
     *("Unique rows", "Passes/epoch", "Passes in all", "Form", "Licence", "Revision", "Decision", "Language"),

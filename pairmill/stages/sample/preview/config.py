@@ -16,8 +16,7 @@ class PreviewConfig(Checked, any_of=("tokenized_path", "extend")):
     """Print what rules would take of each group and task, from the lengths of rows alone; nothing is written."""
 
     tokenized_path: str = option(
-        "",
-        help="tokenized folder or URI, or several as base,new=<folder>; empty with extend = that plan's",
+        "", help="tokenized folder or URI, or several as base,new=<folder>; empty with extend = that plan's"
     )
     tasks: str = tasks_option()
     prefix_config_path: str = option(DEFAULT_FILE, help="the rules")
@@ -29,10 +28,7 @@ class PreviewConfig(Checked, any_of=("tokenized_path", "extend")):
         hint="what was read before a plan is read before those that extend it",
     )
     from_epoch: int = option(
-        0,
-        help="with extend, the first new epoch; 0 = that after the plan's last",
-        at_least=0,
-        needs="extend",
+        0, help="with extend, the first new epoch; 0 = that after the plan's last", at_least=0, needs="extend"
     )
     after: str = option(
         "", help="what a model read before, as sample after=: it counts for passes_total of rules; empty = nothing"

@@ -62,7 +62,7 @@ class LawKind:
 
 
 LAWS: Final[dict[str, LawKind]] = {
-    "log_linear": LawKind("floor + exp(shares · slopes)", log_linear.fit, left_out=log_linear.left_out),
+    "log_linear": LawKind("floor + exp(shares · slopes)", log_linear.fit, left_out=log_linear.left_out)
 }
 """The registry; the first is the default."""
 

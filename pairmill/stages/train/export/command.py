@@ -131,11 +131,7 @@ def _special_tokens(run: Run, prompts: Prompts) -> dict[str, tuple[str | None, i
     if prompts.template is not None:
         begin, end = dict(prompts.template.tokens).get("bos_token"), (prompts.token_of(prompts.stop), prompts.stop)
     pad = ("<|endoftext|>", prompts.id_of("<|endoftext|>"))
-    return {
-        "bos_token": (begin, prompts.start),
-        "eos_token": end,
-        "pad_token": end if pad[1] is None else pad,
-    }
+    return {"bos_token": (begin, prompts.start), "eos_token": end, "pad_token": end if pad[1] is None else pad}
 
 
 def _tokenizer_config(tokens: dict[str, tuple[str | None, int | None]], positions: int) -> dict[str, Any]:

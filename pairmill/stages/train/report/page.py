@@ -126,11 +126,7 @@ def _look_at(result: TrainResult) -> list[str]:
 
 
 def _losses(result: TrainResult) -> list[Block]:
-    names = {
-        "loss": "training",
-        "heldout_loss": "held out",
-        "heldout_ema_loss": "held out, averaged",
-    }
+    names = {"loss": "training", "heldout_loss": "held out", "heldout_ema_loss": "held out, averaged"}
     marks = [item["step"] for item in result.events if item["event"] == "rolled_back"]
     series = [_series(result, key, name, band=key == "loss") for key, name in names.items()]
     half = result.last.get("step", 0) / 2
@@ -378,9 +374,7 @@ def _series(result: TrainResult, key: str, name: str, *, band: bool = False) -> 
 def _after(series: Series, step: float) -> Series:
     kept = [at for at, (x, _) in enumerate(series.points) if x >= step]
     return Series(
-        series.name,
-        [series.points[at] for at in kept],
-        [series.band[at] for at in kept] if series.band else (),
+        series.name, [series.points[at] for at in kept], [series.band[at] for at in kept] if series.band else ()
     )
 
 
