@@ -126,6 +126,12 @@ def cuts(sizes: NDArray[np.int64], most: int) -> Iterator[tuple[int, int]]:
         start = stop
 
 
+def gathered(sizes: NDArray[np.int64], parts: int) -> list[tuple[int, int]]:
+    """Return the bounds [start, stop) of neighbouring files, of these bytes, that become one; none if few requests read
+    each part of all of them."""
+    return list(cuts(sizes, _BLOCK)) if fans(len(sizes), parts, int(sizes.sum())) else []
+
+
 @dataclass(frozen=True)
 class Shuffled:
     """Runs of which parts are read.

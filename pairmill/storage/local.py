@@ -16,10 +16,11 @@ from pathlib import Path
 from threading import Event
 from typing import BinaryIO
 
-from pairmill.digest import digest_files, is_blake3
-from pairmill.errors import Changed, InputError, from_os_error
+from pairmill.cpu import available_cores
+from pairmill.digest import digest_file, digest_files, is_blake3
+from pairmill.errors import Changed, InputError, StorageError, from_os_error
 from pairmill.storage import partials
-from pairmill.storage.base import Digested, Entry, Span, Store, translated
+from pairmill.storage.base import Digested, Entry, Span, Store, each, translated
 from pairmill.storage.uris import join, local_path, local_text, parent_of
 
 _PARTIAL = re.compile(r"\..+\.[^.]+\.partial", re.DOTALL)
@@ -27,7 +28,9 @@ _ATTEMPT = ".attempt."
 _TICK = 20_000_000
 """Nanoseconds: more than a tick of the kernel's clock (1 to 10 ms)."""
 _SYNCED = 64 << 20
-"""Bytes of a large file after which the disk is asked to write them."""
+"""Bytes of a large file that a thread copies, and asks the disk to write."""
+_BLOCK = 2 << 20
+"""Bytes that are copied at once where the kernel does not copy."""
 _UNLINKABLE = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS}
 
 
@@ -208,24 +211,35 @@ class LocalStore(Store):
             raise partials.removed(end)
 
     def join(self, uri: str, pieces: Sequence[bytes | Span], *, final: bool = False) -> Digested:
+        spans = [piece for piece in pieces if isinstance(piece, Span)]
+        uris = [*dict.fromkeys(span.uri for span in spans)]
+        stamps = dict(zip(uris, self.stamps(uris), strict=True))
         with self.create(uri, final=final) as path, translated(uri), path.open("wb") as file:
-            # The disk writes what is there while the rest is read, so that the end need not wait for all of it.
+            size, copied = 0, list[tuple[Span, int]]()
+            for piece in pieces:
+                if isinstance(piece, bytes):
+                    file.seek(size)
+                    size += file.write(piece)
+                    continue
+                for start in range(piece.start, piece.stop, _SYNCED):
+                    part = Span(piece.uri, start, min(start + _SYNCED, piece.stop))
+                    copied.append((part, size))
+                    size += part.stop - part.start
+            file.flush()
+            # The disk writes what is there while the rest is copied, and while it is digested.
             with ThreadPoolExecutor(1) as disk:
-                syncing: Future[None] | None = None
-                synced = 0
 
-                def write(block: memoryview) -> None:
-                    nonlocal syncing, synced
-                    file.write(block)
-                    if (syncing is None or syncing.done()) and file.tell() - synced >= _SYNCED:
-                        if syncing is not None:
-                            syncing.result()
-                        syncing, synced = disk.submit(os.fdatasync, file.fileno()), file.tell()
+                def copy(item: tuple[Span, int], stop: Event) -> Future[None]:
+                    span, place = item
+                    with self.pinned(span.uri, stamps[span.uri]) as source:
+                        _copy(source.fileno(), file.fileno(), span, place, stop)
+                    return disk.submit(os.fdatasync, file.fileno())
 
-                result = self._digest_pieces(pieces, write, Event())
-                if syncing is not None:
-                    syncing.result()
-            return result
+                synced = each(copy, copied, available_cores())
+                digest = digest_file(path, available_cores())
+                for item in synced:
+                    item.result()
+            return Digested(digest, size)
 
     def modified(self, uri: str) -> datetime | None:
         with translated(uri), suppress(FileNotFoundError, NotADirectoryError):
@@ -326,6 +340,22 @@ def _require_stamp(file: BinaryIO, stamp: str, uri: str) -> None:
             expected=stamp,
             hint="run the same command when nothing writes to it any more",
         )
+
+
+def _copy(source: int, target: int, span: Span, place: int, stop: Event) -> None:
+    """Copy a span of an open file to a place of another, within the kernel where both file systems can."""
+    at = span.start
+    while at < span.stop and not stop.is_set():
+        try:
+            count = os.copy_file_range(source, target, span.stop - at, at, place + at - span.start)
+        except OSError as error:
+            if error.errno not in {*_UNLINKABLE, errno.EINVAL, errno.EOPNOTSUPP}:
+                raise
+            count = os.pwrite(target, os.pread(source, min(_BLOCK, span.stop - at), at), place + at - span.start)
+        if not count:
+            got, expected = f"{at} bytes", f"{span.stop} bytes"
+            raise StorageError("ends too early", where=span.uri, got=got, expected=expected)
+        at += count
 
 
 class _Creation:

@@ -44,7 +44,7 @@ ROWS_OF_SLICE = 62_500
 SIZES = (
     *((core, name) for name in ("_KEYS", "_MOST_KEYS", "_GROUP", "_MOST_GROUP")),
     *((shuffle, name) for name in ("_BLOCK", "_FILE", "_CHUNK", "_PER_REQUEST", "_COPIED")),
-    (exact_files, "_PARTITION_BYTES"),
+    *((exact_files, name) for name in ("_PARTITION_BYTES", "_LEAST_FILE")),
 )
 # Not near deduplication, nor merging for it.
 OTHERS = ("ReadKeys", "DealKeys", "FindEqual", "SplitShard", "Decide", "WriteRows", "AddUp", "Summarise", "planning,")

@@ -14,6 +14,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -573,6 +574,47 @@ def test_what_cannot_be_joined_is_an_error_and_nothing_is_there(place: str, stor
 
 
 @of_files
+def test_files_that_the_kernel_does_not_copy_are_joined_all_the_same(
+    place: str, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    source, target, data = (
+        storage.join(place, "source"),
+        storage.join(place, "target"),
+        random.Random(4).randbytes(7 << 20),
+    )
+    store.write(source, data)
+    monkeypatch.setattr(os, "copy_file_range", refuse)
+    monkeypatch.setattr(local, "_SYNCED", 3 << 20)
+    made = store.join(target, [b"head", Span(source, 5, len(data)), Span(source, 0, 7)])
+    expected = b"head" + data[5:] + data[:7]
+    assert store.read(target) == expected
+    assert made == Digested(digest_bytes(expected), len(expected))
+
+
+@of_files
+def test_files_that_change_while_they_are_joined_are_an_error(
+    place: str, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = storage.join(place, "source"), storage.join(place, "target")
+    store.write(source, bytes(2 << 20))
+    copy = os.copy_file_range
+
+    def changed(*given: Any) -> int:
+        with local.local_path(source).open("r+b") as file:
+            file.write(b"x")
+        return copy(*given)
+
+    monkeypatch.setattr(os, "copy_file_range", changed)
+    with pytest.raises(Changed, match="changed while it was read"):
+        store.join(target, [Span(source, 0, 2 << 20)])
+    assert not store.exists(target)
+    assert leftovers(place) == []
+
+
+@of_files
 def test_files_an_error_of_the_disk_is_raised_by_what_is_joined(
     place: str, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -728,6 +770,7 @@ _NODES = """
 import fcntl, os, sys, time, types
 fcntl.flock = lambda *_: None
 from pathlib import Path
+from typing import Any
 from pairmill import storage
 uri, apart = sys.argv[1], sys.argv[2] == "apart"
 children = []

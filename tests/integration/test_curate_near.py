@@ -139,11 +139,11 @@ class Limits:
         monkeypatch.setattr(resolve, "_REFINED", self.block)
         monkeypatch.setattr("pairmill.stages.curate.near.resolve.Resolve.held", self.in_memory)
         monkeypatch.setattr("pairmill.stages.curate.near.components._EDGES", 97)
+        monkeypatch.setattr("pairmill.stages.curate.near.components._HELD", 0)
         monkeypatch.setattr("pairmill.stages.curate.near.components._ROWS", 33)
         monkeypatch.setattr("pairmill.stages.curate.near.resolve._ROWS", 33)
         monkeypatch.setattr(shuffle, "fans", lambda runs, *_: [2, 3] if runs > 2 else [])
         monkeypatch.setattr(shuffle, "_BLOCK", self.block)
-        monkeypatch.setattr(core, "_COLLECTED", 500)
         monkeypatch.setattr(shuffle, "_FILE", 3 * self.block)
 
 

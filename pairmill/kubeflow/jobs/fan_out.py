@@ -1,7 +1,7 @@
 """Shares a stage out by an Indexed Job: starts it or finds it, watches it, and says why it waits or has failed.
 
 The pod that does so may be killed at any instant: the Job has a name that follows from its result, so the next one
-finds it, and its pods go on meanwhile.
+finds it, and its pods go on meanwhile. Where its run was terminated, none comes: then it deletes the Job.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pairmill.errors import PairmillError, StorageError
 from pairmill.fields import default_value
-from pairmill.kubeflow.jobs.indexed import CONTAINER, SPEC, Starter, Work, job_of
+from pairmill.interface.interrupt import leave_when_told
+from pairmill.kubeflow.jobs.indexed import CONTAINER, RUN, SPEC, Starter, Work, job_of
 from pairmill.kubeflow.jobs.server import ApiServer, Doc, Exists
 from pairmill.kubeflow.jobs.waiting import check_queue, reason_of_wait
 from pairmill.kubeflow.pods import JobConfig
@@ -60,17 +62,24 @@ def fan_out(stage: str, config: Any, home: str, is_finished: Callable[[], bool],
     starter = Starter.from_pod(server.get(server.path("pods", pod, "/api/v1")) if pod else None)
     check_queue(server, job.queue)
     watched = _Watched(server, Work(stage, options, home), job)
-    watched.start(job_of(watched.work, job, starter))
-    watched.follow(is_finished)
+    if pod:
+        leave_when_told()
+    try:
+        watched.start(job_of(watched.work, job, starter))
+        watched.follow(is_finished)
+    except SystemExit:
+        watched.leave(pod)
+        raise
 
 
 @dataclass
 class _Watched:
-    """A Job while it is watched."""
+    """A Job while it is watched; ``own`` = it is of the same run as this pod."""
 
     server: ApiServer
     work: Work
     config: JobConfig
+    own: bool = False
     idle_since: float = field(default_factory=time.monotonic)
     logged: str = ""
     logged_at: float = 0.0
@@ -93,11 +102,13 @@ class _Watched:
                 if there is None:
                     continue
             else:
+                self.own = True
                 self.say(f"started for {self.config.shares} shares")
                 return
             if not there["metadata"].get("deletionTimestamp"):
                 same = there["metadata"].get("annotations", {}).get(SPEC) == job["metadata"]["annotations"][SPEC]
                 if same and not _end_of(there):
+                    self.own = there["metadata"]["labels"].get(RUN) == job["metadata"]["labels"].get(RUN)
                     self.say("found running, and watched from here on")
                     return
                 shares = there["spec"].get("completions")
@@ -124,6 +135,17 @@ class _Watched:
                 raise self.failure(end)
             self.look(job)
             time.sleep(_poll())
+
+    def leave(self, pod: str) -> None:
+        """Delete the run's own Job after SIGTERM, unless the pod of this process is deleted: then another one comes.
+
+        What ends a run, or a task whose time is over, signals to its pods and does not delete them. Kubeflow gives this
+        process 0.2 s: two requests.
+        """
+        with suppress(PairmillError):
+            there = self.server.get(self.server.path("pods", pod, "/api/v1")) if self.own else None
+            if there is not None and not there["metadata"].get("deletionTimestamp"):
+                self.server.delete(self.path)
 
     def look(self, job: Doc) -> None:
         """Say how far it is and what it waits for. Raises StorageError if no pod has run for too long."""

@@ -14,6 +14,8 @@ from pairmill.kubeflow.pods import JobConfig
 
 CONTAINER: Final = "share"
 SPEC: Final = "pairmill.dev/spec"
+RUN: Final = "pipeline/runid"
+"""The label of the run that a pod or Job is of."""
 _KEPT_SECONDS = 24 * 3600
 _DEFECTS: Final = (2, 3)
 """Exit codes of what would fail again: an option or the data is wrong."""
@@ -59,7 +61,7 @@ class Starter:
         if pod is None:
             return cls()
         meta = pod["metadata"]
-        labels = {name: text for name, text in meta.get("labels", {}).items() if name == "pipeline/runid"}
+        labels = {name: text for name, text in meta.get("labels", {}).items() if name == RUN}
         owners = [
             {**owner, "controller": False, "blockOwnerDeletion": False} for owner in meta.get("ownerReferences", [])
         ]

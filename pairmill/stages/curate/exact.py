@@ -3,7 +3,8 @@
     ReadKeys(slice)        an entry for each row and kind of key, by key
     DealKeys(slices)       the entries of some slices together, if there are many slices
     FindEqual(kind, part)  the entries of one range of keys, of all slices: which rows repeat which
-    SplitFound(tasks)      what was found, for each task
+    CollectEqual(parts)    what some of them found, if there are many
+    SplitShard(tasks)      what was found, for each task
 
 Where instructions or responses remove rows and another kind of key is looked at too, FindEqual only makes groups, and
 :mod:`pairmill.stages.curate.exact_by_rank` decides.
@@ -23,10 +24,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pairmill import _native
+from pairmill.engine import shuffle
 from pairmill.engine.content import Content
 from pairmill.engine.manifest import Ledger, content_key
 from pairmill.engine.rounds import abreast
-from pairmill.engine.runs import Range, Runs
+from pairmill.engine.runs import Range, Runs, read_all
 from pairmill.engine.shuffle import Shuffled
 from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
@@ -293,11 +295,7 @@ class FindEqual(Shard[object], reads=()):
         result = np.empty(int(removed.sum()), DROP)
         result["row"], result["other"] = ids[removed], ids[starts[group[removed]]]
         result["rule"], result["score_i"], result["score_r"] = KINDS.index(kind), np.nan, np.nan
-        result = result[np.argsort(result["row"], kind="stable")]
-        with out.create("found", scratch=True) as local:
-            result.tofile(local)
-        firsts = np.array(self.ranges, np.uint64) << np.uint64(32)
-        data = {"bounds": np.searchsorted(result["row"], firsts).tolist()}
+        data: dict[str, Any] = {"bounds": _write_found(out, result, self.ranges)}
         if self.write_index:
             stays = ~removed if kind == "pair" else np.ones(len(keys), np.bool_)
             data["index"] = self._write_index(out, keys[stays], ids[stays])
@@ -342,6 +340,36 @@ class FindEqual(Shard[object], reads=()):
         with out.create("index", scratch=scratch) as local:
             made.tofile(local)
         return _bounds(made["high"])
+
+
+def _write_found(out: Writer, drops: NDArray[Any], ranges: Sequence[int]) -> list[int]:
+    """Write findings by row; return where those of each range of slices begin, and where the last end."""
+    drops = drops[np.argsort(drops["row"], kind="stable")]
+    with out.create("found", scratch=True) as local:
+        drops.tofile(local)
+    bounds: list[int] = np.searchsorted(drops["row"], np.array(ranges, np.uint64) << np.uint64(32)).tolist()
+    return bounds
+
+
+@dataclass(frozen=True)
+class CollectEqual(Shard[object], reads=()):
+    """Brings together what was found in some ranges of keys: :class:`SplitShard` reads of fewer files.
+
+    Args:
+        keys: of the shards that found it.
+        parts: of each its findings.
+        ranges: as those shards have them.
+    """
+
+    work = "bring parts together"
+
+    keys: tuple[str, ...]
+    parts: tuple[Range, ...] = field(metadata=PLACE)
+    ranges: tuple[int, ...]
+
+    def run(self, context: object, out: Writer) -> ShardResult:
+        drops = np.frombuffer(b"".join(read_all(self.parts)), DROP)
+        return ShardResult(Ledger(), asdict(EqualFound(_write_found(out, drops, self.ranges))))
 
 
 def _first_of_pair(keys: NDArray[Any]) -> NDArray[np.bool_]:
@@ -402,7 +430,10 @@ class ExactFound:
 
 
 def rounds(given: ExactInput) -> Generator[list[Shard[Any]], list[ShardRecord], ExactFound]:
-    """Yield four rounds: two that bring keys together, groups of equal keys, and what was found by task."""
+    """Yield four rounds: two that bring keys together, groups of equal keys, and what was found by task.
+
+    Of very many ranges of keys and tasks there is one more, before the last.
+    """
     offset = given.first_slice
     ranges = tuple(offset + number for number in _ranges(given.slices))
     by_rank = _is_by_rank([given.settings, *given.by_slice], given.keying.kinds)
@@ -421,13 +452,12 @@ def rounds(given: ExactInput) -> Generator[list[Shard[Any]], list[ShardRecord], 
         return (yield from _by_rank(given, ranges, offset + free, shards, [*merged, *result]))
     named = content_key(given.indexed_by, [[item.task, item.part.first] for item in given.slices])
     equal = [record.read(EqualFound) for record in result]
+    collected = yield from _collected(result, equal, ranges)
+    read_from = [(record.uri("found"), record.read(EqualFound).bounds) for record in collected or result]
     splits: list[SplitShard] = []
     for at in range(len(ranges) - 1):
-        parts = []
-        for record, some in zip(result, equal, strict=True):
-            start, stop = some.bounds[at : at + 2]
-            if start < stop:
-                parts.append((record.uri("found"), start, stop))
+        places = ((uri, bounds[at], bounds[at + 1]) for uri, bounds in read_from)
+        parts = [(uri, start, stop) for uri, start, stop in places if start < stop]
         if parts:
             content = content_key(
                 named, [[item.key, some.bounds[at : at + 2]] for item, some in zip(result, equal, strict=True)]
@@ -440,7 +470,30 @@ def rounds(given: ExactInput) -> Generator[list[Shard[Any]], list[ShardRecord], 
         for shard, record, some in zip(shards, result, equal, strict=True)
         if some.index is not None
     ]
-    return ExactFound(stored(split), [*merged, *result, *split], index)
+    return ExactFound(stored(split), [*merged, *result, *collected, *split], index)
+
+
+def _collected(
+    records: Sequence[ShardRecord], equal: Sequence[EqualFound], ranges: tuple[int, ...]
+) -> Generator[list[Shard[Any]], list[ShardRecord], list[ShardRecord]]:
+    """Yield a round that brings findings together, if they are in many files; return its records."""
+    sizes = np.array([some.bounds[-1] * DROP.itemsize for some in equal], np.int64)
+    together = shuffle.gathered(sizes, len(ranges) - 1)
+    if not together:
+        return []
+    files = [Range(record.uri("found"), 0, size) for record, size in zip(records, sizes.tolist(), strict=True)]
+    return (
+        yield [
+            CollectEqual(
+                keys=tuple(record.key for record in records[start:stop]),
+                parts=tuple(files[start:stop]),
+                ranges=ranges,
+                name=f"exact findings {number:05}",
+                size=int(sizes[start:stop].sum()),
+            )
+            for number, (start, stop) in enumerate(together)
+        ]
+    )
 
 
 def _by_rank(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ from pairmill.stages.curate.near.union import Components, Marked
 MEMBERS, EDGES, FAMILIES = "members.bin", "edges.bin", "families.bin"
 # Rows and pairs that one shard joins: the rows that have an edge take 40 bytes each.
 _FEW_ROWS, _FEW_PAIRS = 8 << 20, 32 << 20
+# Bytes of edges, or of families, that are held: each partition's are a request, or three.
+_HELD = 64 << 20
 # Edges that are looked at together, and rows of a slice.
 _EDGES = 1 << 20
 _ROWS = 1 << 20
@@ -54,7 +57,7 @@ class Grouped:
 class Join(Shard[object], reads=()):
     """Finds the components, and deals them into groups.
 
-    Memory: two bits for every row, and some 40 bytes for each row that has an edge.
+    Memory: two bits for every row, some 40 bytes for each row that has an edge, and 64 MiB of edges, and of families.
 
     Args:
         inputs: digest of all that is signed, and the number of partitions.
@@ -75,13 +78,14 @@ class Join(Shard[object], reads=()):
     group_size: int
 
     def run(self, context: object, out: Writer) -> ShardResult:
+        pairs = {path: _blocks(ranges) for path, ranges in ((EDGES, self.edges), (FAMILIES, self.families))}
         marked = Marked(self.bases[-1])
-        for edge in self._all():
+        for edge in chain(*pairs.values()):
             marked.add(ranks.numbers(edge["low"]))
             marked.add(ranks.numbers(edge["high"]))
         joined = Components(len(marked))
         weights = np.zeros(len(marked), np.int64)
-        for edge in self._all():
+        for edge in chain(*pairs.values()):
             low, high = (marked.rank(ranks.numbers(edge[name])) for name in ("low", "high"))
             joined.join(low, high)
             np.add.at(weights, low, EDGE.itemsize)
@@ -104,17 +108,13 @@ class Join(Shard[object], reads=()):
             groups=len(names),
             sizes=group_sizes.tolist(),
             slices=self._enrolled(marked, group_of, out),
-            edges=self._dealt(EDGES, marked, group_of, len(names), out),
-            families=self._dealt(FAMILIES, marked, group_of, len(names), out),
+            edges=_dealt(EDGES, pairs[EDGES], marked, group_of, len(names), out),
+            families=_dealt(FAMILIES, pairs[FAMILIES], marked, group_of, len(names), out),
             rows=len(marked),
             components=len(roots),
             largest=int(np.bincount(component).max(initial=0)) if len(component) else 0,
         )
         return ShardResult(Ledger(), asdict(made))
-
-    def _all(self) -> Iterator[NDArray[Any]]:
-        yield from _blocks(self.edges)
-        yield from _blocks(self.families)
 
     def _slices(self, marked: Marked) -> Iterator[tuple[int, int, NDArray[np.int64], Range]]:
         """Yield the slices with members: place, first member, places of members among signed rows, and their table."""
@@ -137,13 +137,21 @@ class Join(Shard[object], reads=()):
                 slices.append((owner, first, len(places), hashlib.sha256(data).hexdigest()[:32]))
         return slices
 
-    def _dealt(self, path: str, marked: Marked, group_of: NDArray[np.uint32], groups: int, out: Writer) -> list[int]:
-        """Write pairs by group; return where each run begins."""
-        with out.create(path, scratch=True) as local, local.open("wb") as file:
-            runs = RunWriter(file, groups)
-            for block in _blocks(self.edges if path == EDGES else self.families):
-                runs.write(group_of[marked.rank(ranks.numbers(block["low"]))], block)
-        return runs.starts
+
+def _dealt(
+    path: str,
+    pairs: Iterable[NDArray[Any]],
+    marked: Marked,
+    group_of: NDArray[np.uint32],
+    groups: int,
+    out: Writer,
+) -> list[int]:
+    """Write pairs by group; return where each run begins."""
+    with out.create(path, scratch=True) as local, local.open("wb") as file:
+        runs = RunWriter(file, groups)
+        for block in pairs:
+            runs.write(group_of[marked.rank(ranks.numbers(block["low"]))], block)
+    return runs.starts
 
 
 @dataclass(frozen=True)
@@ -237,10 +245,20 @@ def joined(
     return records, Groups(record.key, result.sizes, members, edges, families)
 
 
-def _blocks(pairs: tuple[Range, ...]) -> Iterator[NDArray[Any]]:
-    for item in pairs:
-        for data in item.blocks(_EDGES * EDGE.itemsize):
-            yield np.frombuffer(data, EDGE)
+def _blocks(pairs: tuple[Range, ...]) -> Iterable[NDArray[Any]]:
+    """Return pairs in blocks; they are read again each time, unless they are few."""
+    blocks = _Blocks(pairs)
+    return list(blocks) if sum(item.size for item in pairs) <= _HELD else blocks
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    pairs: tuple[Range, ...]
+
+    def __iter__(self) -> Iterator[NDArray[Any]]:
+        for item in self.pairs:
+            for data in item.blocks(_EDGES * EDGE.itemsize):
+                yield np.frombuffer(data, EDGE)
 
 
 def _chosen(table: Range, places: NDArray[np.int64]) -> NDArray[Any]:

@@ -15,6 +15,7 @@ Decisions name rows by task and ordinal, so they do not depend on how files are 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import asdict, replace
 from itertools import accumulate
@@ -63,8 +64,7 @@ _MANY = 256
 _BYTES_OF_KEY = 64
 # Bytes of the sketches and edges of a group; with few groups each is smaller.
 _GROUP, _MOST_GROUP = 64 << 20, 256 << 20
-# Bytes of the findings of groups that are brought together, and slices whose findings are.
-_COLLECTED = 128 << 20
+# Slices whose findings are brought together.
 _SLICES = 256
 
 
@@ -170,7 +170,8 @@ def partitions(given: NearInput, old: Sequence[tuple[str, Sequence[Indexed]]] = 
     rows = sum(item.rows for item in given.slices)
     keys = rows * (settings.bands + 1) + sum(item.part.size for item in given.slices) // _BYTES_OF_KEY
     keys += sum(item.keys for _, slices in old for item in slices)
-    few = min(_power_of_two(-(-keys // _KEYS)), _MANY)
+    # The nearest one: of more, half as full, a row takes twice the requests.
+    few = min(1 << max(0, round(math.log2(max(1, keys) / _KEYS))), _MANY)
     return max(few, _power_of_two(-(-keys // _MOST_KEYS)))
 
 
@@ -314,7 +315,8 @@ def _collected(
 ) -> Generator[list[Shard[Any]], list[ShardRecord], tuple[Sequence[ShardRecord], list[list[int]]]]:
     """Yield the shards that bring together what groups found, if there are many; return records and their bounds."""
     sizes = np.array([record.file(DECISIONS).size for record in resolved], np.int64)
-    if not shuffle.fans(len(resolved), len(ranges) - 1, int(sizes.sum())):
+    bounds_of_files = shuffle.gathered(sizes, len(ranges) - 1)
+    if not bounds_of_files:
         yield []
         return resolved, bounds
     records = yield [
@@ -325,7 +327,7 @@ def _collected(
             name=f"near findings {number:05}",
             size=int(sizes[start:stop].sum()),
         )
-        for number, (start, stop) in enumerate(shuffle.cuts(sizes, _COLLECTED))
+        for number, (start, stop) in enumerate(bounds_of_files)
     ]
     return records, [record.read(Collected).bounds for record in records]
 

@@ -3,8 +3,10 @@
 import contextlib
 import json
 import logging
+import os
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +21,7 @@ from pairmill.kubeflow.jobs.indexed import SPEC, Starter, Work, job_of
 from pairmill.kubeflow.jobs.server import ApiServer
 from pairmill.kubeflow.pods import JobConfig
 from pairmill.stages.clean.config import CleanConfig
-from tests.support.helpers import PATIENCE, until
+from tests.support.helpers import PATIENCE, REPOSITORY, until
 from tests.support.kubernetes.emulator.containers import Pod, Running
 from tests.support.kubernetes.jobs_server import NAMESPACE, Jobs, Ran, settled
 
@@ -193,6 +195,47 @@ def test_a_job_that_is_deleted_by_hand_ends_the_task(jobs: Jobs) -> None:
     jobs.started = lambda ran: threading.Timer(0.1, jobs._end, [next(iter(jobs.jobs))]).start()
     with pytest.raises(StorageError, match="was deleted before it had ended; submit again"):
         run(config(shares=2))
+
+
+WATCHER = "from tests.unit.kubeflow.jobs.test_fan_out import run; run()"
+
+
+@pytest.mark.parametrize(
+    ("adopts", "meta", "stays"),
+    [(False, {}, False), (False, {"deletionTimestamp": "2026-11-28T22:00:00Z"}, True), (True, {}, True)],
+    ids=["terminated", "deleted", "of another run"],
+)
+def test_a_run_that_is_terminated_takes_its_job_along_and_a_deleted_pod_leaves_it(
+    jobs: Jobs, adopts: bool, meta: dict[str, str], stays: bool
+) -> None:
+    # Recorded (terminate-traced, pod-deleted-traced): SIGTERM comes in both, and only a deleted pod is gone.
+    jobs.engine = Shell("sleep 60")
+    about: dict[str, Any] = {"labels": {"pipeline/runid": "7"}}
+    jobs.pods["watcher"] = {"metadata": about, "spec": {}, "status": {"phase": "Running"}}
+    if adopts:
+
+        def other() -> None:
+            with contextlib.suppress(StorageError):
+                run()
+
+        threading.Thread(target=other, daemon=True).start()
+        until(lambda: jobs.jobs, "another run has started it")
+    environment = {**os.environ, "KFP_POD_NAME": "watcher", "PYTHONPATH": str(REPOSITORY)}
+    with subprocess.Popen([sys.executable, "-c", WATCHER], cwd=REPOSITORY, env=environment) as process:
+        own, made = (
+            f"GET /api/v1/namespaces/{NAMESPACE}/pods/watcher",
+            f"POST /apis/batch/v1/namespaces/{NAMESPACE}/jobs",
+        )
+
+        def watches() -> bool:
+            after = jobs.asked[jobs.asked.index(own) :] if own in jobs.asked else []
+            return made in after and any(item.startswith("GET") for item in after[after.index(made) :])
+
+        until(watches, "it watches the Job")
+        about.update(meta)
+        process.terminate()
+        assert process.wait(PATIENCE) == 143
+    assert bool(jobs.jobs) is stays
 
 
 # --- what keeps it from starting

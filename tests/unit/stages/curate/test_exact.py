@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from pairmill.engine import shuffle
+from pairmill.engine.stage import ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.stages.curate import exact, exact_files
 from pairmill.stages.curate.exact_files import ENTRY, SortedKeys
+from pairmill.stages.curate.found import SplitShard
 from tests.support import tools
 from tests.support.data.near_duplicates import Shares, generated
 from tests.support.stages import curating
@@ -43,6 +46,12 @@ def test_entries_are_by_the_whole_key_and_then_by_row() -> None:
     assert len(np.unique(entries["high"])) <= 600 < len({one[:2] for one in entries.tolist()})
 
 
+def rows_and_decisions(folder: Path) -> dict[str, str]:
+    """Digests of the files that have no costs in them."""
+    changing = ("_MANIFEST.json", "report.html", "report.md")
+    return {path: digest for path, digest in tools.digests(folder).items() if path not in changing}
+
+
 @pytest.mark.parametrize("fans", [[], [2]])
 def test_any_number_of_partitions_finds_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fans: list[int]
@@ -50,13 +59,33 @@ def test_any_number_of_partitions_finds_the_same(
     some = [tuple(map(str, row)) for row in generated(3000, shares=Shares(copies=30))]
     rows = curating.write(tmp_path / "rows", {"a.jsonl": some[:1500], "b.jsonl": some[1500:]})
     said = "near: off\nheuristics: off\nexact: {max_instructions_per_response: 2}\n"
-    whole = tools.digests(curate(tmp_path / "one", rows, said))
+    whole = rows_and_decisions(curate(tmp_path / "one", rows, said))
     monkeypatch.setattr(exact_files, "_PARTITION_BYTES", 4000)
     monkeypatch.setattr(shuffle, "fans", lambda *_: fans)
     many = curate(tmp_path / "many", rows, said)
-    found = tools.digests(many)
-    changing = ("_MANIFEST.json", "report.html", "report.md")  # the costs
-    assert {path: digest for path, digest in found.items() if path not in changing} == {
-        path: digest for path, digest in whole.items() if path not in changing
-    }
+    assert rows_and_decisions(many) == whole
     assert len(curating.shards(tmp_path / "many")) > 40
+
+
+def test_findings_of_many_ranges_of_keys_are_brought_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    some = [tuple(map(str, row)) for row in generated(600, shares=Shares(copies=30))]
+    files = {f"{number}.jsonl": some[150 * number : 150 * (number + 1)] for number in range(4)}
+    rows = curating.write(tmp_path / "rows", files)
+    read, run = list[int](), SplitShard.run
+
+    def counted(shard: SplitShard, *given: Any) -> ShardResult:
+        read.append(len(shard.parts))
+        return run(shard, *given)
+
+    monkeypatch.setattr(SplitShard, "run", counted)
+    monkeypatch.setattr(exact_files, "_PARTITION_BYTES", 1000)
+    monkeypatch.setattr(exact, "_TASKS_PER_SPLIT", 1)
+    said = "near: off\nheuristics: off\nexact: {mode: drop}\n"
+    alone = rows_and_decisions(curate(tmp_path / "alone", rows, said))
+    ranges, read[:] = list(read), []
+    monkeypatch.setattr(shuffle, "fans", lambda *_: [2])
+    assert rows_and_decisions(curate(tmp_path / "together", rows, said)) == alone
+    # A shard of findings reads one file in place of one for each range of keys.
+    assert len(ranges) == len(read) == 4
+    assert min(ranges) > 8
+    assert read == [1] * 4
