@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, Self
 
 from pairmill import storage
 from pairmill.engine.policing import Subject
-from pairmill.errors import UsageError
+from pairmill.errors import StorageError, UsageError
 from pairmill.fields import Checked, setting
 from pairmill.formats.settings_file import Part, SettingsFile
 from pairmill.policy import removals
@@ -109,7 +109,11 @@ class Policy:
         clauses = [_clause(part) for part in file.items("clauses")]
         # Beside the policy, so that both can be moved together.
         folder = storage.parent_of(file.uri)
-        removed = removals.load(storage.join(folder, top.removals)) if top.removals else []
+        try:
+            place = storage.join(folder, top.removals) if top.removals else ""
+        except StorageError as error:
+            raise file.top.entries()["removals"].wrong("not beside the policy", expected="removals.jsonl") from error
+        removed = removals.load(place) if place else []
         policy = cls(file.uri, clauses, top.default, top.licences, removed)
         policy._refuse_hidden()
         return policy

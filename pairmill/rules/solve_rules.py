@@ -3,6 +3,7 @@ its outcome by group."""
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmill.errors import UsageError
+from pairmill.log import event
 from pairmill.rules.book import Rules
 from pairmill.rules.clause import AMOUNTS, Clause, Group
 from pairmill.rules.match import Matcher, Selector
@@ -170,7 +172,10 @@ def _sharing(
     factors[[rule.is_off() for rule in each]] = 0.0
     if group.weights:
         matcher, values = Matcher([Selector(globs=(glob,)) for glob in group.weights]), [*group.weights.values(), 1.0]
-        factors *= [values[matcher.first(name)] for name in names]
+        first = [matcher.first(name) for name in names]
+        factors *= [values[number] for number in first]
+        if idle := [glob for number, glob in enumerate(group.weights) if number not in first]:
+            event(f"{group.where}: weights that are for no task of the group: {', '.join(idle)}", level=logging.WARNING)
     return Sharing(group, mine, factors, repeats[0])
 
 

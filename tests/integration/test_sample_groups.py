@@ -104,6 +104,12 @@ def test_a_share_of_what_is_drawn(bench: Bench, tmp_path: Path) -> None:
     assert groups["flan"]["drawn_rows"] == sum(result.stats[task]["cov_rows"] for task in FLAN) / EPOCHS
 
 
+def test_weights_for_no_task_are_told(bench: Bench, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    weights = {"*__0": 0.5, "*__9": 2, "flan__0": 3}  # the last one is hidden by the first
+    sampled(bench, tmp_path / "out", [{"prefix": "flan__", "max_rows": 40, "weights": weights}])
+    assert "out.yaml rule 1: weights that are for no task of the group: *__9, flan__0" in caplog.text
+
+
 def test_a_scale_hits_its_target(bench: Bench, tmp_path: Path) -> None:
     rules = {
         "scale": {"to": 20_000},

@@ -135,6 +135,7 @@ def test_contents_are_known_under_any_name(tmp_path: Path) -> None:
         ("clauses:\n- {match: a, decision: deny, reason: gdpr, why: x, date: 2026-08-32}", "line 2", ""),
         ("clauses:\n- {match: a, decision: deny, reason: taste, why: x, date: 2026-08-01}", "line 2", "unknown value"),
         ("licences: {allow: [MIT], deny: [mit]}", "line 1", "allowed and denied"),
+        ("default: deny\nremovals: ../removals.jsonl", "line 2, removals", "not beside the policy"),
         ("licences: {unknown: deny}", "line 1, licences", "names no licence"),
         (
             f"clauses:\n- {{prefix: a, decision: deny, {TOLD}}}\n- {{prefix: ab, decision: allow, {TOLD}}}",
