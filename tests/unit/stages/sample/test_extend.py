@@ -29,7 +29,8 @@ from pairmill.stages.sample.preview.command import preview
 from pairmill.stages.sample.preview.config import PreviewConfig
 from tests.support.data.split_characters import Vocabulary, write
 from tests.support.data.tokenized import put_folder
-from tests.support.helpers import python
+from tests.support.helpers import environment
+from tests.support.processes import nursery
 from tests.support.processes.crash_points import crashes
 from tests.support.processes.kill_points import changes_of, instants, kills
 from tests.unit.stages.sample.test_base import Growing, epochs
@@ -405,17 +406,6 @@ def test_a_run_that_is_killed_leaves_the_parent_and_ends_with_the_same(world: Tr
     assert world.rows(child) == world.rows(world.plan(epochs=5))
 
 
-KILLED = """
-import sys
-from pairmill.stages.sample.config import SampleConfig
-from pairmill.stages.sample.run import run
-from tests.support.processes.kill_points import die_before, note_changes
-number, log, *options = sys.argv[1:]
-die_before(int(number)) if int(number) else note_changes(log)
-run(SampleConfig(**dict(option.split("=", 1) for option in options)))
-"""
-
-
 def test_a_node_that_is_killed_has_a_whole_folder_at_any_instant(world: Training) -> None:
     three = world.plan(epochs=3)
     child = world.extend(three, 5)
@@ -426,7 +416,7 @@ def test_a_node_that_is_killed_has_a_whole_folder_at_any_instant(world: Training
 
     def again(number: int, log: str) -> Any:
         words = [f"tokenized_path={world.tokenized}", f"root={world.root}", f"plan={child}", f"output_path={live}"]
-        return python("-c", KILLED, str(number), log, *words)
+        return nursery.shared().run("pairmill", ["sample", *words], environment(), number, log)
 
     changes = changes_of(again, world.folder / "log")
     new = SampledFolder(live).digest
