@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Self
 
 from pairmill import storage
+from pairmill.engine.manifest import digest_files
 from pairmill.errors import UsageError
 from pairmill.evaluation.settings import Generation, Net
-from pairmill.stages.evaluate.models.files import digest_of_folder
 from pairmill.stages.evaluate.models.model import Likelihood, Model, Prompt, Text
 
 
@@ -35,7 +35,7 @@ class ExportedModel(Model):
         if net.weights != "auto":
             hint = "export wrote one kind of weights: leave out net.weights"
             raise UsageError("does not suit an exported folder", where="net.weights", got=net.weights, hint=hint)
-        digest = cls.digest_of(digest_of_folder(uri), net.precision, net.special_tokens, net.unknown_tags)
+        digest = cls.digest_of(_digest_of_folder(uri), net.precision, net.special_tokens, net.unknown_tags)
         return cls(digest, uri, str(storage.local_path(uri)), net)
 
     def to_json(self) -> dict[str, Any]:
@@ -58,3 +58,12 @@ class ExportedModel(Model):
                 "needs transformers, not installed here", where="model", got=self.folder, hint=hint
             ) from error
         return exported_net
+
+
+def _digest_of_folder(uri: str) -> str:
+    """Hexadecimal sha256 over names and contents of the files in a folder, those of hidden ones and texts left out."""
+    paths = sorted(item.path for item in storage.store_for(uri).list(uri))
+    return digest_files(uri, [path for path in paths if path.endswith(_WEIGHTS_AND_SETTINGS)])
+
+
+_WEIGHTS_AND_SETTINGS: Final = (".json", ".safetensors", ".jinja", ".model", ".bin")
