@@ -4,8 +4,9 @@
 
 Runs exact and near deduplication of generated rows (curate_rows.py) over a store that counts. With WORDS texts are cut
 to so many words each. Slices, partitions, groups and blocks are those that are shipped divided by SMALLER: with 16, the
-default, 10^7 rows are cut as 1.6 × 10^8 are. Prints JSON: what each kind of shard took. A process has been forked from
-the one that plans, so its memory has that one's too.
+default, 10^7 rows are cut as 1.6 × 10^8 are. More stands for more rows: with 1600, 10^5 are cut as 10^7 are with 16,
+and what a shard may hold at most is a hundredth too. Prints JSON: what each kind of shard took. A process has been
+forked from the one that plans, so its memory has that one's too.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from pairmill.engine.stage import Shard, ShardRecord
 from pairmill.stages.curate import exact_files
 from pairmill.stages.curate.config import CurateConfig
 from pairmill.stages.curate.core import Curate
-from pairmill.stages.curate.near import core
+from pairmill.stages.curate.near import components, core, exchange
 from pairmill.stages.curate.near.buckets import Buckets
 from pairmill.stages.curate.near.resolve import Gather
 from tests.bench import curate_rows
@@ -45,6 +46,10 @@ SIZES = (
     *((core, name) for name in ("_KEYS", "_MOST_KEYS", "_GROUP", "_MOST_GROUP")),
     *((shuffle, name) for name in ("_BLOCK", "_FILE", "_CHUNK", "_PER_REQUEST", "_COPIED")),
     *((exact_files, name) for name in ("_PARTITION_BYTES", "_LEAST_FILE")),
+)
+HELD = (
+    *((components, name) for name in ("_FEW_ROWS", "_FEW_PAIRS", "_HELD")),
+    *((exchange, name) for name in ("_PAIRS", "_ROWS", "_FEW", "_SCATTERED")),
 )
 # Not near deduplication, nor merging for it.
 OTHERS = ("ReadKeys", "DealKeys", "FindEqual", "SplitShard", "Decide", "WriteRows", "AddUp", "Summarise", "planning,")
@@ -163,8 +168,10 @@ def main() -> None:
     make(source, rows, words, processes, smaller)
     for module, name in SIZES:
         setattr(module, name, getattr(module, name) // smaller)
+    for module, name in HELD:
+        setattr(module, name, getattr(module, name) // max(1, smaller // 16))
     # Slices times parts of as many rows are more by the square.
-    shuffle._FEW //= smaller**2
+    shuffle._FEW //= min(smaller, 16) ** 2
     settings = folder / "curate.yaml"
     settings.write_text(SETTINGS)
     shutil.rmtree(folder / "store", ignore_errors=True)
