@@ -7,7 +7,7 @@ like those it sees nothing that a test changed in this process, and hashes in an
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
-from multiprocessing import forkserver, popen_forkserver
+from multiprocessing import forkserver, popen_forkserver, popen_spawn_posix
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
@@ -17,10 +17,12 @@ from tests.support.processes.nursery import STAGES
 def fork_workers() -> None:
     """From now on processes of this one that are to be spawned are forked."""
     forkserver.set_forkserver_preload([*STAGES])
-    SpawnProcess._Popen = staticmethod(_start)  # type: ignore[assignment,method-assign]
+    SpawnProcess._Popen = staticmethod(partial(_start, os.getpid()))  # type: ignore[assignment,method-assign]
 
 
-def _start(process: Any) -> popen_forkserver.Popen:
+def _start(owner: int, process: Any) -> popen_forkserver.Popen | popen_spawn_posix.Popen:
+    if os.getpid() != owner:  # a fork of this process, whose child the server is not
+        return popen_spawn_posix.Popen(process)
     threads = os.environ.get("OPENBLAS_NUM_THREADS")
     target, process._target = process._target, partial(_within, dict(os.environ), process._target)
     # Threads of numpy's algebra would be started by its import.
