@@ -563,10 +563,10 @@ def test_files_whose_spans_ascend_are_digested_in_passing(tmp_path: Path, sizes:
 
 
 def test_a_file_of_few_spans_far_apart_is_digested_by_others(tmp_path: Path) -> None:
-    np.save(tmp_path / "tokens.npy", np.zeros(1 << 22, np.uint32))
-    source = (str(tmp_path / "tokens.npy"), 1 << 22, True)
+    np.save(tmp_path / "tokens.npy", np.zeros(1 << 23, np.uint32))
+    source = (str(tmp_path / "tokens.npy"), 1 << 23, True)
     file = _native.TokenFile([source], head=b"x" * 128, handle=None, tokens=3, width=2, limit=None, threads=2)
-    assert file.copy([0], [1], *(np.array([value]) for value in (2, 1, 1 << 21, 2))) < 1 << 20
+    assert file.copy([0], [1], *(np.array([value]) for value in (2, 1, 1 << 22, 2))) < 1 << 20
     assert file.digests() == [""]
 
 

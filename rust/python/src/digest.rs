@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -12,6 +11,7 @@ use std::time::Duration;
 
 use numpy::PyReadonlyArray1;
 use pairmill_core::digest::{Hasher, Node, PIECE, Piece, join, pieces};
+use pairmill_core::mapped::look;
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 
@@ -43,8 +43,8 @@ impl Blake3 {
 
 /// How long Ctrl-C may wait.
 const INTERVAL: Duration = Duration::from_millis(50);
-/// Bytes that are read at once: they are digested while they are in the processor's cache.
-const BLOCK: usize = 256 << 10;
+/// Bytes that are looked at together.
+const BLOCK: u64 = 1 << 20;
 
 /// Digests, as 64 hexadecimal digits, of files, which `threads` threads read by pieces. A file that became shorter
 /// meanwhile has an empty digest.
@@ -77,7 +77,7 @@ fn digested(files: &[(PathBuf, u64)], work: &[(usize, u64)], threads: usize) -> 
         for _ in 0..threads.clamp(1, work.len().max(1)) {
             let (send, next, stopped) = (send.clone(), &next, &stopped);
             thread::Builder::new().spawn_scoped(scope, move || {
-                let mut block = vec![0; BLOCK];
+                let mut block = Vec::new();
                 loop {
                     let place = next.fetch_add(1, Ordering::Relaxed);
                     let Some(&(file, number)) = work.get(place) else { return };
@@ -102,7 +102,12 @@ fn digested(files: &[(PathBuf, u64)], work: &[(usize, u64)], threads: usize) -> 
     .map(|()| nodes)
 }
 
-fn node((path, size): &(PathBuf, u64), number: u64, block: &mut [u8], stopped: &AtomicBool) -> PyResult<Option<Node>> {
+fn node(
+    (path, size): &(PathBuf, u64),
+    number: u64,
+    block: &mut Vec<u8>,
+    stopped: &AtomicBool,
+) -> PyResult<Option<Node>> {
     let failed = |error| os_error(&error, path);
     let file = File::open(path).map_err(failed)?;
     let mut piece = Piece::new(number, *size);
@@ -111,13 +116,12 @@ fn node((path, size): &(PathBuf, u64), number: u64, block: &mut [u8], stopped: &
         if stopped.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        let most = block.len().min((end - place) as usize);
-        let count = file.read_at(&mut block[..most], place).map_err(failed)?;
-        if count == 0 {
-            return Ok(None);
+        let length = BLOCK.min(end - place);
+        match look(&file, place, length as usize, block, |bytes| piece.update(bytes)) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+            looked => looked.map_err(failed)?,
         }
-        piece.update(&block[..count]);
-        place += count as u64;
+        place += length;
     }
     Ok(Some(piece.finish()))
 }

@@ -13,6 +13,7 @@ use std::thread;
 use numpy::PyReadonlyArray1;
 use pairmill_core::descriptor::write_all_at;
 use pairmill_core::digest::{Hash, Node, join, leaf};
+use pairmill_core::mapped::look;
 use pairmill_core::sample::gather::{WIDTH, gather};
 use pyo3::create_exception;
 use pyo3::exceptions::{PyOSError, PyValueError};
@@ -30,8 +31,10 @@ const APART: u64 = 1024;
 const ONCE: u64 = 1 << 16;
 /// Bytes of the header of a one-dimensional `.npy`.
 const HEADER: usize = 128;
-/// Bytes of a task's file that are read and digested at once: a subtree, which stays in the processor's cache.
-const PIECE: u64 = 1 << 16;
+/// Bytes of a task's file that are digested at once, and then copied from: a subtree, which stays in the processor's cache.
+const PIECE: u64 = 1 << 17;
+/// Pieces that are mapped at once.
+const MAPPED: u64 = 8;
 /// A file is digested in passing unless so many times the bytes that are copied would have to be read for it.
 const SPARSE: u64 = 16;
 
@@ -233,15 +236,15 @@ impl TokenFile {
         if left.end.saturating_sub(left.start) > 1 << 8 {
             return;
         }
-        let mut block = vec![0; PIECE as usize];
+        let failed = |error: io::Error| Failure::Read(open.task, error.raw_os_error().unwrap_or_default());
         let read = |file: File| {
-            for piece in left {
-                nodes.push(digested(&file, piece, size, &mut block)?.1);
-            }
-            Ok::<_, io::Error>(())
+            look_at(&file, size, left, &mut Vec::new(), failed, |piece, bytes| {
+                nodes.push(digested(piece, bytes, size));
+                Ok(())
+            })
         };
         // Whoever digests it later tells why it cannot be read.
-        if File::open(path).and_then(read).is_ok() {
+        if File::open(path).map_err(failed).and_then(read).is_ok() {
             written.digests[open.task] = join(&nodes);
         }
     }
@@ -482,18 +485,16 @@ impl<'a> RowPiece<'a> {
         while first < spans.len() {
             let (ids, next) = range(spans, first);
             let bytes = ((ids.end - ids.start) as usize) * WIDTH;
-            buffer.resize(buffer.len().max(bytes), 0);
-            let bytes = &mut buffer[..bytes];
-            file.read_exact_at(bytes, bytes_of(ids.start)).map_err(failed)?;
-            filled.read += bytes.len() as u64;
+            filled.read += bytes as u64;
             let near = spans[first..next].iter().map(|&(start, length)| (start - ids.start, length));
-            rest = self.gather(task, bytes, near, rest)?;
+            let copied = |bytes: &[u8]| self.gather(task, bytes, near, rest);
+            rest = look(&file, bytes_of(ids.start), bytes, buffer, copied).map_err(failed)??;
             first = next;
         }
         Ok(())
     }
 
-    /// Copy spans, which ascend, from pieces that are read one after another, and digest those that are asked for.
+    /// Copy spans, which ascend, from pieces that are looked at one after another, and digest those that are asked for.
     #[allow(clippy::too_many_arguments)]
     fn copy_digested(
         &self,
@@ -506,18 +507,13 @@ impl<'a> RowPiece<'a> {
         filled: &mut Filled,
     ) -> Result<(), Failure> {
         let failed = |error: io::Error| Failure::Read(task, error.raw_os_error().unwrap_or_default());
-        buffer.resize(buffer.len().max(PIECE as usize), 0);
         let (Some(&(start, _)), Some(&(last, length))) = (spans.first(), spans.last()) else { return Ok(()) };
         let read = (bytes_of(start) / PIECE).min(pieces.start)..bytes_of(last + length).div_ceil(PIECE).max(pieces.end);
         let (mut rest, mut next) = (out, 0);
-        for piece in read {
-            let bytes = if pieces.contains(&piece) {
-                let (bytes, node) = digested(file, piece, size, buffer).map_err(failed)?;
-                filled.pieces.push((task, piece, node));
-                bytes
-            } else {
-                read_piece(file, piece, size, buffer).map_err(failed)?
-            };
+        look_at(file, size, read, buffer, failed, |piece, bytes| {
+            if pieces.contains(&piece) {
+                filled.pieces.push((task, piece, digested(piece, bytes, size)));
+            }
             filled.read += bytes.len() as u64;
             // The ids in this piece: the header is as long as some of them.
             let begin = (piece * PIECE / WIDTH as u64).saturating_sub((HEADER / WIDTH) as u64);
@@ -531,13 +527,13 @@ impl<'a> RowPiece<'a> {
                 let (first, after) = (start.max(begin), (start + length).min(end));
                 (first - begin + skipped, after.saturating_sub(first))
             });
-            rest = self.gather(task, bytes, near, rest)?;
+            rest = self.gather(task, bytes, near, std::mem::take(&mut rest))?;
             // The last one may go on in the next piece.
             if next > from && spans[next - 1].0 + spans[next - 1].1 > end {
                 next -= 1;
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Put spans of ids into the first bytes of `out`; the others.
@@ -589,15 +585,27 @@ fn bytes_of(tokens: u64) -> u64 {
     HEADER as u64 + tokens * WIDTH as u64
 }
 
-fn read_piece<'a>(file: &File, piece: u64, size: u64, buffer: &'a mut [u8]) -> io::Result<&'a [u8]> {
-    let bytes = &mut buffer[..(size - piece * PIECE).min(PIECE) as usize];
-    file.read_exact_at(bytes, piece * PIECE)?;
-    Ok(bytes)
+/// Do `work` on one piece of a file after another.
+fn look_at(
+    file: &File,
+    size: u64,
+    pieces: Range<u64>,
+    buffer: &mut Vec<u8>,
+    failed: impl Fn(io::Error) -> Failure,
+    mut work: impl FnMut(u64, &[u8]) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    for first in pieces.clone().step_by(MAPPED as usize) {
+        let (place, end) = (first * PIECE, size.min(pieces.end.min(first + MAPPED) * PIECE));
+        let looked = look(file, place, end.saturating_sub(place) as usize, buffer, |bytes| {
+            (first..).zip(bytes.chunks(PIECE as usize)).try_for_each(|(piece, bytes)| work(piece, bytes))
+        });
+        looked.map_err(&failed)??;
+    }
+    Ok(())
 }
 
-fn digested<'a>(file: &File, piece: u64, size: u64, buffer: &'a mut [u8]) -> io::Result<(&'a [u8], Node)> {
-    let bytes = read_piece(file, piece, size, buffer)?;
-    Ok((bytes, leaf(bytes, piece * PIECE, size <= PIECE)))
+fn digested(piece: u64, bytes: &[u8], size: u64) -> Node {
+    leaf(bytes, piece * PIECE, size <= PIECE)
 }
 
 /// Add the part of a span that is wanted, in spans of at most `ONCE`; its length. `tokens` are its places among all, and
