@@ -11,6 +11,10 @@ def main() -> int:
     quiet()
     # By default a collection follows 700 new objects: while a manifest of 100,000 files is read, a quarter of the time.
     gc.set_threshold(50_000, 20, 20)
-    from pairmill.interface.command import run  # after quiet(): an interrupt here would print a traceback
+    # After quiet(): an interrupt here would print a traceback.
+    from pairmill.interface.light import lighten
+
+    lighten()
+    from pairmill.interface.command import run
 
     return run(sys.argv[1:])
