@@ -36,7 +36,7 @@ from pairmill.stages.sample.sampled_rows import DrawnSample, SampledRows
 from pairmill.stages.sample.wants import Rows, WalkToDraw, Wants
 from pairmill.storage import partials
 
-MEMORY: Final = 64 << 20
+MEMORY: Final = 160 << 20
 """Bytes of rows and places above which they wait in files."""
 _BATCH: Final = 2048
 """Data sets that are given to the planner at once."""
