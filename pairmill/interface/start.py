@@ -2,6 +2,7 @@
 
 import gc
 import sys
+from importlib import import_module
 
 from pairmill.interface.interrupt import quiet
 
@@ -12,9 +13,7 @@ def main() -> int:
     # By default a collection follows 700 new objects: while a manifest of 100,000 files is read, a quarter of the time.
     gc.set_threshold(50_000, 20, 20)
     # After quiet(): an interrupt here would print a traceback.
-    from pairmill.interface.light import lighten
-
-    lighten()
+    import_module("pairmill.interface.light").lighten()
     from pairmill.interface.command import run
 
     return run(sys.argv[1:])
