@@ -144,6 +144,7 @@ class Limits:
         monkeypatch.setattr("pairmill.stages.curate.near.resolve._ROWS", 33)
         monkeypatch.setattr(shuffle, "fans", lambda runs, *_: [2, 3] if runs > 2 else [])
         monkeypatch.setattr(shuffle, "_BLOCK", self.block)
+        monkeypatch.setattr(shuffle, "gathered", lambda sizes, _: list(shuffle.cuts(sizes, 500)))
         monkeypatch.setattr(shuffle, "_FILE", 3 * self.block)
 
 
