@@ -10,7 +10,6 @@ pub(super) struct Bits {
     /// White space, and what is behind the end.
     pub(super) space: Vec<u64>,
     pub(super) newline: Vec<u64>,
-    pub(super) letter: Vec<u64>,
     /// Its lower case is something else.
     pub(super) upper: Vec<u64>,
     pub(super) colon: Vec<u64>,
@@ -31,6 +30,9 @@ pub(super) struct Sums {
     /// U+2026.
     pub(super) ellipsis: usize,
     pub(super) newline: usize,
+    pub(super) words: usize,
+    /// Words that have a letter.
+    pub(super) alpha: usize,
 }
 
 /// Reads a text into `bits`.
@@ -50,8 +52,8 @@ impl Work for Read<'_> {
         bits.clear();
         let mut sums = Sums { all: bytes.len(), ..Sums::default() };
         let count = |bits: u64| bits.count_ones() as usize;
-        // White space that goes on in the next block.
-        let mut over = 0;
+        // White space that goes on in the next block; whether a word does, and has had a letter.
+        let (mut over, mut goes_on, mut had) = (0, 0, false);
         for base in (0..=bytes.len()).step_by(BLOCK) {
             let block = looks(&block_at(bytes, base));
             let within = if bytes.len() - base < BLOCK { (1 << (bytes.len() - base)) - 1 } else { u64::MAX };
@@ -84,9 +86,18 @@ impl Work for Read<'_> {
                     }
                 }
             }
-            bits.space.push(space | !within);
+            space |= !within;
+            let word = !space;
+            let shifted = word << 1 | goes_on;
+            goes_on = word >> 63;
+            sums.words += count(word & !shifted);
+            // As a number, a run of ones and any of its bits make a carry, which ends where the run does.
+            let (sum, first) = word.overflowing_add(letter & word);
+            let (sum, second) = sum.overflowing_add(u64::from(had));
+            sums.alpha += count(sum & shifted & space);
+            had = first | second;
+            bits.space.push(space);
             bits.newline.push(block.newline);
-            bits.letter.push(letter);
             bits.upper.push(upper);
             bits.colon.push(block.colon);
             bits.dot.push(block.dot);
@@ -97,9 +108,9 @@ impl Work for Read<'_> {
 }
 
 impl Bits {
-    fn all(&mut self) -> [&mut Vec<u64>; 7] {
-        let Self { space, newline, letter, upper, colon, dot, continues } = self;
-        [space, newline, letter, upper, colon, dot, continues]
+    fn all(&mut self) -> [&mut Vec<u64>; 6] {
+        let Self { space, newline, upper, colon, dot, continues } = self;
+        [space, newline, upper, colon, dot, continues]
     }
 
     fn clear(&mut self) {

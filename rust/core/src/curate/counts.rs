@@ -1,6 +1,8 @@
 //! Sets and counts of 64-bit hashes, all of whose bits are mixed, in tables that are used again for every text.
 
 const SMALLEST: usize = 16;
+/// Places in a table of twins for each hash, or up to twice as many.
+const TWIN_SLOTS: usize = 8;
 
 /// A hash that is mixed enough to be added to others.
 #[inline]
@@ -128,21 +130,111 @@ impl Filter {
         self.taken[word][1] & bit != 0
     }
 
-    /// Move the hashes that `has_twice` to the front. Returns how many they are.
-    pub(crate) fn keep(&self, hashes: &mut [u64]) -> usize {
-        let (taken, shift) = (self.taken.as_slice(), self.shift);
-        let mut kept = 0;
-        for at in 0..hashes.len() {
-            let hash = hashes[at];
-            hashes[kept] = hash;
-            kept += (taken[(hash >> shift) as usize & (taken.len() - 1)][1] >> (hash >> 8 & 63) & 1) as usize;
-        }
-        kept
-    }
-
     pub(crate) fn shrink(&mut self, limit: usize) {
         self.taken.clear();
         self.taken.shrink_to(limit);
+    }
+}
+
+/// A bit for each of many numbers.
+#[derive(Default)]
+pub(crate) struct Marks(Vec<u64>);
+
+impl Marks {
+    /// Make it empty, with room for numbers below `numbers`.
+    pub(crate) fn clear(&mut self, numbers: usize) {
+        self.0.clear();
+        self.0.resize(numbers / 64 + 1, 0);
+    }
+
+    #[inline]
+    pub(crate) fn has(&self, number: u32) -> bool {
+        self.0[number as usize / 64] >> (number % 64) & 1 == 1
+    }
+
+    /// Set a bit. Returns false if it was set.
+    #[inline]
+    pub(crate) fn set(&mut self, number: u32) -> bool {
+        let (word, bit) = (&mut self.0[number as usize / 64], 1 << (number % 64));
+        let new = *word & bit == 0;
+        *word |= bit;
+        new
+    }
+
+    /// The numbers that are set, ascending.
+    #[inline(always)]
+    pub(crate) fn iter(&self) -> impl Iterator<Item = u32> {
+        self.0.iter().zip(0..).flat_map(|(&word, place)| {
+            let bits = std::iter::successors(Some(word), |word| Some(word & word.wrapping_sub(1)));
+            bits.take_while(|&word| word != 0).map(move |word| 64 * place + word.trailing_zeros())
+        })
+    }
+}
+
+/// Which hashes of a list occur more than once.
+///
+/// Most occur once, so one pass without a branch finds those that share their last bits with an earlier one. Its table is
+/// used again as it is: places of a list before are below all of this one.
+#[derive(Default)]
+pub(crate) struct Twins {
+    last: Vec<u32>,
+    /// The place of the first hash of the list.
+    base: u32,
+    /// By place: the place before that has the same last bits.
+    before: Vec<u32>,
+    /// Places that have such a place.
+    later: Vec<u32>,
+    /// By place of a hash that is marked: which time it occurs there, and where it occurs first.
+    times: Vec<(u32, u32)>,
+    pub(crate) marks: Marks,
+}
+
+impl Twins {
+    /// Read a list of `count` hashes, or of numbers that follow from them, and mark those that occur more than once. Hand
+    /// on each that has occurred before: how often by now, and where first.
+    #[inline(always)]
+    pub(crate) fn read(
+        &mut self,
+        count: usize,
+        hashes: impl Iterator<Item = u64>,
+        hash_at: impl Fn(usize) -> u64,
+        mut each: impl FnMut((u32, u32)),
+    ) {
+        let slots = (TWIN_SLOTS * count).next_power_of_two().clamp(SMALLEST, 1 << 22);
+        if self.last.len() < slots || self.base as usize + count > u32::MAX as usize {
+            (self.last, self.base) = (vec![0; slots.max(self.last.len())], 1);
+        }
+        if self.before.len() < count {
+            self.before.resize(count, 0);
+            self.later.resize(count, 0);
+            self.times.resize(count, (0, 0));
+        }
+        let Self { last, base, before, later, times, marks } = self;
+        // Slices: of a vector, its place and length would be read again at each step.
+        let (last, before, later, first) = (&mut last[..slots], &mut before[..count], &mut later[..count], *base);
+        let mut found = 0;
+        for ((hash, at), before) in hashes.zip(0..).zip(before.iter_mut()) {
+            let place = hash as usize & (last.len() - 1);
+            *before = std::mem::replace(&mut last[place], first + at);
+            later[found] = at;
+            found += usize::from(*before >= first);
+        }
+        *base += count as u32;
+        marks.clear(count);
+        for &at in &later[..found] {
+            let hash = hash_at(at as usize);
+            let mut twin = before[at as usize];
+            while twin >= first && hash_at((twin - first) as usize) != hash {
+                twin = before[(twin - first) as usize];
+            }
+            if twin >= first {
+                twin -= first;
+                let known = if marks.set(twin) { (1, twin) } else { times[twin as usize] };
+                marks.set(at);
+                times[at as usize] = (known.0 + 1, known.1);
+                each(times[at as usize]);
+            }
+        }
     }
 }
 
@@ -313,6 +405,26 @@ mod tests {
             assert!(repeated.iter().all(|&hash| filter.has_twice(hash)));
             let kept = once.iter().filter(|&&hash| filter.has_twice(hash)).count();
             assert!(kept <= once.len() / 4, "{kept} of {number}");
+        }
+    }
+
+    #[test]
+    fn twins_are_found_among_hashes_that_share_their_last_bits() {
+        let mut twins = Twins { base: u32::MAX - 40, ..Twins::default() };
+        for (hashes, last_bits) in [(12, 0), (12, 1), (0, 8), (30, 8), (5000, 3)] {
+            // Of few different hashes, so that they repeat; all of some have the same last bits.
+            let list: Vec<_> = (0..hashes).map(|at| mixed(mixed(at) % 9) << 8 | at & last_bits).collect();
+            let expected: Vec<_> = (0..list.len())
+                .map(|at| {
+                    let times = list[..=at].iter().filter(|&&hash| hash == list[at]).count() as u32;
+                    (times, list.iter().position(|&hash| hash == list[at]).unwrap_or(0) as u32)
+                })
+                .collect();
+            let mut seen = vec![];
+            twins.read(list.len(), list.iter().copied(), |at| list[at], |twin| seen.push(twin));
+            assert!(expected.iter().filter(|twin| twin.0 > 1).eq(&seen));
+            let twice = |at: &u32| list.iter().filter(|&&hash| hash == list[*at as usize]).count() > 1;
+            assert!(twins.marks.iter().eq((0..list.len() as u32).filter(twice)));
         }
     }
 

@@ -12,7 +12,7 @@ use super::classes::Classes;
 use super::counts::Set;
 use super::repetition::{Asked, GRAM, KEPT, Repetition, Word, chars_of, gram_of};
 use super::text::{Tokens, light};
-use crate::simd::{Level, Work, next_set, run};
+use crate::simd::{BLOCK, Level, Work, next_set, run};
 
 /// The metrics by number.
 pub const NAMES: [&str; COUNT] = [
@@ -74,6 +74,8 @@ const CHAR_REP: usize = 33;
 const WORD_REP: usize = 34;
 
 const SHORT_LINE: usize = 30;
+/// Blocks of a text whose words are looked at together.
+const PART: usize = 16;
 const STOP_WORDS: [&[u8]; 8] = [b"the", b"be", b"to", b"of", b"and", b"that", b"have", b"with"];
 /// By it the beginnings of the stop words have products whose first three bits differ.
 const STOP_FACTOR: u64 = 0xC42D_DDC2_2F41_F7CD;
@@ -87,6 +89,8 @@ pub struct Meter {
     bits: Bits,
     /// By the first bits of the product of a word's beginning: the beginning and length of a stop word.
     stops: [(u64, usize); 8],
+    /// Where words of a part begin and end.
+    turns: Vec<u32>,
     values: [f64; COUNT],
     pieces: Set,
     paragraphs: Set,
@@ -114,12 +118,9 @@ impl Repeats {
 /// What is counted of the words and lines of a text.
 #[derive(Default)]
 struct Tally {
-    words: usize,
+    ascii: bool,
     longest: usize,
-    alpha: usize,
     stop: u8,
-    /// Where the first word begins, and where the last one ends.
-    visible: Option<(usize, usize)>,
     lines: usize,
     bullets: usize,
     ellipses: usize,
@@ -151,6 +152,7 @@ impl Meter {
             level: Level::best(),
             bits: Bits::default(),
             stops,
+            turns: vec![0; 1 + (PART + 1) * BLOCK],
             values: [0.0; COUNT],
             pieces: Set::default(),
             paragraphs: Set::default(),
@@ -168,16 +170,20 @@ impl Meter {
 
     /// The metrics of a text, by number. Those that are not wanted may be 0.
     pub fn measure(&mut self, text: &str) -> &[f64; COUNT] {
-        let Self { level, classes, bits, .. } = self;
-        let level = *level;
-        let sums = run(level, Read { text, classes, bits });
+        run(self.level, Measure { meter: self, text });
+        &self.values
+    }
+
+    #[inline(always)]
+    fn measure_all(&mut self, text: &str) {
+        let sums = Read { text, classes: self.classes, bits: &mut self.bits }.run();
         let n = sums.all;
-        let mut tally = run(level, Words { meter: self, text, ascii: n == text.len() });
-        self.lines(text.as_bytes(), &mut tally);
+        let mut tally = self.words(text, n == text.len());
+        self.lines(text.as_bytes(), sums.newline, &mut tally);
         let urls = url_bytes(text.as_bytes(), &self.bits.colon);
         let dots = ellipses(text.as_bytes(), &self.bits.dot);
         let of = |part: usize, whole: usize| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
-        let (words, lines) = (tally.words, tally.lines);
+        let (words, lines) = (sums.words, tally.lines);
         let empty = if n == 0 { 1.0 } else { 0.0 };
         let (line, para) = (&tally.line_repeats, &tally.para_repeats);
         let first = [
@@ -192,7 +198,7 @@ impl Meter {
             of(sums.space, n) + empty,
             of(n - sums.space, words),
             tally.longest as f64,
-            of(tally.alpha, words),
+            of(sums.alpha, words),
             of(sums.hash, words),
             of(dots + sums.ellipsis, words),
             f64::from(tally.stop.count_ones()),
@@ -224,18 +230,57 @@ impl Meter {
         }
         self.repetition.shrink();
         self.bits.shrink(KEPT);
-        &self.values
     }
 
-    /// Count the lines and paragraphs of a text whose words were counted.
-    fn lines(&mut self, bytes: &[u8], tally: &mut Tally) {
+    /// Look at the words of a text whose bits were read, and keep of them what grams need.
+    #[inline(always)]
+    fn words(&mut self, text: &str, ascii: bool) -> Tally {
+        let Self { bits, stops, repetition, turns, .. } = self;
+        let bytes = text.as_bytes();
+        repetition.begin(text, ascii);
+        let mut tally = Tally { ascii, ..Tally::default() };
+        let (mut before, mut filled, mut base) = (1, 0, 0);
+        for spaces in bits.space.chunks(PART) {
+            for &space in spaces {
+                let mut left = space ^ (space << 1 | before);
+                before = space >> 63;
+                let count = left.count_ones() as usize;
+                // Eight at a time: where words end cannot be foretold.
+                for eight in turns[filled..].as_chunks_mut::<8>().0.iter_mut().take(count.div_ceil(8)) {
+                    for turn in eight {
+                        *turn = base + left.trailing_zeros();
+                        left &= left.wrapping_sub(1);
+                    }
+                }
+                filled += count;
+                base += BLOCK as u32;
+            }
+            let (words, rest) = turns[..filled].as_chunks();
+            for &[start, end] in words {
+                let (start, end) = (start as usize, end as usize);
+                let beginning = Word::new(bytes, start, end).beginning();
+                let chars = if ascii { end - start } else { end - start - bits::count(&bits.continues, start, end) };
+                tally.longest = tally.longest.max(chars);
+                let place = slot(beginning);
+                tally.stop |= u8::from(stops[place] == (beginning, end - start)) << place;
+            }
+            repetition.push(bytes, words, |start, end| bits::any(&bits.upper, start, end));
+            filled = rest.len();
+            turns[0] = rest.first().copied().unwrap_or_default();
+        }
+        tally
+    }
+
+    /// Count the lines and paragraphs of a text whose bits were read.
+    #[inline(always)]
+    fn lines(&mut self, bytes: &[u8], breaks: usize, tally: &mut Tally) {
         let split_lines = self.wants_any(DUP_LINE..DUP_PARA);
         if !self.wants_any(LINES..TOP_2) {
             return;
         }
-        let (first, last) = tally.visible.unwrap_or_default();
+        let (first, last) = self.bits.visible(0, bytes.len()).unwrap_or_default();
         let split_paragraphs = self.wants_any(DUP_PARA..TOP_2);
-        self.pieces.clear(0);
+        self.pieces.clear(breaks);
         self.paragraphs.clear(0);
         let (mut line, mut paragraph, mut at) = (0, first, 0);
         while let Some(start) = next_set(&self.bits.newline, at) {
@@ -263,45 +308,18 @@ impl Meter {
     }
 }
 
-/// Counts the words of a text whose bits were read, and keeps of them what grams need.
-struct Words<'a> {
+/// Measures a text.
+struct Measure<'a> {
     meter: &'a mut Meter,
     text: &'a str,
-    ascii: bool,
 }
 
-impl Work for Words<'_> {
-    type Output = Tally;
+impl Work for Measure<'_> {
+    type Output = ();
 
     #[inline(always)]
-    fn run(self) -> Tally {
-        let Self { meter, text, ascii } = self;
-        let Meter { bits, stops, repetition, .. } = meter;
-        repetition.begin(text, ascii);
-        let mut tally = Tally::default();
-        let (mut before, mut start) = (1, None);
-        for (number, &space) in bits.space.iter().enumerate() {
-            let mut turns = space ^ (space << 1 | before);
-            before = space >> 63;
-            while turns != 0 {
-                let at = number * 64 + turns.trailing_zeros() as usize;
-                turns &= turns - 1;
-                let Some(first) = start.take() else {
-                    start = Some(at);
-                    continue;
-                };
-                let word = Word::new(text.as_bytes(), first, at);
-                let chars = if ascii { at - first } else { at - first - bits::count(&bits.continues, first, at) };
-                tally.words += 1;
-                tally.longest = tally.longest.max(chars);
-                tally.alpha += usize::from(bits::any(&bits.letter, first, at));
-                let place = slot(word.beginning());
-                tally.stop |= u8::from(stops[place] == (word.beginning(), at - first)) << place;
-                tally.visible = Some((tally.visible.map_or(first, |visible| visible.0), at));
-                repetition.push(&word, bits::any(&bits.upper, first, at));
-            }
-        }
-        tally
+    fn run(self) {
+        self.meter.measure_all(self.text);
     }
 }
 
@@ -318,7 +336,8 @@ impl Tally {
         let Some((first, last)) = bits.visible(start, end) else { return };
         let seen = &bytes[first..last];
         self.lines += 1;
-        self.short += usize::from(end - start <= SHORT_LINE || chars_of(&bytes[start..end]) <= SHORT_LINE);
+        let short = end - start <= SHORT_LINE || !self.ascii && chars_of(&bytes[start..end]) <= SHORT_LINE;
+        self.short += usize::from(short);
         self.bullets += usize::from(matches!(seen[0], b'-' | b'*') || seen.starts_with("•".as_bytes()));
         self.ellipses += usize::from(seen.ends_with(b"...") || seen.ends_with("…".as_bytes()));
         self.terminals += usize::from(match seen[seen.len() - 1] {

@@ -7,14 +7,14 @@
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::classes::{Classes, UPPER};
-use super::counts::{Counts, Filter, Set, mixed};
+use super::counts::{Counts, Filter, Marks, Set, Twins, mixed};
 
 /// Words or characters in a gram of `repeated_lower` and `repeated_characters`.
 pub(super) const GRAM: usize = 10;
 /// First bytes of n-grams that are compared before the grams are.
 const BEGINNING: usize = 16;
 /// Bytes of a long text.
-const LONG: usize = 8 << 20;
+const LONG: usize = 1 << 20;
 /// Grams of a long text that are counted in one pass.
 const AT_ONCE: usize = 1 << 22;
 /// What buffers keep for the next text.
@@ -43,37 +43,15 @@ pub(super) struct Repetition {
     at_once: usize,
     counts: Counts,
     filter: Filter,
+    twins: Twins,
     seen: Set,
     grams: Vec<u64>,
     positions: Vec<u32>,
+    /// How many grams occur so often.
+    by_count: Vec<u32>,
     /// Grams of a long text that occur once, and those that were counted.
     once: Marks,
     done: Marks,
-}
-
-/// A bit for each gram.
-#[derive(Default)]
-struct Marks(Vec<u64>);
-
-impl Marks {
-    fn clear(&mut self, grams: usize) {
-        self.0.clear();
-        self.0.resize(grams / 64 + 1, 0);
-    }
-
-    #[inline]
-    fn has(&self, at: u32) -> bool {
-        self.0[at as usize / 64] >> (at % 64) & 1 == 1
-    }
-
-    /// Set a bit. Returns false if it was set.
-    #[inline]
-    fn set(&mut self, at: u32) -> bool {
-        let (word, bit) = (&mut self.0[at as usize / 64], 1 << (at % 64));
-        let new = *word & bit == 0;
-        *word |= bit;
-        new
-    }
 }
 
 struct Words {
@@ -108,9 +86,11 @@ impl Repetition {
             at_once: AT_ONCE,
             counts: Counts::default(),
             filter: Filter::default(),
+            twins: Twins::default(),
             seen: Set::default(),
             grams: Vec::new(),
             positions: Vec::new(),
+            by_count: Vec::new(),
             once: Marks::default(),
             done: Marks::default(),
         }
@@ -130,27 +110,34 @@ impl Repetition {
         (self.long, self.ascii) = (text.len() >= self.from, ascii);
     }
 
-    /// Take the next word; `may_change` if its lower case may be something else.
+    /// Take the next words, which begin and end there; `may_change` tells whether lower case may be something else.
     #[inline(always)]
-    pub(super) fn push(&mut self, word: &Word<'_>, may_change: bool) {
-        let (asked, words) = (self.asked, &mut self.words);
-        if asked.tops || asked.repeats || self.long {
-            let start = words.starts.last().map_or(0, |&start| start as usize);
-            word.copy(&mut words.joined[start..]);
-            words.starts.push((start + word.bytes.len()) as u32);
+    pub(super) fn push(&mut self, text: &[u8], words: &[[u32; 2]], may_change: impl Fn(usize, usize) -> bool) {
+        let Self { asked, long, words: Words { hashes, lower, joined, starts, classes, lowered }, .. } = self;
+        let word_at = |&[start, end]: &[u32; 2]| Word::new(text, start as usize, end as usize);
+        if asked.tops || asked.repeats || *long {
+            let mut at = starts.last().map_or(0, |&start| start as usize);
+            starts.extend(words.iter().map(word_at).map(|word| {
+                word.copy(&mut joined[at..]);
+                at += word.bytes.len();
+                at as u32
+            }));
         }
-        if self.long {
+        if *long {
             return;
         }
-        if asked.tops || asked.lower {
-            let key = word.hash();
-            if asked.tops {
-                words.hashes.push(key);
-            }
-            if asked.lower {
-                let key = if may_change { words.lower_hash(word) } else { key };
-                words.lower.push(key);
-            }
+        if asked.tops {
+            hashes.extend(words.iter().map(word_at).map(|word| word.hash()));
+        }
+        if asked.lower {
+            lower.extend(words.iter().map(|place| {
+                let word = word_at(place);
+                match word.in_lower() {
+                    Some(lower) => lower.hash(),
+                    None if may_change(place[0] as usize, place[1] as usize) => lower_hash(classes, lowered, &word),
+                    None => word.hash(),
+                }
+            }));
         }
     }
 
@@ -163,6 +150,7 @@ impl Repetition {
 
     /// Characters that the most frequent n-gram of two, of three and of four words takes, with single blanks; the first
     /// of equally frequent ones.
+    #[inline(always)]
     pub(super) fn tops(&mut self) -> [usize; 3] {
         if self.long {
             self.words.hash();
@@ -188,29 +176,20 @@ impl Repetition {
     /// How often the most frequent gram of `size` words occurs, and where first.
     ///
     /// A repeated n-gram begins with a repeated (n−1)-gram: `positions` are those of the size before.
+    #[inline(always)]
     fn top(&mut self, size: usize, grams: usize) -> (u32, u32) {
-        let hashes = &self.words.hashes;
-        let in_text = self.positions.partition_point(|&at| (at as usize) < grams);
-        self.positions.truncate(in_text);
-        let gram_at = |at: u32| gram_of(&hashes[at as usize..at as usize + size]);
-        self.grams.clear();
-        self.grams.extend(self.positions.iter().map(|&at| gram_at(at)));
-        self.filter.read(&self.grams);
-        let mut kept = 0;
-        for at in 0..self.grams.len() {
-            let gram = self.grams[at];
-            self.grams[kept] = gram;
-            self.positions[kept] = self.positions[at];
-            kept += usize::from(self.filter.has_twice(gram));
-        }
-        self.grams.truncate(kept);
-        self.positions.truncate(kept);
-
         let mut best = (1, 0);
-        self.counts.clear(kept / 2);
-        for (&gram, &at) in self.grams.iter().zip(&self.positions) {
-            best = better(best, self.counts.add(gram, at));
-        }
+        while self.positions.pop_if(|&mut at| at as usize >= grams).is_some() {}
+        let (hashes, positions) = (&self.words.hashes, &mut self.positions);
+        let gram_at = |place: usize| gram_of(&hashes[positions[place] as usize..][..size]);
+        let each = |(times, first): (u32, u32)| best = better(best, (times, positions[first as usize]));
+        self.twins.read(positions.len(), (0..positions.len()).map(gram_at), gram_at, each);
+        let mut kept = 0;
+        self.twins.marks.iter().for_each(|place| {
+            positions[kept] = positions[place as usize];
+            kept += 1;
+        });
+        positions.truncate(kept);
         best
     }
 
@@ -272,12 +251,16 @@ impl Repetition {
     }
 
     /// Characters of repeated n-grams of 5 to 10 words, as a scan from left to right finds them.
+    #[inline(always)]
     pub(super) fn repeats(&mut self) -> [usize; 6] {
         if self.long {
             self.words.hashes = Vec::new();
             self.counts.shrink(2 * KEPT);
         }
         self.find_repeats();
+        if self.positions.is_empty() && !self.long {
+            return [0; 6];
+        }
         std::array::from_fn(|at| if self.long { self.repeated_of_long(at + 5) } else { self.repeated(at + 5) })
     }
 
@@ -285,26 +268,31 @@ impl Repetition {
     /// the others.
     ///
     /// Without blanks, equal grams may be cut into words in different places. Their first bytes are equal all the same.
+    #[inline(always)]
     fn find_repeats(&mut self) {
         let Words { joined, starts, .. } = &self.words;
-        self.grams.clear();
-        self.grams.extend(starts.iter().map(|&start| hash_of_ends::<BEGINNING>(&joined[start as usize..])));
-        self.filter.read(&self.grams);
-        self.positions.clear();
         let fives = starts.len().saturating_sub(5);
-        let repeats =
-            |at: usize| self.filter.has_twice(self.grams[at]) || ((starts[at + 5] - starts[at]) as usize) < BEGINNING;
+        let beginnings = starts[..fives].iter().map(|&start| hash_of_ends::<BEGINNING>(&joined[start as usize..]));
+        let short = |at: usize| ((starts[at + 5] - starts[at]) as usize) < BEGINNING;
+        self.positions.clear();
         if self.long {
+            self.grams.clear();
+            self.grams.extend(beginnings);
+            self.filter.read(&self.grams);
             self.once.clear(fives);
-            for at in (0..fives).filter(|&at| !repeats(at)) {
+            for at in (0..fives).filter(|&at| !short(at) && !self.filter.has_twice(self.grams[at])) {
                 self.once.set(at as u32);
             }
             self.filter.shrink(0);
         } else {
-            self.positions.extend((0..fives).filter(|&at| repeats(at)).map(|at| at as u32));
+            self.grams.clear();
+            self.grams.extend(beginnings);
+            self.twins.read(fives, self.grams.iter().copied(), |at| self.grams[at], |_| ());
+            self.positions.extend((0..fives as u32).filter(|&at| self.twins.marks.has(at) || short(at as usize)));
         }
     }
 
+    #[inline(always)]
     fn repeated(&mut self, size: usize) -> usize {
         let words = &self.words;
         let grams = words.starts.len().saturating_sub(size);
@@ -316,7 +304,7 @@ impl Repetition {
                 break;
             }
             let (start, end) = (words.starts[at] as usize, words.starts[at + size] as usize);
-            if at < next || end - start >= BEGINNING && !self.filter.has_twice(self.grams[at]) {
+            if at < next || end - start >= BEGINNING && !self.twins.marks.has(at as u32) {
                 continue;
             }
             if !self.seen.insert(Word::new(&words.joined, start, end).hash()) {
@@ -371,6 +359,7 @@ impl Repetition {
     }
 
     /// Occurrences of 10-grams of words in lower case that occur more than once.
+    #[inline(always)]
     pub(super) fn repeated_lower(&mut self) -> usize {
         if self.long {
             self.grams = Vec::new();
@@ -387,80 +376,76 @@ impl Repetition {
         }
         self.grams.clear();
         word_grams(&self.words.lower, |gram| self.grams.push(gram));
-        self.filter.read(&self.grams);
-        self.count_repeated();
-        self.counts.repeated().sum()
-    }
-
-    /// Set `counts` to the counts of those of `grams` that may occur more than once: the filter has read them. Returns how
-    /// many others there are.
-    fn count_repeated(&mut self) -> usize {
-        let all = self.grams.len();
-        let kept = self.filter.keep(&mut self.grams);
-        self.counts.clear(kept / 2);
-        for &gram in &self.grams[..kept] {
-            self.counts.add(gram, 0);
-        }
-        all - kept
+        let (grams, mut occurrences) = (&self.grams, 0);
+        let each = |(times, _)| occurrences += if times == 2 { 2 } else { 1 };
+        self.twins.read(grams.len(), grams.iter().copied(), |at| grams[at], each);
+        occurrences
     }
 
     /// The sum of the k largest counts of 10-grams of characters, k the root of how many are distinct.
+    #[inline(always)]
     pub(super) fn repeated_characters(&mut self, text: &str, grams: usize) -> usize {
-        let mut distinct = 0;
-        let (mut small, mut most) = ([0_usize; 256], 0);
-        let mut large = Vec::new();
         if self.long {
             self.shrink(); // the words are not needed any more
         }
-        let parts = if grams > self.at_once { Parts::of(grams, self.at_once) } else { Parts { count: 1, shift: 0 } };
-        for part in 0..parts.count {
-            self.grams.clear();
-            let once = if parts.count > 1 {
-                self.counts.clear(0);
-                let mut count = |gram| {
-                    if parts.of_gram(gram) == part {
-                        self.counts.add(gram, 0);
-                    }
-                };
-                character_grams(text, &mut count);
-                0
-            } else {
-                self.filter.clear(grams);
-                self.add_character_grams(text);
-                self.count_repeated()
-            };
-            distinct += once + self.counts.distinct();
-            for count in self.counts.repeated() {
-                match small.get_mut(count) {
-                    Some(small) => *small += 1,
-                    None => large.push(count),
-                }
-                most = most.max(count.min(small.len() - 1));
-            }
-        }
-        let mut left = distinct.isqrt();
-        large.sort_unstable_by(|left, right| right.cmp(left));
-        let mut sum: usize = large.iter().take(left).sum();
-        left = left.saturating_sub(large.len());
-        for (count, &number) in small[..=most].iter().enumerate().rev() {
-            let taken = number.min(left);
+        self.by_count.clear();
+        self.by_count.resize(3, 0);
+        let distinct = if self.long { self.count_characters(text, grams) } else { self.find_characters(text, grams) };
+        let (mut left, mut sum) = (distinct.isqrt(), 0);
+        for (count, &number) in self.by_count.iter().enumerate().skip(2).rev() {
+            let taken = left.min(number as usize);
             sum += taken * count;
             left -= taken;
         }
         sum
     }
 
-    fn add_character_grams(&mut self, text: &str) {
-        let mut add = self.filter.adding();
-        let mut added = |gram| {
-            add(gram);
-            gram
+    /// Set `by_count` to how many 10-grams of characters occur twice, three times and so on. Returns how many are distinct.
+    #[inline(always)]
+    fn find_characters(&mut self, text: &str, grams: usize) -> usize {
+        let Self { twins, by_count, grams: hashes, .. } = self;
+        let mut distinct = grams;
+        let each = |(times, _)| {
+            let times = times as usize;
+            if times == by_count.len() {
+                by_count.push(0);
+            }
+            by_count[times - 1] = by_count[times - 1].wrapping_sub(1);
+            by_count[times] += 1;
+            distinct -= 1;
         };
+        let bytes = text.as_bytes();
         if self.ascii {
-            self.grams.extend(text.as_bytes().windows(GRAM).map(hash_of_ends::<GRAM>).map(added));
+            let gram_at = |at: usize| hash_of_ends::<GRAM>(&bytes[at..]);
+            twins.read(grams, bytes.windows(GRAM).map(hash_of_ends::<GRAM>), gram_at, each);
         } else {
-            character_grams(text, |gram| self.grams.push(added(gram)));
+            hashes.clear();
+            character_grams(text, |gram| hashes.push(gram));
+            twins.read(grams, hashes.iter().copied(), |at| hashes[at], each);
         }
+        distinct
+    }
+
+    /// The same of a long text.
+    fn count_characters(&mut self, text: &str, grams: usize) -> usize {
+        let parts = Parts::of(grams, self.at_once);
+        let mut distinct = 0;
+        for part in 0..parts.count {
+            self.counts.clear(0);
+            character_grams(text, |gram| {
+                if parts.of_gram(gram) == part {
+                    self.counts.add(gram, 0);
+                }
+            });
+            distinct += self.counts.distinct();
+            for count in self.counts.repeated() {
+                if count >= self.by_count.len() {
+                    self.by_count.resize(count + 1, 0);
+                }
+                self.by_count[count] += 1;
+            }
+        }
+        distinct
     }
 
     /// Give back what only a very long text needs, and forget the text.
@@ -496,46 +481,47 @@ impl Words {
 
     /// The same in lower case.
     fn hash_lower(&mut self) {
-        let mut hashes = std::mem::take(&mut self.hashes);
+        let Self { hashes, joined, starts, classes, lowered, .. } = self;
         hashes.clear();
-        hashes.reserve_exact(self.starts.len() - 1);
-        let (joined, starts) = (std::mem::take(&mut self.joined), std::mem::take(&mut self.starts));
-        hashes.extend(starts.windows(2).map(|word| {
-            let word = Word::new(&joined, word[0] as usize, word[1] as usize);
-            let same = word.bytes.iter().all(|&byte| byte < 128 && !byte.is_ascii_uppercase());
-            if same { word.hash() } else { self.lower_hash(&word) }
-        }));
-        (self.hashes, self.joined, self.starts) = (hashes, joined, starts);
-    }
-
-    /// The hash of a word in lower case.
-    fn lower_hash(&mut self, word: &Word<'_>) -> u64 {
-        let Self { classes, lowered, .. } = self;
-        let first = word.bytes.len().min(BEGINNING);
-        let mut ascii = [0; BEGINNING];
-        ascii[..first].copy_from_slice(&word.bytes[..first]);
-        if word.bytes.len() <= BEGINNING && ascii.is_ascii() {
-            ascii.make_ascii_lowercase();
-            return Word::new(&ascii, 0, first).hash();
-        }
-        // Words are cut out of texts at white space.
-        let word = std::str::from_utf8(word.bytes).unwrap_or_default();
-        lowered.clear();
-        if word.contains('Σ') {
-            // Its lower case follows its neighbours.
-            lowered.push_str(&word.to_lowercase());
-        } else {
-            for character in word.chars() {
-                if classes.of(character) & UPPER == 0 {
-                    lowered.push(character);
-                } else {
-                    lowered.extend(character.to_lowercase());
-                }
-            }
-        }
-        Word::new(lowered.as_bytes(), 0, lowered.len()).hash()
+        hashes.reserve_exact(starts.len() - 1);
+        let words = starts.windows(2).map(|word| Word::new(joined, word[0] as usize, word[1] as usize));
+        hashes.extend(
+            words.map(|word| word.in_lower().map_or_else(|| lower_hash(classes, lowered, &word), |lower| lower.hash())),
+        );
     }
 }
+
+/// The hash of a word in lower case, which is made in `lowered`.
+fn lower_hash(classes: &Classes, lowered: &mut String, word: &Word<'_>) -> u64 {
+    // Words are cut out of texts at white space.
+    let word = std::str::from_utf8(word.bytes).unwrap_or_default();
+    lowered.clear();
+    if word.contains('Σ') {
+        // Its lower case follows its neighbours.
+        lowered.push_str(&word.to_lowercase());
+    } else {
+        for character in word.chars() {
+            if classes.of(character) & UPPER == 0 {
+                lowered.push(character);
+            } else {
+                lowered.extend(character.to_lowercase());
+            }
+        }
+    }
+    Word::new(lowered.as_bytes(), 0, lowered.len()).hash()
+}
+
+/// By length: the bytes of a word of at most 16.
+static WITHIN: [[u64; 2]; BEGINNING + 1] = {
+    let mut within = [[0; 2]; BEGINNING + 1];
+    let mut length = 1;
+    while length <= BEGINNING {
+        let both = u128::MAX >> (8 * (BEGINNING - length));
+        within[length] = [both as u64, (both >> 64) as u64];
+        length += 1;
+    }
+    within
+};
 
 /// A word, and its first 16 bytes as numbers, with zeros behind its end.
 pub(super) struct Word<'a> {
@@ -554,8 +540,9 @@ impl<'a> Word<'a> {
             padded[..bytes.len()].copy_from_slice(bytes);
             &padded
         });
-        let both = u128::from_le_bytes(*ahead) & (u128::MAX >> (8 * (BEGINNING - bytes.len().min(BEGINNING))));
-        Self { bytes, first: both as u64, second: (both >> 64) as u64 }
+        let [first, second] = WITHIN[bytes.len().min(BEGINNING)];
+        let both = u128::from_le_bytes(*ahead);
+        Self { bytes, first: both as u64 & first, second: (both >> 64) as u64 & second }
     }
 
     /// The first eight bytes.
@@ -573,6 +560,18 @@ impl<'a> Word<'a> {
         let length = (self.bytes.len() as u64).wrapping_mul(FACTOR);
         folded(self.first ^ 0xA076_1D64_78BD_642F, self.second ^ 0xE703_7ED1_A0B4_28DB ^ length)
             .wrapping_add(self.first)
+    }
+
+    /// The same in lower case, if it has at most 16 bytes, all of ASCII.
+    #[inline(always)]
+    fn in_lower(&self) -> Option<Self> {
+        const EACH: u64 = u64::MAX / 0xFF;
+        if self.bytes.len() > BEGINNING || (self.first | self.second) & 0x80 * EACH != 0 {
+            return None;
+        }
+        // Of each byte the highest bit tells whether it is behind Z, or from A on.
+        let lower = |bytes: u64| bytes | (bytes + 0x3F * EACH & !(bytes + 0x25 * EACH) & 0x80 * EACH) >> 2;
+        Some(Self { bytes: self.bytes, first: lower(self.first), second: lower(self.second) })
     }
 
     /// Write the word at the beginning of `to`, which has room for 16 bytes at least; what is behind it may change.
@@ -675,7 +674,7 @@ mod tests {
     fn answers(repetition: &mut Repetition, text: &str) -> ([usize; 3], [usize; 6], usize, usize) {
         repetition.begin(text, text.is_ascii());
         for word in text.split_whitespace() {
-            repetition.push(&Word::new(word.as_bytes(), 0, word.len()), true);
+            repetition.push(word.as_bytes(), &[[0, word.len() as u32]], |_, _| true);
         }
         let (tops, repeats, lower) = (repetition.tops(), repetition.repeats(), repetition.repeated_lower());
         let grams = (text.chars().count() + 1).saturating_sub(GRAM);
