@@ -566,11 +566,12 @@ impl<'a> Word<'a> {
     #[inline(always)]
     fn in_lower(&self) -> Option<Self> {
         const EACH: u64 = u64::MAX / 0xFF;
-        if self.bytes.len() > BEGINNING || (self.first | self.second) & 0x80 * EACH != 0 {
+        const HIGHEST: u64 = 0x80 * EACH;
+        if self.bytes.len() > BEGINNING || (self.first | self.second) & HIGHEST != 0 {
             return None;
         }
         // Of each byte the highest bit tells whether it is behind Z, or from A on.
-        let lower = |bytes: u64| bytes | (bytes + 0x3F * EACH & !(bytes + 0x25 * EACH) & 0x80 * EACH) >> 2;
+        let lower = |bytes: u64| bytes | ((bytes + 0x3F * EACH) & !(bytes + 0x25 * EACH) & HIGHEST) >> 2;
         Some(Self { bytes: self.bytes, first: lower(self.first), second: lower(self.second) })
     }
 
