@@ -57,13 +57,17 @@ def main(place: str, *options: str) -> int:
             once = [{key: rule[key] for key in rule if key != "repeat"} for rule in dfm.old_rules()]
             dfm.write_rules(folder / "once.yaml", once)
             out = folder / "data_io"
-            options = [f"tokenized_path={folder / 'base'}", f"output_path={out}", f"epochs={given['epochs']}"]
-            command = [sys.executable, "-c", _WITHOUT_TOKENS, reference, *options]
-            _print("data_io, without tokens", run([*command, f"prefix_config_path={folder / 'once.yaml'}"], out))
+            places = [
+                f"tokenized_path={folder / 'base'}",
+                f"prefix_config_path={folder / 'once.yaml'}",
+                f"output_path={out}",
+            ]
+            command = [sys.executable, "-c", _WITHOUT_TOKENS, reference, *places, f"epochs={given['epochs']}"]
+            _print("data_io, without tokens", run(command, out))
             shutil.rmtree(out)
         plan = next((folder / "root" / "sample").glob("[0-9a-f]*"))
-        places = f"tokenized_path={folder / 'base'},new={folder / 'new'}"
-        more = _made("the same and 190 small tasks", folder, places, *same, f"base={plan}")
+        both = f"tokenized_path={folder / 'base'},new={folder / 'new'}"
+        more = _made("the same and 190 small tasks", folder, both, *same, f"base={plan}")
         further = [item.replace(f"epochs={given['epochs']}", f"epochs={given['epochs'] + 2}") for item in same]
         further.append(f"extend={plan}")
         _made("the same and two epochs more", folder, f"tokenized_path={folder / 'base'}", *further)
