@@ -17,7 +17,7 @@ from pairmill import storage
 from pairmill.engine.expect import Expectation
 from pairmill.engine.manifest import fingerprint_from
 from pairmill.engine.options import Profile
-from pairmill.errors import UsageError
+from pairmill.errors import InputError, UsageError
 from pairmill.log import event
 from pairmill.plain_yaml import read_plain
 from pairmill.rules import DEFAULT_FILE
@@ -199,6 +199,43 @@ class Rules:
             and clause.who.label not in SHIPPED
             and (not long_rows or clause.rule.long_context != Rule.long_context)
         ]
+
+    def check_tasks(self, tasks: Iterable[str]) -> None:
+        """Check that the words that data_io does not have fit these tasks.
+
+        Raises:
+            InputError: no task is matched by a ``match:`` or ``re:`` without an ``expect:``, or groups with names of
+                their own match the same task.
+        """
+        matched: set[int] = set()
+        for task in tasks:
+            numbers = self._matcher.numbers(task)
+            matched.update(numbers)
+            groups = {name: number for number in reversed(numbers) if (name := self._named_group(number))}
+            if len(groups) > 1:
+                (second, later), (first, number) = list(groups.items())[-2:]
+                label = self.clauses[number].who.label.removeprefix("match ")
+                raise InputError(
+                    f"a task is in two groups, {first!r} and {second!r}",
+                    where=self.clauses[later].where,
+                    got=task,
+                    expected="groups of different tasks",
+                    hint=f"write what the first has as `not:` of the second, as in not: {label!r}",
+                )
+        for number, clause in enumerate(self.clauses):
+            if number not in matched and (clause.who.globs or clause.who.regex) and not clause.expect:
+                raise InputError(
+                    "matches no task",
+                    where=clause.where,
+                    got=clause.who.label,
+                    hint="mend it or leave it out; with expect: {rows: \">=0\"} it may match nothing",
+                )
+
+    def _named_group(self, number: int) -> str:
+        """Return the group of a rule if the file gives it a name; empty = it does not."""
+        clause = self.clauses[number]
+        name = self.groups[clause.group].name if clause.group >= 0 else ""
+        return "" if name == clause.who.label else name
 
     def warn_of_idle(self, tasks: Iterable[str]) -> None:
         """Log the rules that apply to none of these tasks."""

@@ -132,6 +132,8 @@ class Draft:
             draft.seen = SeenRows.from_config(config)
         elif draft.parent is not None and draft.parent.result.after:
             draft.seen = SeenRows.before(draft.parent.uri, draft.parent.manifest)
+        if mixed is None and not config.again and not config.held_out:
+            rules.check_tasks(task.name for task in folder.tasks)
         if draft.on_unmatched == "refuse" and (names := draft.unmatched):
             raise without_rule(names, config.prefix_config_path)
         return draft
