@@ -2,7 +2,6 @@
 
 import gc
 import sys
-from importlib import import_module
 
 from pairmill.interface.interrupt import quiet
 
@@ -12,8 +11,6 @@ def main() -> int:
     quiet()
     # By default a collection follows 700 new objects: while a manifest of 100,000 files is read, a quarter of the time.
     gc.set_threshold(50_000, 20, 20)
-    # After quiet(): an interrupt here would print a traceback.
-    import_module("pairmill.interface.light").lighten()
-    from pairmill.interface.command import run
+    from pairmill.interface.command import run  # after quiet(): an interrupt here would print a traceback
 
     return run(sys.argv[1:])
