@@ -1,6 +1,7 @@
 """Rules with groups, shares, scales and single rows, through the sampler."""
 
 import hashlib
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -254,7 +255,11 @@ def in_new_words(rule: dict[str, Any], *, group: bool) -> dict[str, Any]:
 
 @pytest.mark.parametrize("each", [False, True])
 def test_rules_of_a_corpus_in_old_and_new_words_draw_the_same(corpus: Path, tmp_path: Path, each: bool) -> None:
-    old = list(map(small, dfm.rule_for_each(60) if each else dfm.old_rules()))
+    names = [path.name for path in corpus.iterdir()]
+    rules = dfm.rule_for_each(60) if each else dfm.old_rules()
+    # In new words a rule that is for no task is refused.
+    old = [small(rule) for rule in rules if any(name.startswith(rule["prefix"]) for name in names)]
+    assert len(old) > 10
     plans = []
     for name, rules in (("old", old), ("new", [in_new_words(rule, group=each) for rule in old])):
         path = tmp_path / f"{name}.yaml"
@@ -266,6 +271,31 @@ def test_rules_of_a_corpus_in_old_and_new_words_draw_the_same(corpus: Path, tmp_
         plans.append(tools.digests(plan))
     assert "epoch_2.npy" in plans[0]
     assert plans[0] == plans[1]
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ([{"prefix": "none__"}, {"match": "flna__*"}], "rule 2: matches no task; got match flna__*"),
+        (
+            [{"match": "*__0", "group": "zero", "max_rows": 9}, {"prefix": "flan__", "group": "flan", "max_rows": 9}],
+            "rule 2: a task is in two groups, 'zero' and 'flan'; got flan__0",
+        ),
+    ],
+)
+@pytest.mark.parametrize("command", ["sample", "preview"])
+def test_globs_without_tasks_and_groups_that_overlap_are_refused(
+    bench: Bench, tmp_path: Path, rules: list[Any], message: str, command: str
+) -> None:
+    path = tmp_path / "rules.yaml"
+    path.write_text(yaml.safe_dump(rules))
+    given = [f"tokenized_path={bench.tokenized}", f"prefix_config_path={path}"]
+    given = (
+        ["sample", "preview", *given] if command == "preview" else ["sample", *given, f"output_path={tmp_path / 'out'}"]
+    )
+    done = tools.ended(tools.run([sys.executable, "-m", "pairmill", *given]), code=3)
+    assert message in done.err
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_plan_with_amounts_is_drawn_again_and_one_with_choices_is_not(bench: Bench, tmp_path: Path) -> None:

@@ -115,6 +115,9 @@ def test_the_table_has_groups_tasks_and_the_ladder(bench: Bench) -> None:
     assert float(lines[0]["share"]) > 0
 
 
+ABSENT = {"match": "nothing*", "expect": {"rows": ">=0"}}
+
+
 def test_a_plan_and_other_rules_are_compared(bench: Bench, tmp_path: Path) -> None:
     result = drawn(bench, tmp_path / "out", [{"prefix": "flan__", "max_per_file": 10}])
     data = {
@@ -127,7 +130,7 @@ def test_a_plan_and_other_rules_are_compared(bench: Bench, tmp_path: Path) -> No
     other = json.loads(preview(bench, f"compare={tmp_path / 'out.yaml'}", "format=json"))["compared"]
     assert {item["name"]: item["before"] for item in other}["opus"] == pytest.approx(data["opus"]["before"])
     text = preview(bench, f"compare={tmp_path / 'out.yaml'}")
-    (tmp_path / "more.yaml").write_text(yaml.safe_dump([*RULES, {"match": "nothing*"}, {"match": "*2", "max_rows": 3}]))
+    (tmp_path / "more.yaml").write_text(yaml.safe_dump([*RULES, ABSENT, {"match": "*2", "max_rows": 3}]))
     more = json.loads(preview(bench, f"prefix_config_path={tmp_path / 'more.yaml'}", "format=json"))["without_task"]
     assert more == [{"rule": "match nothing*", "hidden_by": ""}, {"rule": "match *2", "hidden_by": "match flan__*"}]
     assert "### Compared, tokens an epoch" in text

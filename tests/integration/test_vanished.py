@@ -183,7 +183,7 @@ RULED: dict[str, tuple[str, dict[str, object], str, str, list[str]]] = {
         ["'sapient__alpha'"],
     ),
     "a glob of no task": (
-        "- match: ['alpah.json*', 'x{1,2}']\n- match: '*'\n",
+        "- match: ['alpah.json*', 'x{1,2}']\n  expect: {rows: '>=0'}\n- match: '*'\n",
         {},
         "unmatched_rule",
         "Rules that apply to no task: 'match alpah.json*, x{1,2}' (did you mean 'alpha",

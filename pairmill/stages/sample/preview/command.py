@@ -44,6 +44,7 @@ def preview(config: PreviewConfig) -> str:
         )
     parent = _open_parent(config, folder) if config.extend else None
     rules = Rules.load(config.prefix_config_path, "pairmill", "prefix_config_path")
+    rules.check_tasks(task.name for task in folder.tasks)
     held: dict[tuple[str, ...], TaskSummaries] = {}
 
     def sum_up(tasks: Sequence[Dataset], long_contexts: Sequence[str], options: RowOptions) -> TaskSummaries:
