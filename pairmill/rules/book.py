@@ -228,7 +228,7 @@ class Rules:
                     "matches no task",
                     where=clause.where,
                     got=clause.who.label,
-                    hint="mend it or leave it out; with expect: {rows: \">=0\"} it may match nothing",
+                    hint='mend it or leave it out; with expect: {rows: ">=0"} it may match nothing',
                 )
 
     def _named_group(self, number: int) -> str:
