@@ -14,7 +14,7 @@ pub(super) const GRAM: usize = 10;
 /// First bytes of n-grams that are compared before the grams are.
 const BEGINNING: usize = 16;
 /// Bytes of a long text.
-const LONG: usize = 1 << 20;
+const LONG: usize = 1 << 22;
 /// Grams of a long text that are counted in one pass.
 const AT_ONCE: usize = 1 << 22;
 /// What buffers keep for the next text.
