@@ -75,8 +75,9 @@ class Alarm:
             if pair
             for before, after in (pair,)
         ]
-        # That of a ledger is a word; a sentence may have names of tasks.
-        parts += [self.reason if " " in self.reason else self.reason.replace("_", " ")] if self.reason else []
+        # A ledger's reason is a word, perhaps with a hint behind it; sentences may have names of tasks.
+        word, *hint = self.reason.split("; ", 1)
+        parts += ["; ".join([word if " " in word else word.replace("_", " "), *hint])] if self.reason else []
         parts += [f"as {' and '.join(self.examples)}"] if self.examples else []
         return f"{self.name} ({'; '.join(parts)})" if parts else self.name
 

@@ -234,6 +234,23 @@ def test_an_extract_of_an_archive_is_of_its_members(monkeypatch: pytest.MonkeyPa
     assert not list((tmp_path / "root" / "fetch" / "downloads").rglob("members"))
 
 
+def test_extracts_that_are_cut_otherwise_have_folders_of_their_own(tmp_path: Path) -> None:
+    folder, description = tmp_path / "raw", tmp_path / "set.yaml"
+    folder.mkdir()
+    (folder / "a.jsonl").write_bytes(lines(20))
+    text = f"name: set\nfiles: {folder}/*.jsonl\ncondition: direct\ninstruction: question\nresponse: answer\n"
+    config = FetchConfig(root=str(tmp_path / "root"), sources=[str(description)], workers=1, limit=7)
+    places = []
+    # The second does not cut the file between records.
+    for further in ("", "json: lenient\n", ""):
+        description.write_text(text + further)
+        result = runner.run(Fetch(), config)
+        assert fetched(result, "set") == {"first-7-of-a.jsonl": lines(20 if further else 7)}
+        places.append(index(result, "set")["path"])
+    assert result.reused
+    assert places[0] == places[2] != places[1]
+
+
 def test_given_files_are_not_digested(tmp_path: Path) -> None:
     folder = tmp_path / "raw" / "set"
     folder.mkdir(parents=True)

@@ -223,8 +223,9 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
             name=f"{source.name} {path}",
             size=folder.sizes[path],
         )
-        identity = fingerprint_from(sha256, patterns, *([limit] if limit else []))
-        return PlannedSource(source, identity, revision=sha256, limit=limit), [shard]
+        identity = fingerprint_from(sha256, patterns, *(of_extract(source, limit) if limit else []))
+        revision = content_key(sha256, *of_extract(source, limit)) if limit else sha256
+        return PlannedSource(source, identity, revision=revision, limit=limit), [shard]
 
     def _plan_extract(
         self, source: Source, folder: RawFolder, limit: int, config: FetchConfig
@@ -239,8 +240,8 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
             content = folder.digests.get(path) or stamp
             places[path] = Place(path, source.name, uri=uri, stamp=stamp, content=content)
         known = [[path, place.content] for path, place in places.items()]
-        revision = content_key(folder.about.get("revision", ""), known)
-        identity = fingerprint_from(revision, *of_extract(source, limit))
+        revision = content_key(folder.about.get("revision", ""), known, *of_extract(source, limit))
+        identity = fingerprint_from(revision)
         item = PlannedSource(source, identity, revision=revision, limit=limit, known=folder.about)
         if item.finished(config.root, verify=config.verify) is not None:
             return item, []
@@ -277,8 +278,9 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
                 identity = fingerprint_from(pin.origin, pin.revision, *declared(source), *part)
                 item = PlannedSource(source, identity, pin, pin.revision if pin.of_commit else pin.sha256)
                 if limit:
-                    revision = pin.revision if pin.of_commit else content_key(pin.origin, pin.revision)
-                    identity = fingerprint_from(identity, *of_extract(source, limit))
+                    first = of_extract(source, limit)
+                    revision = pin.revision if pin.of_commit else content_key(pin.origin, pin.revision, *first)
+                    identity = fingerprint_from(identity, *first)
                     item = PlannedSource(source, identity, pin, revision, limit=limit)
                 there = bool(item.revision) and item.finished(config.root, verify=config.verify) is not None
                 result.append((item, [] if there else list(shards_of(source, pin, limit, without))))

@@ -31,7 +31,7 @@ class PlannedSource:
         identity: digest of what its raw folder will contain; empty if its files are given.
         pin: what it is locked to; None if its files are given.
         revision: a commit, or the sha256 of an archive; empty until the archive is downloaded. Of an extract of files
-            without a commit, a digest of what is known of them.
+            without a commit, a digest of what is known of them and of how the source reads them.
         given: the files that exist already, under ``raw=`` or where the source says.
         limit: of an extract, how many records; 0 = the published files.
         known: of an extract of given files, what an earlier fetch knew of them.
