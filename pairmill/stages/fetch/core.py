@@ -224,7 +224,7 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
             size=folder.sizes[path],
         )
         identity = fingerprint_from(sha256, patterns, *(of_extract(source, limit) if limit else []))
-        revision = content_key(sha256, *of_extract(source, limit)) if limit else sha256
+        revision = fingerprint_from(sha256, *of_extract(source, limit)) if limit else sha256
         return PlannedSource(source, identity, revision=revision, limit=limit), [shard]
 
     def _plan_extract(
