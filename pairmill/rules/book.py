@@ -207,6 +207,9 @@ class Rules:
             InputError: no task is matched by a ``match:`` or ``re:`` without an ``expect:``, or groups with names of
                 their own match the same task.
         """
+        globs = [at for at, clause in enumerate(self.clauses) if clause.who.globs or clause.who.regex]
+        if not globs and not any(map(self._named_group, range(len(self.clauses)))):
+            return
         matched: set[int] = set()
         for task in tasks:
             numbers = self._matcher.numbers(task)
@@ -222,8 +225,8 @@ class Rules:
                     expected="groups of different tasks",
                     hint=f"write what the first has as `not:` of the second, as in not: {label!r}",
                 )
-        for number, clause in enumerate(self.clauses):
-            if number not in matched and (clause.who.globs or clause.who.regex) and not clause.expect:
+        for clause in (self.clauses[number] for number in globs if number not in matched):
+            if not clause.expect:
                 raise InputError(
                     "matches no task",
                     where=clause.where,

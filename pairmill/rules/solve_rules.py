@@ -174,7 +174,8 @@ def _sharing(
         matcher, values = Matcher([Selector(globs=(glob,)) for glob in group.weights]), [*group.weights.values(), 1.0]
         first = [matcher.first(name) for name in names]
         factors *= [values[number] for number in first]
-        if idle := [glob for number, glob in enumerate(group.weights) if number not in first]:
+        used = set(first)
+        if idle := [glob for number, glob in enumerate(group.weights) if number not in used]:
             event(f"{group.where}: weights that are for no task of the group: {', '.join(idle)}", level=logging.WARNING)
     return Sharing(group, mine, factors, repeats[0])
 

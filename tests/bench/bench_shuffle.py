@@ -4,8 +4,8 @@
 
 Runs exact and near deduplication of generated rows (curate_rows.py) over a store that counts. With WORDS texts are cut
 to so many words each. Slices, partitions, groups and blocks are those that are shipped divided by SMALLER: with 16, the
-default, 10^7 rows are cut as 1.6 × 10^8 are. More stands for more rows: with 1600, 10^5 are cut as 10^7 are with 16,
-and what a shard may hold at most is a hundredth too. Prints JSON: what each kind of shard took. A process has been
+default, 10^7 rows are cut as 1.6 × 10^8 are. A larger SMALLER replaces rows: with 1600, 10^5 are cut as 10^7 are with
+16, and what a shard may hold at most is a hundredth too. Prints JSON: what each kind of shard took. A process has been
 forked from the one that plans, so its memory has that one's too.
 """
 

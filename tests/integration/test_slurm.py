@@ -34,8 +34,9 @@ class Line:
     def __init__(self, folder: Path, raw: Path, programs: Path) -> None:
         self.folder, self.root = folder, folder / "root"
         self.slurm = folder / "slurm"
-        found = {**os.environ, **slurm.install(self.slurm)}
-        self.environment = {**found, "PATH": f"{programs}{os.pathsep}{found['PATH']}", "TMPDIR": str(folder)}
+        environment = {**os.environ, **slurm.install(self.slurm)}
+        path = f"{programs}{os.pathsep}{environment['PATH']}"
+        self.environment = {**environment, "PATH": path, "TMPDIR": str(folder)}
         self.file = folder / "run.yaml"
         values = {"raw": str(raw), "root": str(self.root), **OPTIONS}
         self.file.write_text("".join(f"{name}: {json.dumps(value)}\n" for name, value in values.items()))

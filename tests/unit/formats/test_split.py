@@ -71,7 +71,8 @@ class Bench:
         """Those of a task, in order."""
         found = []
         for asked, answer in self.rows[name]:
-            lengths = split_characters.naive([self.vocabulary.text([one]) for one in answer], context - len(asked), 2)
+            texts = [self.vocabulary.text([token]) for token in answer]
+            lengths = split_characters.naive(texts, context - len(asked), 2)
             at = 0
             for length in lengths:
                 assert isinstance(length, int)

@@ -80,11 +80,11 @@ def test_findings_of_many_ranges_of_keys_are_brought_together(tmp_path: Path, mo
     monkeypatch.setattr(SplitShard, "run", counted)
     monkeypatch.setattr(exact_files, "_PARTITION_BYTES", 1000)
     monkeypatch.setattr(exact, "_TASKS_PER_SPLIT", 1)
-    said = "near: off\nheuristics: off\nexact: {mode: drop}\n"
-    alone = rows_and_decisions(curate(tmp_path / "alone", rows, said))
+    settings = "near: off\nheuristics: off\nexact: {mode: drop}\n"
+    alone = rows_and_decisions(curate(tmp_path / "alone", rows, settings))
     ranges, read[:] = list(read), []
     monkeypatch.setattr(shuffle, "fans", lambda *_: [2])
-    assert rows_and_decisions(curate(tmp_path / "together", rows, said)) == alone
+    assert rows_and_decisions(curate(tmp_path / "together", rows, settings)) == alone
     # A shard of findings reads one file in place of one for each range of keys.
     assert len(ranges) == len(read) == 4
     assert min(ranges) > 8
