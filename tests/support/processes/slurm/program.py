@@ -81,7 +81,7 @@ def srun(arguments: list[str]) -> int:
         if (name, index) != me or "SLURM_RESTART_COUNT" in os.environ:
             continue
         while not glob.glob(pattern) and program.poll() is None:
-            time.sleep(0.01)
+            time.sleep(0.001)  # a program that was forked ends soon after its last record
         if number == "TERM":
             os.kill(os.getppid(), signal.SIGTERM)
         else:
