@@ -1,6 +1,7 @@
 """Every promise in the tables of docs/operations.md names the tests that hold it, and they are there."""
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -28,6 +29,7 @@ def _promises() -> list[tuple[str, list[str]]]:
     ]
 
 
+@functools.cache
 def _tests_of(path: Path) -> set[str]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")}
@@ -38,12 +40,11 @@ def test_every_promise_names_tests_that_exist() -> None:
     assert len(promises) >= 20
     named = [(promise, test) for promise, tests in promises for test in tests]
     assert all(tests for _, tests in promises), [promise for promise, tests in promises if not tests]
-    known: dict[str, set[str]] = {}
     for promise, test in named:
         file, name = test.split("::")
         path = REPOSITORY / "tests" / file
         assert path.is_file(), f"{promise}: {file} is not there"
-        assert name in known.setdefault(file, _tests_of(path)), f"{promise}: {file} has no {name}"
+        assert name in _tests_of(path), f"{promise}: {file} has no {name}"
 
 
 def test_every_test_that_the_page_names_elsewhere_exists_too() -> None:
