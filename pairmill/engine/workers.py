@@ -125,7 +125,7 @@ class WorkerPool:
         """Start as many processes as these shards can use."""
         wanted = min(self.processes, sum(not shard.waits for shard in shards))
         if wanted > 1:
-            self._idle += [self._spawn() for _ in range(wanted - len(self._idle))]
+            self._idle += [self._spawn(type(shards[0])) for _ in range(wanted - len(self._idle))]
 
     def run(self, context: X, shards: Sequence[Shard[X]]) -> Iterator[Outcome[X]]:
         """Run these shards; yields each with its outcome when it is done, in any order."""
@@ -206,14 +206,15 @@ class WorkerPool:
                         while left:
                             yield left.popleft(), InternalError("not begun", where=self._stage, hint="see above")
                     if left:
-                        self._idle.append(self._spawn())
+                        self._idle.append(self._spawn(type(left[0])))
                 yield shard, outcome
 
-    def _spawn(self) -> _Worker:
+    def _spawn(self, kind: type[Shard[Any]]) -> _Worker:
         # Spawned, not forked: pyarrow's threads do not survive a fork.
+        # It gets the class of its shards, so that it imports what they need while this process makes their context.
         spawn = multiprocessing.get_context("spawn")
         mine, theirs = spawn.Pipe()
-        process = spawn.Process(target=_serve, args=(theirs, self._stage, self._folder), daemon=True)
+        process = spawn.Process(target=_serve, args=(theirs, self._stage, self._folder, kind), daemon=True)
         with interrupts_held():
             process.start()
         theirs.close()
@@ -261,7 +262,7 @@ def _killed(stage: str, shard: Shard[X], code: int | None) -> InternalError:
     )
 
 
-def _serve(pipe: Connection, stage: str, folder: str) -> None:
+def _serve(pipe: Connection, stage: str, folder: str, _: type[Shard[Any]]) -> None:
     log.setup()
     threading.Thread(target=_die_with_parent, daemon=True).start()
     with suppress(EOFError):

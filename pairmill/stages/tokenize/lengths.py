@@ -34,13 +34,13 @@ def describe_lengths(records: Iterable[ShardRecord], task_of: Mapping[str, str])
         source = source_of(task_of.get(record.name, record.name))
         for into, data in ((after, lengths.lengths), (before, lengths.before)):
             if data:
-                counted = TokenLengths.from_data(data)
-                for name in (source, ALL):
-                    into.setdefault(name, TokenLengths()).join(counted)
+                into.setdefault(source, TokenLengths()).join(TokenLengths.from_data(data))
+    for item in list(after.values()):
+        after.setdefault(ALL, TokenLengths()).join(item)
     some = after if len(after) <= _SOURCES else {ALL: after[ALL]}
     described = {name: {"after": item.describe()} for name, item in sorted(some.items())}
     for name, item in before.items():
-        if name in described and name != ALL:
+        if name in described:
             described[name]["before"] = item.describe()
     return described
 
