@@ -1,7 +1,5 @@
 """What the rendering of a template may cost, and how it is refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 MAX_WORK = 2_000_000

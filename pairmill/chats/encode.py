@@ -7,8 +7,6 @@ Those that are recognised get an alias each, the marks are removed, and a tokeni
 control tokens encodes the text.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property

@@ -10,8 +10,6 @@ refused, and wants the model's own template. The form of a turn is a fact of eac
 - gpt_oss: the guide of openai/harmony, without its line with the present date.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Literals and calls as Python writes them, read without Python: each version of it reads the same, and none is run."""
 
-from __future__ import annotations
-
 import re
 from typing import Any, NamedTuple
 

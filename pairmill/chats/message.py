@@ -5,8 +5,6 @@ A message has ``role`` (system, user, assistant, tool) and ``content`` (a text),
 with an object of arguments), ``tool_call_id`` and ``name``.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any, NoReturn

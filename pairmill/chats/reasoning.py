@@ -1,7 +1,5 @@
 """The reasoning of an answer: in a field of its own, or between marks at the beginning of its text."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ its instruction, and as its response what the whole F = template(messages) has a
 itself, as JSON: tokenize tells by it which control tokens the template wrote (:mod:`pairmill.chats.encode`).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ account: each step of a loop, call and filter costs a unit, and so do each 16 ch
 operation reads or makes. A template that overdraws the account is refused before memory or time run away.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import types

@@ -4,8 +4,6 @@ Servers of OpenAI's protocol have it beside it: vLLM takes messages or a prompt 
 of vllm-project/vllm), SGLang a prompt, llama.cpp a text that its ``/apply-template`` makes (tools/server/README.md).
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,6 @@
 A check that fails ends the chat (:class:`ChatFault`), or is a note where the source says ``on_fault: keep``.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Which answers of a chat are learned: each of them is a target, or is left out for a reason."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 

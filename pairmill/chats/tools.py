@@ -3,8 +3,6 @@
 Each shape that is mended is counted in the notes under a name that begins with ``mended_``.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -5,8 +5,6 @@ complete turns, and the trace of an agent keeps its request and the newest compl
 answer and the declarations of tools are never clipped. Lengths are those of rendered tokens, so what is kept fits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, NamedTuple, Self, TypeAlias

@@ -1,7 +1,5 @@
 """What is known of an evaluation before there is a model: for stages that ask for trainings, each of them evaluated."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from pairmill.errors import UsageError

@@ -1,7 +1,5 @@
 """Where the data of benchmarks are, by content: files of this machine or of a bucket, or a commit of a data set."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """Tasks of lm-evaluation-harness as benchmarks, named ``lm_eval/<task>``; without the harness itself."""
 
-from __future__ import annotations
-
 import importlib.metadata
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Prompts of benchmarks: a question with its choices, with shots before it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from string import ascii_uppercase
 

@@ -1,7 +1,5 @@
 """``configs/evaluate_config.yaml``: how texts are generated and answers scored; no torch here."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, ClassVar, Literal, Self

@@ -1,7 +1,5 @@
 """The comparison of plans as a Kubeflow pipeline: what :mod:`pairmill.line.compare` says, as its tasks."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from pairmill.kubeflow.placement import Placement

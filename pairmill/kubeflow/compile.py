@@ -5,8 +5,6 @@ stages are shared out over pods, the one that ends in a training, the comparison
 evaluation; and ``components/<stage>/component.yaml`` of every stage, for those who compose their own.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

@@ -5,8 +5,6 @@ included. Values in ``args`` one by one would fail where a component's default i
 count twice against the size of a pod's template.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import os

@@ -3,8 +3,6 @@
 Its pod may be killed at any instant: the next attempt goes on, because all that it knows is in the store.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any, Final
 

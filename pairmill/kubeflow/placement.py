@@ -1,7 +1,5 @@
 """Where and how tasks run on a cluster: resources, retries, time limits, nodes, scratch space, credentials."""
 
-from __future__ import annotations
-
 import os
 import re
 from dataclasses import dataclass

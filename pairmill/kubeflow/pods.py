@@ -1,7 +1,5 @@
 """What the pods of a Job get: what tasks of the pipeline get, written as Kubernetes has it and not as kfp does."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import shlex

@@ -1,7 +1,5 @@
 """The line as a Kubeflow pipeline. Which stage feeds which is in ``table.LINE``."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field

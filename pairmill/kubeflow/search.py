@@ -1,7 +1,5 @@
 """The search of a mixture as a Kubeflow pipeline: what :mod:`pairmill.line.search` says, as its tasks."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from pairmill.kubeflow.placement import Placement

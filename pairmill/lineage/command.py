@@ -6,8 +6,6 @@ One page, made of the manifests below ``root``: how shares of sources change fro
 dropped and why. ``pairmill.line.run`` writes it at the end of a run, and the task of sample has it in its report.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The rows and tokens of each source from fetch to an epoch, so that the column where it drops is seen."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The lineage of results, drawn: a line for each result, oldest first, and strands from what it was made of."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

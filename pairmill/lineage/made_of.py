@@ -4,8 +4,6 @@ Most inputs are named by the fingerprint of their folder. A tokenizer and a mixt
 by that of the source: for these the folders below the root are looked into, and only where an input is one.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property

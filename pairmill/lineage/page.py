@@ -1,7 +1,5 @@
 """One page over the line: how shares of sources and means of attributes change, and what each stage dropped."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 

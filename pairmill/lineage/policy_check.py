@@ -1,7 +1,5 @@
 """What a policy means for the results of a line: files, rows, bytes and tokens by decision; what a change would do."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 

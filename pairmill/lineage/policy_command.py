@@ -1,7 +1,5 @@
 """``pairmill policy check policy=… root=…``: what a policy means for what is there."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass

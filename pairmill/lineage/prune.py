@@ -6,8 +6,6 @@ everything that pairmill did not make. What is removed loses its manifest first,
 killed at any call, a removal leaves no reference to what is gone and nothing that looks finished and is not.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 import sys

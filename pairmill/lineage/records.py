@@ -5,8 +5,6 @@ attribute ``origin`` that curate and select write has its ordinal in the file of
 file has the record. All are read by row groups.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches

@@ -1,7 +1,5 @@
 """``pairmill trace row=`` and ``record=``: what a row is made of, what stages say of it, and when it is trained on."""
 
-from __future__ import annotations
-
 import importlib
 import json
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The finished folders that a sample was made of, found by the fingerprints that each manifest names."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

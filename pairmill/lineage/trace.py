@@ -1,7 +1,5 @@
 """``pairmill trace``: the rows that a step of a training had, and what each was made of; or when it had rows."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """``pairmill trace``: from a step of a training to its rows and their records."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from pairmill.interface import cli

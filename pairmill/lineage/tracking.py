@@ -7,8 +7,6 @@ credentials as MLflow's own client takes them.
 Source: kubeflow/pipelines 2.17, ``backend/src/v2/common/plugins/mlflow``; MLflow's REST API, ``runs/log-batch``.
 """
 
-from __future__ import annotations
-
 import base64
 import logging
 import os

@@ -1,7 +1,5 @@
 """Checks of what a caller passes; all raise UsageError that names the argument and says what to pass instead."""
 
-from __future__ import annotations
-
 import operator
 import os
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Files of arrays, mapped and never read as a whole; what pairmill recorded of them when it made them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any

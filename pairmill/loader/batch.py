@@ -1,7 +1,5 @@
 """A batch: what one rank trains on at one step, and the memory of its arrays."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field

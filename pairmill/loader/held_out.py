@@ -5,8 +5,6 @@ the rows that does not depend on their order. A batch does not depend on the num
 i mod n, and every rank has as many, because the ranks of a sharded net compute together.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

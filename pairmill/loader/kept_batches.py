@@ -1,7 +1,5 @@
 """Where the batches of long epochs end, kept for the user once they are known (:mod:`pairmill.formats.kept`)."""
 
-from __future__ import annotations
-
 import json
 from typing import Final
 

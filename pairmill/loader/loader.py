@@ -1,7 +1,5 @@
 """Batches of one rank, made ahead of the trainer."""
 
-from __future__ import annotations
-
 import os
 import weakref
 from collections import deque

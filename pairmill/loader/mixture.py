@@ -1,7 +1,5 @@
 """A plan over flat token files: windows of one source, or of several by weight."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise

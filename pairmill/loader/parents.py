@@ -4,8 +4,6 @@ A child plan keeps the first epochs of its parent, row by row, and draws what co
 position in an epoch that was kept is one of the child too.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from itertools import product

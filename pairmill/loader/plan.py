@@ -6,8 +6,6 @@ at a position and the position after it; ``plan.fill(draw, …)`` gives one rank
 anything. So batches can be made ahead, by any number of threads, again after a crash, and for another number of ranks.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ DaemonSet has done so, its folder is named. A task of a pipeline has the plan al
 sampler's own command: what is there already it uses again, and several processes of one machine wait for one of them.
 """
 
-from __future__ import annotations
-
 import copy
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """A plan over sampled folders: rows of an instruction and a response, packed into slots."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

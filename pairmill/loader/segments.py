@@ -1,7 +1,5 @@
 """Where the batches of a plan begin, many at once: by the loader's own planner, and without reading a token."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 

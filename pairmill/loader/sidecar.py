@@ -4,8 +4,6 @@ Such a file says the epoch (from 1), how many of its micro-batches were read, an
 does not say which data they were of, but how many rows and tokens its last micro-batch had: those are compared.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Mapping

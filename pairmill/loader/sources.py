@@ -5,8 +5,6 @@ has. So the source of a row follows from its first token, by one binary search. 
 nothing: it is one source.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate

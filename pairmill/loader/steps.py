@@ -1,7 +1,5 @@
 """How many steps a training has left, counted by the loader's own plan; no token is read."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass

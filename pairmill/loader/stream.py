@@ -1,7 +1,5 @@
 """A plan over a stream of texts that are tokenized on the way."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from threading import Lock

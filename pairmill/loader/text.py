@@ -5,8 +5,6 @@ tokenizer may be. The id that ends a document must always be given: a tokenizer 
 documents with token 0, as it does in the reference loader.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

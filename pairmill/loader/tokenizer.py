@@ -1,7 +1,5 @@
 """Which tokenizer made a folder's tokens. Ids of two tokenizers mean different texts, and no array shows it."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 torch is not a dependency of pairmill: only this module imports it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import mmap
 import os

@@ -1,7 +1,5 @@
 """What plans over windows have in common: arrays of samples, dealt to ranks in turn; they never end."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Sequence
 from functools import cached_property

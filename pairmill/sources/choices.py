@@ -1,7 +1,5 @@
 """Choices by letter, as questions with several answers name them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 

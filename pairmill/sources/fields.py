@@ -3,8 +3,6 @@
 Functions that take a record raise MalformedRecord if it does not have what they look for.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from datetime import date, datetime

@@ -1,7 +1,5 @@
 """File names made of names that data sets bring."""
 
-from __future__ import annotations
-
 import re
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_\-. ]")

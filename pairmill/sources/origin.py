@@ -1,7 +1,5 @@
 """Where raw data comes from. A source declares one origin; the fetch stage carries it out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar

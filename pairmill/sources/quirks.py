@@ -4,8 +4,6 @@
 reproduces none. Each name is in one line of docs/differences.md, and a test holds the two together.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 
 from pairmill.engine.options import Profile

@@ -1,7 +1,5 @@
 """The sources that a run is about: built in, by name, or described by a YAML file."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Sequence
 
 from pairmill.engine.conditions import Tag

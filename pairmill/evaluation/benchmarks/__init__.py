@@ -1,7 +1,5 @@
 """Benchmarks by name. A file each; what they are made of is in ``question``, where their rows come from in ``data``."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final

@@ -1,7 +1,5 @@
 """AIME 2025 by majority vote over many samples of each problem."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

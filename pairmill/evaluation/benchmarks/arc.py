@@ -1,7 +1,5 @@
 """ARC-Challenge (Clark et al. 2018, arXiv:1803.05457)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from pairmill.evaluation.benchmarks.base import Choices, Item

@@ -4,8 +4,6 @@ The leaderboard's files are of a category each. Questions and answers are read a
 ``possible_answer.jsonl``: docs/evaluation.md has the two commands that join them.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """BoolQ (Clark et al. 2019, arXiv:1905.10044)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from pairmill.evaluation.benchmarks.base import Choices, Item

@@ -1,7 +1,5 @@
 """Rows of benchmarks: local files and buckets (.jsonl, .parquet), or a commit of a data set of the Hub."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from itertools import islice

@@ -1,7 +1,5 @@
 """DROP (Dua et al. 2019, arXiv:1903.00161): spans, numbers and dates of a passage."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any

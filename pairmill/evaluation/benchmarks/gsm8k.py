@@ -1,7 +1,5 @@
 """GSM8k (Cobbe et al. 2021, arXiv:2110.14168): whole numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """HellaSwag (Zellers et al. 2019, arXiv:1905.07830)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from pairmill.evaluation.benchmarks.base import Choices, Item

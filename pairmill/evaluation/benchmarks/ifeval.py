@@ -1,7 +1,5 @@
 """IFEval (Zhou et al. 2023, arXiv:2311.07911): instructions that a program can check."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar

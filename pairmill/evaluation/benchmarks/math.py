@@ -1,7 +1,5 @@
 """MATH (Hendrycks et al. 2021, arXiv:2103.03874): expressions, judged by math-verify."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """MMLU (Hendrycks et al. 2020, arXiv:2009.03300): four choices, shots of the question's subject."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 

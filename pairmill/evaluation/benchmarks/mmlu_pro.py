@@ -1,7 +1,5 @@
 """MMLU-Pro (Wang et al. 2024, arXiv:2406.01574): up to ten options, no shots, free text."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

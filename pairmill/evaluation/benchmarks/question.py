@@ -1,7 +1,5 @@
 """What a benchmark is: rows make questions, texts of a question make a verdict, verdicts make figures."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol

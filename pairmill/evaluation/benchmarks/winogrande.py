@@ -1,7 +1,5 @@
 """Winogrande (Sakaguchi et al. 2019, arXiv:1907.10641), the debiased rows."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from pairmill.evaluation.benchmarks.base import Choices, Item

@@ -1,7 +1,5 @@
 r"""The answer in the last ``\boxed{…}`` of a text."""
 
-from __future__ import annotations
-
 import re
 
 _BRACE = re.compile("[{}]")

@@ -6,8 +6,6 @@ exact but for whole numbers as floats, texts are compared without case and punct
 variable where the answers say so. In Java and JavaScript each argument is a text (:mod:`.literals`).
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

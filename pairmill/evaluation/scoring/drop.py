@@ -1,7 +1,5 @@
 """Exact match and F1 of DROP (Dua et al. 2019, arXiv:1903.00161), as lm-evaluation-harness 0.4 computes them."""
 
-from __future__ import annotations
-
 import re
 import string
 from collections.abc import Sequence

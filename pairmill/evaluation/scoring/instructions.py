@@ -4,8 +4,6 @@ Verdicts are those of the published checks, as lm-evaluation-harness has them, b
 are counted by rule there. :data:`BY_PUNKT` counts them by NLTK's trained model, as the harness does.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import re

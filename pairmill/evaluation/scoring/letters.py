@@ -1,7 +1,5 @@
 """Letters of choices."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

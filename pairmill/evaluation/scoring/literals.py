@@ -4,8 +4,6 @@ Of these categories each argument of a call is a text, as ``new int[]{1, 2}``. T
 verdicts, oddities included, since figures are to compare with the leaderboard's.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final

@@ -6,8 +6,6 @@ correct, and is counted: :data:`None` instead of a verdict. CPU time is the limi
 verdict.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import json

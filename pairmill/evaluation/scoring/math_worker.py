@@ -3,8 +3,6 @@
 It is started by its path and imports nothing of ours. Its own lines go through a copy of stdout: libraries print.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """Whole numbers as answers: by the reference's rule, strictly, and leniently."""
 
-from __future__ import annotations
-
 import re
 from decimal import Decimal
 from typing import Final

@@ -1,7 +1,5 @@
 """Figures of many verdicts. n is questions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Figures of many samples of one question."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The Indexed Job of a stage: a pod for each share, and what Kubernetes does when one ends."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The API server of the cluster that this pod is in, as its service account may use it."""
 
-from __future__ import annotations
-
 import os
 import ssl
 from collections.abc import Mapping

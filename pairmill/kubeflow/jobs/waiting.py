@@ -1,7 +1,5 @@
 """What a Job waits for, in words: Kueue's quota, a quota of the namespace, a node, an image."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from pairmill.errors import StorageError, UsageError

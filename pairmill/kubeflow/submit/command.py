@@ -5,8 +5,6 @@
 and nothing else; of one that was started again, a line for each time. docs/submitting.md describes everything.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 import sys

@@ -4,8 +4,6 @@ The run's own state still arrives, and logs can be read by the node of the workf
 and names follow from the pipeline: so the logs of pods that are not shown can be asked for.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

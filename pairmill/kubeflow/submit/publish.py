@@ -4,8 +4,6 @@ Everything that has a name is looked for before it is created, and again if its 
 share it, and a lost answer does no harm.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -3,8 +3,6 @@
 Everything goes through ``kfp.Client`` over a transport of ours: docs/decisions/0019-kfp-client.md says why.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

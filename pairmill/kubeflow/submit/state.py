@@ -6,8 +6,6 @@ attempt, as ``fetch(0)``. No entry names its parent, and how Argo makes node ids
 times tell entries apart.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence

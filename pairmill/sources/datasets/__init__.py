@@ -1,7 +1,5 @@
 """The data sets, one file each, found by being here. To add one: its file, and its fixture."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 

@@ -3,8 +3,6 @@
 The type of an attribute is fixed by its declaration, never guessed from values: any shard writes the same columns.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping

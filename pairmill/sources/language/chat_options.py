@@ -1,7 +1,5 @@
 """The keys of a description that say where chats are, and what becomes of their turns, tools, reasoning and faults."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Collection

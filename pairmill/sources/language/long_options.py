@@ -1,7 +1,5 @@
 """The keys of a description that say what becomes of rows that are longer than the context."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from pairmill.chats.window import ANSWERS, DROP, HEAD_TAIL, KEPT, PROMPTS, WINDOW, LongRows, Window

@@ -3,8 +3,6 @@
 Each shard records what it saw of each path. When all shards are done, a path that none of them saw is an error.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any

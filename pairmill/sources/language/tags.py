@@ -1,7 +1,5 @@
 """Condition tags: those of a source's own, each with its token in the tokenizer, and those of its rows."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Sequence
 

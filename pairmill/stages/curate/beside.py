@@ -1,7 +1,5 @@
 """Two rows side by side in a terminal."""
 
-from __future__ import annotations
-
 import io
 import shutil
 import sys

@@ -6,8 +6,6 @@ of them would drop, no later one that reports counts again. Of an operation that
 it alone would drop besides.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field

@@ -1,7 +1,5 @@
 """Decontamination as an operation: rows that repeat items of benchmarks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 

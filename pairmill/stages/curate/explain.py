@@ -1,7 +1,5 @@
 """``explain``: what became of one row and why."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias

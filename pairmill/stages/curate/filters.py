@@ -1,7 +1,5 @@
 """Bounds of attributes of any operation: the operation ``filter``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Final

@@ -4,8 +4,6 @@ A new scorer is a file with its settings, its ``Scorer`` and a ``ScoredOperation
 ``operations.py``. ``scores/pii.py`` is the shortest.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

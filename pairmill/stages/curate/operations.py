@@ -3,8 +3,6 @@
 The first that drops a row owns its ledger reason.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from pairmill.stages.curate.decontaminate import DECONTAMINATE

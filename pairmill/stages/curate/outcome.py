@@ -1,7 +1,5 @@
 """What the manifest says of a run: counts by operation, rule and source, samples, histograms and costs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

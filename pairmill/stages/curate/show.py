@@ -1,7 +1,5 @@
 """``show``: samples of what a rule found."""
 
-from __future__ import annotations
-
 import heapq
 from dataclasses import dataclass
 from typing import Any

@@ -3,8 +3,6 @@
 ``index/index.json`` names the tasks and the files of exact keys; ``index/near/`` is that of near deduplication.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What the report shows, added up over tasks: some tasks a shard, then one shard for all, which reads a few texts."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

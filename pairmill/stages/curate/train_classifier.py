@@ -4,8 +4,6 @@ The same rows give the same bytes on every machine: which rows are taken and hel
 order is fixed, and the arithmetic is ``rust/core/src/curate/logit.rs``.
 """
 
-from __future__ import annotations
-
 import heapq
 import math
 from collections import defaultdict

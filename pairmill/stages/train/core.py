@@ -5,8 +5,6 @@ are there while it trains. The key says data, settings and first weights. It say
 processes, which change sums by rounding alone; with a profile whose losses follow from that number, it says it too.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Generator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """``generate``: what a trained net answers."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext

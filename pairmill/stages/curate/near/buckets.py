@@ -1,7 +1,5 @@
 """Round 2: the rows of a partition of the keys that have a key in common."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, field
 from typing import Any
 

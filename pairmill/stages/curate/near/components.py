@@ -1,7 +1,5 @@
 """Round 3: rows that edges join, directly or not, and the group in which they are compared."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field

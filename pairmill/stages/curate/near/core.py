@@ -13,8 +13,6 @@ All files are scratch, except the index. Rows are numbered in the order of the s
 Decisions name rows by task and ordinal, so they do not depend on how files are cut.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import asdict, replace

@@ -1,7 +1,5 @@
 """The decisions on a task, as the shard reads them that applies them."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 

@@ -16,8 +16,6 @@ chains and stars too, a level is expected to leave at most 3/4 of the names of a
 part has joined with another is ready. After a few levels, often after none, all that is left is small.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Generator, Iterable, Sequence
 from itertools import accumulate

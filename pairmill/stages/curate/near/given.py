@@ -1,7 +1,5 @@
 """What near deduplication reads."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol

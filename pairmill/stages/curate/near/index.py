@@ -4,8 +4,6 @@
 ranks these rows before its own and writes an index that has both.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The shards of :mod:`pairmill.stages.curate.near.exchange`."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field

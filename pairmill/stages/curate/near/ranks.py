@@ -1,7 +1,5 @@
 """Numbers of rows: ``rank = preference << 40 | number``; a smaller rank is kept."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

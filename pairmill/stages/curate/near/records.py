@@ -1,7 +1,5 @@
 """The records of files between rounds."""
 
-from __future__ import annotations
-
 import numpy as np
 
 KEYS = "keys.bin"

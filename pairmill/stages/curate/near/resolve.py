@@ -1,7 +1,5 @@
 """The sketches of the rows of a group, what becomes of these rows, and the same by slice."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Near deduplication as an operation: its settings, and what its rules do."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal

@@ -1,7 +1,5 @@
 """Round 1: the sketch of each row, and its band keys in partitions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Keys: distinct ones, and the partitions that they are in."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Connected components of a graph whose edges are read in blocks: 4 bytes for each node, and no recursion."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The rows that decisions are judged by: samples of every rule, and what is closest to a threshold."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Histograms of the attributes, costs of the operations, and the settings that a run had."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Mapping

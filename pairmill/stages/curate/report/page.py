@@ -1,7 +1,5 @@
 """The report of a curated folder: what went or would go, why, and the rows to judge it by."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Removal rates of a curated folder, for the metrics of its node in Kubeflow."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What operations and rules are called, and what they mean, for people."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 

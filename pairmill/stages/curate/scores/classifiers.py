@@ -1,7 +1,5 @@
 """Classifiers of texts: fastText, ONNX and our own, each with columns of probabilities and one of the best label."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib.metadata
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """fastText models: language identification and classifiers."""
 
-from __future__ import annotations
-
 import mmap
 import struct
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The texts of rows that a model looks at."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias
 

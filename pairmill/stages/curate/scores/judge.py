@@ -1,7 +1,5 @@
 """Verdicts of ``pairmill audit``: rows that a judge would not keep, known again by their text (docs/audit.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Language identification by a fastText model, and ``und`` where a text says nothing of its language."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Our own classifier: logistic regression over hashed word features, in a ``.npz`` of fixed bytes."""
 
-from __future__ import annotations
-
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Perplexity by a KenLM model, line by line."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Callable, Iterator

@@ -3,8 +3,6 @@
 Bare digits, dates and names are not looked for: exercises are full of them (docs/curation.md).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

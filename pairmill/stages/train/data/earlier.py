@@ -1,7 +1,5 @@
 """The run that a run goes on with, if that was on a plan which this one's extends."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from pairmill import storage

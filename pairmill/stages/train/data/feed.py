@@ -1,7 +1,5 @@
 """Batches of one rank on its device, from a position to the end of the run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the options name, opened and checked: a plan of the loader, what is held out, the tokenizer. Without torch."""
 
-from __future__ import annotations
-
 import dataclasses
 import glob
 import hashlib

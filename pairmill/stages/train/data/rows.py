@@ -1,7 +1,5 @@
 """Which rows a step had, as a run logs them and as its report shows them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Where a run ends, and how many steps it has: counted by the loader's own plan, without reading a token."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The card of an exported model: README.md."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """``export``: a finished run as a folder for transformers, and for ``hf upload``."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -4,8 +4,6 @@ A tokenizer's file alone does not say its ids: ``fix_mistral_regex=true`` beside
 team found out after two million steps.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator
 from importlib import import_module

@@ -1,7 +1,5 @@
 """Where the data of a run is from, by the manifests below its root."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 

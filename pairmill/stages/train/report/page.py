@@ -1,7 +1,5 @@
 """The report of a run: what was trained on what, how it went, and what it cost."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Final

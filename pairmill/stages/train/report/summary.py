@@ -1,7 +1,5 @@
 """What the manifest of a finished run says of it: small, whatever its number of steps."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from pathlib import Path

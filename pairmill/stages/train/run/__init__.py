@@ -4,8 +4,6 @@ Its modules need torch, which takes seconds, and are imported at their first use
 without.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 

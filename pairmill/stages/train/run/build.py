@@ -1,7 +1,5 @@
 """The state of a run at its beginning: from its newest checkpoint, from an earlier run's weights, or new."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """The files of a finished run: whole tensors, a digest of them, and what the run says of itself."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from typing import Any

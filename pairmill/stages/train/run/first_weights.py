@@ -1,7 +1,5 @@
 """Puts the weights of an earlier run into a net, whole or sharded."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager

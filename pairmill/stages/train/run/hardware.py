@@ -1,7 +1,5 @@
 """What a run computes on: devices, precision, threads, memory."""
 
-from __future__ import annotations
-
 import resource
 import sys
 

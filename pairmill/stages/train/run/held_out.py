@@ -1,7 +1,5 @@
 """Held-out loss, by source: every row of the held-out data, or a fixed part of them, once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

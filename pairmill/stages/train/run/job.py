@@ -1,7 +1,5 @@
 """What a run is asked to do, and what it comes to."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final

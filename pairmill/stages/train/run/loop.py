@@ -5,8 +5,6 @@ rounding with any number of them. A checkpoint has all that a step follows from:
 position in the data, and counts.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack

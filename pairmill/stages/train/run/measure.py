@@ -1,7 +1,5 @@
 """How fast some steps are on the devices that are here."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from statistics import median

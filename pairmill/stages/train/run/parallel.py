@@ -6,8 +6,6 @@ process that computes in float32 has no process group and calls no collective.
 Ranks meet by keys in torch's store, not by collectives: a key that is absent names the rank that did not come.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket

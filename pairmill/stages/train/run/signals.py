@@ -1,7 +1,5 @@
 """Signals that end a run after its step."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections.abc import Iterator

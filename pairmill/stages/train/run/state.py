@@ -1,7 +1,5 @@
 """What a run is made of on this rank, how far it is, and the protocol of what is done between its steps."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any

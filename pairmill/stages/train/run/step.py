@@ -4,8 +4,6 @@ The gradient is that of the mean over all labelled tokens of the global batch, w
 micro-batches. The head runs on labelled positions only.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Final, NamedTuple
 

@@ -1,7 +1,5 @@
 """What a step came to, and what a run counts of its steps."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple

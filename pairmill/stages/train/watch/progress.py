@@ -1,7 +1,5 @@
 """How far a run is: a bar on a terminal, elsewhere a line every ten seconds; and a table at the end."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Mapping

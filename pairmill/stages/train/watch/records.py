@@ -37,8 +37,6 @@ Numbers that follow from data are written exactly: a float is the shortest text 
 measured (:data:`MEASURED`) differs from run to run. A number that is not finite is null.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

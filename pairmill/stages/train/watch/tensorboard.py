@@ -1,7 +1,5 @@
 """TensorBoard files of a run."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Mapping
 from importlib.util import find_spec

@@ -7,8 +7,6 @@ Source: kubeflow/trainer, ``proposals/2779-trainjob-progress``, and ``UpdateTrai
 ``trainer.kubeflow.org/v1alpha1``.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import os

@@ -1,7 +1,5 @@
 """Weights & Biases, for those who use it: a copy of what metrics.jsonl has. Nothing depends on it."""
 
-from __future__ import annotations
-
 import importlib
 import logging
 from collections.abc import Callable, Mapping

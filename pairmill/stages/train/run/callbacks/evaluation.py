@@ -1,7 +1,5 @@
 """Computes the loss of held-out rows, of the weights and of their average."""
 
-from __future__ import annotations
-
 from pairmill.nets import attention
 from pairmill.nets.batch import Packed
 from pairmill.nets.net import Sees

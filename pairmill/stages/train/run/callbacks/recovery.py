@@ -1,7 +1,5 @@
 """Goes back to a checkpoint, once, after ten updates in a row that were not finite."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from pairmill import log

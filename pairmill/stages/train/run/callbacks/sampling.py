@@ -1,7 +1,5 @@
 """Answers the prompts of the settings at the end, with the current weights."""
 
-from __future__ import annotations
-
 from pairmill.stages.train.run.state import Callback, RunState
 from pairmill.stages.train.run.update import Update
 from pairmill.stages.train.samples import answer_prompts

@@ -1,7 +1,5 @@
 """Saves checkpoints by steps, by time and at the end, and ends the run after a signal."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """Watches a run: metrics.jsonl, TensorBoard, W&B and progress. Rank 0 alone does."""
 
-from __future__ import annotations
-
 from pairmill import log, storage
 from pairmill.stages.train.data.rows import spans_of
 from pairmill.stages.train.run import hardware
