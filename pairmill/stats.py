@@ -9,9 +9,9 @@ from __future__ import annotations
 import importlib
 import json
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
@@ -321,14 +321,12 @@ def _with_lengths(statistics: Statistics, lengths: Mapping[str, NDArray[np.int64
     )
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the command; return the exit code."""
+def run(config: StatsConfig) -> str:
+    """Measure a result; return what is printed."""
+    result = open_result(config.path)
+    warn_of_removed(result)
+    statistics = measure(result)
+    return statistics.json() if config.format == "json" else visible(statistics.text())
 
-    def work() -> None:
-        config = cli.build(StatsConfig, cli.split(cli.name_first(arguments, "path")))
-        result = open_result(config.path)
-        warn_of_removed(result)
-        statistics = measure(result)
-        sys.stdout.write(statistics.json() if config.format == "json" else visible(statistics.text()))
 
-    return cli.program("stats", StatsConfig, arguments, work)
+main = partial(cli.run_command, "stats", cli.Command(StatsConfig, run), first="path")

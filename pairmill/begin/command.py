@@ -7,13 +7,13 @@ import logging
 import os
 import re
 import shlex
-import sys
 import tempfile
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -192,10 +192,4 @@ def _next(output: str, files: RawFiles) -> str:
     return f"  pairmill run {' '.join(map(shlex.quote, options))}"
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the command; return the exit code."""
-
-    def work() -> None:
-        sys.stdout.write(init(cli.build(InitConfig, cli.split(cli.name_first(arguments, "data")))))
-
-    return cli.program("init", InitConfig, arguments, work)
+main = partial(cli.run_command, "init", cli.Command(InitConfig, init), first="data")

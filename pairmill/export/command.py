@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Final, Literal
 
@@ -120,12 +121,4 @@ def _export_net(config: ExportConfig) -> str:
     return result
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Export what the command line names, as ``result=…`` or first of all; returns the exit code."""
-    words = cli.name_first(arguments, "result")
-
-    def work() -> None:
-        sys.stdout.write(run(cli.build(ExportConfig, cli.split(words))))
-        sys.stdout.flush()
-
-    return cli.program("export", ExportConfig, words, work)
+main = partial(cli.run_command, "export", cli.Command(ExportConfig, run), first="result")

@@ -82,7 +82,7 @@ class NoOptions:
 
 @dataclass(frozen=True)
 class Command:
-    """A further command of a stage's program: its options, and a function from them to stdout.
+    """A command: its options, and a function from them to stdout.
 
     What is named, as ``module:name``, is imported when the command is used.
     """
@@ -103,7 +103,7 @@ def main(
     program_of_stage = program_name(stage)
     for name, command in (commands or {}).items():
         if arguments[:1] == [name]:
-            return _command(f"{program_of_stage} {name}", command, arguments[1:])
+            return run_command(f"{program_of_stage} {name}", command, arguments[1:])
 
     def work() -> None:
         if not run_file.is_named(arguments):
@@ -180,7 +180,17 @@ def refuse(name: str, what: str, got: str, known: Sequence[str] = (), extra: str
     return program("" if known else name, NoOptions, [], work)
 
 
-def _command(name: str, command: Command, arguments: Sequence[str]) -> int:
+def run_command(name: str, command: Command, arguments: Sequence[str], *, first: str = "") -> int:
+    """Run a command, and write to stdout what it returns; return the exit code.
+
+    Args:
+        name: after ``pairmill``.
+        command: what is run.
+        arguments: of the command line.
+        first: the option whose value the first argument may be without its key; empty = none.
+    """
+    arguments = name_first(arguments, first) if first else arguments
+
     def work() -> None:
         sys.stdout.write(named(command.run)(build(config_class, split(arguments))))
         sys.stdout.flush()

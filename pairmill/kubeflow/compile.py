@@ -8,10 +8,10 @@ evaluation; and ``components/<stage>/component.yaml`` of every stage, for those 
 import dataclasses
 import hashlib
 import json
-import sys
 import tempfile
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -213,11 +213,8 @@ def _manifests(made: Any, content: bytes, config: CompileConfig) -> bytes:
     return yaml.safe_dump_all([pipeline, version], sort_keys=True).encode()
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the command; return the exit code."""
+def _printed(config: CompileConfig) -> str:
+    return "".join(f"{path}\n" for path in run(config))
 
-    def work() -> None:
-        for path in run(cli.build(CompileConfig, cli.split(arguments))):
-            sys.stdout.write(f"{path}\n")
 
-    return cli.program("compile", CompileConfig, arguments, work)
+main = partial(cli.run_command, "compile", cli.Command(CompileConfig, _printed))

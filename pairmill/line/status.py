@@ -7,10 +7,10 @@ those that are shown are read, without their tables.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, Literal
 
 from pairmill import storage
@@ -199,15 +199,13 @@ def _time(when: datetime | None) -> str:
     return _DASH if when is None else when.strftime("%Y-%m-%d %H:%M")
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the command; return the exit code."""
+def run(config: StatusConfig) -> str:
+    """Look below a root, and write the page if one is wanted; return what is printed."""
+    status = Status(storage.normalise(config.root, "root"), config.limit)
+    if config.report:
+        place = storage.normalise(config.report, "report")
+        storage.store_for(place).write(place, status.report(place).html().encode())
+    return status.json() if config.format == "json" else status.text()
 
-    def work() -> None:
-        config = cli.build(StatusConfig, cli.split(arguments))
-        status = Status(storage.normalise(config.root, "root"), config.limit)
-        if config.report:
-            place = storage.normalise(config.report, "report")
-            storage.store_for(place).write(place, status.report(place).html().encode())
-        sys.stdout.write(status.json() if config.format == "json" else status.text())
 
-    return cli.program("status", StatusConfig, arguments, work)
+main = partial(cli.run_command, "status", cli.Command(StatusConfig, run))

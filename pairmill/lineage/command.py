@@ -6,10 +6,9 @@ One page, made of the manifests below ``root``: how shares of sources change fro
 dropped and why. ``pairmill.line.run`` writes it at the end of a run, and the task of sample has it in its report.
 """
 
-import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from pairmill import storage
 from pairmill.engine import manifest as manifests
@@ -106,10 +105,8 @@ def _time(when: datetime | None) -> str:
 
 
 def _sample(root: str, fingerprint: str) -> steps.Step:
-    return _named(root, fingerprint) if fingerprint else steps.last(root)
-
-
-def _named(root: str, fingerprint: str) -> steps.Step:
+    if not fingerprint:
+        return steps.last(root)
     uri = storage.join(root, "sample", fingerprint)
     result = manifests.read(uri) if manifests.is_fingerprint(fingerprint) else None
     if result is None:
@@ -117,13 +114,9 @@ def _named(root: str, fingerprint: str) -> steps.Step:
     return steps.Step("sample", result)
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the command; return the exit code."""
+def _printed(config: LineConfig) -> str:
+    uri, root = run(config), storage.normalise(config.root, "root")
+    return f"{flow_of(steps.find(root, _sample(root, config.sample).manifest)).text()}\n{uri}\n"
 
-    def work() -> None:
-        config = cli.build(LineConfig, cli.split(arguments))
-        uri = run(config)
-        root = storage.normalise(config.root, "root")
-        sys.stdout.write(f"{flow_of(steps.find(root, _sample(root, config.sample).manifest)).text()}\n{uri}\n")
 
-    return cli.program("line", LineConfig, arguments, work)
+main = partial(cli.run_command, "line", cli.Command(LineConfig, _printed))

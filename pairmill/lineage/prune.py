@@ -8,10 +8,10 @@ killed at any call, a removal leaves no reference to what is gone and nothing th
 
 import logging
 import re
-import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from pairmill import storage
@@ -342,17 +342,15 @@ def _by_stage(entries: Iterable[Entry]) -> dict[str, _Stage]:
     return result
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the command; return the exit code."""
+def run(config: PruneConfig) -> str:
+    """Say what can go, and with ``confirm`` remove it; return what is printed."""
+    root = storage.normalise(config.root, "root")
+    if not storage.store_for(root).folders(root):
+        raise InputError("nothing of pairmill is here", where=f"root={root}", hint="check the path of the project")
+    pruning = Pruning(root, config.keep, config.older * 3600)
+    if config.confirm:
+        pruning.remove()
+    return pruning.text(removed=config.confirm)
 
-    def work() -> None:
-        config = cli.build(PruneConfig, cli.split(arguments))
-        root = storage.normalise(config.root, "root")
-        if not storage.store_for(root).folders(root):
-            raise InputError("nothing of pairmill is here", where=f"root={root}", hint="check the path of the project")
-        pruning = Pruning(root, config.keep, config.older * 3600)
-        if config.confirm:
-            pruning.remove()
-        sys.stdout.write(pruning.text(removed=config.confirm))
 
-    return cli.program("prune", PruneConfig, arguments, work)
+main = partial(cli.run_command, "prune", cli.Command(PruneConfig, run))

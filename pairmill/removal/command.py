@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import datetime
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Literal
 
 from pairmill import storage
@@ -197,12 +197,4 @@ def _plan_line(item: Holding) -> Sequence[Cell]:
     )
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the command; return the exit code."""
-    return cli.program(
-        "remove", RemoveConfig, arguments, lambda: _print(run(cli.build(RemoveConfig, cli.split(arguments))))
-    )
-
-
-def _print(text: str) -> None:
-    sys.stdout.write(text)
+main = partial(cli.run_command, "remove", cli.Command(RemoveConfig, run))
