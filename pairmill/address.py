@@ -10,8 +10,6 @@ Only the stage fetch reads them, and curate those of benchmarks; every other sta
 A slash in a revision is written ``%2F``, except in the Hub's own ``refs/convert/…`` and ``refs/pr/…``.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """Pairmill in Python: stages run from their options, and results opened to look at (docs/python.md)."""
 
-from __future__ import annotations
-
 import html
 import importlib
 import json

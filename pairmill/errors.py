@@ -1,7 +1,5 @@
 """One family of exceptions. Each says what is wrong, where, what was found, what was expected, and what to do next."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Iterable, Iterator, Sequence

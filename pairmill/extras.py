@@ -1,7 +1,5 @@
 """Extras of the wheel, which bring what only some commands need: how they are installed, and who says so if not."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 

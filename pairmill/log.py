@@ -3,8 +3,6 @@
 ``PAIRMILL_LOG=human|json`` overrides the choice. stdout is reserved for the stage's result.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import logging

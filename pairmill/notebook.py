@@ -1,7 +1,5 @@
 """A bar in the output of a notebook's cell, for each round while it goes on."""
 
-from __future__ import annotations
-
 import html
 import importlib
 import time

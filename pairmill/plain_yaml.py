@@ -1,7 +1,5 @@
 """YAML as plain values, without what it can write and nothing can hold."""
 
-from __future__ import annotations
-
 import re
 from typing import Any, Final
 

@@ -3,8 +3,6 @@
 Names and messages of libraries are not trusted. :mod:`pairmill.log` passes everything through here.
 """
 
-from __future__ import annotations
-
 import os
 import re
 

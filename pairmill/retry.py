@@ -1,7 +1,5 @@
 """One policy for requests that fail now and then: exponential pauses, a bounded time, and ``Retry-After``."""
 
-from __future__ import annotations
-
 import os
 import random
 import re

@@ -4,8 +4,6 @@ Rows, tokens and sources are those of the manifest, so they are exact. Lengths a
 where there are many.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import re

@@ -1,7 +1,5 @@
 """What a person sees on a terminal: log lines, bars and tables, by rich. Imported by :func:`pairmill.log.terminal`."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Sequence
 

@@ -1,7 +1,5 @@
 """Texts for comparison: the light form, and draws that depend on a text alone (docs/format.md, Held-out rows)."""
 
-from __future__ import annotations
-
 import unicodedata
 
 import xxhash

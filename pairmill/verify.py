@@ -1,7 +1,5 @@
 """``pairmill verify <folder> …``: compares finished folders with their manifests, byte by byte."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass

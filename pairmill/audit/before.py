@@ -1,7 +1,5 @@
 """What became of the sources of the plan before: each is there under some name, or is left out for a reason."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field

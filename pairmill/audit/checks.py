@@ -1,7 +1,5 @@
 """The checks of a row: an entry each. A check returns what is wrong with the row, in a few words, or nothing."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping

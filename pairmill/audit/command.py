@@ -1,7 +1,5 @@
 """``pairmill audit <plan> …``."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 

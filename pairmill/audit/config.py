@@ -1,7 +1,5 @@
 """Options of ``pairmill audit``."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Literal

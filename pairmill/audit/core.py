@@ -4,8 +4,6 @@ The first round draws and checks the rows of each source, the second asks the ju
 ``rows.jsonl``, a line for each row with its texts, faults, form and verdict, and a report.
 """
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Generator, Iterable, Mapping, Sequence

@@ -5,8 +5,6 @@ machine, with any number of workers. A larger sample has all rows of a smaller o
 has those of the plan before as far as they still have the least keys.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@ r"""The census: in which form answers give what was asked for, and which benchma
 A form is told by the text alone, without control tokens, by the first entry of :data:`FORMS` that fits.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

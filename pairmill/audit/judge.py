@@ -5,8 +5,6 @@ at most; it is never a verdict. Each answer is an object of its own below ``<roo
 text: a run that is killed asks none of them again, and one of another plan asks about rows with other texts only.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import threading

@@ -1,7 +1,5 @@
 """Whether a text is in a language that it should be in, by its script and by words that occur in any longer text."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections import Counter

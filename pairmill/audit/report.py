@@ -1,7 +1,5 @@
 """The page of an audit: sources by what is wrong with them, the census of answer forms, and rows to read."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final

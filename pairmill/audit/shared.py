@@ -1,8 +1,6 @@
 """Prompts that sources share: of each source all prompts of some lengths, the same lengths of all sources as far as
 there is room, so that what two of them have is seen in both."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Mapping
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """A row as the trainer sees it: prompt and answer as text, with control tokens apart, and what is known beside it."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from functools import cached_property

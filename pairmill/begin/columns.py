@@ -1,7 +1,5 @@
 """What the fields of records hold: texts and how long they are, numbers, chats and who speaks in them."""
 
-from __future__ import annotations
-
 import datetime
 import decimal
 import json

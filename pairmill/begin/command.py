@@ -1,7 +1,5 @@
 """``pairmill init <folder | file | hf://…>``: looks at data, and writes the description that makes rows of it."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

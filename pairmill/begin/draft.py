@@ -1,7 +1,5 @@
 """What makes rows of records with these fields: the entries of a description, and what a person may change in them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Which files of a folder, or of a data set of the Hub, become rows, and the lines of a description that name them."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The first records of some of the files, and how these are written, where that is not the usual way."""
 
-from __future__ import annotations
-
 import codecs
 import csv
 import io

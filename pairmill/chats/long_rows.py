@@ -4,8 +4,6 @@ A row whose prompt is too long is dropped, gets a window of its chat, or loses t
 whose answer is too long, even after the shortest prompt, is dropped, loses its end, or becomes several rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 

@@ -18,7 +18,7 @@ AS_IT_IS, DROP, WINDOW, HEAD_TAIL, CUT, SPLIT = "", "drop", "window", "head_tail
 PROMPTS: Final = (DROP, WINDOW, HEAD_TAIL)
 ANSWERS: Final = (DROP, CUT, SPLIT)
 
-Measure: TypeAlias = "Callable[[Chat], tuple[int, int] | None]"
+Measure: TypeAlias = Callable[[Chat], tuple[int, int] | None]
 """Tokens of a chat's prompt and of its answer; None if it cannot be rendered."""
 
 

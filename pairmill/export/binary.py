@@ -1,7 +1,5 @@
 """Token rows as files of ids: indexed data sets of Megatron-LM, and flat files with tatm's ``metadata.yaml``."""
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Mapping, Sequence

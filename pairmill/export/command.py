@@ -1,7 +1,5 @@
 """``pairmill export <result> to=<format> output=<folder>``."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass

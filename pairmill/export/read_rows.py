@@ -1,7 +1,5 @@
 """Rows of text as tables: messages, prompts and completions, and the columns that trainers read of both."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

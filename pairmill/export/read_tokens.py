@@ -1,7 +1,5 @@
 """Token rows of a tokenized folder, task by task, and of a sample, epoch by epoch in the order of training."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """Token rows as chunks that LitData streams. The library itself writes them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tables for the ``datasets`` library: Parquet, JSON Lines of chats with tools, and folders that it maps (Arrow)."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Writes an export: parts that a killed run finished stay, and the manifest is written last."""
 
-from __future__ import annotations
-
 import importlib
 import json
 from collections.abc import Callable, Mapping, Sequence

@@ -3,8 +3,6 @@
 A row group of such a file has the rows of one row group of the task's file. Any value may be null.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, BinaryIO, Final, Self

@@ -4,8 +4,6 @@
 ``faults`` what the checks found, by name; ``verdict`` what a judge said, if it was asked.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path

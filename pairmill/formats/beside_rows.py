@@ -1,7 +1,5 @@
 """The rows that tokens were made of: their folders below a project, their row files, and the chats beside them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 
 from pairmill import storage

@@ -4,8 +4,6 @@ A token of byte-level BPE has any bytes, so a text that is cut between two token
 not if the bytes of the token after the cut do not begin with one that continues a character.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping

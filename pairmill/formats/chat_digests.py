@@ -1,7 +1,5 @@
 """The chat template that ``tokenizer_info`` names: rows of two templates are not mixed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from itertools import zip_longest

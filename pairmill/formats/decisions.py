@@ -3,8 +3,6 @@
 A file has only the rows with a finding, by ordinal. A decision can be checked from the two rows that it names.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final

@@ -4,8 +4,6 @@ The algorithm is data_io's sampler (docs/format.md section 5); the default profi
 (docs/differences.md).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol

@@ -4,8 +4,6 @@ Rows, a tokenizer or token folders that exist let a run begin later. What is che
 that others made, the head of each file: the stages that read them compare every byte.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath

@@ -3,8 +3,6 @@
 Memory follows the longest value, not the file. Python's ``json`` parses; this module feeds it.
 """
 
-from __future__ import annotations
-
 import codecs
 import io
 import json

@@ -3,8 +3,6 @@
 It saves time and decides nothing: a file that is missing, damaged or cannot be written is as if nothing were kept.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Final

@@ -31,7 +31,7 @@ _ORIGIN_TYPES: Final = {"ordinal": "integer"}
 
 _TIMES = 4
 
-Texts: TypeAlias = "list[pa.Array]"
+Texts: TypeAlias = list[pa.Array]
 """Condition, instruction and response of consecutive rows; of prompts and pairs their further columns too."""
 
 

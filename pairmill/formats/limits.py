@@ -1,7 +1,5 @@
 """Limits of memory: the longest record, and the bytes of a batch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 A value counts as a whole number of ``UNIT``, so that sums do not depend on how a task was cut.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 

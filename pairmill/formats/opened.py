@@ -3,8 +3,6 @@
 Nothing is read before it is asked for: the manifest of 16,000 tasks alone takes a second to parse.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import re

@@ -3,8 +3,6 @@
 Both are structs of parquet-format's ``parquet.thrift`` in Thrift's compact protocol.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass

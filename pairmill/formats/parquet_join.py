@@ -5,8 +5,6 @@ it takes as long as a copy. pyarrow cannot do it, and writing the rows again tak
 (docs/decisions/0039).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 

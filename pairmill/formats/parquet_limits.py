@@ -4,8 +4,6 @@ A kilobyte of Parquet can expand to gigabytes of rows: a dictionary stores a tex
 page of one letter compresses to nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

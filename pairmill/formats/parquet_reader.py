@@ -1,7 +1,5 @@
 """Reads Parquet files page by page, in batches whose memory follows neither the file nor its row groups."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -3,8 +3,6 @@
 Lines are stored as differences, so that rows in the order of their records cost next to nothing.
 """
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Iterable, Iterator

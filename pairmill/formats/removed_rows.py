@@ -1,7 +1,5 @@
 """Rows of token arrays that a policy takes out, one by one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 

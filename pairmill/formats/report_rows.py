@@ -1,7 +1,5 @@
 """A few rows of tokens as text, for reports: prompt and target, control tokens in double brackets."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

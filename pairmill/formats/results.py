@@ -4,8 +4,6 @@
 Fields without a default make a result of a stage; the manifest of an older version may lack the others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias

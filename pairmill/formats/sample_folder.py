@@ -1,7 +1,5 @@
 """The folders of samples on a node, and ``PLAN``, which names the current one."""
 
-from __future__ import annotations
-
 import os
 import stat
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """A plan of sample as other stages know it: a finished folder that says which rows each epoch has, and no arrays."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

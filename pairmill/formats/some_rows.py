@@ -4,8 +4,6 @@ Of Parquet only the row groups that hold a wanted row are read. JSON Lines are r
 the end if the file's digest has to be compared. Memory follows the wanted rows, not the file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace

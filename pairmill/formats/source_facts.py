@@ -1,7 +1,5 @@
 """What the manifests of a line say of the sources of a folder: origin, revision, licence, language."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final

@@ -5,8 +5,6 @@ sums of a task follow from its content, whatever its name and place, so they are
 (:mod:`pairmill.formats.kept`).
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -19,8 +19,6 @@ Facts are from public sources:
 - SmolLM and SmolLM2: the 17 special tokens of ``cosmo2-tokenizer``. gpt-oss: the table of openai/harmony.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 

@@ -16,8 +16,6 @@ length of each sequence in ids (int32), its first byte in ``.bin`` (int64), and 
 sequence of each document, and at its end the number of sequences.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass

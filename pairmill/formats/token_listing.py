@@ -10,8 +10,6 @@ file; empty = unknown).
 Since paths differ by machine, no plan knows the digest of this file.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterable, Mapping

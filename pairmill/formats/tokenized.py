@@ -5,8 +5,6 @@ read before. Without a manifest the index arrays are digested whole; of large ``
 :func:`sample_blocks` says, as it would take long to read hundreds of gigabytes for an identity (docs/decisions/0063).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ Each is ``[name=]place``. A place is a tokenized folder, a plan of sample (the f
 union: a folder with a manifest and no arrays, which says which task of which folder is called what.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Finds the tokenizer.json of an option: a file, a folder that contains one, or a model of the Hub."""
 
-from __future__ import annotations
-
 import json
 import re
 import tempfile

@@ -6,8 +6,6 @@ followed by the response span; ``inst_start, inst_len, resp_start, resp_len`` (u
 ``resp_bytes`` (uint64), the bytes of each response's text.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import threading

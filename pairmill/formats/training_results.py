@@ -3,8 +3,6 @@
 Apart from those, as a sample starts without.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ They are Parquet files in ``prompts/`` and ``pairs/`` of clean's folder. Beside 
 has the three of a row: the prompt and the answer as text, so that curate finds duplicates and leaks in them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Final
 

@@ -4,8 +4,6 @@ A file has the tokens of a task's rows, one row after another (uint32, ``.npy`` 
 instruction is empty, then the response span, whose last token is the end-of-document id. ``windows.json`` names it.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -8,8 +8,6 @@ of that name, ``=stage.output`` the folder of an earlier stage; with ``together`
 too. An output parameter has the name of the stage whose folder it holds.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -3,8 +3,6 @@
 A program is a module with ``main(arguments) -> exit code``, imported only when its name is used.
 """
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Sequence

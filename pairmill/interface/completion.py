@@ -3,8 +3,6 @@
 ``options.tsv`` beside this module has what there is: command, option, type. ``make generate`` writes it.
 """
 
-from __future__ import annotations
-
 import shlex
 import sys
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ deliver SIGTERM to the first process of a container unless it has a handler: wit
 its grace period and leave partial files.
 """
 
-from __future__ import annotations
-
 # Not `signal`: building its enumerations takes a tenth of the start, in which Ctrl-C would print a traceback.
 import _signal  # type: ignore[import-not-found]
 import atexit

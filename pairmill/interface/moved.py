@@ -1,7 +1,5 @@
 """The answer to commands of earlier versions: ``pairmill clean`` names ``pairmill clean``."""
 
-from __future__ import annotations
-
 import sys
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Processes that end with the one that started them, however that ends: the end of their standard input tells them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

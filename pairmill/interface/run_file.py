@@ -7,8 +7,6 @@ takes ``key=value`` (``set``, ``source_options``). Places are relative to the fo
 on the command line.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field

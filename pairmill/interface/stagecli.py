@@ -1,7 +1,5 @@
 """The command line of a sharded stage: run the stage, print the URI of its folder."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 import os

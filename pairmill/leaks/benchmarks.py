@@ -1,7 +1,5 @@
 """Where the items of benchmarks are: files, folders, buckets, the Hub, and what our own sources withhold."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """The index of all items of benchmarks: a shard builds it once, and each process maps it into its memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Final

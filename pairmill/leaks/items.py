@@ -1,7 +1,5 @@
 """From a record of a benchmark to an item: its question and its answers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Scores rows against the items of benchmarks (docs/curation.md)."""
 
-from __future__ import annotations
-
 import mmap
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """Settings: which benchmarks there are, and what becomes of rows that repeat their items."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal

@@ -1,7 +1,5 @@
 """Refuses before the first stage what any stage would refuse: all at once, a line each, by the stages' own readers."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeAlias

@@ -5,8 +5,6 @@ plan is better. The same tasks are a Kubeflow pipeline (``pipelines/compiled/com
 processes of this machine (:mod:`pairmill.line.runs`). It needs torch here, and no kfp.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

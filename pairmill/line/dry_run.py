@@ -6,8 +6,6 @@ first records of a small source are all of it. Footers of Parquet files say how 
 it follows from their bytes. Nothing stays: both samples are below a temporary folder.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import tempfile

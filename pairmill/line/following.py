@@ -1,7 +1,5 @@
 """What comes after a finished result: the command that the table of the line says, with its inputs filled in."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Final

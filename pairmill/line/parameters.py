@@ -3,8 +3,6 @@
 Without kfp: a submission is read, and refused, before anything heavy is imported.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A change that changes no array (an optimization) shows checksums, and time and m
 analytics before and after, the runs, the verdict, and the place that follows from it: main, or a branch of its own.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import statistics

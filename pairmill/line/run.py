@@ -5,8 +5,6 @@ Each task of ``table.LINE`` is a process, started as Kubeflow's launcher starts 
 ``train_config=`` the line ends in a training, if torch is there.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -21,8 +21,6 @@ is killed goes on where it was.
 This module needs no kfp.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

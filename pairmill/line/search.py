@@ -5,8 +5,6 @@ evaluated too. On this machine each task is a process; compiled, each is a task 
 Every task has a content key: a search that is killed and started again goes on, and ends in the same bytes.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 import sys

@@ -5,8 +5,6 @@ A line is :data:`STAGES`; what may follow, in another image, is :data:`LAST`; wh
 The compiler, the pipeline's parameters, the documents and the tests take them from here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ A root of 10,000 results is answered at once: of each the time of its manifest i
 those that are shown are read, without their tables.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

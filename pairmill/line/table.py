@@ -3,8 +3,6 @@
 To read it, or to run it on one machine, takes no kfp. It names stages without importing them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar

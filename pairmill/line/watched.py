@@ -1,7 +1,5 @@
 """Parameters of the pipeline that evaluates the checkpoints of a run as they appear (docs/evaluation.md)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

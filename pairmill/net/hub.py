@@ -5,8 +5,6 @@ huggingface_hub 1.33 starts a file anew after a kill, does not retry a 5xx or a 
 (docs/decisions/0006-bytes-of-the-hub.md). ``HF_ENDPOINT`` and ``HF_TOKEN`` are the client's own.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import re

@@ -1,7 +1,5 @@
 """Writes to the Hugging Face Hub, through its own client: a repository, and commits of files."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import Any, BinaryIO
 

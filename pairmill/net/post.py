@@ -1,7 +1,5 @@
 """Posts a JSON value to a service that a result does not need: one attempt, a few seconds, and errors for a warning."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import ssl

@@ -9,8 +9,6 @@ What needs torch, which takes seconds to import, is imported at its first use: s
 without it.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import Any, Final
 

@@ -10,8 +10,6 @@ have no gradient. There are three paths to the same numbers:
   and all other queries on all keys of their rows. A GPU, bfloat16 or float16.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import accumulate, pairwise

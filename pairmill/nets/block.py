@@ -1,7 +1,5 @@
 """A block: gated attention and a gated MLP, with norms that have no weights."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager, nullcontext
 
 import torch

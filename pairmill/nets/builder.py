@@ -1,7 +1,5 @@
 """A net by the name that its settings have, looked up in :data:`pairmill.nets.settings.NETS`."""
 
-from __future__ import annotations
-
 import importlib
 
 from pairmill.nets.net import Net

@@ -1,7 +1,5 @@
 """What a net costs: parameters, FLOPs, memory, and the share of a GPU's peak that a rate is. No torch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Final

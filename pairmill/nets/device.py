@@ -1,7 +1,5 @@
 """The device of a process."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -4,8 +4,6 @@ zH = x, zL = a fixed vector; H_cycles times { L_cycles times zL <- L(zL + zH); z
 The last calls of H and the last calls of L are differentiated.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """Initial weights: each tensor follows from the seed and its name alone."""
 
-from __future__ import annotations
-
 import hashlib
 
 import torch

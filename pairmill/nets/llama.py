@@ -4,8 +4,6 @@ Pre-norm with learned weights, grouped-query attention without a gate, SwiGLU, R
 and keys and a tied head are optional.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """What the trainer knows of a net."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from torch import Tensor, nn

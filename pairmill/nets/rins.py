@@ -3,8 +3,6 @@
 z = a fixed vector; L_cycles times z <- L(z + x); y = H(z). The last L_bp_cycles calls of L, and H, are differentiated.
 """
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 
 from pairmill.nets.block import Stack, View, differentiated, first_state

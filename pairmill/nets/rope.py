@@ -4,8 +4,6 @@ Channel i of a head is turned with channel i + d/2, by position · base^(-2i/d).
 the net: bfloat16 has 8 bits of a position.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

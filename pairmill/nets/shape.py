@@ -1,7 +1,5 @@
 """What a net is made of, in numbers: its stacks, and the calls of a forward pass. Nets and costs are made from it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Embedding and head around a model of blocks: the nets of HRM-Text."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional

@@ -1,7 +1,5 @@
 """transformer: one stack, called once. y = T(x)."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from pairmill.nets.block import Stack, View

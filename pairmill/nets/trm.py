@@ -3,8 +3,6 @@
 ``trm_match_recurrence`` is the same net with hrm's cycles, and half the layers.
 """
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 
 from pairmill.nets.block import View, first_state, level

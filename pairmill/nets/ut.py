@@ -3,8 +3,6 @@
 z = a fixed vector; ``cycles`` times z <- L(z + x); y = z. The last bp_cycles calls are differentiated.
 """
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 
 from pairmill.nets.block import View, differentiated, first_state, level

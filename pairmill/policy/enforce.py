@@ -4,8 +4,6 @@ A stale copy of a denied file is known by its digest: manifests below the projec
 clean, curate and select made, and by which names.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace

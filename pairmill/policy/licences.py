@@ -1,7 +1,5 @@
 """Licences as cards state them: SPDX identifiers, in any case, and expressions of them with ``OR`` and ``AND``."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ The first clause that matches decides. The stricter of it and of the licence cou
 ``licence``: then somebody has looked at the licence, and it is settled.
 """
 
-from __future__ import annotations
-
 import datetime
 import re
 from collections.abc import Iterable, Mapping, Sequence

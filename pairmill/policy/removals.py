@@ -4,8 +4,6 @@ They are lines of a file beside the policy, which names it: ``removals: removals
 both (docs/removing.md).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +16,7 @@ from pairmill.errors import UsageError
 NAME: Final = "removals.jsonl"
 DEFAULT_POLICY: Final = "policy.yaml"
 """That names it: of a project, below its root, where no other is given."""
-Place: TypeAlias = "int | str"
+Place: TypeAlias = int | str
 """A line or row of a raw file from 1, or the name of an archive's member."""
 
 

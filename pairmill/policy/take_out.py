@@ -1,7 +1,5 @@
 """Rows of before a removal: a folder of the same rows without those that a policy takes out, for a stage to read."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace

@@ -1,7 +1,5 @@
 """A line for people who use a result that still has rows of removed records, as the policy of its project says."""
 
-from __future__ import annotations
-
 import importlib
 import logging
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The card of what is published: README.md, with the front matter that the Hub reads, and LICENSES.md."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """``pairmill publish <result> to=hf://<owner>/<name>``, and ``pairmill publish status``."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """``croissant.json``: what is published in the words of Croissant 1.0 (http://mlcommons.org/croissant/1.0)."""
 
-from __future__ import annotations
-
 import json
 from typing import Any, Final
 

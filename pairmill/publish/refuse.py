@@ -1,7 +1,5 @@
 """What keeps a result from being published: each reason by a name, by which it can be allowed all the same."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ content (Article 53(1)(d) of Regulation (EU) 2024/1689), with what manifests say
 What only the provider of a model knows is marked. The headings are those of the template of July 2025.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from pairmill.publish.card import NOT_STATED, cell

@@ -1,7 +1,5 @@
 """Where a result is published: a data set of the Hub, or a folder of a bucket or of this machine."""
 
-from __future__ import annotations
-
 import io
 import re
 import shutil

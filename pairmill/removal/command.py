@@ -1,7 +1,5 @@
 """``pairmill remove records=… root=…``: what would change if records were taken out; with ``apply=true`` they are."""
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Copies that hold records: arrays on nodes, by their own tokens, and what was published, by its manifest."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256

@@ -1,7 +1,5 @@
 """Where records are below a root: rows of finished results, rows of plans, and the steps that saw them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final

@@ -1,7 +1,5 @@
 """A signed statement of what was taken out of what: results before and after, by digest (docs/removing.md)."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Charts of a report: bars and heat maps as HTML, so that their texts keep their size; others as inline SVG."""
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence

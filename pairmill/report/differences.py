@@ -1,7 +1,5 @@
 """The words in which two texts differ, for people: long parts that are equal are left out."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from difflib import SequenceMatcher

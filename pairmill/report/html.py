@@ -1,7 +1,5 @@
 """HTML from nested calls: what is not :class:`Html` already is escaped, so no text of a row can become markup."""
 
-from __future__ import annotations
-
 import html
 
 from pairmill.report.markdown import VISIBLE

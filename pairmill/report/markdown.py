@@ -1,7 +1,5 @@
 """Text that means itself in Markdown: names of tasks and files, and words of rows, are given by others."""
 
-from __future__ import annotations
-
 import re
 
 # What has no glyph is drawn as a picture of itself; half a surrogate pair could not even be written.

@@ -1,7 +1,5 @@
 """Two rows side by side, with the words that differ marked."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

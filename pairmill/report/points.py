@@ -1,7 +1,5 @@
 """Points with what is known of them: a Pareto chart, predictions over what was measured, differences with intervals."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

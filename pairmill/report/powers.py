@@ -1,7 +1,5 @@
 """Counts of sizes by powers of two, for histograms."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Lines over steps: how numbers went during a run, each with the band that its points are the middle of."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

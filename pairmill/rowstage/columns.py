@@ -1,7 +1,5 @@
 """Columns of files of attributes: some rows of them, joined into one array each."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Final

@@ -1,7 +1,5 @@
 """What looks at each row by itself: an operation of one pass over the rows, without an exchange between them."""
 
-from __future__ import annotations
-
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping

@@ -25,7 +25,7 @@ from pairmill.rowstage.write import WriteRows, Written, parts_of
 from pairmill.rules.match import Selector
 
 T = TypeVar("T")
-ShardRounds: TypeAlias = "Generator[Sequence[Shard[Any]], list[ShardRecord], T]"
+ShardRounds: TypeAlias = Generator[Sequence[Shard[Any]], list[ShardRecord], T]
 """Rounds of shards, and what they return."""
 
 

@@ -1,7 +1,5 @@
 """The chats beside tokenized rows: shown below them, and rendered to compare prompts with a server's ids."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """``pairmill show <folder> …``: what is in any finished folder, on the terminal."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Iterator, Sequence
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """The options of ``pairmill show``."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 

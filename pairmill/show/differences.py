@@ -1,7 +1,5 @@
 """What differs between two tokenizers, by the same texts, or between two plans, by their rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

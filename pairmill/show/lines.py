@@ -3,8 +3,6 @@
 Data never reach a terminal raw: what it would obey is drawn as a picture of itself, or escaped.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence

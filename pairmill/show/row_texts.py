@@ -1,7 +1,5 @@
 """Rows as they are in their files: every column, and chats message by message."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from itertools import islice

@@ -1,7 +1,5 @@
 """Rows of a plan or of sampled arrays, told by epoch and place; and batches as the loader packs them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Tokenized rows as a model sees them, beside the messages that they were made of."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple

@@ -1,7 +1,5 @@
 """``data:`` of ``train_config.yaml``: how the data that the options name are read."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

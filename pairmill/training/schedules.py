@@ -1,7 +1,5 @@
 """The learning rate of each step, how many calls hrm differentiates, and the EMA's beta. No torch here."""
 
-from __future__ import annotations
-
 from math import ceil, cos, floor, pi
 
 from pairmill.nets.settings import ModelSettings

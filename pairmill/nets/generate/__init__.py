@@ -1,7 +1,5 @@
 """Token by token: prompts, the cache of keys and values, the engine. What needs torch is imported at its first use."""
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Keys and values of what was read before: one pair for each block and recurrent call."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention

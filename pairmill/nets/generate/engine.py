@@ -1,7 +1,5 @@
 """Token by token, several prompts at a time (HRM-Text's engine, with draws that depend on a prompt and a seed)."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """How likely a net finds an answer."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Prompts as rows of training begin, and texts from token ids."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

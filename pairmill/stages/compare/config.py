@@ -1,7 +1,5 @@
 """Options of the compare stage."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from functools import cached_property

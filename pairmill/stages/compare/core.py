@@ -4,8 +4,6 @@ It trains nothing. Without runs its result is what differs between the plans, an
 make; with them it is the comparison. Both follow from content alone.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace

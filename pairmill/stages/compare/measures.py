@@ -1,7 +1,5 @@
 """What is compared: losses of held-out rows, as evaluate keeps them row by row."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection
 from typing import Any

@@ -1,7 +1,5 @@
 """What a comparison found, JSON-like: plans, runs, paired differences, verdicts, and places on the frontier."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """The table for a pull request: Markdown of a few lines."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -11,8 +11,6 @@
 20  parts joined; counts of all tasks, and the texts of samples
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

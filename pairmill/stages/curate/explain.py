@@ -51,7 +51,7 @@ def explain(config: ExplainConfig) -> str:
     return "".join(parts)
 
 
-Removing: TypeAlias = "tuple[str, Mapping[str, Any]] | None"
+Removing: TypeAlias = tuple[str, Mapping[str, Any]] | None
 """The operation that removed a row, and its decision; None if the row is kept."""
 
 

@@ -1,7 +1,5 @@
 """The first two rounds: the prompts of each benchmark, and texts for pieces of them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace

@@ -1,7 +1,5 @@
 """What has to be known before figures of benchmarks are believed, in sentences: for the log and for the report."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 

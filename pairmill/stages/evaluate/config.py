@@ -1,7 +1,5 @@
 """Options of the evaluate stage."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any

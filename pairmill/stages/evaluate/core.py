@@ -5,8 +5,6 @@ settings, scores by texts. So a run that is killed goes on where it was, other d
 another way to score asks no model.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Generator, Sequence

@@ -4,8 +4,6 @@ Several runs join by tokens. An average is over the benchmarks that every run ha
 figure of each of them: a mean over others would move when a benchmark comes or goes.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

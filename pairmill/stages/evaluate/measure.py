@@ -1,7 +1,5 @@
 """The losses of held-out rows, by torch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

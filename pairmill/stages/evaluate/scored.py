@@ -1,7 +1,5 @@
 """The last round: verdicts on texts, a row a question, and the figures of a benchmark."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """A server that a command of the user starts for an exported checkpoint, and that ends with its evaluation."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shlex

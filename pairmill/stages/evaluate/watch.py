@@ -6,8 +6,6 @@ was taken is deleted after that. So a watcher that is killed at any instant goes
 the process had answered is found by content.
 """
 
-from __future__ import annotations
-
 import logging
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """Members of tar and zip archives, by pattern. Names and kinds of members are not trusted."""
 
-from __future__ import annotations
-
 import errno
 import re
 import shutil

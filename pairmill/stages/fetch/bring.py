@@ -1,7 +1,5 @@
 """The shards of fetch: one file of the Hub, one split streamed through ``datasets``, one archive, or one extract."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import shutil

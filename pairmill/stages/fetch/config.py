@@ -1,7 +1,5 @@
 """Options of the fetch stage."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any

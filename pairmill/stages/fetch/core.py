@@ -6,8 +6,6 @@ of it, which the clean stage reads. Files that are there already, under ``raw=``
 With a limit it is an extract, in ``<root>/raw/<source>/<revision>-first-<N>/``, whose files have names of their own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime

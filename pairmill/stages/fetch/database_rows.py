@@ -1,7 +1,5 @@
 """Rows of a database on a server, through its ADBC driver, as Parquet."""
 
-from __future__ import annotations
-
 import importlib
 from contextlib import closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The beginning of a raw file, in the format that the file has: the first records, and nothing else is read."""
 
-from __future__ import annotations
-
 import bz2
 import csv
 import gzip

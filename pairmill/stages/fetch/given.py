@@ -6,8 +6,6 @@ below ``files/`` in it. Rows that someone published with their manifest are ther
 without one have the identity that a plain folder of the same files has.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Rows of the Hub, as ``datasets`` streams them, where files alone do not tell the rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path

@@ -3,8 +3,6 @@
 A revision is written when it is first resolved, and used from then on; ``update=`` moves it.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator, Mapping

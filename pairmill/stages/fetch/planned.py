@@ -1,7 +1,5 @@
 """A source before anything is downloaded: what it is locked to, and where its raw folder will be."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 

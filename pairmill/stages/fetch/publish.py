@@ -1,7 +1,5 @@
 """What a run of fetch leaves behind: finished raw folders, the index of them, and digests in the lock."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any

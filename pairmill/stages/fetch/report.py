@@ -1,7 +1,5 @@
 """The report of the fetch stage."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Folders of unfinished downloads, so that a killed run continues them: one for each shard, used by one process."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os

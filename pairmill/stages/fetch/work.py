@@ -1,7 +1,5 @@
 """The shards that fetch a source at what it is locked to."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

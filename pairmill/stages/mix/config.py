@@ -1,7 +1,5 @@
 """Options of the mix stage."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from pairmill.engine.options import Profile, option

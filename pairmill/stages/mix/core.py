@@ -3,8 +3,6 @@
 The one round counts rows and response tokens; the plan follows from their sums.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar

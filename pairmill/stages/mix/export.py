@@ -1,7 +1,5 @@
 """``export``: a plan as rules of prefix_config.yaml."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from pairmill import storage

@@ -1,7 +1,5 @@
 """``preview``: the table of the report in a terminal, before anything is written, to try budgets and weights."""
 
-from __future__ import annotations
-
 import io
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """The report of a mixture: what a team has to agree on, in numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

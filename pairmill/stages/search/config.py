@@ -1,7 +1,5 @@
 """Options of the search stage."""
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import dataclass
 from functools import cached_property

@@ -4,8 +4,6 @@ It is started three times with the same options, and each time with more results
 of the optimum. Its one round counts rows and response tokens, as mix does; all else follows from sums and results.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace

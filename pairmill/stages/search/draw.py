@@ -3,8 +3,6 @@
 Each mixture has random numbers of its own, so more runs add mixtures and change none.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Sequence

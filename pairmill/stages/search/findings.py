@@ -1,7 +1,5 @@
 """From what proxies lost to the optimum: laws, their errors at runs left out, sensitivities. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ How many batches rows make follows from their lengths. Two batches that follow e
 slots, or the first row of the second would be in the first; and a batch lacks less than the longest row.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Final

@@ -3,8 +3,6 @@
 It ends with a proof: no mixture at all that the caps allow is better by more than the gap.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final

@@ -1,7 +1,5 @@
 """The report of a search: what the mixture is worth, how far it can be trusted, and what it costs in repetition."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 

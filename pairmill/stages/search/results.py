@@ -1,7 +1,5 @@
 """What other stages made of the mixtures, read and checked: plans, evaluations, held-out rows, an earlier search."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

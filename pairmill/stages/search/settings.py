@@ -1,7 +1,5 @@
 """``configs/search_config.yaml``: how many proxies there are, how their mixtures are drawn, and what is to be low."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal
 

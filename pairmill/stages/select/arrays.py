@@ -1,7 +1,5 @@
 """Arrays that shards of select hand to one another: ``.npy`` files with a value for each row of a block, or counts."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Final

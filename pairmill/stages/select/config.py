@@ -1,7 +1,5 @@
 """Options of the select stage."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

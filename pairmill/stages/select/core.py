@@ -12,8 +12,6 @@ Then the row stage (:mod:`pairmill.rowstage`) writes the chosen rows. Beside it 
 A *ranking* is an order of all candidates by key: dsir has one for each target, a score has one alone.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass

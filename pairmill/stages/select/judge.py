@@ -1,7 +1,5 @@
 """Verdicts on rows: which go and by which rule, and the scores of all as attributes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Counts of all blocks, added up: log weights of buckets, and groups with the mean and deviation of their values."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 

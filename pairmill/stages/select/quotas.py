@@ -1,7 +1,5 @@
 """How many rows or response tokens each group gives. The arithmetic is that of mixtures: pairmill.mixture.planning."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches

@@ -4,8 +4,6 @@ A column ``ordinal`` names rows by the number that they had in the file that cur
 that it does not name have null. Without that column, the rows are those of the task, in order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final

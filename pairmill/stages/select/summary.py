@@ -1,7 +1,5 @@
 """What the manifest says of a choice: counts by source and group, lengths, divergences, and the best and worst rows."""
 
-from __future__ import annotations
-
 import json
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence

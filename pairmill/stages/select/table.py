@@ -1,7 +1,5 @@
 """Columns of very many rows, in memory if they are small and else in a scratch file, read and written in parts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import accumulate

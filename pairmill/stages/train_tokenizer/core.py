@@ -1,7 +1,5 @@
 """The train_tokenizer stage: count words per row file, merge counts, learn merges."""
 
-from __future__ import annotations
-
 import logging
 import math
 import unicodedata

@@ -1,7 +1,5 @@
 """The shards of train_tokenizer: counting the words of row files, and merging sorted runs of counts."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

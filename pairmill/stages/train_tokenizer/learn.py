@@ -1,7 +1,5 @@
 """From runs of counted words to a tokenizer, and how well it does on rows that it has not seen."""
 
-from __future__ import annotations
-
 import heapq
 import json
 from collections.abc import Iterable, Iterator, Sequence

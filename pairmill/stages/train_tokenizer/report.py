@@ -1,7 +1,5 @@
 """What a person sees of a trained tokenizer."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import PurePath

@@ -4,8 +4,6 @@ A shard that holds ``MAX_WORDS`` distinct words writes them as a run and starts 
 UTF-8 bytes of a piece in NFC) and ``count`` (int64). A run has each word once.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
@@ -21,7 +19,7 @@ from pairmill.engine.stage import ShardRecord
 from pairmill.engine.writer import Writer
 from pairmill.formats.parquet_reader import open_parquet
 
-Batch: TypeAlias = "tuple[_native.ArrowArray, NDArray[np.int64]]"
+Batch: TypeAlias = tuple[_native.ArrowArray, NDArray[np.int64]]
 """Words, Arrow large_binary [n], sorted by bytes, and their counts, int64 [n]."""
 
 # The maximum of distinct words that a shard holds.

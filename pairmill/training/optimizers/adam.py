@@ -4,8 +4,6 @@ Sources: AdamW, arXiv 1711.05101, algorithm 2; its arc tangent in place of a div
 section 4.3, here as HRM-Text has it: the correction of the first moment is outside the arc tangent.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import torch

@@ -1,7 +1,5 @@
 """Lion, arXiv 2302.06675, algorithm 2."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import torch

@@ -1,7 +1,5 @@
 """Muon (Jordan et al. 2024, kellerjordan.github.io/posts/muon), here with plain momentum, as KempnerForge has it."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from torch import Tensor

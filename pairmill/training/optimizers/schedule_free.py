@@ -3,8 +3,6 @@
 Decay comes after the step, and the weights of the mean are the learning rates.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import torch

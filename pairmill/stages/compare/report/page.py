@@ -1,7 +1,5 @@
 """The page of a comparison: the verdict first, then how sure it is, then what differs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """A folder that ``pairmill.stages.train export`` wrote, loaded by stock transformers as any other program would."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Self

@@ -1,7 +1,5 @@
 """What torch and transformers do with a folder that export wrote."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """What a model is for the stage: a digest, and texts for prompts."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """From what the user gave to a model."""
 
-from __future__ import annotations
-
 from pairmill import storage
 from pairmill.errors import InputError, UsageError
 from pairmill.evaluation.settings import EvaluateSettings

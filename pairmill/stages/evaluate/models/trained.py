@@ -1,7 +1,5 @@
 """A finished run of train, or a checkpoint of one, by its own generation engine."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """The report of an evaluation, from its manifest alone."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

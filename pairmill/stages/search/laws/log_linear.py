@@ -6,8 +6,6 @@ Shares add up to 1, so the slopes have an intercept in them. It is the law of Ol
 mixing laws (arXiv 2403.16952). It is convex in the shares, so the optimum of a sum of such losses can be found exactly.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """The report of a selected folder: what was chosen, how near it is to the targets, and the rows to judge it by."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
