@@ -153,8 +153,9 @@ class JsonlWriter:
         quoted = json.encoder.encode_basestring
         places = [FIELDS.index(name) for name in self._fields]
         form = "{" + ",".join(f"{quoted(name)}:%s" for name in self._fields) + "}\n"
-        lines = [form % tuple([_NULL if (text := row[at]) is None else quoted(text) for at in places]) for row in rows]
-        self._file.write("".join(lines).encode())
+        columns = list(zip(*rows, strict=True))
+        written = ([_NULL if text is None else quoted(text) for text in columns[at]] for at in places if rows)
+        self._file.write("".join([form % texts for texts in zip(*written, strict=True)]).encode())
 
     def __enter__(self) -> Self:
         return self

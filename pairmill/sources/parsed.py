@@ -121,9 +121,13 @@ Parsed = Row | Labelled | Drop | Sequence[Part]
 the record."""
 
 
+# A union that is written in a function is made anew at each call.
+_ALONE = (Row, Labelled, Drop)
+
+
 def parts_of(parsed: Parsed) -> Sequence[Part]:
     """Return what ``parse`` returned, as a sequence."""
-    return [parsed] if isinstance(parsed, Row | Labelled | Drop) else parsed
+    return [parsed] if isinstance(parsed, _ALONE) else parsed
 
 
 _SHOWN = 120

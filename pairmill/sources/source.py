@@ -86,6 +86,9 @@ class OutputFormat:
     large: bool = False
 
 
+_BESIDE = (Note, ChatCounts)
+
+
 def parse_record(source: Source, record: Any, context: Context) -> Parsed:
     """Return what a source makes of a record, as its reader gave it."""
     if isinstance(record, Malformed):
@@ -105,7 +108,7 @@ def checked(parsed: Parsed, profile: Profile, *, documents: bool = False) -> tup
     result: list[tuple[str, Row]] = []
     drops: list[Drop] = []
     for part in parts_of(parsed):
-        if isinstance(part, Note | ChatCounts):
+        if isinstance(part, _BESIDE):
             continue
         if isinstance(part, Drop):
             drops.append(part)

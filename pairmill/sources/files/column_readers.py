@@ -68,9 +68,8 @@ def parquet(piece: FileSlice, source: Tabled) -> Iterator[Record]:
         for batch in parquet_batches(
             piece.uri, file, columns, groups, longest=piece.longest, expanded=expanded, aside=piece.aside
         ):
-            for record in _of_batch(batch, piece):
-                yield number, record
-                number += 1
+            yield from enumerate(_of_batch(batch, piece), number)
+            number += len(batch)
 
 
 def arrow(piece: FileSlice, source: Tabled) -> Iterator[Record]:
@@ -93,9 +92,8 @@ def arrow(piece: FileSlice, source: Tabled) -> Iterator[Record]:
             chosen = batch.select(columns) if columns else batch
             if chosen.nbytes > piece.longest and not piece.aside:
                 refuse_long(piece.uri, number, chosen, piece.longest)
-            for record in _of_batch(chosen, piece):
-                yield number, record
-                number += 1
+            yield from enumerate(_of_batch(chosen, piece), number)
+            number += len(chosen)
 
 
 def _up_to(messages: Iterator[arrow_ipc.Message], piece: FileSlice) -> Iterator[arrow_ipc.Message]:

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from pairmill.chats import render
@@ -64,6 +65,8 @@ _SEEN = 40
 BAD_WEIGHT, BAD_WEIGHTS, BAD_INDEX = "weight_is_not_0_or_1", "weights_do_not_fit_messages", "target_index_is_no_answer"
 
 _EVERY_ANSWER = Targets()
+_BESIDE = frozenset({"weight", "tools", "tool_calls", "function_call", *FIELDS})
+"""Fields of a message that say more than its text."""
 
 MAX_CHARACTERS = 1 << 25
 """Characters of all instructions of one chat: without a limit they grow with the square of its turns."""
@@ -145,6 +148,10 @@ class Chats:
         """Which answers make rows: all, the last or the first."""
         return self.options.targets.answers
 
+    @cached_property
+    def _says_nothing_else(self) -> bool:
+        return self.template is None and self.strip and len(self.turns.steps) == 1 and self.options == ChatOptions()
+
     @property
     def columns(self) -> tuple[str, ...]:
         """The fields of a record that it reads if they are there."""
@@ -175,6 +182,8 @@ class Chats:
             UsageError: the template does what none may do.
         """
         messages = self._messages(record)
+        if self._says_nothing_else and (simple := self._simple_rows(record, messages)) is not None:
+            return simple
         read = self._read(record, messages)
         index = self._index(record, messages, read)
         if not read.answers:
@@ -198,6 +207,36 @@ class Chats:
         elif read.is_unanswered:
             notes.append(Note("unanswered_question", 1))
         return [*_main_first(result), *notes, _counts(read, taught), Note(ANSWERS, len(read.answers))]
+
+    def _simple_rows(self, record: dict[str, Any], messages: Sequence[Any]) -> list[Part] | None:
+        """Return what :meth:`rows` makes of questions and answers that take turns, in a third of the time; None if the
+        chat is not as simple as that."""
+        rows: list[Row] = []
+        blocks: list[str] = []
+        total = text_of_all = 0
+        question, awaited = "", USER
+        for message in messages if "tools" not in record else ():
+            if type(message) is not dict or not _BESIDE.isdisjoint(message):
+                return None
+            name, text = _value(message, self.role), _value(message, self.content)
+            if type(name) is not str or type(text) is not str or not (text := text.strip()) or _may_have_marks(text):
+                return None
+            role = self.roles.get(name)
+            if role != awaited and (role != SYSTEM or blocks):
+                return None
+            if role == USER:
+                question, awaited = text, ASSISTANT
+            elif role == ASSISTANT:
+                rows.append(Row("", "\n\n".join(blocks) if len(blocks) > 1 else question, text))
+                total += len(rows[-1][1] or "")
+                text_of_all += len(text)
+                awaited = USER
+            blocks.append(f"{_MARKS[role]}\n{text}")
+        if not rows or total > MAX_CHARACTERS // 2:
+            return None
+        counts = ChatCounts(0, "", {}, total, total - len(rows[-1][1] or ""), text_of_all)
+        notes = [Note("unanswered_question", 1)] if awaited == ASSISTANT else []
+        return [*rows, *notes, counts, Note(ANSWERS, len(rows))]
 
     def _read(self, record: Any, messages: Sequence[Any]) -> Reading:
         """Return the messages as turns, in the template's form if there is one."""
@@ -529,10 +568,11 @@ class _Blocks:
 
     def _extend(self, place: int) -> None:
         for turn in self._history[len(self._blocks) : place]:
-            blocks = [f"{_MARKS[turn.role]}\n{_escaped(turn.text)}"] * bool(turn.text or not turn.calls)
-            called = [f"{_MARKS[CALL]}\n{_escaped(turn.calls)}"] * bool(turn.calls)
-            self._blocks.append("\n\n".join([*blocks, *called]))
-            self._ends.append((self._ends[-1] + 2 if self._ends else 0) + len(self._blocks[-1]))
+            block = f"{_MARKS[turn.role]}\n{_escaped(turn.text)}"
+            if turn.calls:
+                block = f"{block}\n\n" * bool(turn.text) + f"{_MARKS[CALL]}\n{_escaped(turn.calls)}"
+            self._blocks.append(block)
+            self._ends.append((self._ends[-1] + 2 if self._ends else 0) + len(block))
 
 
 def _may_have_marks(text: str) -> bool:
@@ -592,6 +632,8 @@ def _main_first(rows: list[Row | Drop]) -> list[Row | Drop]:
 
 def _value(message: dict[str, Any], keys: tuple[str | Path, ...]) -> Any:
     """Return what is under the first of some keys that has a value: None if it is null, MISSING if none exists."""
+    if type(keys[0]) is str and (first := message.get(keys[0])) is not None:  # most of them
+        return first
     result: Any = MISSING
     for key in keys:
         value = message.get(key, MISSING) if isinstance(key, str) else key.find(message)
@@ -622,6 +664,8 @@ def _joined(parts: list[Any]) -> str | Drop:
 
 def _calls(message: dict[str, Any]) -> str:
     """Return the calls of tools beside a message's text, one a line: the name, and the arguments as JSON."""
+    if "tool_calls" not in message and "function_call" not in message:
+        return ""
     listed = message.get("tool_calls") or []
     calls = [*(listed if isinstance(listed, list) else [listed]), *([message.get("function_call")])]
     return "\n".join(_call(call) for call in calls if call)

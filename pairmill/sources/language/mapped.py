@@ -284,8 +284,10 @@ class Mapped(Source):
 
     def _tags_of(self, record: Any) -> str | None:
         """Return the condition of a record's rows, None if it has tags that are not known."""
-        tags = tags_of(self._condition if isinstance(self._condition, str) else self._condition.render(record))
-        return None if self._condition and wrong_tag(tags, self._known_tags) is not None else ",".join(tags)
+        if isinstance(self._condition, str):
+            return self._condition
+        tags = tags_of(self._condition.render(record))
+        return None if wrong_tag(tags, self._known_tags) is not None else ",".join(tags)
 
     def _tagged(self, parts: Sequence[Part], record: Any) -> Parsed:
         """Return the same parts with the condition in their rows."""
@@ -419,6 +421,8 @@ class Mapped(Source):
 
 def _with_condition(row: Row, condition: str) -> Row:
     """Return a row with a condition, and the tag that it has already."""
+    if type(row) is Row and not row.condition:  # most of them
+        return Row(condition, row.instruction, row.response)
     if row.condition and row.condition not in condition.split(","):
         condition = f"{condition},{row.condition}"
     if isinstance(row, WideRow):

@@ -74,7 +74,7 @@ class Path:
         for step in self.steps:
             if value is None:
                 return None
-            value = _below(value, step)
+            value = value.get(step, MISSING) if type(value) is dict and type(step) is str else _below(value, step)
             if value is MISSING:
                 return MISSING
         return value

@@ -27,18 +27,18 @@ class Answers:
 
     def add(self, parsed: Parsed, rows: int, drops: Sequence[Drop]) -> None:
         """Count those of a record that gave ``rows`` rows and ``drops``."""
-        notes = [part for part in parts_of(parsed) if isinstance(part, Note) and part.what == ANSWERS]
-        if not notes:
+        parts = parts_of(parsed)
+        result = next((part.times for part in parts if type(part) is Note and part.what == ANSWERS), None)
+        if result is None:
             return
-        result = notes[0].times
         self.found += result
         self.rows += rows
         # A record that is dropped as a whole, by a rule for all sources, is so for all of its answers.
         reasons = [drop.reason for drop in drops] if len(drops) + rows == result else [drops[0].reason] * result
         for reason in reasons:
             self.skipped[reason] = self.skipped.get(reason, 0) + 1
-        for part in parts_of(parsed):
-            if isinstance(part, ChatCounts):
+        for part in parts:
+            if type(part) is ChatCounts:
                 self._add_counts(part, rows)
 
     def _add_counts(self, counts: ChatCounts, rows: int) -> None:

@@ -657,3 +657,39 @@ def test_any_record_of_messages_adds_up(load: Load) -> None:
                     assert isinstance(source.explain(record, drop).found, str)
             assert all(isinstance(text, str) for _, row in rows for text in row)
     assert len(kinds) > 14
+
+
+def test_simple_chats_are_read_at_once_as_message_by_message(load: Load) -> None:
+    quick, slow = load(), load()
+    vars(slow._chats)["_says_nothing_else"] = False
+    draw = random.Random(7)
+    texts = ["one", " two\n", "ünï", "", " ", "User:", "a\nAssistant:\nb", None, ["x"], 5]
+    odd: list[Any] = [
+        {"weight": 0},
+        {"tools": "[{}]"},
+        {"tool_calls": CALL},
+        {"thinking": "x"},
+        {"content": None},
+        {"id": 1},
+    ]
+    odd += [{"role": role} for role in (S, "developer", T, "tool_call", "Human", "who", None, [U])]
+    simple = 0
+    for _ in range(1500):
+        messages: list[Any] = said((S, "You help.")) if draw.random() < 0.2 else []
+        for number in range(draw.randrange(7)):
+            text = draw.choice(texts[:3] if draw.random() < 0.9 else texts)
+            more = draw.choice(odd) if draw.random() < 0.08 else {}
+            messages.append({"role": (U, A)[number % 2], "content": text, **more})
+        if draw.random() < 0.05:
+            messages.append(draw.choice([None, "x", [], {}]))
+        record = {"messages": messages, **({"tools": draw.choice(["[]", [CALL]])} if draw.random() < 0.05 else {})}
+        assert parse(quick, record) == parse(slow, record)
+        simple += quick._chats._simple_rows(record, messages) is not None
+    assert 500 < simple < 1300
+
+
+def test_long_histories_are_measured_message_by_message(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chats, "MAX_CHARACTERS", 60)
+    record = {"messages": said(*((U, "One?"), (A, "1")) * 3)}
+    assert load()._chats._simple_rows(record, record["messages"]) is None
+    assert [item for item in parse(load(), record) if isinstance(item, Drop)] == [Drop("chat_too_long")]
