@@ -10,8 +10,8 @@ from typing import Final
 
 from pairmill.chats.message import parse_json
 from pairmill.evaluation.benchmarks import REGISTRY
-from pairmill.evaluation.scoring.boxed import boxed
 from pairmill.evaluation.scoring.numbers import strict
+from pairmill.text import boxed
 
 LEAST_ACCEPTED: Final = 0.2
 """The share of its family's answers, by tokens, that a benchmark's scorer should read."""

@@ -3,7 +3,7 @@
 import importlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from pairmill.formats.row_files import ORIGIN
 from pairmill.formats.row_groups import RowGroups
 from pairmill.lineage.batches import Batching, PlanBatches
 from pairmill.lineage.records import Level, Origins, Row
+from pairmill.lineage.trace_config import TraceConfig
 from pairmill.policy.policy import Policy
 from pairmill.policy.removals import DEFAULT_POLICY
 from pairmill.show.config import Wanted
@@ -33,28 +34,7 @@ _RESULTS: Final = ("tokenize", "select", "curate", "take_out", "clean")
 """Stages whose newest result shows the rows of a record where there is no plan; the last one first."""
 
 
-class TraceOptions(Protocol):
-    """What is read of the options of ``pairmill trace``; they say what each means."""
-
-    @property
-    def row(self) -> str: ...
-    @property
-    def record(self) -> str: ...
-    @property
-    def root(self) -> str: ...
-    @property
-    def policy(self) -> str: ...
-    @property
-    def text(self) -> bool: ...
-    @property
-    def raw(self) -> str: ...
-    @property
-    def sources(self) -> Sequence[str]: ...
-
-
-def trace_row(
-    config: TraceOptions, plans: Mapping[str, OpenResult], batching: Batching | None = None
-) -> Iterator[Line]:
+def trace_row(config: TraceConfig, plans: Mapping[str, OpenResult], batching: Batching | None = None) -> Iterator[Line]:
     """Yield what a row of a plan is made of, and every epoch, step and rank that has it.
 
     Args:
@@ -76,7 +56,7 @@ def trace_row(
 
 
 def trace_record(
-    config: TraceOptions, plans: Mapping[str, OpenResult], batching: Batching | None = None
+    config: TraceConfig, plans: Mapping[str, OpenResult], batching: Batching | None = None
 ) -> Iterator[Line]:
     """Yield the rows that a record became, what became of each, and which plans have them when.
 
@@ -113,7 +93,7 @@ def trace_record(
             yield from _describe_passes(origins, batches, rows, uri, source if plans else 0)
 
 
-def describe_row(origins: Origins, row: Row, config: TraceOptions) -> Iterator[Line]:
+def describe_row(origins: Origins, row: Row, config: TraceConfig) -> Iterator[Line]:
     """Yield the record of a row, what curate and select say of it, and with ``text`` the texts of both."""
     place = np.array([row.ordinal], np.int64)
     (record,) = origins.records(row.task, place)
@@ -132,7 +112,7 @@ def _results(root: str) -> list[str]:
     raise InputError("no finished plan and no rows", where=f"root={top}", hint="run pairmill clean first")
 
 
-def _describe_record(origins: Origins, record: RecordId, config: TraceOptions) -> Iterator[Line]:
+def _describe_record(origins: Origins, record: RecordId, config: TraceConfig) -> Iterator[Line]:
     about = origins.about(record)
     told = ", ".join(f"{name} {about[name]}" for name in _ABOUT if about.get(name))
     yield [Part("record  ", SOFT), Part(visible(str(record))), Part(f"  {visible(told)}" if told else "", SOFT)]
@@ -148,13 +128,13 @@ def _describe_record(origins: Origins, record: RecordId, config: TraceOptions) -
         yield line(f"  {raw.text}")
 
 
-def _read_raw(origins: Origins, record: RecordId, config: TraceOptions) -> Any:
+def _read_raw(origins: Origins, record: RecordId, config: TraceConfig) -> Any:
     source = importlib.import_module(_REGISTRY).named(record.source, config.sources)
     about = origins.about(record)
     return importlib.import_module(_RAW).read_record(record, about, origins.root, config.raw, source)
 
 
-def _is_raw(origins: Origins, record: RecordId, config: TraceOptions) -> bool:
+def _is_raw(origins: Origins, record: RecordId, config: TraceConfig) -> bool:
     """Return whether a raw file that is at hand has a record."""
     try:
         _read_raw(origins, record, config)
@@ -163,7 +143,7 @@ def _is_raw(origins: Origins, record: RecordId, config: TraceOptions) -> bool:
     return True
 
 
-def _removals(origins: Origins, record: RecordId, config: TraceOptions) -> Iterator[Line]:
+def _removals(origins: Origins, record: RecordId, config: TraceConfig) -> Iterator[Line]:
     """Yield what takes a record out, since when and why."""
     place = storage.join(origins.root, DEFAULT_POLICY)
     if config.policy or storage.store_for(place).exists(place):
@@ -174,7 +154,7 @@ def _removals(origins: Origins, record: RecordId, config: TraceOptions) -> Itera
                 yield line(f"  {visible(told)}", TARGET)
 
 
-def _follow(origins: Origins, record: RecordId, config: TraceOptions) -> Iterator[Line]:
+def _follow(origins: Origins, record: RecordId, config: TraceConfig) -> Iterator[Line]:
     """Yield what became of the rows of a record from clean on."""
     rows = [(task, ordinal) for task, some in origins.cleaned_rows([record]).items() for ordinal in some]
     if not rows:
@@ -183,7 +163,7 @@ def _follow(origins: Origins, record: RecordId, config: TraceOptions) -> Iterato
         yield from _verdicts(origins, task, ordinal, config)
 
 
-def _verdicts(origins: Origins, task: str, ordinal: int, config: TraceOptions) -> Iterator[Line]:
+def _verdicts(origins: Origins, task: str, ordinal: int, config: TraceConfig) -> Iterator[Line]:
     """Yield what each stage has of a row of clean: where it is there, or why it is not; and its attributes."""
     before = ordinal
     last: Level | None = None

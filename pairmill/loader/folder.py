@@ -1,7 +1,5 @@
 """A sampled folder as a trainer reads it: ``tokens.npy``, four index arrays an epoch, ``metadata.json``."""
 
-from __future__ import annotations
-
 import json
 import math
 import operator
@@ -10,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,7 +54,7 @@ class Metadata:
     phases: tuple[tuple[str, int], ...] = ()
 
     @classmethod
-    def read(cls, folder: Path) -> Metadata:
+    def read(cls, folder: Path) -> Self:
         """Read ``metadata.json``.
 
         Raises:

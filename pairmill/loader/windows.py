@@ -5,8 +5,6 @@ but the last is an input once, and every token but the first a label once. Unuse
 padded, not dropped. What KempnerForge does in place of this is in docs/differences.md.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -180,7 +178,7 @@ class Windows:
                 content = ["windows", _VERSION, self.seq_len, self.eos_id, list(self._digests())]
         return content_key(*content)
 
-    def only(self, indices: Ints) -> Windows:
+    def only(self, indices: Ints) -> Self:
         """Return these windows alone, int64 [n], numbered from 0 in this order; other data, so another digest.
 
         Raises:

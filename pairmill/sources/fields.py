@@ -12,6 +12,7 @@ from pairmill.formats.rows import Row
 from pairmill.sources.choices import choice_letter
 from pairmill.sources.parsed import Drop, MalformedRecord
 from pairmill.sources.quirks import Quirks
+from pairmill.text import boxed
 
 _THOUGHT, _THOUGHT_END = "<think>", "</think>"
 # Whole words in folded text. Each begins with its first letter, so that the search can skip to it.
@@ -114,29 +115,12 @@ def boxed_answer(solution: str, *, unbraced: bool) -> str:
         solution: the text.
         unbraced: whether ``\boxed 5`` means ``5``. The reference takes the next group of braces, wherever it is.
     """
-    for mark in (r"\boxed", r"\fbox"):
-        start = solution.rfind(mark)
-        if start >= 0:
-            break
-    else:
-        return ""
-    after = start + len(mark)
-    if unbraced and not solution[after:].lstrip().startswith("{"):
-        word = re.match(r"\s*([^\s{}$\\]+)", solution[after:])
+    mark = r"\boxed" if r"\boxed" in solution else r"\fbox"
+    _, there, after = solution.rpartition(mark)
+    if there and unbraced and not after.lstrip().startswith("{"):
+        word = re.match(r"\s*([^\s{}$\\]+)", after)
         return word.group(1).rstrip(".,;:") if word else ""
-    depth = 0
-    opened = -1
-    for place in range(start, len(solution)):
-        character = solution[place]
-        if character == "{":
-            if opened < 0:
-                opened = place
-            depth += 1
-        elif character == "}":
-            depth -= 1
-            if depth == 0:
-                return solution[opened + 1 : place].strip() if opened >= 0 else ""
-    return ""
+    return boxed(solution) or ""
 
 
 def without_thoughts(text: str) -> str:

@@ -15,8 +15,8 @@ from pairmill.evaluation.benchmarks import REFERENCE, REGISTRY, Question
 from pairmill.evaluation.benchmarks.aime import Aime
 from pairmill.evaluation.prompts import letters
 from pairmill.evaluation.scoring import drop, numbers
-from pairmill.evaluation.scoring.boxed import boxed
 from pairmill.evaluation.scoring.letters import letter_within
+from pairmill.text import boxed
 
 
 @pytest.fixture(scope="module")

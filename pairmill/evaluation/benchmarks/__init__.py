@@ -8,6 +8,7 @@ from pairmill.errors import UsageError, did_you_mean
 from pairmill.evaluation.benchmarks import data
 from pairmill.evaluation.benchmarks.aime import Aime
 from pairmill.evaluation.benchmarks.arc import Arc
+from pairmill.evaluation.benchmarks.base import Base
 from pairmill.evaluation.benchmarks.bfcl import Bfcl
 from pairmill.evaluation.benchmarks.boolq import BoolQ
 from pairmill.evaluation.benchmarks.drop import Drop
@@ -17,7 +18,7 @@ from pairmill.evaluation.benchmarks.ifeval import IfEval, IfEvalByPunkt
 from pairmill.evaluation.benchmarks.math import Math
 from pairmill.evaluation.benchmarks.mmlu import Mmlu
 from pairmill.evaluation.benchmarks.mmlu_pro import MmluPro
-from pairmill.evaluation.benchmarks.question import REFERENCE, Benchmark, Need, Question, Row, Rows, Verdict
+from pairmill.evaluation.benchmarks.question import REFERENCE, Need, Question, Row, Rows, Verdict
 from pairmill.evaluation.benchmarks.winogrande import Winogrande
 from pairmill.redact import scrubbed
 
@@ -25,7 +26,6 @@ __all__ = [
     "REFERENCE",
     "REGISTRY",
     "VERSION",
-    "Benchmark",
     "Need",
     "Question",
     "Row",
@@ -39,7 +39,7 @@ __all__ = [
 VERSION: Final = 3
 """Of all that prompts and verdicts follow from, besides rows and options."""
 
-_ALL: tuple[Benchmark, ...] = (
+_ALL: tuple[Base, ...] = (
     Gsm8k(),
     Math(),
     Drop(),
@@ -54,11 +54,11 @@ _ALL: tuple[Benchmark, ...] = (
     IfEvalByPunkt(),
     Bfcl(),
 )
-REGISTRY: Final[Mapping[str, Benchmark]] = MappingProxyType({benchmark.name: benchmark for benchmark in _ALL})
+REGISTRY: Final[Mapping[str, Base]] = MappingProxyType({benchmark.name: benchmark for benchmark in _ALL})
 """With the options that they have by default; ``dataclasses.replace`` gives others."""
 
 
-def named(name: str) -> Benchmark:
+def named(name: str) -> Base:
     """Return the benchmark of a name. Raises UsageError with the nearest name."""
     if name not in REGISTRY:
         raise UsageError(

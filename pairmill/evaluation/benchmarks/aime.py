@@ -7,8 +7,8 @@ from typing import Any
 from pairmill.evaluation.benchmarks.base import MATHEMATICS, Base, make_question
 from pairmill.evaluation.benchmarks.question import REFERENCE, Need, Question, Row, Verdict
 from pairmill.evaluation.scoring import math as judged
-from pairmill.evaluation.scoring.boxed import boxed
 from pairmill.evaluation.scoring.votes import LARGEST, agreement, chosen, pass_at, vote
+from pairmill.text import boxed
 
 
 @dataclass(frozen=True)

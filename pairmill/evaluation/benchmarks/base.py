@@ -20,8 +20,8 @@ from pairmill.evaluation.benchmarks.question import (
 )
 from pairmill.evaluation.prompts import choices_prompt, letters, shot, with_shots
 from pairmill.evaluation.scoring import totals
-from pairmill.evaluation.scoring.boxed import boxed
 from pairmill.evaluation.scoring.letters import letter, letter_within
+from pairmill.text import boxed
 
 MOST_CHOICES: Final = 26
 USUAL_CHOICES: Final = 10
@@ -71,23 +71,6 @@ def make_question(
         digest=digest_of(prompt, condition),
         text=text,
     )
-
-
-def wrong_row(benchmark: str, split: str, number: int, column: str, got: object, expected: str) -> InputError:
-    """Return the error of a value that makes no question."""
-    shown = repr(got)
-    shown = shown if len(shown) <= 200 else shown[:200] + "…"
-    return InputError(
-        f"not a valid {column}", where=f"benchmark {benchmark}, {split}, row {number}", got=shown, expected=expected
-    )
-
-
-def text_of(benchmark: str, split: str, number: int, row: Row, column: str) -> str:
-    """Return the text of a column. Raises InputError if it is not text."""
-    value = row[column]
-    if not isinstance(value, str):
-        raise wrong_row(benchmark, split, number, column, value, "text")
-    return value
 
 
 @dataclass(frozen=True)
@@ -143,12 +126,16 @@ class Base:
         return totals.figures(scored)
 
     def row_text(self, number: int, row: Row, column: str, split: str = "") -> str:
-        """Return the text of a column of a row."""
-        return text_of(self.name, split or self.needs[0].split, number, row, column)
+        """Return the text of a column of a row. Raises InputError if it is not text."""
+        if not isinstance(row[column], str):
+            raise self.wrong(number, column, row[column], "text", split)
+        return str(row[column])
 
     def wrong(self, number: int, column: str, got: object, expected: str, split: str = "") -> InputError:
         """Return the error of a value that makes no question."""
-        return wrong_row(self.name, split or self.needs[0].split, number, column, got, expected)
+        where, shown = f"benchmark {self.name}, {split or self.needs[0].split}, row {number}", repr(got)
+        shown = shown if len(shown) <= 200 else shown[:200] + "…"
+        return InputError(f"not a valid {column}", where=where, got=shown, expected=expected)
 
 
 @dataclass(frozen=True)
@@ -238,7 +225,7 @@ def choice_verdict(question: Question, choice: str | None, lenient: str | None) 
 
     Args:
         question: of which the letters are choices.
-        found: the letter that counts.
+        choice: the letter that counts.
         lenient: the letter that a box or a sentence has.
     """
     right = float(choice is not None and choice == question.gold)

@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 
 from pairmill import storage
 from pairmill.errors import InputError
-from pairmill.evaluation.benchmarks.question import Benchmark, Need, Row
+from pairmill.evaluation.benchmarks.base import Base
+from pairmill.evaluation.benchmarks.question import Need, Row
 from pairmill.formats import jsonstream
 from pairmill.net import hub
 from pairmill.sources.files.card import hub_split
@@ -18,7 +19,7 @@ from pairmill.sources.files.card import hub_split
 _READ: Final = (".jsonl", ".parquet")
 
 
-def load(benchmark: Benchmark, place: str = "", revision: str = "") -> dict[str, list[Row]]:
+def load(benchmark: Base, place: str = "", revision: str = "") -> dict[str, list[Row]]:
     """Return the rows of the splits that a benchmark needs.
 
     Args:
@@ -44,7 +45,7 @@ def load(benchmark: Benchmark, place: str = "", revision: str = "") -> dict[str,
     return made
 
 
-def _checked(benchmark: Benchmark, need: Need, rows: Iterator[Row]) -> Iterator[Row]:
+def _checked(benchmark: Base, need: Need, rows: Iterator[Row]) -> Iterator[Row]:
     where, count = f"benchmark {benchmark.name}, {need.split}", 0
     for row in islice(rows, need.first or None):
         missing = [column for column in need.columns if column not in row]
@@ -62,7 +63,7 @@ def _checked(benchmark: Benchmark, need: Need, rows: Iterator[Row]) -> Iterator[
         raise InputError(f"the benchmark {benchmark.name} has no rows", where=where, expected="at least one")
 
 
-def _of_files(benchmark: Benchmark, need: Need, place: str) -> Iterator[Row] | None:
+def _of_files(benchmark: Base, need: Need, place: str) -> Iterator[Row] | None:
     store = storage.store_for(place)
     if store.exists(place):
         # One file is the questions; what else is needed is beside it or nowhere.
@@ -85,7 +86,7 @@ def _of_files(benchmark: Benchmark, need: Need, place: str) -> Iterator[Row] | N
     return (row for path in result for row in _read(storage.join(place, *path.split("/"))))
 
 
-def _no_split(benchmark: Benchmark, need: Need, place: str, got: str, hint: str) -> InputError:
+def _no_split(benchmark: Base, need: Need, place: str, got: str, hint: str) -> InputError:
     return InputError(
         f"no rows of the split {need.split!r} of the benchmark {benchmark.name}",
         where=place,
@@ -127,7 +128,7 @@ def _parquet(uri: str) -> Iterator[Row]:
             raise InputError("not a valid Parquet file", where=uri, got=" ".join(str(error).split())[:300]) from error
 
 
-def _of_hub(benchmark: Benchmark, need: Need, name: str, revision: str) -> Iterator[Row] | None:
+def _of_hub(benchmark: Base, need: Need, name: str, revision: str) -> Iterator[Row] | None:
     if need.optional and need.split == "shots":
         return None  # no data set of the Hub has them
     return _streamed(name, benchmark.configs if name == benchmark.source else ("default",), need, revision)

@@ -7,7 +7,7 @@ from typing import Any
 from pairmill.evaluation.benchmarks.base import MATHEMATICS, Base, make_question
 from pairmill.evaluation.benchmarks.question import LENIENT, REFERENCE, STRICT, Need, Question, Row, Verdict
 from pairmill.evaluation.scoring import math as judged
-from pairmill.evaluation.scoring.boxed import boxed
+from pairmill.text import boxed
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from pairmill.evaluation.benchmarks.base import (
 )
 from pairmill.evaluation.benchmarks.question import Need, Question, Row, Verdict
 from pairmill.evaluation.prompts import letters, options_prompt
-from pairmill.evaluation.scoring.boxed import boxed
 from pairmill.evaluation.scoring.letters import letter_within
+from pairmill.text import boxed
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """What a benchmark is: rows make questions, texts of a question make a verdict, verdicts make figures."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from pairmill.engine.manifest import content_key
 
@@ -85,53 +85,6 @@ class Need:
     columns: tuple[str, ...]
     first: int = 0
     optional: bool = False
-
-
-class Benchmark(Protocol):
-    """A benchmark; see the registry."""
-
-    @property
-    def name(self) -> str:
-        """Its name in the registry."""
-
-    @property
-    def source(self) -> str:
-        """Its data set on the Hub."""
-
-    @property
-    def configs(self) -> tuple[str, ...]:
-        """The configurations that are read, in order."""
-
-    @property
-    def needs(self) -> tuple[Need, ...]:
-        """The splits that are read; the first has the questions."""
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        """How texts are generated where the user says nothing: condition, max_tokens, max_context, …"""
-
-    @property
-    def calls_tools(self) -> bool:
-        """Whether it offers tools, so that chats alone can ask it."""
-
-    def check(self) -> None:
-        """Raise UsageError if what it is scored with is not installed."""
-
-    def questions(self, rows: Rows) -> Iterator[Question]:
-        """Return the questions, in the order of the rows. Raises InputError naming the row that is wrong."""
-
-    def score(self, question: Question, texts: Sequence[str]) -> Verdict:
-        """Return the verdict on the texts of a question. Any text is scored, however long or malformed it is."""
-
-    @property
-    def family(self) -> tuple[str, ...]:
-        """Words in the names of sources that train what it asks; none = no source is meant."""
-
-    def accepts(self, text: str) -> bool:
-        """Return whether the scorer reads an answer in a text."""
-
-    def total(self, scored: Iterable[tuple[Question, Verdict]], profile: str = "pairmill") -> dict[str, Any]:
-        """Return the figures, n = questions; with ``hrm_text`` as the reference names and computes them."""
 
 
 def digest_of(prompt: str, condition: str, *chat: object) -> str:

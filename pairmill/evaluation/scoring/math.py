@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Final
 
 from pairmill.errors import InternalError
-from pairmill.evaluation.scoring.boxed import boxed
 from pairmill.extras import require
+from pairmill.text import boxed
 
 CPU_SECONDS: Final = 5.0
 """Of one pair."""

@@ -4,7 +4,7 @@ import re
 from decimal import Decimal
 from typing import Final
 
-from pairmill.evaluation.scoring.boxed import boxed
+from pairmill.text import boxed
 
 _LONGEST: Final = 64
 """Characters of a number; a longer one is not an answer."""

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from pairmill.evaluation.scoring.boxed import boxed
+from pairmill.text import boxed
 
 LARGEST = 999
 

@@ -3,13 +3,11 @@
 Every mistake is a UsageError with the line that it is on.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import chain, takewhile
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 from urllib.parse import quote, unquote
 
 import yaml
@@ -114,7 +112,7 @@ class Description:
         return key in self._entries
 
     @classmethod
-    def read(cls, given: str, raw: str | None) -> Description:
+    def read(cls, given: str, raw: str | None) -> Self:
         """Return the description at a path or URI."""
         uri = storage.normalise(given, "sources")
         store = storage.store_for(uri)

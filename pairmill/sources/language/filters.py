@@ -1,7 +1,5 @@
 """What a template makes of values that are not texts: how each kind is printed, and the filters after ``|``."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import math
@@ -9,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from pairmill.errors import UsageError, did_you_mean
 from pairmill.sources.choices import choice_letter, choice_lines
@@ -90,7 +88,7 @@ class Filtered:
     written: str
 
     @classmethod
-    def parse(cls, path: str, call: str) -> Filtered:
+    def parse(cls, path: str, call: str) -> Self:
         """Raise UsageError, without a place, for what is not a filter or not what it takes."""
         result = _CALL.fullmatch(call)
         name = result["name"] if result else call.strip()
@@ -186,23 +184,12 @@ def _index_of(value: Any) -> int | None:
     return None
 
 
-def _with_between(words: str, texts: list[str]) -> str:
-    """Texts with words between them. Raises MalformedRecord, before joining them, if the words alone are too long."""
-    if len(words) * len(texts) > MAX_CHARACTERS:
-        raise MalformedRecord(TOO_LONG)
-    return words.join(texts)
-
-
 def _joined(path: str, value: Any, words: tuple[str, ...]) -> str:
-    return _with_between(words[0], _elements(path, value))
-
-
-def _lines(path: str, value: Any, _: tuple[str, ...]) -> str:
-    return _with_between("\n", _elements(path, value))
-
-
-def _commas(path: str, value: Any, _: tuple[str, ...]) -> str:
-    return _with_between(", ", _elements(path, value))
+    """Join texts with words between them. Raises MalformedRecord, before joining them, if the words are too long."""
+    (between,), texts = words, _elements(path, value)
+    if len(between) * len(texts) > MAX_CHARACTERS:
+        raise MalformedRecord(TOO_LONG)
+    return between.join(texts)
 
 
 def _letters(path: str, value: Any, _: tuple[str, ...]) -> str:
@@ -252,8 +239,8 @@ def _json(path: str, value: Any, _: tuple[str, ...]) -> str:
 
 
 FILTERS: Mapping[str, Filter] = {
-    "lines": Filter("lines", (0,), _lines),
-    "commas": Filter("commas", (0,), _commas),
+    "lines": Filter("lines", (0,), lambda path, value, _: _joined(path, value, ("\n",))),
+    "commas": Filter("commas", (0,), lambda path, value, _: _joined(path, value, (", ",))),
     "join": Filter("join(', ')", (1,), _joined),
     "letters": Filter("letters", (0,), _letters),
     "bullets": Filter("bullets", (0,), _bullets),

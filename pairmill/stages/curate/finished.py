@@ -1,11 +1,9 @@
 """Reads a finished folder of curate: what became of its rows, and their texts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -43,7 +41,7 @@ class CuratedFolder:
     manifest: Manifest
 
     @classmethod
-    def open(cls, path: str) -> CuratedFolder:
+    def open(cls, path: str) -> Self:
         """Open the folder that ``path=`` names.
 
         Raises:

@@ -1,11 +1,9 @@
 """What operations that compare rows with each other have found, for each task: which row repeats which."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -73,7 +71,7 @@ class DroppedRows:
     count: int
 
     @classmethod
-    def from_decisions(cls, stored: Stored, rules: Sequence[str], first: int, count: int) -> DroppedRows:
+    def from_decisions(cls, stored: Stored, rules: Sequence[str], first: int, count: int) -> Self:
         """Make the rows of a slice."""
         # Which row they repeat changes nothing here.
         which = {rule: stored.rows[rule] for rule in rules if rule in stored.rows}

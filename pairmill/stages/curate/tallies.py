@@ -1,12 +1,10 @@
 """What was found, counted for the report: by rule and source, with a few samples of each rule."""
 
-from __future__ import annotations
-
 import heapq
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -86,7 +84,7 @@ class Tally:
                 continue
             by_action = np.bincount(action_at[mine], minlength=len(actions)).tolist()
             counts = {action: count for action, count in zip(actions, by_action, strict=True) if count}
-            _add(self.rules.setdefault(name, {}).setdefault(rule, {}).setdefault(self.source, {}), counts)
+            _add(self.rules, {name: {rule: {self.source: counts}}})
             self.modes.setdefault(name, {})[rule] = [modes[rule]]
             for counted, into in ((owns, self.owned), (would, self.reported)):
                 if counted[mine].any():
@@ -101,7 +99,7 @@ class Tally:
             by_task = np.bincount(at[owns & (at >= 0)], minlength=len(tasks)).tolist()
             for task, count in zip(tasks, by_task, strict=True):
                 if count:
-                    _add(self.matrix.setdefault(self.source, {}), {source_of(task): count})
+                    _add(self.matrix, {self.source: {source_of(task): count}})
         self._add_benchmarks(table, rules, rule_at, ordinals)
 
     def _add_benchmarks(
@@ -114,7 +112,7 @@ class Tally:
                 continue
             for rule, count in zip(rules, np.bincount(rule_at[mine], minlength=len(rules)).tolist(), strict=True):
                 if count:
-                    _add(self.benchmarks.setdefault(benchmark, {}).setdefault(rule, {}), {self.source: count})
+                    _add(self.benchmarks, {benchmark: {rule: {self.source: count}}})
             items = table["item"].take(pa.array(mine)).unique().to_pylist()
             self.items[benchmark] = sorted({*self.items.get(benchmark, ()), *map(str, items)})
             _add(self.hit_rows, {benchmark: len(np.unique(ordinals[mine]))})
@@ -130,26 +128,14 @@ class Tally:
             for number, at in enumerate(chosen.tolist())
         ]
 
-    def join(self, other: Tally) -> None:
+    def join(self, other: Self) -> None:
         """Add those of other tasks."""
-        for name, rules in other.rules.items():
-            for rule, sources in rules.items():
-                for source, actions in sources.items():
-                    _add(self.rules.setdefault(name, {}).setdefault(rule, {}).setdefault(source, {}), actions)
-        for mine_, theirs_ in ((self.owned, other.owned), (self.reported, other.reported)):
-            for name, owned in theirs_.items():
-                for rule, counts in owned.items():
-                    _add(mine_.setdefault(name, {}).setdefault(rule, {}), counts)
+        for counts in ("rules", "owned", "reported", "matrix", "benchmarks", "hit_rows"):
+            _add(getattr(self, counts), getattr(other, counts))
         for name, modes in other.modes.items():
             known = self.modes.setdefault(name, {})
             for rule, some in modes.items():
                 known[rule] = sorted({*known.get(rule, ()), *some})
-        for source, row in other.matrix.items():
-            _add(self.matrix.setdefault(source, {}), row)
-        for benchmark, rules_ in other.benchmarks.items():
-            for rule, counts in rules_.items():
-                _add(self.benchmarks.setdefault(benchmark, {}).setdefault(rule, {}), counts)
-        _add(self.hit_rows, other.hit_rows)
         for benchmark, items in other.items.items():
             self.items[benchmark] = sorted({*self.items.get(benchmark, ()), *items})
         for mine, theirs in ((self.samples, other.samples), (self.closest, other.closest)):
@@ -165,7 +151,7 @@ class Tally:
         return json.dumps(self.raw(), separators=(",", ":"), ensure_ascii=False).encode()
 
     @classmethod
-    def load(cls, data: bytes) -> Tally:
+    def load(cls, data: bytes) -> Self:
         """Read it from JSON."""
         return cls(**json.loads(data))
 
@@ -174,9 +160,13 @@ def _order(entry: Sequence[Any]) -> tuple[Any, str, int]:
     return entry[0], entry[1]["task"], entry[1]["ordinal"]
 
 
-def _add(mine: dict[str, int], other: Mapping[str, int]) -> None:
-    for name, count in other.items():
-        mine[name] = mine.get(name, 0) + count
+def _add(mine: dict[str, Any], other: Mapping[str, Any]) -> None:
+    """Add counts, which may be nested."""
+    for name, item in other.items():
+        if isinstance(item, dict):
+            _add(mine.setdefault(name, {}), item)
+        else:
+            mine[name] = mine.get(name, 0) + item
 
 
 def drawn(task: str, rule: str, ordinals: NDArray[np.uint64]) -> NDArray[np.uint64]:

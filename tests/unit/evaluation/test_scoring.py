@@ -16,10 +16,10 @@ import pytest
 from pairmill.errors import UsageError
 from pairmill.evaluation.benchmarks import REFERENCE, REGISTRY, Question, Verdict
 from pairmill.evaluation.scoring import drop, math, numbers, totals
-from pairmill.evaluation.scoring.boxed import boxed
 from pairmill.evaluation.scoring.intervals import wilson
 from pairmill.evaluation.scoring.letters import letter, letter_within
 from pairmill.evaluation.scoring.votes import chosen, pass_at, vote
+from pairmill.text import boxed
 from tests.support.helpers import REPOSITORY
 
 LONG = 100_000

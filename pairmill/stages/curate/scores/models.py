@@ -1,7 +1,5 @@
 """Models by URI: digested in the plan, fetched once for all processes of a machine, compared when they are opened."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil
@@ -10,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, Self, TypeVar
 
 from pairmill import log, storage
 from pairmill.digest import split
@@ -48,7 +46,7 @@ class Model:
     files: tuple[ModelFile, ...]
 
     @classmethod
-    def from_place(cls, given: str, option: str) -> Model:
+    def from_place(cls, given: str, option: str) -> Self:
         """Find and digest a model.
 
         Args:

@@ -6,13 +6,11 @@ at least a hundredth of the median: one large value moves neither. A step with f
 is not looked at, nor is a value that is not finite, which skips the update and has a line of its own.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any, Final
+from typing import Any, Final, Self
 
 WINDOW: Final = 128
 LEAST: Final = 32
@@ -37,7 +35,7 @@ class Outliers:
     highest: list[dict[str, Any]] = field(default_factory=list)
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> Outliers:
+    def from_state(cls, state: Mapping[str, Any]) -> Self:
         """Read what a checkpoint kept; nothing of one that kept nothing."""
         last = {name: [*values] for name, values in state.get("last", {}).items()}
         return cls(last, [dict(item) for item in state.get("highest", ())])

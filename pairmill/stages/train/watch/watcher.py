@@ -1,7 +1,5 @@
 """What a run tells people: rank 0 has one watcher, and tells it every step."""
 
-from __future__ import annotations
-
 import copy
 import logging
 import math
@@ -10,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from pairmill import log, storage
 from pairmill.engine.writer import Writer
@@ -349,7 +347,7 @@ class _Totals:
     since: dict[str, list[float]] = field(default_factory=dict)
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> _Totals:
+    def from_state(cls, state: Mapping[str, Any]) -> Self:
         mine = {name: state[name] for name in ("tokens", "labels", "flops", "sources", "since") if name in state}
         return cls(**copy.deepcopy(mine))
 
