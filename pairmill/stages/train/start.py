@@ -1,8 +1,10 @@
 """The weights that a run begins with, if they are those of an earlier one (fine-tuning); no tensor is read here."""
 
+from __future__ import annotations
+
 import hashlib
 from dataclasses import dataclass
-from typing import Final, Literal, Self
+from typing import Final, Literal
 
 from pairmill import storage
 from pairmill.engine import manifest as manifests
@@ -49,7 +51,7 @@ class Start:
     step: int | None = None
 
     @classmethod
-    def find(cls, given: str, take: Take) -> Self:
+    def find(cls, given: str, take: Take) -> Start:
         """Find a finished run, a checkpoint, or the newest checkpoint of the folder of a run.
 
         Raises:
