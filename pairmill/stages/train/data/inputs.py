@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 import numpy as np
 
@@ -25,7 +25,6 @@ from pairmill.loader.held_out import HeldOut, HeldOutRows, HeldOutWindows, choos
 from pairmill.loader.sources import RowSources, merged
 from pairmill.loader.text import open_dataset
 from pairmill.loader.tokenizer import METADATA, Tokenizer, check_same_tokenizer
-from pairmill.stages.train.config import TrainConfig
 from pairmill.training.data_settings import DataSettings
 from pairmill.training.settings import TrainSettings
 
@@ -35,6 +34,18 @@ _OF_WINDOWS: Final = ("weights", "temperature", "pattern", "dtype", "eos_id", "d
 _OF_ROWS: Final = ("balance", "one_token_rows")
 _MULTIPLE = 256
 """Models round the vocabulary up to a multiple of it, as the loader does."""
+
+
+class DataOptions(Protocol):
+    """The options of the command that are read here (pairmill/stages/train/config.py)."""
+
+    root: str
+    sampled: list[str]
+    samples_path: str
+    windows: list[str]
+    hub: str
+    tokenizer: str
+    held_out: str
 
 
 @dataclass(frozen=True)
@@ -68,7 +79,7 @@ class Inputs:
     tokenizer_digest: str = ""
 
 
-def open_inputs(options: TrainConfig, settings: TrainSettings) -> Inputs:
+def open_inputs(options: DataOptions, settings: TrainSettings) -> Inputs:
     """Open what the options name.
 
     Raises:
@@ -121,7 +132,7 @@ def _title(path: str) -> str:
 # Rows
 
 
-def _rows(options: TrainConfig, settings: TrainSettings) -> Inputs:
+def _rows(options: DataOptions, settings: TrainSettings) -> Inputs:
     data, batch = settings.data, settings.batch
     given = _named(options.sampled, "sampled")
     # The name is part of the plan's digest; of a single folder it is what the loader calls it.
@@ -178,13 +189,13 @@ def _place(option: str, folder: SampledFolder) -> tuple[str, Tokenizer | None]:
     return f"{option}={folder.path}", folder.tokenizer
 
 
-def refuse_removed_rows(options: TrainConfig) -> None:
+def refuse_removed_rows(options: DataOptions) -> None:
     """Raise InputError if a plan was drawn before the policy in force took records of its sources out."""
     for place in _named(options.sampled, "sampled").values():
         drawn_rows.refuse_removed_rows(place, "sampled")
 
 
-def refuse_training_rows(options: TrainConfig) -> None:
+def refuse_training_rows(options: DataOptions) -> None:
     """Raise InputError if rows to evaluate on are rows to train on, before arrays are made of either."""
     if options.sampled and options.held_out:
         places = _named(options.sampled, "sampled").values()
@@ -211,7 +222,7 @@ def _other_kind(given: str, expected: str) -> UsageError:
 # Windows
 
 
-def _windows(options: TrainConfig, settings: TrainSettings) -> Inputs:
+def _windows(options: DataOptions, settings: TrainSettings) -> Inputs:
     given = _named(options.windows, "windows")
     sources = [item for name, path in given.items() for item in _sources(name, path, settings.data)]
     names = [item.name for item in sources]
@@ -326,7 +337,7 @@ def _split(windows: Windows, share: float) -> tuple[Windows, Windows]:
 # A data set of the Hub
 
 
-def _hub(options: TrainConfig, settings: TrainSettings) -> Inputs:
+def _hub(options: DataOptions, settings: TrainSettings) -> Inputs:
     data, hub = settings.data, settings.data.hub
     if options.held_out:
         raise _other_kind(options.held_out, "data.hub.held_out_split, or data.held_out_share")
@@ -377,7 +388,7 @@ def _digest(plan: TrainingPlan, held: HeldOut | None, tokenizer: bytes | None) -
     return content_key("train", plan.digest, held.digest if held else "", digest)
 
 
-def _tokenizer(options: TrainConfig, known: Tokenizer | None, place: str, vocab_size: int = 0) -> bytes | None:
+def _tokenizer(options: DataOptions, known: Tokenizer | None, place: str, vocab_size: int = 0) -> bytes | None:
     """Read the tokenizer.json that an option names, or that is in this place; compare it with that of the data."""
     if options.tokenizer:
         uri = tokenizer_file.locate(options.tokenizer, storage.normalise(options.root, "root") if options.root else "")
