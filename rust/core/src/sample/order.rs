@@ -7,11 +7,14 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use super::philox::Philox;
+use crate::pages::vec_with_capacity;
 
 const BUCKETS: usize = 1 << 8;
 /// Buckets that a draw of 32 bits decides.
 const DECIDED: u32 = 4;
 const WIDTH: usize = 4;
+/// Places that wait until they go to their buckets together: how many each bucket gets is counted first, so none grows.
+const WAITING: usize = 1 << 20;
 
 /// The places of an epoch, in buckets.
 pub struct Order {
@@ -20,7 +23,9 @@ pub struct Order {
     random: Philox,
     bits: u32,
     left: u32,
-    buckets: Vec<Vec<u32>>,
+    waiting: Vec<u32>,
+    /// Places in their buckets, bucket after bucket, and where each bucket ends.
+    parts: Vec<(Vec<u32>, [usize; BUCKETS])>,
     /// Byte and number of places in the scratch file, for each bucket.
     stored: Vec<Vec<(u64, u32)>>,
     sizes: Vec<u64>,
@@ -36,29 +41,61 @@ impl Order {
             random: Philox::named(seed, &format!("epoch\0{number}")),
             bits: 0,
             left: 0,
-            buckets: vec![Vec::new(); BUCKETS],
+            waiting: Vec::new(),
+            parts: Vec::new(),
             stored: vec![Vec::new(); BUCKETS],
             sizes: vec![0; BUCKETS],
         }
     }
 
     /// Add places.
-    pub fn extend(&mut self, places: impl Iterator<Item = u32>) {
-        for place in places {
+    pub fn extend(&mut self, mut places: impl Iterator<Item = u32>) {
+        loop {
+            self.waiting.extend(places.by_ref().take(WAITING - self.waiting.len()));
+            if self.waiting.len() < WAITING {
+                return;
+            }
+            self.sort();
+        }
+    }
+
+    /// Put places that wait into their buckets.
+    fn sort(&mut self) {
+        let count = self.waiting.len();
+        if count == 0 {
+            return;
+        }
+        let (mut buckets, mut ends) = (Vec::with_capacity(count), [0; BUCKETS]);
+        for _ in 0..count {
             if self.left == 0 {
                 (self.bits, self.left) = (self.random.draw(), DECIDED);
             }
-            let bucket = self.bits as usize % BUCKETS;
-            self.buckets[bucket].push(place);
+            let bucket = self.bits as u8;
+            ends[usize::from(bucket)] += 1;
+            buckets.push(bucket);
             self.bits >>= 8;
             self.left -= 1;
         }
+        let mut start = 0;
+        for (end, size) in ends.iter_mut().zip(&mut self.sizes) {
+            *size += *end as u64;
+            (*end, start) = (start, start + *end);
+        }
+        let mut places = vec_with_capacity(count);
+        places.resize(count, 0);
+        for (&place, &bucket) in self.waiting.iter().zip(&buckets) {
+            let end = &mut ends[usize::from(bucket)];
+            places[*end] = place;
+            *end += 1;
+        }
+        self.waiting.clear();
+        self.parts.push((places, ends));
     }
 
     /// Bytes of the places that are in memory.
     #[must_use]
     pub fn held(&self) -> usize {
-        self.buckets.iter().map(|bucket| bucket.len() * WIDTH).sum()
+        (self.waiting.len() + self.parts.iter().map(|(places, _)| places.len()).sum::<usize>()) * WIDTH
     }
 
     /// Move all places in memory to the end of a file, which is at `end`; the new end.
@@ -66,25 +103,28 @@ impl Order {
     /// # Errors
     /// As the file says.
     pub fn store(&mut self, file: &File, mut end: u64) -> io::Result<u64> {
-        let mut bytes = Vec::new();
-        let first = end;
-        for ((bucket, stored), size) in self.buckets.iter_mut().zip(&mut self.stored).zip(&mut self.sizes) {
-            if !bucket.is_empty() {
-                stored.push((end, bucket.len() as u32));
-                *size += bucket.len() as u64;
-                end += (bucket.len() * WIDTH) as u64;
-                bucket.iter().for_each(|place| bytes.extend_from_slice(&place.to_le_bytes()));
-                bucket.clear();
+        self.sort();
+        let (mut bytes, first) = (Vec::new(), end);
+        for (number, stored) in self.stored.iter_mut().enumerate() {
+            let before = end;
+            for places in self.parts.iter().map(|part| of_bucket(part, number)) {
+                end += (places.len() * WIDTH) as u64;
+                places.iter().for_each(|place| bytes.extend_from_slice(&place.to_le_bytes()));
+            }
+            if end > before {
+                stored.push((before, ((end - before) / WIDTH as u64) as u32));
             }
         }
+        self.parts.clear();
         file.write_all_at(&bytes, first)?;
         Ok(end)
     }
 
-    /// The number of places in each bucket.
+    /// The number of places in each bucket, which can be taken from now on.
     #[must_use]
-    pub fn sizes(&self) -> Vec<u64> {
-        self.sizes.iter().zip(&self.buckets).map(|(stored, bucket)| stored + bucket.len() as u64).collect()
+    pub fn sizes(&mut self) -> &[u64] {
+        self.sort();
+        &self.sizes
     }
 
     /// Take the places of a bucket, shuffled, out of memory and of the scratch file.
@@ -92,7 +132,7 @@ impl Order {
     /// # Errors
     /// As the file says.
     pub fn bucket(&self, number: usize, file: Option<&File>) -> io::Result<Vec<u32>> {
-        let mut places = Vec::with_capacity(self.sizes[number] as usize + self.buckets[number].len());
+        let mut places = Vec::with_capacity(self.sizes[number] as usize);
         let mut bytes = Vec::new();
         for &(place, count) in &self.stored[number] {
             let file = file.ok_or_else(|| io::Error::other("no scratch file"))?;
@@ -100,11 +140,15 @@ impl Order {
             file.read_exact_at(&mut bytes, place)?;
             places.extend(bytes.as_chunks().0.iter().map(|&place| u32::from_le_bytes(place)));
         }
-        places.extend_from_slice(&self.buckets[number]);
+        self.parts.iter().for_each(|part| places.extend_from_slice(of_bucket(part, number)));
         let mut random = Philox::named(&self.seed, &format!("epoch\0{}\0{number}", self.number));
         random.scatter(&mut places);
         Ok(places)
     }
+}
+
+fn of_bucket((places, ends): &(Vec<u32>, [usize; BUCKETS]), number: usize) -> &[u32] {
+    &places[number.checked_sub(1).map_or(0, |before| ends[before])..ends[number]]
 }
 
 #[cfg(test)]
@@ -114,7 +158,9 @@ mod tests {
 
     use super::*;
 
-    fn ordered(order: &Order, file: Option<&File>) -> Vec<u32> {
+    fn ordered(order: &mut Order, file: Option<&File>) -> Vec<u32> {
+        let sizes = order.sizes().to_vec();
+        assert_eq!(sizes.len(), BUCKETS);
         (0..BUCKETS).flat_map(|number| order.bucket(number, file).unwrap()).collect()
     }
 
@@ -124,7 +170,7 @@ mod tests {
         for seed in 0..24_000 {
             let mut order = Order::new(&seed.to_string(), 0);
             order.extend(0..4);
-            *counts.entry(ordered(&order, None)).or_default() += 1;
+            *counts.entry(ordered(&mut order, None)).or_default() += 1;
         }
         assert_eq!(counts.len(), 24);
         let chi: f64 = counts.values().map(|&count| (f64::from(count) - 1000.0).powi(2) / 1000.0).sum();
@@ -135,7 +181,7 @@ mod tests {
     fn places_are_anywhere() {
         let mut order = Order::new("5", 3);
         order.extend(0..100_000);
-        let made = ordered(&order, None);
+        let made = ordered(&mut order, None);
         let mut sorted = made.clone();
         sorted.sort_unstable();
         assert!(sorted.iter().copied().eq(0..100_000));
@@ -162,7 +208,7 @@ mod tests {
             }
         }
         assert_eq!(end, 5000 * 4);
-        assert_eq!(ordered(&plain, None), ordered(&stored, Some(&file)));
+        assert_eq!(ordered(&mut plain, None), ordered(&mut stored, Some(&file)));
         assert_eq!(plain.sizes(), stored.sizes());
         std::fs::remove_file(path).unwrap();
     }

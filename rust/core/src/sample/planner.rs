@@ -16,11 +16,12 @@ use super::eligible::Counts;
 use super::numbers::Numbers;
 use super::order::Order;
 use super::source::{Buffers, COLUMNS};
+use crate::pages::vec_with_capacity;
 
 /// Bytes of the header of a one-dimensional `.npy`, which whoever knows the length writes.
 pub const HEADER: u64 = 128;
 /// Rows that are drawn before they are put in order; they stay in memory until then.
-const AT_ONCE: u64 = 1 << 20;
+const AT_ONCE: u64 = 1 << 18;
 
 /// What was drawn of a task, without its rows.
 #[derive(Debug)]
@@ -241,13 +242,15 @@ impl Planner {
     /// # Errors
     /// As the scratch folder says.
     pub fn epoch(&mut self, number: usize) -> io::Result<Made> {
-        let order = std::mem::replace(&mut self.orders[number], Order::new("", 0));
-        let sizes = order.sizes();
+        let mut order = std::mem::replace(&mut self.orders[number], Order::new("", 0));
+        let sizes = order.sizes().to_vec();
         let count: u64 = sizes.iter().sum();
         let scratch = self.places.as_ref().map(|(file, _)| file);
         let path = self.scratch.as_ref().map(|folder| folder.join(format!("epoch_{number}.npy")));
         let out = path.as_ref().map(|path| file(path)).transpose()?;
-        let mut values = vec![0_i32; if out.is_some() { 0 } else { count as usize }];
+        let held = if out.is_some() { 0 } else { count as usize };
+        let mut values = vec_with_capacity(held);
+        values.resize(held, 0_i32);
         let mut jobs = Vec::with_capacity(sizes.len());
         let (mut rest, mut first) = (&mut values[..], HEADER);
         for (bucket, &size) in sizes.iter().enumerate() {

@@ -254,7 +254,7 @@ impl TokenFile {
         &self,
         written: &mut Written,
         bytes: u64,
-        fill: impl Fn(u64, &mut [u8], &mut Vec<u8>) -> Result<Filled, Failure> + Sync,
+        fill: impl Fn(u64, &mut [u8], &mut Reader) -> Result<Filled, Failure> + Sync,
     ) -> PyResult<Filled> {
         let (first, before) = (written.nodes.len(), written.rest.len());
         let total = before as u64 + bytes;
@@ -265,7 +265,7 @@ impl TokenFile {
         let next = AtomicUsize::new(0);
         let made = Mutex::new(Made { nodes: vec![None; leaves], ..Default::default() });
         let work = || {
-            let (mut out, mut read) = (Vec::with_capacity(LEAF), Vec::new());
+            let (mut out, mut read) = (Vec::with_capacity(LEAF), Reader::default());
             loop {
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 if number >= leaves {
@@ -317,6 +317,13 @@ impl TokenFile {
         written.rest = made.rest;
         Ok(made.filled)
     }
+}
+
+/// What a thread reads with: a buffer, and the file of the task that was last, whose length and header were right.
+#[derive(Default)]
+struct Reader {
+    buffer: Vec<u8>,
+    open: Option<(usize, File)>,
 }
 
 /// What was read to fill a part.
@@ -397,7 +404,7 @@ impl<'a> RowPiece<'a> {
     }
 
     /// Fill `out` with tokens from this byte on.
-    fn fill(&self, place: u64, out: &mut [u8], buffer: &mut Vec<u8>) -> Result<Filled, Failure> {
+    fn fill(&self, place: u64, out: &mut [u8], reader: &mut Reader) -> Result<Filled, Failure> {
         let width = self.file.width;
         let wanted = place / width as u64..(place + out.len() as u64) / width as u64;
         let mut row = self.ends.partition_point(|&end| end <= wanted.start);
@@ -423,7 +430,7 @@ impl<'a> RowPiece<'a> {
                     let more = (pieces.end - pieces.start) * PIECE;
                     more <= held * WIDTH as u64 * SPARSE + PIECE * SPARSE
                 });
-                self.copy(part.task, &spans, pieces, mine, buffer, &mut filled)?;
+                self.copy(part.task, &spans, pieces, mine, reader, &mut filled)?;
             }
             if row < part.rows.end || row == self.ends.len() {
                 break;
@@ -467,19 +474,26 @@ impl<'a> RowPiece<'a> {
         spans: &[(u64, u64)],
         pieces: Option<Range<u64>>,
         out: &mut [u8],
-        buffer: &mut Vec<u8>,
+        Reader { buffer, open }: &mut Reader,
         filled: &mut Filled,
     ) -> Result<(), Failure> {
         let failed = |error: io::Error| Failure::Read(task, error.raw_os_error().unwrap_or_default());
         let (path, length, _) = &self.file.sources[task];
-        let file = File::open(path).map_err(failed)?;
-        let size = file.metadata().map_err(failed)?.len();
-        let mut head = [0; HEADER];
-        if size != bytes_of(*length) || file.read_exact_at(&mut head, 0).is_err() || head[..] != header(*length) {
-            return Err(Failure::Odd(task));
-        }
+        let size = bytes_of(*length);
+        let file = match open.take() {
+            Some((last, file)) if last == task => file,
+            _ => {
+                let (file, mut head) = (File::open(path).map_err(failed)?, [0; HEADER]);
+                let is_long = file.metadata().map_err(failed)?.len() == size;
+                if !is_long || file.read_exact_at(&mut head, 0).is_err() || head[..] != header(*length) {
+                    return Err(Failure::Odd(task));
+                }
+                file
+            }
+        };
+        let (_, file) = open.insert((task, file));
         if let Some(pieces) = pieces {
-            return self.copy_digested(task, (&file, size), spans, pieces, out, buffer, filled);
+            return self.copy_digested(task, (file, size), spans, pieces, out, buffer, filled);
         }
         let (mut first, mut rest) = (0, out);
         while first < spans.len() {
@@ -488,7 +502,7 @@ impl<'a> RowPiece<'a> {
             filled.read += bytes as u64;
             let near = spans[first..next].iter().map(|&(start, length)| (start - ids.start, length));
             let copied = |bytes: &[u8]| self.gather(task, bytes, near, rest);
-            rest = look(&file, bytes_of(ids.start), bytes, buffer, copied).map_err(failed)??;
+            rest = look(file, bytes_of(ids.start), bytes, buffer, copied).map_err(failed)??;
             first = next;
         }
         Ok(())
