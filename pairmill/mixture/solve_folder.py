@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from pairmill.errors import UsageError
 from pairmill.formats.eligible_rows import RowOptions
 from pairmill.formats.task_summaries import TaskSummaries, summarize
 from pairmill.formats.tokens import Dataset
 from pairmill.rules.book import Rules
 from pairmill.rules.rule import Rule
 from pairmill.rules.solve import Pool
-from pairmill.rules.solve_rules import GroupResult, SolvedRules, solve_rules
+from pairmill.rules.solve_rules import SolvedRules, solve_rules
 
 # What reads single rows is imported where rules have words for them: pyarrow, which it needs, is a third of a start.
 if TYPE_CHECKING:
@@ -86,11 +85,16 @@ class EffectiveRules:
         """What they come to.
 
         Raises:
-            UsageError: as :func:`solve_rules`, or passes_total leaves a group less than it is to have.
+            UsageError: as :func:`solve_rules`.
             InputError: tasks cannot be read.
         """
         names = [task.name for task in self.tasks]
-        solved = solve_rules(self.rules, names, self.pool, self.epochs, self.base)
+        most = np.full(len(names), math.inf)
+        for place, (task, rule) in enumerate(zip(self.tasks, self.base, strict=True)):
+            if (passes := rule.passes_total) is not None:
+                left = int(self.pool.rows[place]) * passes - self.seen(task.key, passes)
+                most[place] = max(0, left) / (self.epochs - self.kept)
+        solved = solve_rules(self.rules, names, self.pool, self.epochs, self.base, most)
         made, groups, largest = [*solved.rules], [*solved.groups], dict[int, int]()
 
         def put(place: int, values: Sequence[float]) -> None:
@@ -114,31 +118,14 @@ class EffectiveRules:
                 drawn, at = choice.expected(rows), int(solved.group_of[place])
                 largest[at] = max(largest.get(at, 0), drawn.largest)
                 put(place, [*vars(drawn).values()])
-        for place, (task, rule) in enumerate(zip(self.tasks, self.base, strict=True)):
-            if (most := rule.passes_total) is not None:
-                left = int(self.pool.rows[place]) * most - self.seen(task.key, most)
-                part = left / (self.epochs - self.kept) / float(solved.rows[place] or 1)
-                if part < 1:
-                    self._refuse_short(solved.groups[at := int(solved.group_of[place])], at, task.name, rule, left)
-                    columns = (solved.rows, solved.tokens, solved.response_tokens, solved.errors)
-                    put(place, [float(column[place]) * max(0.0, part) for column in columns])
+        for place in np.flatnonzero(most < solved.rows).tolist():
+            columns = (solved.rows, solved.tokens, solved.response_tokens, solved.errors)
+            put(place, [float(column[place]) * most[place] / solved.rows[place] for column in columns])
         for at, rows_most in largest.items():
             if rows_most:
                 text = f"keep_together: units of up to {rows_most:,} rows"
                 groups[at] = replace(groups[at], wanted=", ".join(filter(None, (groups[at].wanted, text))))
         return replace(solved, rules=tuple(made), groups=tuple(groups))
-
-    def _refuse_short(self, result: GroupResult, at: int, task: str, rule: Rule, left: int) -> None:
-        """Raise UsageError if a group that is to have a number of tokens cannot have them because of passes_total."""
-        group = self.rules.groups[at] if at < len(self.rules.groups) else None
-        if group is not None and (group.share is not None or group.tokens is not None):
-            raise UsageError(
-                f"passes_total leaves the group {group.name!r} fewer tokens than it is to have",
-                where=group.where,
-                got=f"{result.wanted}: {result.tokens:,.0f} tokens an epoch, for which {task} has too few rows",
-                expected=f"at most {max(0, left):,} rows of {task} in all epochs, passes_total: {rule.passes_total}",
-                hint="raise passes_total, or lower what the group is to have",
-            )
 
     @cached_property
     def of_task(self) -> Mapping[str, Rule]:

@@ -270,6 +270,10 @@ class Rules:
             for item in self._raw
         ]
         whole = {"rules": items, **self.top.raw} if self.top.raw else items
+        if any(group.share is not None or group.tokens for group in self.groups):
+            rules = (self.top.defaults, *(clause.rule for clause in self.clauses))
+            if any(rule.passes_total is not None for rule in rules):
+                whole = {"rules": whole, "passes_total": "first"}  # it was last: other rows were drawn
         return fingerprint_from(json.loads(json.dumps(whole, default=str)))
 
     def _rule(self, clause: Clause) -> Rule:

@@ -11,6 +11,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, Self
 
 from pairmill.errors import UsageError
@@ -75,7 +76,7 @@ class Selector:
             return cls(regex=texts[0], without=without)
         return cls(globs=texts, without=without) if key == "match" else cls(prefixes=texts, without=without)
 
-    @property
+    @cached_property
     def label(self) -> str:
         """What the file says, on one line: of a prefix only its text."""
         texts = [", ".join(self.prefixes)] if self.prefixes else []

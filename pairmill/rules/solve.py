@@ -138,6 +138,8 @@ class Problem:
         named: the tasks of each group, also of those without an amount.
         epochs: of the plan.
         scale: factor on caps.
+        most: rows that each task may have in an epoch, on average over epochs, float64 [tasks]. Groups that are to have a
+            number of tokens, or a share, take no more, and count no more of others; caps do not know it.
     """
 
     pool: Pool
@@ -147,6 +149,7 @@ class Problem:
     named: Mapping[str, NDArray[np.intp]] | None = None
     epochs: int = 1
     scale: Scale | None = None
+    most: Reals | None = None
 
     def solve(self) -> Solved:
         """Return the rows of each task in every epoch.
@@ -223,7 +226,12 @@ class Problem:
         return None if sharing.unit is None else self._mean[sharing.unit][sharing.tasks]
 
     def _level(self, sharing: Sharing, limits: Reals) -> Level:
-        return Level(sharing.weights, limits[sharing.tasks] * sharing.most)
+        rows = limits[sharing.tasks] * sharing.most
+        return Level(sharing.weights, self._left(rows, sharing.tasks) if sharing.is_target else rows)
+
+    def _left(self, rows: Reals, tasks: NDArray[np.intp] | slice = slice(None)) -> Reals:
+        """Return what all epochs leave of these rows of tasks."""
+        return rows if self.most is None else np.minimum(rows, self.most[tasks])
 
     def _budgets(self, sharing: Sharing, limits: Reals, factor: float) -> dict[str, float]:
         """Return the caps of a group by key, in what its level gives."""
@@ -256,7 +264,7 @@ class Problem:
         targets = [sharing for sharing in self.sharings if sharing.is_target]
         if not targets:
             return []
-        tokens = rows * self._mean["all"]
+        tokens = self._left(rows) * self._mean["all"]
         for sharing in targets:
             tokens[sharing.tasks] = 0.0
         parts = {sharing.group.name: self._part(sharing.group, tokens, ()) for sharing in targets}
@@ -295,7 +303,7 @@ class Problem:
     def _require_reached(self, real: Reals) -> None:
         """Raise UsageError if a group cannot have the tokens that it is to have."""
         limits = self._limits(1.0)
-        tokens_of = real * self._mean["all"]
+        tokens_of = self._left(real) * self._mean["all"]
         for sharing, level, tokens in self._targets(real, limits):
             most = float((level.rows(level.top) * self._mean["all"][sharing.tasks]).sum())
             if sharing.group.share and not tokens:
@@ -307,12 +315,17 @@ class Problem:
             share = math.floor(1e4 * most / (others + most)) / 100 if most else 0.0
             fits = f"tokens: {math.floor(most)}" if sharing.group.share is None else f"share: {share:g}% of epoch"
             passes = math.ceil(100 * tokens * sharing.most / most - _SLACK) / 100 if most else 0.0
+            whole = limits[sharing.tasks] * sharing.most
+            left = bool((self._left(whole, sharing.tasks) < whole).any())
             raise UsageError(
                 f"the group {sharing.group.name!r} cannot have as many tokens",
                 where=sharing.group.where,
                 got=f"{wanted_of(sharing.group)}: {tokens:,.0f} tokens an epoch",
-                expected=f"at most {most:,.0f}, passes over its tasks: {sharing.most:g}",
-                hint=f"write {fits}, or passes: {passes:g}" if most else "none of its tasks has a row",
+                expected=f"at most {most:,.0f}, passes over its tasks: {sharing.most:g}"
+                + " and what passes_total leaves" * left,
+                hint=(f"write {fits}, or " + ("raise passes_total" if left else f"passes: {passes:g}"))
+                if most
+                else "none of its tasks has a row" + " that passes_total leaves" * left,
             )
 
     # The factor.

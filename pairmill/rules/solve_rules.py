@@ -86,7 +86,12 @@ class SolvedRules:
 
 
 def solve_rules(
-    rules: Rules, tasks: Sequence[str], pool: Pool, epochs: int, base: Sequence[Rule] | None = None
+    rules: Rules,
+    tasks: Sequence[str],
+    pool: Pool,
+    epochs: int,
+    base: Sequence[Rule] | None = None,
+    most: Reals | None = None,
 ) -> SolvedRules:
     """Solve what rules say of groups.
 
@@ -94,6 +99,7 @@ def solve_rules(
         pool: what they have; of those with ``select_rows`` only the rows that may be drawn.
         epochs: of the plan.
         base: the rule of each task, where it is not what ``rules.match`` says.
+        most: as :class:`Problem` has it.
 
     Raises:
         UsageError: as :meth:`Problem.solve`, or rules contradict each other.
@@ -118,7 +124,7 @@ def solve_rules(
         names = [tasks[task] for task in mine]
         sharings.append(_sharing(group, mine, [each[task] for task in mine], [clauses[task] for task in mine], names))
     sharings = [_weighted(sharing, pool) for sharing in sharings]
-    solved = Problem(pool, each, caps, sharings, named, epochs=epochs, scale=rules.top.scale).solve()
+    solved = Problem(pool, each, caps, sharings, named, epochs=epochs, scale=rules.top.scale, most=most).solve()
     return _outcome(rules, solved, pool, group_of, {**binds, **solved.binds})
 
 

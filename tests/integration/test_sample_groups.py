@@ -143,7 +143,8 @@ def test_a_share_that_cannot_be_ends_the_stage_with_the_line_to_write(bench: Ben
     [
         (
             [{"prefix": "small", "share": "5%", "passes": 9, "passes_total": 2}],
-            "rule 1: passes_total leaves the group 'small' fewer tokens than it is to have.*at most 60 rows of small",
+            "rule 1: the group 'small' cannot have as many tokens.*what passes_total leaves; write share: 3.12% "
+            "of epoch, or raise passes_total",
         ),
         (
             [{"prefix": "opus"}, {"prefix": "flan__", "repeat": 10**9}],

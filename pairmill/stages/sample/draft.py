@@ -17,7 +17,6 @@ from pairmill.engine import inputs, policing, vanished
 from pairmill.engine.links import LeftOut, left_out
 from pairmill.engine.manifest import InputRef, Ledger, Manifest
 from pairmill.engine.options import byte_options
-from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, UsageError
 from pairmill.formats import characters
 from pairmill.formats.eligible_rows import NEVER, SPLIT, DatasetRows, rows_of
@@ -49,6 +48,7 @@ from pairmill.stages.sample.sampled_rows import DrawnSample, SampledRows
 from pairmill.stages.sample.wants import Wants
 
 if TYPE_CHECKING:
+    from pairmill.engine.writer import Writer
     from pairmill.mixture.realised import Realised
     from pairmill.stages.sample.base import BasePlan
     from pairmill.stages.sample.extend import Growth, ParentPlan

@@ -46,6 +46,7 @@ def solve(
     limits: list[float] | None = None,
     epochs: int = 1,
     scale: Scale | None = None,
+    most: list[float] | None = None,
 ) -> Solved:
     """Solve groups, given as the keys of a rule by numbers of tasks; keys besides are ``repeat`` and ``factors``."""
     count = len(of.rows)
@@ -63,7 +64,8 @@ def solve(
             weights = np.array(factors) * weights_of(group.within, of.rows[[*tasks]], cost)
             made.append(replace(sharing, weights=weights))
     no_limits = np.full(count, math.inf) if limits is None else np.array(limits)
-    return Problem(of, each, no_limits, made, named, epochs, scale).solve()
+    left = None if most is None else np.array(most)
+    return Problem(of, each, no_limits, made, named, epochs, scale, left).solve()
 
 
 def tokens(of: Pool, solved: Solved) -> float:
@@ -210,6 +212,31 @@ def test_a_share_of_the_final_tokens_as_dfm11_post_has_it() -> None:
     assert free.any()
     assert np.ptp(level[free]) / level[free].max() < 1e-3
     assert (solved.rows <= of.rows).all()
+
+
+@relaxed
+@given(st.lists(st.tuples(counts, st.integers(1, 40), st.none() | counts), min_size=3, max_size=7), st.integers(1, 95))
+def test_a_share_counts_what_passes_total_leaves(tasks: list[tuple[int, int, int | None]], percent: int) -> None:
+    rows, mean, most = (list(values) for values in zip(*tasks, strict=True))
+    left = [math.inf if rest is None else float(rest) for rest in most]
+    of, share = pool(rows, mean), percent / 100
+    # The first two share it out; each of them gives what it has three times, or what is left, and then no more.
+    there = [min(count, rest) * size for count, size, rest in zip(rows[2:], mean[2:], left[2:], strict=True)]
+    wanted = share / (1 - share) * sum(there)
+    can = sum(min(3 * count, rest) * size for count, size, rest in zip(rows[:2], mean[:2], left[:2], strict=True))
+    groups: Groups = {(0, 1): {"share": share, "passes": 3}}
+    if not there or not sum(there) or wanted > can * (1 + 1e-9):
+        with pytest.raises(UsageError, match=r"cannot have as many tokens|a share of nothing"):
+            solve(of, groups, most=left)
+        return
+    solved = solve(of, groups, epochs=10_000, most=left)
+    drawn = np.minimum(solved.rows, left) * mean
+    assert (solved.rows[:2] <= np.array(left[:2]) + 1e-9).all()
+    assert drawn[:2].sum() == pytest.approx(share * drawn.sum(), abs=0.01)
+    # Rows of both as often, unless one of them has no more.
+    low, high = sorted(range(2), key=lambda task: solved.rows[task] / max(1, rows[task]))
+    even = solved.rows[low] * rows[high] == pytest.approx(solved.rows[high] * rows[low], rel=0.01, abs=0.1 * max(rows))
+    assert even or solved.rows[low] == pytest.approx(min(3 * rows[low], left[low]), abs=0.001)
 
 
 def test_shares_and_parts_of_groups_are_one_linear_system() -> None:

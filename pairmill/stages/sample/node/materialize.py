@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import groupby
 from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO, Final
@@ -320,7 +320,7 @@ class _Readers:
         self._plan, self._datasets, self.limit = plan, datasets, limit
         self._arrays: dict[int, tokens.Array] = {}
 
-    @property
+    @cached_property
     def uris(self) -> list[str]:
         """The files of the tokens."""
         return [storage.join(dataset.uri, TOKENS) for dataset in self._datasets]

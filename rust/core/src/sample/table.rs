@@ -4,7 +4,8 @@
 //! and one line has them all. Where rows follow each other, a line has the place of its first and the lengths of all;
 //! where they do not, but each response follows its instruction, the distance of each from the first too.
 
-use std::ops::Range;
+use std::iter::Sum;
+use std::ops::{BitAnd, Range};
 
 use crate::pages::vec_with_capacity;
 use crate::simd::{Level, Work, prefetch, run};
@@ -187,7 +188,25 @@ trait Find {
     fn find(&self, row: usize) -> Place;
 }
 
-impl<L: Copy + Into<u32>, const N: usize> Find for &[Line<L, N>] {
+/// A length of a line.
+trait Length: Copy + Into<u32> + BitAnd<Output = Self> + 'static {
+    /// What all lengths of a line together fit in.
+    type Total: From<Self> + Into<u64> + Sum;
+    /// For as many lengths as a line has all their bits, and then none.
+    const MASKS: &'static [Self];
+}
+
+impl Length for u16 {
+    type Total = u32;
+    const MASKS: &'static [Self] = [[Self::MAX; 2 * SHORT], [0; 2 * SHORT]].as_flattened();
+}
+
+impl Length for u32 {
+    type Total = u64;
+    const MASKS: &'static [Self] = [[Self::MAX; 2 * SHORT], [0; 2 * SHORT]].as_flattened();
+}
+
+impl<L: Length, const N: usize> Find for &[Line<L, N>] {
     #[inline(always)]
     fn fetch(&self, row: usize) {
         prefetch(&self[row / N]);
@@ -196,14 +215,12 @@ impl<L: Copy + Into<u32>, const N: usize> Find for &[Line<L, N>] {
     #[inline(always)]
     fn find(&self, row: usize) -> Place {
         let (line, row) = (&self[row / N], row % N);
-        let mut before = 0_u64;
-        for (number, &[inst, resp]) in line.lengths.iter().enumerate() {
-            // Without a branch: which row of a line is asked for cannot be foretold.
-            let mask = u64::from(number < row).wrapping_neg();
-            before += (u64::from(inst.into()) + u64::from(resp.into())) & mask;
-        }
+        // Without a branch, as which row of a line is asked for cannot be foretold; and without a comparison.
+        let masks = L::MASKS[2 * (SHORT - row)..][..2 * N].iter();
+        let before: L::Total =
+            line.lengths.as_flattened().iter().zip(masks).map(|(&a, &mask)| L::Total::from(a & mask)).sum();
         let [inst_len, resp_len] = line.lengths[row].map(Into::into);
-        let inst_start = line.base + before;
+        let inst_start = line.base + before.into();
         Place { inst_start, inst_len, resp_start: inst_start + u64::from(inst_len), resp_len }
     }
 }

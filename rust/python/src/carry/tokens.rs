@@ -169,7 +169,7 @@ impl TokenFile {
                 self.close(&mut written, open);
                 None
             });
-            let piece = RowPiece::new(self, rows, &tasks, &counts, open.as_ref())?;
+            let piece = RowPiece::new(self, &rows, &tasks, &counts, open.as_ref())?;
             let made = self.append(&mut written, piece.bytes(), |place, out, read| piece.fill(place, out, read))?;
             piece.digest(made.pieces, open, &mut written);
             Ok(made.read)
@@ -346,8 +346,9 @@ struct Made {
 /// Rows whose tokens are copied.
 struct RowPiece<'a> {
     file: &'a TokenFile,
-    rows: Rows<'a>,
-    /// Tokens up to the end of each row.
+    /// Their tokens in the files of the tasks: starts and lengths, of rows that follow each other together.
+    spans: Vec<(u64, u64)>,
+    /// Tokens up to the end of each span.
     ends: Vec<u64>,
     tasks: Vec<Part>,
 }
@@ -355,8 +356,8 @@ struct RowPiece<'a> {
 /// The rows of a task.
 struct Part {
     task: usize,
-    /// The first row, and the one after the last.
-    rows: Range<usize>,
+    /// Their first span, and the one after the last.
+    spans: Range<usize>,
     /// The first piece of its file that is to be digested; none if the file is not, as its spans come in no order, say.
     digested: Option<u64>,
     /// Whether it has no other rows.
@@ -368,18 +369,18 @@ struct Part {
 impl<'a> RowPiece<'a> {
     fn new(
         file: &'a TokenFile,
-        rows: Rows<'a>,
+        rows: &Rows<'_>,
         tasks: &[usize],
         counts: &[usize],
         open: Option<&Open>,
     ) -> Result<Self, Failure> {
-        let mut ends = Vec::with_capacity(rows.len());
+        let (mut spans, mut ends) = (Vec::<(u64, u64)>::new(), Vec::new());
         let (mut total, mut after) = (0_u64, 0);
         let mut parts = Vec::with_capacity(tasks.len());
         for (number, (&task, &count)) in tasks.iter().zip(counts).enumerate() {
             let (_, length, mut ascending) = file.sources[task];
             let open = open.filter(|_| number == 0);
-            let (first, mut last) = (after, open.map_or(0, |open| open.end));
+            let (first, before, mut last) = (after, spans.len(), open.map_or(0, |open| open.end));
             after += count;
             for row in first..after {
                 for (start, size) in rows.spans(row) {
@@ -388,15 +389,22 @@ impl<'a> RowPiece<'a> {
                     total = total.saturating_add(size);
                     if size > 0 {
                         ascending &= start >= last;
+                        match (spans[before..].last_mut(), ends.last_mut()) {
+                            (Some(span), Some(to)) if start == last => (span.1, *to) = (span.1 + size, total),
+                            _ => {
+                                spans.push((start, size));
+                                ends.push(total);
+                            }
+                        }
                         last = end;
                     }
                 }
-                ends.push(total);
             }
             let digested = ascending.then(|| open.map_or(0, |open| open.nodes.len() as u64));
-            parts.push(Part { task, rows: first..after, digested, whole: number + 1 < tasks.len(), end: last });
+            let part = before..spans.len();
+            parts.push(Part { task, spans: part, digested, whole: number + 1 < tasks.len(), end: last });
         }
-        Ok(Self { file, rows, ends, tasks: parts })
+        Ok(Self { file, spans, ends, tasks: parts })
     }
 
     fn bytes(&self) -> u64 {
@@ -407,20 +415,16 @@ impl<'a> RowPiece<'a> {
     fn fill(&self, place: u64, out: &mut [u8], reader: &mut Reader) -> Result<Filled, Failure> {
         let width = self.file.width;
         let wanted = place / width as u64..(place + out.len() as u64) / width as u64;
-        let mut row = self.ends.partition_point(|&end| end <= wanted.start);
+        let mut span = self.ends.partition_point(|&end| end <= wanted.start);
         let (mut rest, mut filled) = (out, Filled::default());
         let mut spans = Vec::new();
-        let from = self.tasks.partition_point(|part| part.rows.end <= row);
+        let from = self.tasks.partition_point(|part| part.spans.end <= span);
         for part in &self.tasks[from..] {
             spans.clear();
             let mut held = 0;
-            while row < part.rows.end && self.start(row) < wanted.end {
-                let mut start = self.start(row);
-                for (first, length) in self.rows.spans(row) {
-                    held += clip(start..start + length, &wanted, first, &mut spans);
-                    start += length;
-                }
-                row += 1;
+            while span < part.spans.end && self.start(span) < wanted.end {
+                held += clip(self.start(span)..self.ends[span], &wanted, self.spans[span].0, &mut spans);
+                span += 1;
             }
             let (mine, others) = rest.split_at_mut((held * width as u64) as usize);
             rest = others;
@@ -432,26 +436,26 @@ impl<'a> RowPiece<'a> {
                 });
                 self.copy(part.task, &spans, pieces, mine, reader, &mut filled)?;
             }
-            if row < part.rows.end || row == self.ends.len() {
+            if span < part.spans.end || span == self.ends.len() {
                 break;
             }
         }
         Ok(filled)
     }
 
-    fn start(&self, row: usize) -> u64 {
-        row.checked_sub(1).map_or(0, |before| self.ends[before])
+    fn start(&self, span: usize) -> u64 {
+        span.checked_sub(1).map_or(0, |before| self.ends[before])
     }
 
     /// The pieces of the task's file that are digested with these spans: those that begin up to the next spans.
     fn pieces(&self, part: &Part, wanted: &Range<u64>, spans: &[(u64, u64)]) -> Option<Range<u64>> {
         let from = part.digested?;
-        let first = if wanted.start <= self.start(part.rows.start) {
+        let first = if wanted.start <= self.start(part.spans.start) {
             from
         } else {
             bytes_of(spans.first()?.0).div_ceil(PIECE).max(from)
         };
-        let after = if wanted.end < self.start(part.rows.end) {
+        let after = if wanted.end < self.start(part.spans.end) {
             bytes_of(self.place(wanted.end)).div_ceil(PIECE)
         } else if part.whole {
             bytes_of(self.file.sources[part.task].1).div_ceil(PIECE)
@@ -463,9 +467,8 @@ impl<'a> RowPiece<'a> {
 
     /// Where a token is in the file of its task.
     fn place(&self, token: u64) -> u64 {
-        let row = self.ends.partition_point(|&end| end <= token);
-        let (into, [inst, resp]) = (token - self.start(row), self.rows.spans(row));
-        if into < inst.1 { inst.0 + into } else { resp.0 + (into - inst.1) }
+        let span = self.ends.partition_point(|&end| end <= token);
+        self.spans[span].0 + (token - self.start(span))
     }
 
     fn copy(
