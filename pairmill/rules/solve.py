@@ -138,8 +138,8 @@ class Problem:
         named: the tasks of each group, also of those without an amount.
         epochs: of the plan.
         scale: factor on caps.
-        most: rows that each task may have in an epoch, on average over epochs, float64 [tasks]. Groups that are to have a
-            number of tokens, or a share, take no more, and count no more of others; caps do not know it.
+        most: rows that each task may have in an epoch, on average over epochs, float64 [tasks]; None = any. Groups that
+            are to have a number of tokens, or a share, take no more and count no more of others; caps do not know it.
     """
 
     pool: Pool

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +30,7 @@ from pairmill.stages.sample.inventory.lines import Inventory
 from pairmill.stages.sample.inventory.pages import checks_of, table_of
 from pairmill.stages.sample.look_at import unusual
 from pairmill.stages.sample.node.folder import NAME
-from pairmill.stages.sample.preview.beside import expected_beside_drawn, expected_table
+from pairmill.stages.sample.preview.beside import Beside, expected_beside_drawn
 
 _PARTS = ("instruction", "response")
 _CHECKS = "Sums, and rules and tasks beside each other"
@@ -137,7 +138,7 @@ def report_of(manifest: Manifest) -> Report:
             Histogram("Truncated rows by what was cut", bins(result.cuts), "tokens cut off", "rows"),
             Samples("The first rows of epoch 0", result.rows, tag=report_rows.NAME),
             *_inventory(manifest),
-            *([expected_table(groups)] if groups else []),
+            *([_expected_table(groups)] if groups else []),
             _table("Categories", "Category", categories),
             Section(
                 "Tasks",
@@ -233,4 +234,25 @@ def _table(title: str, what: str, stats: dict[str, Stats]) -> Table:
             )
             for name, item in stats.items()
         ],
+    )
+
+
+def _expected_table(groups: Sequence[Beside]) -> Table:
+    rows: list[tuple[Cell, ...]] = [
+        (
+            group.name,
+            round(group.rows),
+            round(group.drawn_rows),
+            round(group.tokens),
+            round(group.drawn_tokens),
+            f"{round(group.drawn_tokens - group.tokens):+,}",
+            "–" if math.isnan(group.errors) else f"{group.errors:+.1f}",
+        )
+        for group in groups
+    ]
+    return Table(
+        "Expected and drawn, an epoch",
+        ("Group", "Rows expected", "Rows drawn", "Tokens expected", "Tokens drawn", "Difference", "Standard errors"),
+        rows,
+        "Expected from the mean lengths of the rows that may be sampled; beyond three standard errors look twice.",
     )

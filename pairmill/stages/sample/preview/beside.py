@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -15,9 +15,6 @@ from pairmill.rules.rule import Rule
 from pairmill.rules.solve import Pool, draw_variances
 from pairmill.rules.solve_rules import NO_RULE
 from pairmill.stages.sample.analytics import Stats
-
-if TYPE_CHECKING:
-    from pairmill.report.model import Cell, Table
 
 MOST_ERRORS: Final = 3
 """Standard errors of the tokens of a group that are worth a look."""
@@ -104,27 +101,3 @@ def _pool_of(tasks: Sequence[Stats]) -> Pool:
     columns = [[each.rows, each.itoks, each.rtoks, each.squares] for each in tasks]
     rows, inst, resp, squares = np.array(columns, np.int64).reshape(-1, 4).T
     return Pool(rows, inst, resp, squares, np.zeros_like(rows), np.arange(len(rows)))
-
-
-def expected_table(groups: Sequence[Beside]) -> Table:
-    """Return the table of a report, whose model a sample that has none starts without."""
-    from pairmill.report.model import Table
-
-    rows: list[tuple[Cell, ...]] = [
-        (
-            group.name,
-            round(group.rows),
-            round(group.drawn_rows),
-            round(group.tokens),
-            round(group.drawn_tokens),
-            f"{round(group.drawn_tokens - group.tokens):+,}",
-            "–" if math.isnan(group.errors) else f"{group.errors:+.1f}",
-        )
-        for group in groups
-    ]
-    return Table(
-        "Expected and drawn, an epoch",
-        ("Group", "Rows expected", "Rows drawn", "Tokens expected", "Tokens drawn", "Difference", "Standard errors"),
-        rows,
-        "Expected from the mean lengths of the rows that may be sampled; beyond three standard errors look twice.",
-    )
