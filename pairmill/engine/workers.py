@@ -9,7 +9,7 @@ import pickle
 import signal
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -35,10 +35,12 @@ _MAX_DEATHS = 8
 
 @dataclass
 class _Worker:
-    """A process, our end of its pipe, whether it was sent the context, and what it was sent that shards share."""
+    """A process, our end of its pipe, its shards by name (the last may run, the one before be stored), whether it was
+    sent the context, and what it was sent that shards share."""
 
     process: SpawnProcess
     pipe: Connection
+    shards: dict[str, Shard[Any]] = field(default_factory=dict)
     has_context: bool = False
     shared: _Shared | None = None
     sent: set[int] = field(default_factory=set)
@@ -110,14 +112,14 @@ class WorkerPool:
         self._stage, self._folder = stage, folder
         self.processes = workers or available_cores()
         self._idle: list[_Worker] = []
-        self._busy: dict[Connection, tuple[_Worker, Shard[Any]]] = {}
+        self._busy: dict[Connection, _Worker] = {}
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         # Ctrl-C must not wait for shards: they are redone or reused by the next run.
-        for worker in [*self._idle, *(worker for worker, _ in self._busy.values())]:
+        for worker in [*self._idle, *self._busy.values()]:
             worker.process.kill()
             worker.pipe.close()
 
@@ -188,25 +190,34 @@ class WorkerPool:
                 self._assign(self._idle.pop(), context, left.popleft(), shared)
             for pipe in wait(list(self._busy)):
                 assert isinstance(pipe, Connection)
-                worker, shard = self._busy.pop(pipe)
-                outcome: ShardRecord | PairmillError
+                worker = self._busy[pipe]
                 try:
-                    outcome = pipe.recv()
-                    if isinstance(outcome, ShardRecord):
-                        # Name and folder of each would be copies.
-                        outcome = ShardRecord.unpack(outcome.packed, shard.name, self._folder)
-                    done += 1
-                    self._idle.append(worker)
+                    name, outcome, ready = pipe.recv()
                 except (EOFError, OSError):
+                    del self._busy[pipe]
+                    self._idle = [item for item in self._idle if item is not worker]
                     worker.process.join()
                     pipe.close()
-                    outcome = _killed(self._stage, shard, worker.process.exitcode)
                     died += 1
                     if died > max(_MAX_DEATHS, done):
                         while left:
                             yield left.popleft(), InternalError("not begun", where=self._stage, hint="see above")
                     if left:
                         self._idle.append(self._spawn(type(left[0])))
+                    for shard in worker.shards.values():
+                        yield shard, _killed(self._stage, shard, worker.process.exitcode)
+                    continue
+                if ready:
+                    self._idle.append(worker)
+                if outcome is None:
+                    continue
+                shard = worker.shards.pop(name)
+                if not worker.shards:
+                    del self._busy[pipe]
+                if isinstance(outcome, ShardRecord):
+                    # Name and folder of each would be copies.
+                    outcome = ShardRecord.unpack(outcome.packed, shard.name, self._folder)
+                done += 1
                 yield shard, outcome
 
     def _spawn(self, kind: type[Shard[Any]]) -> _Worker:
@@ -221,7 +232,8 @@ class WorkerPool:
         return _Worker(process, mine)
 
     def _assign(self, worker: _Worker, context: X, shard: Shard[X], shared: _Shared) -> None:
-        self._busy[worker.pipe] = (worker, shard)
+        self._busy[worker.pipe] = worker
+        worker.shards[shard.name] = shard
         with suppress(OSError):  # the worker died; the end of its pipe is read next
             if not worker.has_context:
                 worker.has_context = True
@@ -265,9 +277,27 @@ def _killed(stage: str, shard: Shard[X], code: int | None) -> InternalError:
 def _serve(pipe: Connection, stage: str, folder: str, _: type[Shard[Any]]) -> None:
     log.setup()
     threading.Thread(target=_die_with_parent, daemon=True).start()
-    with suppress(EOFError):
+    # As in one process, a store takes a shard while the next is worked on.
+    later = storage.scheme(folder) != "file"
+    sending = threading.Lock()
+
+    def send(name: str, outcome: ShardRecord | PairmillError | None, *, ready: bool) -> None:
+        with sending:
+            pipe.send((name, outcome, ready))
+
+    def store(name: str, commit: Callable[[], ShardRecord]) -> None:
+        try:
+            send(name, commit(), ready=not later)
+        except PairmillError as error:
+            send(name, error, ready=not later)
+        except BaseException:
+            log.logger().exception("%s: %s failed", stage, name)
+            os._exit(1)
+
+    with suppress(EOFError), ThreadPoolExecutor(1) as pool:
         context = pipe.recv()
         shared: dict[int, object] = {}
+        stored: Future[None] | None = None
         while True:
             fresh = pipe.recv()
             if fresh is None:  # the shards of another round
@@ -276,9 +306,17 @@ def _serve(pipe: Connection, stage: str, folder: str, _: type[Shard[Any]]) -> No
             shared |= fresh
             shard: Shard[Any] = _Unpickler(pipe.recv_bytes(), shared).load()
             try:
-                pipe.send(run_shard(stage, shard, context, folder)())
+                commit = run_shard(stage, shard, context, folder)
             except PairmillError as error:
-                pipe.send(error)
+                send(shard.name, error, ready=True)
+                continue
+            if not later:
+                store(shard.name, commit)
+                continue
+            if stored is not None:
+                stored.result()
+            stored = pool.submit(store, shard.name, commit)
+            send(shard.name, None, ready=True)
 
 
 def _die_with_parent() -> None:

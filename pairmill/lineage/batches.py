@@ -7,15 +7,14 @@ them: these are kept a byte each, and the order of each epoch is read once, a pi
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from threading import Event
-from typing import Any, Final, Literal, NamedTuple, TypeVar, cast
+from typing import Any, Final, Literal, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,8 +32,7 @@ from pairmill.loader.kept_batches import Chain
 from pairmill.loader.plan import Draw, Position, World
 from pairmill.loader.row_plan import Balance, Packing, Rows, Tail
 from pairmill.loader.segments import Segment, segments
-
-T = TypeVar("T")
+from pairmill.storage.base import map_ahead
 
 _PIECE: Final = 1 << 20
 """Rows that are read at once."""
@@ -449,7 +447,7 @@ class _Planned:
             def read(first: int, files: list[Any] = files) -> list[Ints]:
                 return [file[first : first + _PIECE].astype(np.int64) for file in files]
 
-            for columns in _ahead(self._pool, read, range(0, len(files[0]), _PIECE)):
+            for columns in map_ahead(self._pool, read, range(0, len(files[0]), _PIECE), available_cores()):
                 result.extend(*columns)
         return result
 
@@ -504,15 +502,5 @@ def find_places(rows: PlanRows, epoch: int, wanted: NDArray[np.uint32]) -> Itera
         return result
 
     with ThreadPoolExecutor(available_cores()) as pool:
-        for result in _ahead(pool, find, range(0, length, _PIECE)):
+        for result in map_ahead(pool, find, range(0, length, _PIECE), available_cores()):
             yield from map(tuple, result.tolist())
-
-
-def _ahead(pool: ThreadPoolExecutor, work: Callable[[int], T], items: Iterable[int]) -> Iterator[T]:
-    """Yield what work makes of each item, in order; as many as there are cores are worked on at a time."""
-    coming: deque[Future[T]] = deque()
-    for item in items:
-        coming.append(pool.submit(work, item))
-        if len(coming) > available_cores():
-            yield coming.popleft().result()
-    yield from (item.result() for item in coming)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import io
 import itertools
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import zip_longest
 from pathlib import Path
 from threading import Event
+from types import MappingProxyType
 from typing import BinaryIO, ClassVar, TypeVar, cast
 
 from pairmill.digest import Digest
@@ -26,6 +28,8 @@ R = TypeVar("R")
 _ASKED = 32
 # Bytes that are read at a time of what is joined.
 _BLOCK = 2 << 20
+# Bytes of a small span, and how many of those are read at a time.
+_SMALL, _SPANS = 1 << 20, 8
 # How often an object that keeps changing is read for its digest.
 _TRIED = 5
 
@@ -257,33 +261,50 @@ class Store(ABC):
         return each(lambda item, stop: self.digest_of(*item, stop), zip_longest(uris, like, fillvalue=""), self.at_once)
 
     def _digest_pieces(
-        self, pieces: Sequence[bytes | Span], write: Callable[[memoryview], object], stop: Event
+        self,
+        pieces: Sequence[bytes | Span],
+        write: Callable[[memoryview], object],
+        stop: Event,
+        known: Mapping[str, str] = MappingProxyType({}),
     ) -> Digested:
-        """Read pieces, hand them on, and digest them. A thread reads and digests one block while another is written."""
-        uris = [*dict.fromkeys(piece.uri for piece in pieces if isinstance(piece, Span))]
-        stamps = dict(zip(uris, self.stamps(uris), strict=True))
+        """Read pieces, hand them on, and digest them. A thread reads and digests one block while another is written.
+
+        ``known`` are the stamps of objects, by URI.
+        """
+        uris = [*dict.fromkeys(piece.uri for piece in pieces if isinstance(piece, Span) and piece.uri not in known)]
+        stamps = {**known, **dict(zip(uris, self.stamps(uris), strict=True))}
         digest, size = Digest(), 0
 
+        def blocks_of(piece: Span, buffers: Iterator[memoryview]) -> Iterator[memoryview]:
+            place = piece.start
+            with self.pinned(piece.uri, stamps[piece.uri]) as file:
+                file.seek(place)
+                while place < piece.stop and not stop.is_set():
+                    block = next(buffers)[: piece.stop - place]
+                    block = block[: cast(io.BufferedIOBase, file).readinto(block)]
+                    if not block:
+                        got, expected = f"{place} bytes", f"{piece.stop} bytes"
+                        raise StorageError("ends too early", where=piece.uri, got=got, expected=expected)
+                    place += len(block)
+                    yield block
+
+        # New memory for each block would take as long as reading does.
+        buffers = itertools.cycle([memoryview(bytearray(_BLOCK)) for _ in range(2)])
+
+        def fetch(piece: bytes | Span) -> Iterable[memoryview]:
+            if isinstance(piece, bytes):
+                return [memoryview(piece)]
+            size = piece.stop - piece.start
+            if size > _SMALL:
+                return blocks_of(piece, buffers)
+            # A store answers several requests as fast as one.
+            return [*blocks_of(piece, (memoryview(bytearray(size)) for _ in itertools.count()))]
+
         def read() -> Generator[memoryview, None, None]:
-            # New memory for each block would take as long as reading does.
-            buffers = itertools.cycle([memoryview(bytearray(_BLOCK)) for _ in range(2)])
-            for piece in pieces:
-                if isinstance(piece, bytes):
-                    digest.update(piece)
-                    yield memoryview(piece)
-                    continue
-                place = piece.start
-                with self.pinned(piece.uri, stamps[piece.uri]) as file:
-                    file.seek(place)
-                    while place < piece.stop and not stop.is_set():
-                        block = next(buffers)[: piece.stop - place]
-                        block = block[: cast(io.BufferedIOBase, file).readinto(block)]
-                        if not block:
-                            got, expected = f"{place} bytes", f"{piece.stop} bytes"
-                            raise StorageError("ends too early", where=piece.uri, got=got, expected=expected)
-                        place += len(block)
-                        digest.update(block)
-                        yield block
+            with ThreadPoolExecutor(_SPANS) as pool:
+                for block in itertools.chain.from_iterable(map_ahead(pool, fetch, pieces, _SPANS)):
+                    digest.update(block)
+                    yield block
 
         with closing(read()) as blocks, ThreadPoolExecutor(1) as ahead:
             pending = ahead.submit(next, blocks, None)
@@ -325,6 +346,16 @@ def each(work: Callable[[T, Event], R], items: Iterable[T], threads: int | None)
     finally:
         stop.set()
         pool.shutdown(cancel_futures=True)
+
+
+def map_ahead(pool: ThreadPoolExecutor, work: Callable[[T], R], items: Iterable[T], most: int) -> Iterator[R]:
+    """Yield what ``work`` makes of each item, in order; ``pool`` works on ``most`` further ones meanwhile."""
+    coming: deque[Future[R]] = deque()
+    for item in items:
+        coming.append(pool.submit(work, item))
+        if len(coming) > most:
+            yield coming.popleft().result()
+    yield from (item.result() for item in coming)
 
 
 @contextmanager

@@ -50,7 +50,7 @@ KEPT = 8
 """Blocks that a reader holds in all."""
 WHOLE = 1 << 20
 """Objects of at most as many bytes are read in one request."""
-_READERS = 32
+READERS = 32
 _PIECE = 128 << 10
 _QUOTE = '"'
 _TRIED = 10
@@ -258,7 +258,7 @@ class RemoteStore(Store):
         return self._head(uri).stamp
 
     def stamps(self, uris: Sequence[str]) -> Sequence[str]:
-        return each(lambda uri, _: self.stamp(uri), uris, _READERS)
+        return each(lambda uri, _: self.stamp(uri), uris, READERS)
 
     def modified(self, uri: str) -> datetime | None:
         with suppress(Absent):
@@ -376,7 +376,7 @@ class RemoteStore(Store):
 
     @functools.cached_property
     def _readers(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(_READERS, thread_name_prefix="storage")
+        return ThreadPoolExecutor(READERS, thread_name_prefix="storage")
 
     def _head(self, uri: str) -> Stat:
         place = Place.from_uri(uri)

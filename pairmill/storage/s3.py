@@ -34,7 +34,18 @@ from botocore.utils import parse_timestamp
 from pairmill.errors import StorageError, UsageError
 from pairmill.retry import Again, raced, timeouts
 from pairmill.storage.base import Digested, Entry, Span, T, each
-from pairmill.storage.remote import PART, PARTS_AT_ONCE, Absent, Body, Place, RemoteStore, Stat, no_credentials, refusal
+from pairmill.storage.remote import (
+    PART,
+    PARTS_AT_ONCE,
+    READERS,
+    Absent,
+    Body,
+    Place,
+    RemoteStore,
+    Stat,
+    no_credentials,
+    refusal,
+)
 from pairmill.storage.s3_signed import CHECKSUM, SignedRequests
 
 KUBEFLOWS = "http://seaweedfs.kubeflow:9000"
@@ -265,22 +276,26 @@ class S3Store(RemoteStore):
         if not copied or len(parts) >= PARTS or max(part.stop - part.start for part in copied) > COPIED:
             return super().join(uri, pieces, final=final)
         uris = [*dict.fromkeys(part.uri for part in copied)]
-        stats = dict(zip(uris, each(lambda uri, _: self._head(uri), uris, PARTS_AT_ONCE), strict=True))
+        stats = dict(zip(uris, each(lambda uri, _: self._head(uri), uris, READERS), strict=True))
 
         digested: list[Digested] = []
 
         def send(upload: _Options, number: int, part: _Part, stop: Event) -> _Options:
             if not part:
                 # Before the object is complete: it exists only if its pieces could be read.
-                digested[:] = [self._digest_pieces(pieces, len, stop)]
+                known = {uri: stat.stamp for uri, stat in stats.items()}
+                digested[:] = [self._digest_pieces(pieces, len, stop, known)]
                 return {}
             number -= 1
             if isinstance(part, Span):
                 return {"PartNumber": number, "ETag": self._copy_part(upload, number, part, stats[part.uri], stop)}
-            held = [
-                item if isinstance(item, bytes) else self.read_range(item.uri, item.start, item.stop - item.start)
-                for item in part
-            ]
+
+            def read(piece: bytes | Span, _: Event) -> bytes:
+                if isinstance(piece, bytes):
+                    return piece
+                return self.read_range(piece.uri, piece.start, piece.stop - piece.start)
+
+            held = each(read, part, PARTS_AT_ONCE)
             etag = self._put_part(place, upload, number, b"".join(held), "", stop)
             return {"PartNumber": number, "ETag": etag}
 

@@ -7,6 +7,7 @@ import resource
 import signal
 import subprocess
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +19,22 @@ import pytest
 from pairmill import _native
 from pairmill.engine import runner
 from pairmill.engine.manifest import Manifest
+from pairmill.engine.stage import ShardResult
+from pairmill.engine.writer import Writer
 from pairmill.errors import InternalError
 from pairmill.formats.slices import Slicing
 from pairmill.formats.tokens import ARRAYS, BYTES, INDEX
 from pairmill.stages.tokenize import core, encode
 from pairmill.stages.tokenize.config import TokenizeConfig
 from pairmill.stages.tokenize.core import Tokenize
+from pairmill.stages.tokenize.merge import MergeArrays
 from tests.support import tools
 from tests.support.helpers import PATIENCE, python, until
+from tests.support.objectstores.counted import counted
 from tests.support.tools import World
 
 
-def tokenize(world: World, rows: Path, root: Path, **options: Any) -> tuple[Path, Manifest]:
+def tokenize(world: World, rows: Path, root: Path | str, **options: Any) -> tuple[Path, Manifest]:
     given = {"root": str(root), "rows": [str(rows)], "tokenizer": str(world.tokenizer), **options}
     config = TokenizeConfig(**given)
     result = runner.run(Tokenize(), config)
@@ -71,6 +76,29 @@ def test_a_file_in_pieces_gives_the_task_of_the_whole_file(
 
     again, _ = tokenize(world, tmp_path / "rows", tmp_path / "two", workers=2)
     assert tools.digests(again) == tools.digests(cut)
+
+
+def test_a_piece_more_costs_a_store_few_requests(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tools.write_rows(tmp_path / "rows" / "large.parquet", tools.rows(600, seed=1), row_group_size=70)
+    joined: list[tuple[int, Counter[str]]] = []
+
+    with counted(tmp_path) as store:
+
+        class Counting(MergeArrays):
+            def run(self, context: object, out: Writer) -> ShardResult:
+                before = Counter(store.requests)
+                result = super().run(context, out)
+                joined.append((len(self.pieces), store.requests - before))
+                return result
+
+        monkeypatch.setattr(core, "MergeArrays", Counting)
+        for size in (1, 15_000):
+            monkeypatch.setattr(core, "SLICING", Slicing(size, 0, 1))
+            tokenize(world, tmp_path / "rows", f"s3://bucket/{size}", workers=1)
+    (many, dear), (few, cheap) = joined
+    assert many > few > 1
+    # A request for each array of a piece, and one or two before it; none to find out how long it is.
+    assert (dear - cheap).total() <= 16 * (many - few)
 
 
 def test_what_changed_is_encoded_again(world: World, tmp_path: Path) -> None:
@@ -209,6 +237,7 @@ def test_a_worker_builds_the_native_encoder_alone(world: World, tmp_path: Path) 
 _REUSE = """
 import sys
 from pairmill.stages.tokenize.core import Tokenize
+from pairmill.stages.tokenize.merge import MergeArrays
 from pairmill.interface.stagecli import main
 code = main(Tokenize(), sys.argv[1:])
 print(*sorted({"pandas", "rich", "tokenizers"} & sys.modules.keys()))

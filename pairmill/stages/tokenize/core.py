@@ -8,11 +8,13 @@ programs are tasks too (:mod:`pairmill.stages.tokenize.token_inputs`).
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import logging
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from threading import Event
 from typing import Any, ClassVar
 
 from pairmill.chats.long_rows import PROMPT_CUT
@@ -39,6 +41,7 @@ from pairmill.stages.tokenize.merge import MergeArrays, has_other_rows
 from pairmill.stages.tokenize.rendered import EncodeChats
 from pairmill.stages.tokenize.report import report_of, sums_of
 from pairmill.stages.tokenize.token_inputs import TakeTokens
+from pairmill.storage.base import each
 
 # A slice is enough work to be worth a shard and a copy, and little enough that sixteen cores share half a gigabyte.
 # A smaller file than open_from would be texts compressed to an eighth.
@@ -218,8 +221,12 @@ def _rows(tokenizer: str, config: TokenizeConfig, records: Sequence[ShardRecord]
     tasks = [record for record in records if not record.name.startswith(HELD_OUT)]
     tasks.sort(key=lambda record: (-record.file(f"{tokens.TOKENS}.npy").size, record.name))
     shown = ReportRows(tokenizer.encode(), config.tokenizer)
-    some = tasks[: report_rows.MOST]
-    return [row for record in some for row in shown.first(Dataset(record.name, record.folder), record.name)]
+
+    def first(record: ShardRecord, _: Event) -> list[dict[str, str]]:
+        return [*shown.first(Dataset(record.name, record.folder), record.name)]
+
+    # A store answers a score of requests for each.
+    return [*itertools.chain.from_iterable(each(first, tasks[: report_rows.MOST], None))]
 
 
 def _held_out(plan: TokenizePlan, encoded: Sequence[ShardRecord]) -> dict[str, int]:

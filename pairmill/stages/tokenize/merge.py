@@ -5,10 +5,12 @@ Starts are moved by the tokens before them. All else is joined as it is: a store
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+import numpy as np
 from numpy.typing import NDArray
 
 from pairmill.chats.long_rows import ANSWER_SPLIT
@@ -16,6 +18,10 @@ from pairmill.engine.manifest import Ledger
 from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats import tokens, window_files
+from pairmill.storage.base import map_ahead
+
+_READ: Final = 4
+"""Arrays of pieces that are read ahead: a store takes as long for each as for all."""
 
 
 def has_other_rows(record: ShardRecord) -> bool:
@@ -47,21 +53,27 @@ class MergeArrays(Shard[object], reads=()):
             windows = {"window_tokens": sum(item["window_tokens"] for item in measures)}
             lengths[window_files.NAME], dtypes[window_files.NAME] = windows["window_tokens"], window_files.DTYPE
         for name, length in lengths.items():
+            arrays = [self._array(piece, name, dtypes[name]) for piece in self.pieces]
             if not name.endswith("_start"):
-                arrays = [self._array(piece, name) for piece in self.pieces]
                 out.join(f"{name}.npy", tokens.joined(dtypes[name], arrays))
                 continue
             digests: list[str] = []
             with out.create(f"{name}.npy", digest=digests.pop) as path:
-                digests.append(tokens.write_npy(path, dtypes[name], length, self._values(name)))
+                digests.append(tokens.write_npy(path, dtypes[name], length, self._values(arrays)))
         return ShardResult(Ledger(rows, rows, rows, measures=windows))
 
-    def _array(self, piece: ShardRecord, name: str) -> tokens.Array:
-        return tokens.Array.open(piece.uri(f"{name}.npy"))
+    def _array(self, piece: ShardRecord, name: str, dtype: type[np.generic]) -> tokens.Array:
+        file = piece.file(f"{name}.npy")
+        return tokens.Array.from_size(file.uri, dtype, file.size)
 
-    def _values(self, name: str) -> Iterator[NDArray[Any]]:
+    def _values(self, arrays: Sequence[tokens.Array]) -> Iterator[NDArray[Any]]:
         before = 0
-        for piece in self.pieces:
-            for values in self._array(piece, name).pieces():
-                yield values + values.dtype.type(before)
-            before += piece.ledger.measures["tokens"]
+        with ThreadPoolExecutor(_READ) as pool:
+            for piece, parts in zip(self.pieces, map_ahead(pool, _read, arrays, _READ), strict=True):
+                for values in parts:
+                    yield values + values.dtype.type(before)
+                before += piece.ledger.measures["tokens"]
+
+
+def _read(array: tokens.Array) -> list[NDArray[Any]]:
+    return [*array.pieces()]

@@ -24,6 +24,9 @@ from pairmill.engine.stage import ShardResult, fingerprint_of
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, InternalError, PairmillError, StageFailure, StorageError, UsageError
 from tests.support.helpers import PATIENCE, SOON, alive, contents, start, until, writable
+from tests.support.objectstores.fixtures import Use
+from tests.support.objectstores.proxy import Drawn, FaultProxy
+from tests.support.objectstores.servers import S3Server
 from tests.support.stages.toy_stage import COMMAND, Toy, ToyConfig, ToyPlan, Upper
 from tests.support.tools import shard_files
 
@@ -604,6 +607,32 @@ def test_a_killed_worker_is_an_error_with_a_hint_and_no_hang(bench: Bench) -> No
     assert "lower workers=" in errors
     bench.put("b.txt", "mended")
     assert bench.run().manifest.ledger.rows_in == 4
+
+
+class _Held(FaultProxy):
+    """Keeps records of shards waiting until four shards were worked on."""
+
+    marks: Path
+
+    def draw(self, method: str, target: str, body: bytes = b"") -> Drawn:
+        if method == "PUT" and target.endswith(RECORD):
+            until(lambda: len(list(self.marks.iterdir())) >= 4, "four shards on two workers")
+        return super().draw(method, target, body)
+
+
+def test_workers_store_a_shard_while_they_work_on_the_next(bench: Bench, s3_server: S3Server, use: Use) -> None:
+    expected = bench.run().manifest
+    bench.processed()
+    with _Held(s3_server, faults=[]) as proxy:
+        proxy.marks = bench.marks
+        use(proxy.environment())
+        made = bench.run(root=s3_server.bucket(), workers=2).manifest
+        assert len(bench.workers()) == 2
+        assert made.dump() == expected.dump()
+        # Of a worker that is killed with two shards, both are named, and the next run does what is left.
+        bench.put("e.txt", "killed")
+        with pytest.raises(StageFailure, match="a worker process was killed"):
+            bench.run(root=s3_server.bucket(), workers=2)
 
 
 # --- fingerprints ---------------------------------------------------------------------------------------------------
