@@ -1,7 +1,5 @@
 """Rows of a file with all their columns, as Arrow batches."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Row files as they are found: columns, paths in finished folders, slices, and the attributes beside them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor

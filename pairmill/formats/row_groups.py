@@ -1,7 +1,5 @@
 """Single rows of a Parquet file by ordinal or by a value, of which only the row groups that hold them are decoded."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any, Self

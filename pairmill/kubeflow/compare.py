@@ -2,7 +2,6 @@
 
 from typing import Any, Final
 
-from pairmill.kubeflow.placement import Placement
 from pairmill.kubeflow.tasks import Tasks, pipeline
 from pairmill.line.compare import Comparison, compare_task, one_run, own_options
 
@@ -27,15 +26,10 @@ def define(tasks: Tasks, values: Any) -> None:
     compare_task(tasks, values, trained=trained, evaluated=evaluated)
 
 
-def build(placement: Placement, *, image: str = "", trainer_image: str = "", docs: str = "") -> Any:
-    """Make the pipeline that kfp compiles.
-
-    Args:
-        placement: what the cluster gives its tasks; its ``parallelism`` is that of runs.
-        image: of sample and compare; empty = that of the environment, or a placeholder.
-        trainer_image: of train and evaluate.
-        docs: address below which the repository's files can be read, for links; empty = their paths alone.
-    """
-    tasks = Tasks(placement, image, trainer_image)
-    pages = {"Comparing": "docs/comparing.md", "Operating it": "docs/operations.md"}
-    return pipeline(NAME, "Comparison of plans", Comparison, lambda given: define(tasks, given), pages=pages, docs=docs)
+build = pipeline(
+    NAME,
+    "Comparison of plans",
+    Comparison,
+    define,
+    {"Comparing": "docs/comparing.md", "Operating it": "docs/operations.md"},
+)

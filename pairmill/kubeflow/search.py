@@ -2,7 +2,6 @@
 
 from typing import Any, Final
 
-from pairmill.kubeflow.placement import Placement
 from pairmill.kubeflow.tasks import Tasks, pipeline
 from pairmill.line.runs import StageRun
 from pairmill.line.search import Parameters, own_options, proxy, stage
@@ -39,21 +38,10 @@ def _in_one_pod(tasks: Tasks, given: Any, mixture: Any, title: str) -> StageRun:
     return pod.place(title)
 
 
-def build(placement: Placement, *, image: str = "", trainer_image: str = "", docs: str = "") -> Any:
-    """Make the pipeline that kfp compiles.
-
-    Args:
-        placement: what the cluster gives its tasks; its ``parallelism`` is that of proxies.
-        image: of search and sample; empty = that of the environment, or a placeholder.
-        trainer_image: of train and evaluate.
-        docs: address below which the repository's files can be read, for links; empty = their paths alone.
-    """
-    tasks = Tasks(placement, image, trainer_image)
-    return pipeline(
-        NAME,
-        "Search of a mixture",
-        Parameters,
-        lambda given: define(tasks, given),
-        pages={"Searching": "docs/searching.md", "Operating it": "docs/operations.md"},
-        docs=docs,
-    )
+build = pipeline(
+    NAME,
+    "Search of a mixture",
+    Parameters,
+    define,
+    {"Searching": "docs/searching.md", "Operating it": "docs/operations.md"},
+)

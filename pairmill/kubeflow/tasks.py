@@ -183,37 +183,38 @@ class Pod:
 
 
 def pipeline(
-    name: str,
-    title: str,
-    given: type[Any],
-    define: Callable[[SimpleNamespace], None],
-    *,
-    pages: Mapping[str, str],
-    docs: str = "",
-) -> Any:
-    """Make the pipeline that kfp compiles.
+    name: str, title: str, given: type[Any], define: Callable[[Tasks, Any], None], pages: Mapping[str, str]
+) -> Callable[..., Any]:
+    """Return the function that makes a pipeline for kfp to compile.
+
+    Its arguments are the placement, which says what the cluster gives the tasks, and by name ``image`` and
+    ``trainer_image`` (empty = that of the environment, or a placeholder) and ``docs``, the address below which the
+    repository's files can be read, for links (empty = their paths alone).
 
     Args:
         title: for people.
         given: a dataclass of its parameters.
         define: makes its tasks, of the parameters.
         pages: documents by title.
-        docs: address below which they can be read, for links; empty = their paths alone.
     """
-    signature = signature_of(given)
 
-    def made(*values: Any) -> None:
-        define(SimpleNamespace(**signature.bind(*values).arguments))
+    def build(placement: Placement, *, image: str = "", trainer_image: str = "", docs: str = "") -> Any:
+        signature, tasks = signature_of(given), Tasks(placement, image, trainer_image)
 
-    # kfp reads both.
-    made.__signature__ = signature  # type: ignore[attr-defined]
-    made.__doc__ = str(given.__doc__)
-    # In Markdown <root> would be a tag.
-    lines = [f"- `{item.name}`: {item.metadata['help'].replace('<', '&lt;')}" for item in dataclasses.fields(given)]
-    links = [f"[{text}]({docs.rstrip('/')}/{page})" if docs else f"{text}: {page}" for text, page in pages.items()]
-    description = "\n".join([str(given.__doc__), "", *lines, "", ", ".join(links)])
-    with short_stacks():
-        return dsl.pipeline(made, name=name, display_name=title, description=description)
+        def made(*values: Any) -> None:
+            define(tasks, SimpleNamespace(**signature.bind(*values).arguments))
+
+        # kfp reads both.
+        made.__signature__ = signature  # type: ignore[attr-defined]
+        made.__doc__ = str(given.__doc__)
+        # In Markdown <root> would be a tag.
+        lines = [f"- `{item.name}`: {item.metadata['help'].replace('<', '&lt;')}" for item in dataclasses.fields(given)]
+        links = [f"[{text}]({docs.rstrip('/')}/{page})" if docs else f"{text}: {page}" for text, page in pages.items()]
+        description = "\n".join([str(given.__doc__), "", *lines, "", ", ".join(links)])
+        with short_stacks():
+            return dsl.pipeline(made, name=name, display_name=title, description=description)
+
+    return build
 
 
 def signature_of(given: type[Any]) -> inspect.Signature:

@@ -1,7 +1,5 @@
 """What a reader gives for a record, and what a source's ``parse`` returns for it."""
 
-from __future__ import annotations
-
 import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """A record as its raw file has it: where the file is, the record's text, and of Parquet its row group."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Which files of a Hub data set make a split: what its card says, else what the files' names say."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import PurePosixPath

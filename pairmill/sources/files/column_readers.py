@@ -1,7 +1,5 @@
 """Files of columns to records, batch by batch: Parquet, and Arrow IPC files and streams."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol

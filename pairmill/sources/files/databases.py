@@ -1,7 +1,5 @@
 """Rows that a query gives of a SQLite file, through Python's DB-API. The file is read alone: nothing is attached."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import sqlite3

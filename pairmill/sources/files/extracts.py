@@ -1,7 +1,5 @@
 """Extracts: the first records of a source, in files that have names of their own."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from pairmill.sources.files.card import CARD

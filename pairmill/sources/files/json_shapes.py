@@ -1,7 +1,5 @@
 """What is said about a ``.json`` file that is one object where records were looked for."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Protocol
 

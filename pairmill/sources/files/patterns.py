@@ -1,7 +1,5 @@
 """Patterns from untrusted files. Any pattern is searched in linear time."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Sequence

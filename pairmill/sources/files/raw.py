@@ -4,8 +4,6 @@
 as fetch writes them, in a folder named after their revision.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence, Set

@@ -1,7 +1,5 @@
 """Text files of other encodings as UTF-8, while they are read."""
 
-from __future__ import annotations
-
 import codecs
 import io
 from typing import Any, cast

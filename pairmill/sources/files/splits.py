@@ -1,7 +1,5 @@
 """Which splits of a data set are trained on, where the reference trains on more of them than it should."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self

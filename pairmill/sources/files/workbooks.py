@@ -1,7 +1,5 @@
 """Rows of a sheet of an Excel file, one after another, through openpyxl. Imported where a source has such files."""
 
-from __future__ import annotations
-
 import warnings
 import zipfile
 from collections.abc import Iterator

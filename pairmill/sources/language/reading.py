@@ -1,7 +1,5 @@
 """The messages of a chat, read one after another up to the first fault: their turns, and which of them are answers."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol

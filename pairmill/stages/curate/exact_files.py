@@ -1,7 +1,5 @@
 """The files of the keys of exact deduplication, and their entries in parts of the keys."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Generator
 from dataclasses import dataclass, replace

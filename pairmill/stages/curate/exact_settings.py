@@ -1,7 +1,5 @@
 """Exact deduplication as an operation: its settings, and what its rules do."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, Literal, TypeAlias
