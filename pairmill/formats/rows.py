@@ -7,6 +7,8 @@ The Rust module parses JSON Lines. At the first row that it does not accept, Pyt
 reader decides what a row is and words the error.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
