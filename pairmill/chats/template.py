@@ -8,8 +8,8 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
@@ -91,8 +91,10 @@ class ChatTemplate:
         """
         known = {**dict(self.tokens), **self.variables, "messages": messages, "tools": tools, "documents": None}
         known["add_generation_prompt"] = generation_prompt
-        with self._placed():
+        try:
             return _compiled(self.text).render(known)
+        except Refused as error:
+            raise self._placed(error) from error
 
     def check(self) -> None:
         """Compile the template and try it.
@@ -103,18 +105,16 @@ class ChatTemplate:
         Raises:
             UsageError: it cannot be used.
         """
-        with self._placed():
+        try:
             _compiled(self.text)
+        except Refused as error:
+            raise self._placed(error) from error
         with suppress(TemplateFailed):
             self.render([dict(message) for message in _TRIAL])
 
-    @contextmanager
-    def _placed(self) -> Iterator[None]:
-        """Turn a refusal into a UsageError that says where the template is."""
-        try:
-            yield
-        except Refused as error:
-            raise UsageError(error.what, where=self.place, expected=error.expected, hint=error.hint or _HINT) from error
+    def _placed(self, error: Refused) -> UsageError:
+        """Return a refusal as an error that says where the template is."""
+        return UsageError(error.what, where=self.place, expected=error.expected, hint=error.hint or _HINT)
 
 
 def is_one(given: str) -> bool:

@@ -152,6 +152,12 @@ class Chats:
     def _says_nothing_else(self) -> bool:
         return self.template is None and self.strip and len(self.turns.steps) == 1 and self.options == ChatOptions()
 
+    @cached_property
+    def _checks(self) -> tuple[frozenset[str], list[str]]:
+        """The checks whose failing ends nothing, and the marks that no text may have."""
+        texts = [self.template.text, *(token for _, token in self.template.tokens)] if self.template else []
+        return self.options.kept, [mark for mark in OLD_MARKS if mark not in "\n".join(texts)]
+
     @property
     def columns(self) -> tuple[str, ...]:
         """The fields of a record that it reads if they are there."""
@@ -245,9 +251,8 @@ class Chats:
         if self.template is None:
             read = Reading(self, weights, self.options.reasoning)
         else:
-            text = "\n".join((self.template.text, *(token for _, token in self.template.tokens)))
             counts: Counter[str] = Counter()
-            structure = Structure([], counts, self.options.kept, [mark for mark in OLD_MARKS if mark not in text])
+            structure = Structure([], counts, *self._checks)
             reasoning = self.options.reasoning or Reasoning(marks=None)
             read = RenderedReading(
                 self, weights, reasoning, structure=structure, counts=counts, asked=self.options.on_fault
