@@ -1386,23 +1386,26 @@ def curate_near_segments(
 def curate_near_refine(
     offsets: NDArray[np.uint64],
     data: NDArray[np.uint8],
+    members: NDArray[np.uint32],
     family_offsets: NDArray[np.uint64],
     settings: NearSettings,
 ) -> tuple[NDArray[np.uint32], int]:
     """Return the pairs of rows to compare within families.
 
     Args:
-        offsets: uint64 [rows + 1] into the data; the rows of a family adjoin, in rank order.
+        offsets: uint64 [rows + 1] into the data.
         data: sketches, uint8.
-        family_offsets: uint64 [families + 1], ascending from 0 to the number of rows.
+        members: rows, uint32 [members]; those of a family adjoin, in rank order.
+        family_offsets: uint64 [families + 1], ascending from 0 to the number of members.
         settings: those that made the sketches.
 
     Returns:
-        Edges uint32 [m, 2], indices of the rows given, the smaller first, sorted and without repetition; the number of
+        Edges uint32 [m, 2], indices of members, the smaller first, sorted and without repetition; the number of
         rows (once for each family) that were not compared with all rows that they resemble.
 
     Raises:
-        ValueError: offsets that do not ascend or are larger than the data, or a sketch that is not valid.
+        ValueError: offsets that do not ascend or are larger than the data, members that are no rows, or a sketch that
+            is not valid.
     """
 
 def curate_near_resolve(

@@ -137,7 +137,9 @@ def test_bytes_that_are_not_a_sketch_are_an_error(
     joined = np.frombuffer(b"".join(parts), np.uint8)
     count = len(parts)
     with pytest.raises(ValueError, match="not a valid sketch"):
-        _native.curate_near_refine(ends, joined, np.array([0, count], np.uint64), choice)
+        _native.curate_near_refine(
+            ends, joined, np.arange(count, dtype=np.uint32), np.array([0, count], np.uint64), choice
+        )
     edges = np.array([[0, count - 1]], np.uint32)
     order = np.arange(count, dtype=np.uint32)
     with pytest.raises(ValueError, match="not a valid sketch"):
@@ -158,7 +160,9 @@ def test_arrays_that_do_not_fit_are_an_error() -> None:
     with pytest.raises(ValueError, match="edges: got rows 0 and 2"):
         _native.curate_near_resolve(offsets, data, order, fixed, edges * 2, choice)
     with pytest.raises(ValueError, match="family_offsets"):
-        _native.curate_near_refine(offsets, data, np.array([0, 3], np.uint64), choice)
+        _native.curate_near_refine(offsets, data, order, np.array([0, 3], np.uint64), choice)
+    with pytest.raises(ValueError, match="members: got row 2; expected one of 2"):
+        _native.curate_near_refine(offsets, data, order * 2, np.array([0, 2], np.uint64), choice)
     with pytest.raises(ValueError, match='number_guard: got "all"'):
         _native.NearSettings(number_guard="all")
     with pytest.raises(ValueError, match="bands: got 0"):

@@ -46,17 +46,6 @@ class Found:
     verifications: int
 
 
-def gathered(
-    offsets: NDArray[np.uint64], data: NDArray[np.uint8], rows: NDArray[np.int64]
-) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
-    """Return the sketches of some rows, one after another."""
-    starts, after = offsets[:-1].astype(np.int64)[rows], offsets[1:].astype(np.int64)[rows]
-    lengths = after - starts
-    ends = np.cumsum(lengths)
-    places = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - (ends - lengths), lengths)
-    return np.concatenate([[0], ends]).astype(np.uint64), data[places]
-
-
 def verified(
     a: tuple[pa.Array, pa.Array], b: tuple[pa.Array, pa.Array], settings: _native.NearSettings
 ) -> list[tuple[bool, str, float, float]]:
@@ -75,10 +64,10 @@ def sketches(
     found, unverified = [edges.astype(np.uint32)], 0
     if refine and len(families):
         anchors = np.flatnonzero(np.diff(families[:, 0], prepend=np.uint64(2**64 - 1)))
-        members = families[:, 1].astype(np.int64)
+        members = families[:, 1].astype(np.uint32)
         ends = np.concatenate([anchors, [len(families)]]).astype(np.uint64)
-        pairs, unverified = _native.curate_near_refine(*gathered(offsets, data, members), ends, settings)
-        found.append(members[pairs].astype(np.uint32).reshape(-1, 2))
+        pairs, unverified = _native.curate_near_refine(offsets, data, members, ends, settings)
+        found.append(members[pairs].reshape(-1, 2))
     return Sketches(offsets, data, np.concatenate(found), unverified)
 
 

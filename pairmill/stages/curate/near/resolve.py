@@ -28,8 +28,6 @@ SKETCHES, DECISIONS, TASKS = "sketches.bin", "decisions.bin", "tasks.json"
 # Bytes of sketches that are copied together, and that are held in memory for a group.
 _BLOCK = 32 << 20
 _HELD = 320 << 20
-# Bytes of the sketches of families that are refined together.
-_REFINED = 64 << 20
 _ROWS = 1 << 20
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
@@ -199,10 +197,9 @@ class Resolve(Shard[object], reads=()):
             rank = ranks.ranks(rows["number"], rows["tokens"] if self.longest_response else None, self.fixed)
             order = np.argsort(rank, kind="stable").astype(np.uint32)
             rank = rank[order]
-            codes = [_codes(self.edges, self.group, rank)]
             refined, unverified = self._refined(_codes(self.families, self.group, rank), order, offsets, data)
-            edges = _pairs(distinct(np.concatenate([*codes, *refined])), order)
-            del codes, refined
+            edges = _pairs(distinct(np.concatenate([_codes(self.edges, self.group, rank), refined])), order)
+            del refined
             fixed = rows["number"] < self.fixed
             row, other, rule, score_i, score_r, verifications = _native.curate_near_resolve(
                 offsets, data, order, fixed, edges, native(self.settings)
@@ -262,32 +259,17 @@ class Resolve(Shard[object], reads=()):
         order: NDArray[np.uint32],
         offsets: NDArray[np.uint64],
         data: NDArray[np.uint8],
-    ) -> tuple[list[NDArray[np.uint64]], int]:
+    ) -> tuple[NDArray[np.uint64], int]:
         """Return pairs, coded as the entries of families are, and how many rows were not compared with all."""
         families = distinct(families)
         if not len(families):
-            return [], 0
+            return families, 0
         member = (families & _LOW).astype(np.uint32)
         bounds = np.flatnonzero(np.diff(families >> _HALF)) + 1
-        bounds = np.concatenate([[0], bounds, [len(families)]])
-        starts = offsets[order[member]].astype(np.int64)
-        sizes = offsets[order[member] + np.uint32(1)].astype(np.int64) - starts
-        before = np.concatenate([[0], np.cumsum(sizes)])[bounds[:-1]]
-        cuts = [0, *(np.flatnonzero(np.diff(before // _REFINED)) + 1).tolist(), len(bounds) - 1]
-        result: list[NDArray[np.uint64]] = []
-        unverified = 0
-        for first, stop in itertools.pairwise(cuts):
-            some = slice(int(bounds[first]), int(bounds[stop]))
-            own = np.zeros(some.stop - some.start + 1, np.uint64)
-            np.cumsum(sizes[some], out=own[1:])
-            family = (bounds[first : stop + 1] - bounds[first]).astype(np.uint64)
-            edges, skipped = _native.curate_near_refine(
-                own, segments(data, starts[some], sizes[some]), family, native(self.settings)
-            )
-            unverified += skipped
-            pair = member[some][edges].astype(np.uint64)
-            result.append(distinct(pair[:, 0] << _HALF | pair[:, 1]))
-        return result, unverified
+        bounds = np.concatenate([[0], bounds, [len(families)]]).astype(np.uint64)
+        edges, unverified = _native.curate_near_refine(offsets, data, order[member], bounds, native(self.settings))
+        low, high = (member[edges[:, side]].astype(np.uint64) for side in (0, 1))
+        return distinct(low << _HALF | high), unverified
 
 
 def _codes(pairs: Runs, group: int, rank: NDArray[np.uint64]) -> NDArray[np.uint64]:

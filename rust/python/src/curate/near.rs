@@ -239,20 +239,30 @@ pub(crate) fn curate_near_refine<'py>(
     py: Python<'py>,
     offsets: PyReadonlyArray1<'py, u64>,
     data: PyReadonlyArray1<'py, u8>,
+    members: PyReadonlyArray1<'py, u32>,
     family_offsets: PyReadonlyArray1<'py, u64>,
     settings: &NearSettings,
 ) -> PyResult<(Bound<'py, PyArray2<u32>>, usize)> {
-    let (offsets, data, families) = (offsets.as_slice()?, data.as_slice()?, family_offsets.as_slice()?);
+    let (offsets, data) = (offsets.as_slice()?, data.as_slice()?);
+    let (members, families) = (members.as_slice()?, family_offsets.as_slice()?);
     let (edges, unverified) = py.detach(|| {
         let rows = sketches(offsets, data)?;
+        let rows = members.iter().map(|&row| {
+            rows.get(row as usize)
+                .copied()
+                .ok_or_else(|| value_error(format!("members: got row {row}; expected one of {}", rows.len())))
+        });
+        let rows: Vec<&[u8]> = rows.collect::<PyResult<_>>()?;
         let (mut edges, mut unverified) = (Vec::new(), 0);
         let mut watch = Watch::new();
         let mut refiner = Refiner::new(&settings.0);
         for family in families.windows(2) {
             let [start, end] = *family else { continue };
             let members = rows.get(start as usize..end as usize).ok_or_else(|| {
-                let message =
-                    format!("family_offsets: got {start} to {end}; expected ascending ones within {} rows", rows.len());
+                let message = format!(
+                    "family_offsets: got {start} to {end}; expected ascending ones within {} members",
+                    rows.len()
+                );
                 value_error(message)
             })?;
             let refined = refiner.refine(members, &mut || watch.alive()).map_err(value_error)?;
