@@ -1,7 +1,5 @@
 """The alarms of clean: sources of which half of the records or of the answers make no row."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """The account of the answers of chats: each of them is a row, or is skipped for a reason; and what they cost."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Options of the clean stage."""
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import dataclass
 from typing import Any, get_type_hints

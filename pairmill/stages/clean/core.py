@@ -4,8 +4,6 @@ A shard is a piece of a source's raw files. If one shard makes an output, it wri
 labels share outputs, shards write segments, and a second round merges them (:mod:`pairmill.stages.clean.merge`).
 """
 
-from __future__ import annotations
-
 import logging
 import unicodedata
 from collections import Counter

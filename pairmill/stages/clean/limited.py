@@ -1,7 +1,5 @@
 """The first records of a source: which files have them, and how many of each are read."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What a run does about malformed records: it counts them by reason, and stops if sources have too many."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import takewhile

@@ -4,8 +4,6 @@ A large Parquet segment becomes a row group, and consecutive small ones become o
 segment.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence

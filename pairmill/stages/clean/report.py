@@ -1,7 +1,5 @@
 """What a person sees of a cleaned data set."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

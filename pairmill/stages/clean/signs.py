@@ -1,7 +1,5 @@
 """Records that have no answer as they are, and the lines of a description that make something of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from typing import Any

@@ -6,8 +6,6 @@ of a second object, the hashes that decide which of its rows are held out are on
 fourth.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """What a person is told of attributes: how many rows have none, their range, and a few values."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """A plan that is drawn again with another seed: all but the seed is what its manifest says."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final

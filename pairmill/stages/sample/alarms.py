@@ -1,7 +1,5 @@
 """The alarms of a sample: tasks that the context takes rows or tokens of, and tasks and rules that do not meet."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 

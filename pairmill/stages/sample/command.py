@@ -1,7 +1,5 @@
 """``pairmill sample``, and its commands ``preview``, ``inspect``, ``verify``, ``wait``, ``serve`` and ``prepare``."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 

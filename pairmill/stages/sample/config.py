@@ -1,7 +1,5 @@
 """Options of the sample stage: those of the reference's sampler, and those of a node that carries out a plan."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -3,8 +3,6 @@
 The plan is the stage's one shard. :mod:`pairmill.stages.sample.node.carry_out` makes the arrays where they train.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

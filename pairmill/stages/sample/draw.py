@@ -5,8 +5,6 @@ its own, which is named by its content, so that another name, or another data se
 ``profile="data_io"`` draws exactly as data_io's sampler does, from one stream.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import weakref

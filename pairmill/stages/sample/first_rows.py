@@ -1,7 +1,5 @@
 """The first rows of a plan as text, for its report."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from pairmill import storage

@@ -3,8 +3,6 @@
 So what most samples do not need is imported in functions.
 """
 
-from __future__ import annotations
-
 from pairmill.engine import vanished
 from pairmill.engine.manifest import Manifest
 from pairmill.formats.eligible_rows import SPLIT

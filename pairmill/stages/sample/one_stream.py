@@ -1,7 +1,5 @@
 """Draws a plan exactly as data_io's sampler does: from one stream of random numbers, in the order of its calls."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace

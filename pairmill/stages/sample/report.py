@@ -1,7 +1,5 @@
 """The report of a sample, to look at before any GPU is rented."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Which rows a chat template renders, by which template, and what a folder says of it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence

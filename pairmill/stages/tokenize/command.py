@@ -1,7 +1,5 @@
 """``pairmill tokenize``, and its commands ``union`` and ``diff``."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from pairmill.interface import cli

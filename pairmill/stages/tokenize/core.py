@@ -5,8 +5,6 @@ and a second round of shards puts their arrays together (:mod:`pairmill.stages.t
 programs are tasks too (:mod:`pairmill.stages.tokenize.token_inputs`).
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

@@ -1,7 +1,5 @@
 """The first round of tokenize: the rows of a file become arrays."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, replace

@@ -1,7 +1,5 @@
 """Rows by source: their lengths, the tables of the report, and which sources lost most of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 

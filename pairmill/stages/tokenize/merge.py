@@ -3,8 +3,6 @@
 Starts are moved by the tokens before them. All else is joined as it is: a store that can does it by itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The first round of tokenize for rows that a chat template renders: prompt and whole become arrays."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace

@@ -1,7 +1,5 @@
 """The report of the tokenize stage."""
 
-from __future__ import annotations
-
 from pairmill.chats.long_rows import ANSWER_CUT, ANSWER_SPLIT, PROMPT_CUT, WINDOWED
 from pairmill.engine.manifest import Ledger, Manifest
 from pairmill.formats import report_rows

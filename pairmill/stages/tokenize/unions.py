@@ -1,7 +1,5 @@
 """``pairmill tokenize union`` and ``diff``: what several tokenized folders are together, and how two differ."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

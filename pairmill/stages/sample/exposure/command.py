@@ -1,7 +1,5 @@
 """``pairmill sample exposure plan=…``: how often the rows of each source were seen."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """How often each row of a plan was read: one byte a row, where 255 is as often or more."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field

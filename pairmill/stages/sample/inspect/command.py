@@ -1,7 +1,5 @@
 """``inspect``: what training on a sampled folder will look like, before any GPU is rented."""
 
-from __future__ import annotations
-
 from pairmill import log, storage
 from pairmill.engine import manifest as manifests
 from pairmill.errors import UsageError

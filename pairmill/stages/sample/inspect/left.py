@@ -1,7 +1,5 @@
 """What a training has left from a saved position on: micro-batches, steps, and what is left over, all counted."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

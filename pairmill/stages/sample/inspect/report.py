@@ -1,7 +1,5 @@
 """The report of ``inspect``: a training run before it begins."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """``pairmill sample inventory plan=…``: what is in a plan, by source."""
 
-from __future__ import annotations
-
 from pairmill import storage
 from pairmill.formats.sample_plan import read_plan
 from pairmill.policy.enforce import Enforcer

@@ -1,7 +1,5 @@
 """An inventory as Markdown, CSV, TeX and JSON, and as blocks of the sampler's report."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

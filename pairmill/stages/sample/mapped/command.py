@@ -1,7 +1,5 @@
 """``pairmill sample map path=…``: which tokens of a sampled folder are of which task."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq

@@ -1,7 +1,5 @@
 """Options of ``map``."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from pairmill.engine.options import option, tasks_option

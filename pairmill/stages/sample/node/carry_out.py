@@ -3,8 +3,6 @@
 This is what a node runs before a training; ``pairmill sample plan=… output_path=…``.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import time

@@ -1,7 +1,5 @@
 """Options of carrying out a plan on a machine."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

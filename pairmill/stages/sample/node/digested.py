@@ -6,8 +6,6 @@ of the machine) is kept once its digest was right, as a node keeps it of its sam
 (:mod:`pairmill.stages.sample.node.facts`). No program can set the time of the inode's change.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import time

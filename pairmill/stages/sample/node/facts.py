@@ -4,8 +4,6 @@ In a node's folder it records the state in which a sample's files were last dige
 (:class:`pairmill.stages.sample.node.owned.State`): while that is their state they are not read again.
 """
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 from typing import Any

@@ -10,8 +10,6 @@ All access is by descriptor (:mod:`pairmill.stages.sample.node.owned`), because 
 the parent. A process that uses a sample may hold a shared flock(2) on its folder: then the sample is not removed.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import fcntl

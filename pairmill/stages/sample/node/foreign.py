@@ -1,7 +1,5 @@
 """A sampled folder that has no manifest: whether its arrays and what it says of itself belong together."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final

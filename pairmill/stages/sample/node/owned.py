@@ -5,8 +5,6 @@ can replace a name by a link or by a folder of their own. So a name is opened on
 mode are those of what was opened, and everything after that is relative to its descriptor.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json

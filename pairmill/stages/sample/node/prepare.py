@@ -5,8 +5,6 @@ another user. So one small container does this as root, with no capability but C
 kubelet follows links to what it mounts, so in the container a link to /etc would look like any folder.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from dataclasses import dataclass

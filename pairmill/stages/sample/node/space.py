@@ -4,8 +4,6 @@ The pages of a tmpfs are charged to the cgroup of the process that writes them. 
 the limit, and no message says how much was too much; so the numbers are compared before the first byte is written.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A sample's files are never changed, and its manifest has their digests. After a 
 of a sample that takes all rows, the tokens are the same; they are gigabytes, and a link takes no time and no room.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """``verify``: every file of a sampled folder against its manifest; without one, its arrays against each other."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

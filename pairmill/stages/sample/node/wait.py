@@ -1,7 +1,5 @@
 """``wait``: holds a trainer's init container until its node has the sample."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What was expected of a plan beside what was drawn: an estimate of other files cannot be mistaken for it. Pure."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

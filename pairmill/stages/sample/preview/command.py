@@ -1,7 +1,5 @@
 """``sample preview``: the rules' outcome in a second, before anything is drawn or written."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Tokens of groups under these rules beside those of a plan that was drawn, or of other rules."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final

@@ -1,7 +1,5 @@
 """Options of ``sample preview``."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

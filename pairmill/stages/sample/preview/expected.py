@@ -1,7 +1,5 @@
 """Expected rows and tokens of tasks and groups: the rows that rules take, times the means of what is there. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """The tables of ``sample preview``, as Markdown, CSV or JSON."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """A ladder of values of one key of a group: what each would take."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Callable, Iterator
