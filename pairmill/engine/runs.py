@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -22,8 +23,10 @@ from pairmill import _native, storage
 from pairmill.errors import StorageError
 from pairmill.storage.base import translated
 
-# Ranges of a bucket that are read at the same time; each takes 10 to 100 ms.
-_AT_ONCE = 16
+# Ranges of a bucket that are read at the same time, and their bytes; each takes 10 to 100 ms.
+_AT_ONCE, _HELD = 16, 128 << 20
+# Bytes of cells that are read together: a run that was merged may have all of a part.
+_PIECE = 16 << 20
 _ENTRY = 8
 OF_INPUTS: Final = "the digest of inputs names it"
 """Why ranges, and where slices begin, are not in the key of a shard that reads those of very many slices."""
@@ -79,8 +82,13 @@ def read_all(ranges: Sequence[Range]) -> Iterator[bytes]:
         return
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         # Not all at once: what is read and not yet taken is held.
-        for start in range(0, len(ranges), _AT_ONCE):
-            yield from pool.map(Range.read, ranges[start : start + _AT_ONCE])
+        some: list[Range] = []
+        for item in ranges:
+            if len(some) == _AT_ONCE or (some and sum(held.size for held in some) + item.size > _HELD):
+                yield from pool.map(Range.read, some)
+                some = []
+            some.append(item)
+        yield from pool.map(Range.read, some)
 
 
 def _read_file(path: Path, start: int, size: int) -> bytes:
@@ -191,16 +199,16 @@ class Runs:
     def cells(self, part: int) -> tuple[list[Range], NDArray[np.int64], NDArray[np.uint32]]:
         """Return where the bytes of a part are, and of each owner that has some: how many, and its number, [n].
 
-        One small request a run.
+        One small request a run. Each range has whole cells, of 16 MiB or little more if no owner has more.
         """
         tables = self.tables(part, part + 1)
         sizes = [np.diff(table) for table in tables]
         owners = [np.array(run.owners, np.uint32)[size > 0] for run, size in zip(self.runs, sizes, strict=True)]
-        ranges = [
-            self.between(run, int(table[0]), int(table[-1]))
-            for run, table in zip(self.runs, tables, strict=True)
-            if table[-1] > table[0]
-        ]
+        ranges = []
+        for run, table in zip(self.runs, tables, strict=True):
+            ends = table[1:][np.diff((table - table[0]) // _PIECE) > 0].tolist()
+            bounds = sorted({int(table[0]), *ends, int(table[-1])})
+            ranges += [self.between(run, start, stop) for start, stop in pairwise(bounds)]
         none: list[Any] = [np.empty(0, np.int64)]
         counts = np.concatenate([*none, *(size[size > 0] for size in sizes)])
         return ranges, counts, np.concatenate([*none, *owners]).astype(np.uint32)

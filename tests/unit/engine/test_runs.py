@@ -49,6 +49,23 @@ def test_a_part_that_is_too_large_is_refused(tmp_path: Path) -> None:
         written(tmp_path / "file", [[0, 3]], 3)
 
 
+def test_what_is_merged_is_read_in_pieces_of_whole_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pairmill.engine.runs._PIECE", 3 * ROW.itemsize)
+    counts = [2, 0, 2, 5, 0, 1, 1, 1, 0]  # of nine owners, in the second of three parts
+    with (tmp_path / "file").open("wb") as file:
+        rows = rows_of([1] * sum(counts), 3)[1]
+        sizes = np.concatenate([[4] * 9, np.array(counts) * ROW.itemsize, [0] * 9])
+        runs = RunWriter(file, 27)
+        runs.write_bytes(sizes, [np.zeros(36, np.uint8), rows])
+    merged = Runs(3, (Run(str(tmp_path / "file"), runs.starts[0], tuple(range(20, 29))),))
+    ranges, cells, owners = merged.cells(1)
+    assert [item.size // ROW.itemsize for item in ranges] == [4, 5, 3]
+    assert (cells // ROW.itemsize).tolist() == [2, 2, 5, 1, 1, 1]
+    assert owners.tolist() == [20, 22, 23, 25, 26, 27]
+    assert merged.rows(1, ROW)[0].tolist() == rows.tolist()
+    assert merged.cells(2)[0] == []
+
+
 def test_an_empty_run_is_not_written(tmp_path: Path) -> None:
     assert len(written(tmp_path / "file", [[], [0], []], 1).runs) == 1
     assert RunWriter(BytesIO(), 3).starts == []

@@ -265,8 +265,8 @@ class Resolve(Shard[object], reads=()):
         if not len(families):
             return families, 0
         member = (families & _LOW).astype(np.uint32)
-        bounds = np.flatnonzero(np.diff(families >> _HALF)) + 1
-        bounds = np.concatenate([[0], bounds, [len(families)]]).astype(np.uint64)
+        inner = np.flatnonzero(np.diff(families >> _HALF)) + 1
+        bounds = np.concatenate([[0], inner, [len(families)]]).astype(np.uint64)
         edges, unverified = _native.curate_near_refine(offsets, data, order[member], bounds, native(self.settings))
         low, high = (member[edges[:, side]].astype(np.uint64) for side in (0, 1))
         return distinct(low << _HALF | high), unverified
