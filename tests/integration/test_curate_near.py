@@ -137,6 +137,7 @@ class Limits:
         monkeypatch.setattr(sign, "_HELD", self.held_keys)
         monkeypatch.setattr(resolve, "_BLOCK", self.block)
         monkeypatch.setattr("pairmill.engine.runs._PIECE", self.block)
+        monkeypatch.setattr(resolve, "_CODES", 7)
         monkeypatch.setattr("pairmill.stages.curate.near.resolve.Resolve.held", self.in_memory)
         monkeypatch.setattr("pairmill.stages.curate.near.components._EDGES", 97)
         monkeypatch.setattr("pairmill.stages.curate.near.components._HELD", 0)

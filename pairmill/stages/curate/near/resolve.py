@@ -29,6 +29,8 @@ SKETCHES, DECISIONS, TASKS = "sketches.bin", "decisions.bin", "tasks.json"
 _BLOCK = 32 << 20
 _HELD = 320 << 20
 _ROWS = 1 << 20
+# Pairs of a group after which repetitions are left out.
+_CODES = 4 << 20
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 
@@ -261,7 +263,6 @@ class Resolve(Shard[object], reads=()):
         data: NDArray[np.uint8],
     ) -> tuple[NDArray[np.uint64], int]:
         """Return pairs, coded as the entries of families are, and how many rows were not compared with all."""
-        families = distinct(families)
         if not len(families):
             return families, 0
         member = (families & _LOW).astype(np.uint32)
@@ -273,11 +274,22 @@ class Resolve(Shard[object], reads=()):
 
 
 def _codes(pairs: Runs, group: int, rank: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the group's pairs of ranks as ``a << 32 | b``, of their places among the group's ranks; uint64 [n]."""
-    result, _ = pairs.rows(group, EDGE)
-    low, high = (np.searchsorted(rank, result[name]).astype(np.uint64) for name in ("low", "high"))
-    coded: NDArray[np.uint64] = low << _HALF | high
-    return coded
+    """Return the distinct pairs of a group, as ``a << 32 | b`` of the places of their ranks in ``rank``; uint64 [n].
+
+    Ascending. Many keys give the same pair: most of a large group's are repetitions, so all of them are never held.
+    """
+    held, count, most = [np.empty(0, np.uint64)], 0, _CODES
+    ranges, *_ = pairs.cells(group)
+    for data in read_all(ranges):
+        some = np.frombuffer(data, EDGE)
+        low, high = (np.searchsorted(rank, some[name]).astype(np.uint64) for name in ("low", "high"))
+        held.append(low << _HALF | high)
+        count += len(some)
+        if count > most:
+            held = [distinct(np.concatenate(held))]
+            count = len(held[0])
+            most = max(_CODES, 2 * count)
+    return distinct(np.concatenate(held))
 
 
 def _pairs(codes: NDArray[np.uint64], order: NDArray[np.uint32]) -> NDArray[np.uint32]:
