@@ -20,6 +20,9 @@ const SHARED: usize = 4;
 /// Counters, at least and at most.
 const COUNTERS: [usize; 2] = [1 << 10, 1 << 26];
 
+/// Pairs with repetitions, some, that are held: of short rows a family has hundreds for each.
+const AT_ONCE: usize = 1 << 23;
+
 /// What a family gives.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Refined {
@@ -39,6 +42,7 @@ pub struct Refiner {
     keys: Vec<u64>,
     keyed: Vec<(u64, u32)>,
     pairs: Vec<(u32, u32)>,
+    at_once: usize,
 }
 
 impl Refiner {
@@ -53,6 +57,7 @@ impl Refiner {
             keys: Vec::new(),
             keyed: Vec::new(),
             pairs: Vec::new(),
+            at_once: AT_ONCE,
         }
     }
 
@@ -126,38 +131,69 @@ impl Refiner {
         true
     }
 
-    /// The pairs of members that share keys.
+    /// The pairs of members that share keys: of so many members at once that their pairs, with repetitions, are bounded.
     fn pair(&mut self, members: usize) -> Refined {
         self.keyed.sort_unstable();
-        self.pairs.clear();
+        let keep = self.settings.keep;
+        let probes = |bucket: &[(u64, u32)]| if bucket.len() <= SMALL { SMALL } else { PROBES.max(keep) };
+        let buckets = || self.keyed.chunk_by(|left, right| left.0 == right.0);
+        let repeated: usize = buckets().map(|bucket| bucket.len() * probes(bucket).min(bucket.len())).sum();
+        let most = MOST.max(keep);
         let mut skipped = vec![false; members];
-        for bucket in self.keyed.chunk_by(|left, right| left.0 == right.0) {
-            let probes = if bucket.len() <= SMALL { SMALL } else { PROBES.max(self.settings.keep) };
-            for (place, &(_, member)) in bucket.iter().enumerate() {
-                self.pairs.extend(bucket[..place].iter().take(probes).map(|&(_, other)| (member, other)));
-                if place > probes {
-                    skipped[member as usize] = true;
-                }
-            }
-        }
-        self.pairs.sort_unstable();
-        let most = MOST.max(self.settings.keep);
         let mut edges = Vec::new();
         let mut others: Vec<(usize, u32)> = Vec::new();
-        for row in self.pairs.chunk_by(|left, right| left.0 == right.0) {
-            let Some(&(member, _)) = row.first() else { continue };
-            others.clear();
-            // The more keys two rows share, the more alike they are.
-            others
-                .extend(row.chunk_by(|left, right| left.1 == right.1).map(|same| (usize::MAX - same.len(), same[0].1)));
-            if others.len() > most {
-                others.select_nth_unstable(most);
-                others.truncate(most);
-                skipped[member as usize] = true;
+        let passes = repeated / self.at_once + 1;
+        for pass in 0..passes {
+            let some = members * pass / passes..members * (pass + 1) / passes;
+            self.pairs.clear();
+            for bucket in buckets() {
+                let probes = probes(bucket);
+                for (place, &(_, member)) in bucket.iter().enumerate() {
+                    if some.contains(&(member as usize)) {
+                        self.pairs.extend(bucket[..place].iter().take(probes).map(|&(_, other)| (member, other)));
+                        if place > probes {
+                            skipped[member as usize] = true;
+                        }
+                    }
+                }
             }
-            edges.extend(others.iter().map(|&(_, other)| (other, member)));
+            self.pairs.sort_unstable();
+            for row in self.pairs.chunk_by(|left, right| left.0 == right.0) {
+                let Some(&(member, _)) = row.first() else { continue };
+                others.clear();
+                // The more keys two rows share, the more alike they are.
+                let same = row.chunk_by(|left, right| left.1 == right.1);
+                others.extend(same.map(|same| (usize::MAX - same.len(), same[0].1)));
+                if others.len() > most {
+                    others.select_nth_unstable(most);
+                    others.truncate(most);
+                    skipped[member as usize] = true;
+                }
+                edges.extend(others.iter().map(|&(_, other)| (other, member)));
+            }
         }
         edges.sort_unstable();
         Refined { edges, unverified: skipped.iter().filter(|&&skipped| skipped).count() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_do_not_depend_on_how_many_are_held_at_once() {
+        let mut refiner = Refiner::new(&Settings::default());
+        // Buckets of one to forty members, which repeat.
+        let keyed: Vec<(u64, u32)> = (0..5000u64).map(|at| (at * at % 311, (at * 7919 % 400) as u32)).collect();
+        let mut refined = |at_once| {
+            (refiner.keyed, refiner.at_once) = (keyed.clone(), at_once);
+            refiner.pair(400)
+        };
+        let whole = refined(AT_ONCE);
+        assert!(whole.edges.len() > 1000 && whole.unverified > 10, "{} {}", whole.edges.len(), whole.unverified);
+        for at_once in [1, 100, 5000] {
+            assert_eq!(refined(at_once), whole);
+        }
     }
 }
