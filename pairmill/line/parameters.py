@@ -6,7 +6,7 @@ Without kfp: a submission is read, and refused, before anything heavy is importe
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_type_hints
 
 from pairmill import storage
 from pairmill.address import is_address
@@ -134,12 +134,12 @@ def taken(stage: str, *, training: bool = False) -> list[str]:
     return options_of(stage) if stage in LAST else []
 
 
-_TEXTS = {item.name for item in dataclasses.fields(TrainingParameters) if item.type == "str"}
+_TEXTS = {name for name, kind in get_type_hints(TrainingParameters).items() if kind is str}
 LISTS = frozenset(
-    item.name
+    name
     for stage in (*STAGES.values(), LAST["train"])
-    for item in dataclasses.fields(stage.config)
-    if item.type == "list[str]" and item.name in _TEXTS
+    for name, kind in get_type_hints(stage.config).items()
+    if kind == list[str] and name in _TEXTS
 )
 """Parameters that take several values, joined by commas."""
 
