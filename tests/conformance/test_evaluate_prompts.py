@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pairmill.evaluation.benchmarks import REGISTRY, Benchmark, Question
+from pairmill.evaluation.benchmarks import REGISTRY, Base, Question
 
 NAMES = {"MMLUPro": "mmlu_pro"}
 SOURCES = {"gsm8k": "gsm8k"}
@@ -21,13 +21,13 @@ def recorded(shared: Path) -> dict[str, Any]:
     return found
 
 
-def benchmark_of(case: str) -> Benchmark:
+def benchmark_of(case: str) -> Base:
     name, _, options = case.partition(" ")
     found: Any = REGISTRY[NAMES.get(name, name.lower())]
     return dataclasses.replace(found, **json.loads(options)) if options else found  # type: ignore[no-any-return]
 
 
-def rows_of(benchmark: Benchmark, rows: dict[str, Any], times: int) -> dict[str, Any]:
+def rows_of(benchmark: Base, rows: dict[str, Any], times: int) -> dict[str, Any]:
     source = SOURCES.get(benchmark.name, benchmark.source)
     # The recorded rows were given for each of the configurations that were asked for.
     return {need.split: rows.get(f"{source} {need.split}", []) * times for need in benchmark.needs}
