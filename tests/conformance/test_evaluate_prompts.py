@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from pairmill.evaluation.benchmarks import REGISTRY, Base, Question
+from pairmill.evaluation.benchmarks import REGISTRY, Question
+from pairmill.evaluation.benchmarks.base import Base
 
 NAMES = {"MMLUPro": "mmlu_pro"}
 SOURCES = {"gsm8k": "gsm8k"}
