@@ -93,15 +93,18 @@ class LocalStore(Store):
                     yield replace(entry, path=f"{name}/{entry.path}")
 
     def folders(self, prefix: str) -> Sequence[str]:
-        top = local_path(prefix)
-        if not top.is_dir():
-            return []
-        with translated(prefix), os.scandir(top) as entries:
+        # Another run may remove it meanwhile.
+        with (
+            translated(prefix),
+            suppress(FileNotFoundError, NotADirectoryError),
+            os.scandir(local_path(prefix)) as entries,
+        ):
             return sorted(
                 entry.name
                 for entry in entries
                 if entry.is_dir(follow_symlinks=False) and not _PARTIAL.fullmatch(entry.name) and _holds_any(entry.path)
             )
+        return []
 
     def read(self, uri: str) -> bytes:
         with translated(uri):
