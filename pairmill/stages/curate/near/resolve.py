@@ -244,7 +244,8 @@ class Resolve(Shard[object], reads=()):
                 for end, cell, owner in cells:
                     start = end - before - cell
                     (count,) = np.frombuffer(part, np.uint64, 1, start).tolist()
-                    some = np.frombuffer(part, GATHERED, count, start + 8)
+                    # A view of them would keep the sketches beside them.
+                    some = np.frombuffer(part, GATHERED, count, start + 8).copy()
                     sketches = np.frombuffer(part, np.uint8, cell - 8 - some.nbytes, start + 8 + some.nbytes)
                     data[at : at + len(sketches)] = sketches
                     at += len(sketches)
