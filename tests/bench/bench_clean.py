@@ -114,8 +114,8 @@ def make(raw: Path, source: str, scale: int) -> None:
     good = [pair for pair in pairs if all((text or "").strip() for text in pair.values())]
     with (raw / "chats.jsonl").open("w", encoding="utf-8") as file:
         for two in zip(good[::2], good[1::2], strict=False):
-            said = [text for pair in two for text in (pair["question"], pair["answer"])]
-            turns = [{"role": ("user", "assistant")[at % 2], "content": text} for at, text in enumerate(said)]
+            texts = [text for pair in two for text in (pair["question"], pair["answer"])]
+            turns = [{"role": ("user", "assistant")[at % 2], "content": text} for at, text in enumerate(texts)]
             file.write(json.dumps({"messages": turns}, ensure_ascii=False) + "\n")
     (raw / "chats.yaml").write_text("name: bench_chats\nfiles: chats.jsonl\ncondition: direct\nturns: messages\n")
     shutil.rmtree(raw / "webinstruct_verified")

@@ -20,7 +20,7 @@ const SHARED: usize = 4;
 /// Counters, at least and at most.
 const COUNTERS: [usize; 2] = [1 << 10, 1 << 26];
 
-/// Pairs with repetitions, some, that are held: of short rows a family has hundreds for each.
+/// Pairs held in a pass, with repetitions, about: a family of short rows has hundreds a member.
 const AT_ONCE: usize = 1 << 23;
 
 /// What a family gives.
@@ -131,7 +131,7 @@ impl Refiner {
         true
     }
 
-    /// The pairs of members that share keys: of so many members at once that their pairs, with repetitions, are bounded.
+    /// Pair members that share keys. Members are taken in passes, so that pairs held with repetitions are bounded.
     fn pair(&mut self, members: usize) -> Refined {
         self.keyed.sort_unstable();
         let keep = self.settings.keep;
