@@ -19,6 +19,11 @@ SWITCHED = ("select", "mix")
 """Stages that their shipped settings switch off."""
 
 
+def draws(many: int) -> int:
+    """How many random cases to try: a quarter, and with ``PAIRMILL_ALL_DRAWS=1`` (``make test-long``) all."""
+    return many if "PAIRMILL_ALL_DRAWS" in os.environ else many // 4
+
+
 def environment() -> dict[str, str]:
     """Environment for a child that imports our packages and the tests', wherever it is started."""
     return {**os.environ, "PYTHONPATH": str(REPOSITORY)}

@@ -24,6 +24,7 @@ from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
+from tests.support.processes.forked_workers import fork_workers_of_a_fork
 from tests.support.processes.kill_points import die_before, note_changes
 
 # A process that may use one core starts no processes of its own, unless it is told to.
@@ -111,6 +112,8 @@ def _mount(mounts: Sequence[tuple[str, str, str]]) -> None:
 def _end(module: str, arguments: Sequence[str]) -> NoReturn:
     """Run a module and end, without taking down what was imported, page by page."""
     sys.argv[1:] = arguments
+    if any(given.startswith("workers=") and given[8:] not in {"0", "1"} for given in arguments):
+        fork_workers_of_a_fork()
     code = 0
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)

@@ -5,6 +5,8 @@ like those it sees nothing that a test changed in this process, and hashes in an
 """
 
 import os
+import signal
+import socket
 from collections.abc import Callable, Mapping
 from functools import partial
 from multiprocessing import forkserver, popen_forkserver, popen_spawn_posix
@@ -17,6 +19,30 @@ from tests.support.processes.nursery import STAGES
 def fork_workers() -> None:
     """From now on processes of this one that are to be spawned are forked."""
     forkserver.set_forkserver_preload([*STAGES])
+    SpawnProcess._Popen = staticmethod(partial(_start, os.getpid()))  # type: ignore[assignment,method-assign]
+
+
+def fork_workers_of_a_fork() -> None:
+    """From now on processes of this one that are to be spawned are forked from one that is forked now.
+
+    They are of its group, see its mounts, and hash like it.
+    """
+    with socket.socket(socket.AF_UNIX) as listener:
+        address = f"\0pairmill-workers-{os.getpid()}"
+        listener.bind(address)
+        listener.listen()
+        alive, theirs = os.pipe()
+        pid = os.fork()
+        if not pid:
+            try:
+                os.close(theirs)
+                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+                forkserver.main(listener.detach(), alive, [])
+            finally:
+                os._exit(0)
+        os.close(alive)
+    server: Any = forkserver._forkserver  # type: ignore[attr-defined]
+    server._forkserver_address, server._forkserver_alive_fd, server._forkserver_pid = address, theirs, pid
     SpawnProcess._Popen = staticmethod(partial(_start, os.getpid()))  # type: ignore[assignment,method-assign]
 
 

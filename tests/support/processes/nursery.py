@@ -37,7 +37,10 @@ STAGES = (
     "numpy.random",
     "omegaconf",
     "pairmill._native",
+    "pairmill.interface.command",
     "pairmill.interface.stagecli",
+    "pairmill.line.following",
+    *(f"pairmill.stages.{stage}.command" for stage in ("clean", "curate", "fetch", "tokenize", "train_tokenizer")),
     # pyarrow imports it, where it is installed, for what no stage asks of it.
     "pandas",
     "pyarrow.compute",

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from pairmill.chats.literals import parse_calls, parse_literal
+from tests.support.helpers import draws
 
 PIECES = ["a", "é", "'", '"', "\\", "\n", "\t", "\\n", "(", ")", ",", "=", "[", "}", " ", "#", "\x07", "日"]
 
@@ -24,14 +25,14 @@ def drawn(draw: random.Random, depth: int = 0) -> Any:
 
 def test_literals_are_what_python_reads() -> None:
     draw = random.Random(3)
-    for _ in range(3000):
+    for _ in range(draws(3000)):
         value = drawn(draw)
         assert parse_literal(repr(value)) == ast.literal_eval(repr(value)) == value
 
 
 def test_calls_are_what_python_reads() -> None:
     draw = random.Random(4)
-    for _ in range(1000):
+    for _ in range(draws(1000)):
         calls = [
             (f"tool_{n}", [drawn(draw) for _ in range(draw.randrange(2))], {f"a{i}": drawn(draw) for i in range(3)})
             for n in range(draw.randrange(1, 4))

@@ -24,6 +24,7 @@ from pairmill.chats.template import ChatTemplate
 from pairmill.chats.window import CUT, FIRST_USER, HEAD_TAIL, KEPT, SPLIT, WINDOW, LongRows, Window
 from pairmill.encoder import Encoder
 from tests.support.definitions.chats import FIVE, Recipe
+from tests.support.helpers import draws
 from tests.support.tokenizers import shapes
 
 TOKENIZER = shapes.shaped("qwen")
@@ -102,7 +103,7 @@ def test_windows_fit_and_are_those_of_brute_force(name: str) -> None:
     renderer, draw = Renderer(name), random.Random(5)
     settings = LongRows(WINDOW, window=Window(tuple(item for item in KEPT if item != FIRST_USER)))
     kinds: Counter[str] = Counter()
-    for _ in range(100):
+    for _ in range(draws(100)):
         chat = trajectory(draw)
         row = renderer.encode(chat)
         if isinstance(row, str) or len(row.ids) <= LIMIT:
@@ -121,7 +122,7 @@ def test_windows_fit_and_are_those_of_brute_force(name: str) -> None:
         assert got.reason == WINDOWED
         assert row.ids.tolist() == expected.ids.tolist()
         assert len(row.ids) <= LIMIT
-    assert kinds[WINDOWED] > 20
+    assert kinds[WINDOWED] > draws(20)
 
 
 @pytest.mark.parametrize(("answer", "note"), [(CUT, ANSWER_CUT), (SPLIT, ANSWER_SPLIT)])

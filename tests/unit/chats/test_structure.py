@@ -11,6 +11,7 @@ import pytest
 
 from pairmill.chats.message import ChatFault
 from pairmill.chats.structure import CHECKS, OLD_MARKS, Structure, schema_mismatch
+from tests.support.helpers import draws
 
 SCHEMA = {
     "type": "object",
@@ -187,12 +188,12 @@ def drawn_value(draw: random.Random, depth: int = 0) -> Any:
 def test_types_required_and_enum_are_as_json_schema_says() -> None:
     draw = random.Random(5)
     counts: Counter[bool] = Counter()
-    for _ in range(4000):
+    for _ in range(draws(4000)):
         schema, value = drawn_schema(draw), drawn_value(draw)
         valid = jsonschema.Draft202012Validator(schema).is_valid(value)
         assert (schema_mismatch(value, schema, "x") == "") == valid, (schema, value)
         counts[valid] += 1
-    assert min(counts.values()) > 800
+    assert min(counts.values()) > draws(800)
 
 
 def test_other_names_of_types_are_known_and_odd_schemas_check_nothing() -> None:
@@ -221,7 +222,7 @@ def test_whatever_a_result_holds_is_read_or_is_a_fault() -> None:
         ["a", "b"],
         [{"type": "text", "text": "a"}] * 2,
     ]
-    for _ in range(5000):
+    for _ in range(draws(5000)):
         structure = Structure(TOOLS, Counter(), frozenset(draw.sample(CHECKS, 2)))
         try:
             structure.take_calls([call(draw.choice([None, 5, "a", [], {}, True])) for _ in range(draw.randrange(4))])

@@ -4,6 +4,7 @@ import random
 from collections import Counter
 
 from pairmill.chats.targets import Answer, Targets
+from tests.support.helpers import draws
 
 
 def expected(targets: Targets, answers: list[Answer], index: set[int] | None) -> list[str]:
@@ -40,7 +41,7 @@ def expected(targets: Targets, answers: list[Answer], index: set[int] | None) ->
 def test_targets_are_what_brute_force_takes() -> None:
     draw = random.Random(12)
     seen: Counter[str] = Counter()
-    for _ in range(5000):
+    for _ in range(draws(5000)):
         answers = [Answer(n, [2 * n + 1], draw.random() < 0.4, draw.random() < 0.8) for n in range(draw.randrange(12))]
         index = {draw.randrange(24) for _ in range(6)} if draw.random() < 0.3 else None
         targets = Targets(
@@ -53,7 +54,7 @@ def test_targets_are_what_brute_force_takes() -> None:
         assert reasons == expected(targets, answers, index)
         seen.update(reasons)
     assert len(seen) == 7
-    assert min(seen.values()) > 300
+    assert min(seen.values()) > draws(300)
 
 
 def test_without_more_a_chat_has_a_row_for_each_weight() -> None:

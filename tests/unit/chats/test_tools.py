@@ -10,6 +10,7 @@ import pytest
 
 from pairmill.chats.message import ChatFault
 from pairmill.chats.tools import calls_in_text, named_tools, parse_calls_in, parse_calls_of, parse_tools, tools_in_text
+from tests.support.helpers import draws
 
 SCHEMA = {
     "type": "object",
@@ -277,7 +278,7 @@ def hostile(draw: random.Random, depth: int = 0) -> Any:
 def test_whatever_is_given_is_read_or_is_a_fault() -> None:
     draw = random.Random(8)
     reasons: Counter[str] = Counter()
-    for _ in range(20_000):
+    for _ in range(draws(20_000)):
         value = hostile(draw)
         for parse in (parse_tools, lambda item, notes: parse_calls_in(item, {}, notes)):
             try:

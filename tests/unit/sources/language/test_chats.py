@@ -37,7 +37,7 @@ from pairmill.stages.clean.config import CleanConfig
 from pairmill.stages.clean.core import Clean
 from pairmill.stages.clean.report import report_of
 from tests.support.data.descriptions import Load, loader
-from tests.support.helpers import REPOSITORY
+from tests.support.helpers import REPOSITORY, draws
 
 EXAMPLES = REPOSITORY / "examples" / "sources"
 CHAT = {"name": "mine", "hub": "org/mine", "condition": "direct", "turns": "messages"}
@@ -632,7 +632,7 @@ def test_any_record_of_messages_adds_up(load: Load) -> None:
         {"text": "x"},
     ]
     kinds: dict[str, int] = {}
-    for _ in range(1500):
+    for _ in range(draws(1500)):
         messages: list[Any] = []
         for number in range(draw.randrange(8)):
             role = (
@@ -674,7 +674,7 @@ def test_simple_chats_are_read_at_once_as_message_by_message(load: Load) -> None
     ]
     odd += [{"role": role} for role in (S, "developer", T, "tool_call", "Human", "who", None, [U])]
     simple = 0
-    for _ in range(1500):
+    for _ in range(draws(1500)):
         messages: list[Any] = said((S, "You help.")) if draw.random() < 0.2 else []
         for number in range(draw.randrange(7)):
             text = draw.choice(texts[:3] if draw.random() < 0.9 else texts)
@@ -685,7 +685,7 @@ def test_simple_chats_are_read_at_once_as_message_by_message(load: Load) -> None
         record = {"messages": messages, **({"tools": draw.choice(["[]", [CALL]])} if draw.random() < 0.05 else {})}
         assert parse(quick, record) == parse(slow, record)
         simple += quick._chats._simple_rows(record, messages) is not None
-    assert 500 < simple < 1300
+    assert draws(400) < simple < draws(1300)
 
 
 def test_long_histories_are_measured_message_by_message(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,7 @@ from pairmill.stages.fetch.core import Fetch
 from pairmill.stages.tokenize.config import TokenizeConfig
 from pairmill.storage import Entry, LocalStore
 from tests.support import tools
-from tests.support.helpers import REPOSITORY
+from tests.support.helpers import REPOSITORY, draws
 
 EXAMPLES = REPOSITORY / "examples" / "sources"
 FIVE_LINES = "name: mine\nhub: org/mine\ncondition: direct\ninstruction: question\nresponse: answer\n"
@@ -751,7 +751,7 @@ def test_any_record_gives_a_row_or_a_reason(load: Load) -> None:
     ]
     draw = random.Random(20261121)
     seen: dict[str, int] = {}
-    for _ in range(4000):
+    for _ in range(draws(4000)):
         keys = ["question", "messages", "role", "content", "kind", "level"]
         record = (
             {key: anything(draw) for key in keys if draw.random() < 0.9} if draw.random() < 0.98 else anything(draw)
