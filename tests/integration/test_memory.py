@@ -256,7 +256,7 @@ CLEAN: dict[str, tuple[str, int, Callable[[Path, int], None]]] = {
     "flan, 700 tasks": ("flan/niv2_zsopt_data/part.0.parquet", 400 * MB if FULL else 50 * MB, flan_parquet),
     "tasksource, 194 tasks": (
         "tasksource/data/train-00000-of-00001.parquet",
-        400 * MB if FULL else 50 * MB,
+        400 * MB if FULL else 30 * MB,
         tasksource_parquet,
     ),
     "ampsmathematica tar, 909 tasks": ("ampsmathematica/amps.tar", 500 * MB if FULL else 50 * MB, amps_tar),
@@ -312,7 +312,9 @@ def compare(
 
 @pytest.mark.parametrize(
     "what",
-    cases(CLEAN, "gsm8k parquet, row groups of 1000", "flan, 700 tasks", "ampsmathematica tar, 909 tasks"),
+    cases(
+        CLEAN, "gsm8k parquet, row groups of 1000", "gsm8k jsonl", "flan, 700 tasks", "ampsmathematica tar, 909 tasks"
+    ),
 )
 def test_clean(what: str, tmp_path: Path) -> None:
     name, size, make = CLEAN[what]

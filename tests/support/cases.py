@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 
-def cases(kinds: Iterable[str], *full: str) -> list[Any]:
+def cases(kinds: Iterable[Any], *full: Any) -> list[Any]:
     """Kinds as parameters; some of them for `make test-long` alone, since another is much like each of them."""
     listed = list(kinds)
     assert {*full} < {*listed}, "a case that is not there, or none for CI"

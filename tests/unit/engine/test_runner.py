@@ -23,10 +23,12 @@ from pairmill.engine.runner import RECORD, Result, Together
 from pairmill.engine.stage import ShardResult, fingerprint_of
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, InternalError, PairmillError, StageFailure, StorageError, UsageError
-from tests.support.helpers import PATIENCE, SOON, alive, contents, start, until, writable
+from tests.support.helpers import PATIENCE, SOON, alive, contents, environment, start, until, writable
 from tests.support.objectstores.fixtures import Use
 from tests.support.objectstores.proxy import Drawn, FaultProxy
 from tests.support.objectstores.servers import S3Server
+from tests.support.processes import nursery
+from tests.support.processes.nursery import Child
 from tests.support.stages.toy_stage import COMMAND, Toy, ToyConfig, ToyPlan, Upper
 from tests.support.tools import shard_files
 
@@ -57,6 +59,12 @@ class Bench:
         values = {"root": self.root, "source": self.source, "marks": self.marks, "workers": 1, **options}
         return start(COMMAND, *(f"{key}={value}" for key, value in values.items()))
 
+    def fork(self, **options: Any) -> Child:
+        """A process of the stage whose start and end no test looks at."""
+        values = {"root": self.root, "source": self.source, "marks": self.marks, "workers": 1, **options}
+        arguments = [f"{key}={value}" for key, value in values.items()]
+        return nursery.shared().start("tests.support.stages.toy_program", arguments, environment())
+
     def processed(self) -> list[str]:
         """Names of the shards processed since the last call, one for each time."""
         found = sorted(path.name.rsplit(".", 2)[0] for path in self.marks.iterdir())
@@ -72,6 +80,14 @@ class Bench:
         """Folder of a shard."""
         key = next(shard.key for shard in runner.first_round(Toy(), self.config()) if shard.name == name)
         return self.root / "toy" / "shards" / key
+
+
+def printed(process: Child) -> str:
+    """What a process that ends well has printed."""
+    assert process.stdout is not None
+    text = process.stdout.read().decode()
+    assert process.wait() == 0, text
+    return text
 
 
 def upper(name: str, key: str = "0" * 64, size: int = 1) -> Upper:
@@ -168,13 +184,11 @@ def alone(number: int, count: int, patience: float = 0.0) -> Together:
 @pytest.mark.parametrize("count", [2, 5])
 def test_pods_that_share_a_stage_do_each_shard_once_and_one_of_them_finishes(tmp_path: Path, count: int) -> None:
     whole, shared = Bench(tmp_path / "whole").run(), Bench(tmp_path / "shared")
-    first = shared.process(share=f"1/{count}", finish="true")
-    others = [shared.process(share=f"{number}/{count}") for number in range(2, count + 1)]
-    outputs = [process.communicate(timeout=PATIENCE) for process in (first, *others)]
-    assert [process.returncode for process in (first, *others)] == [0] * count, outputs
-    assert {output for output, _ in outputs} == {f"{shared.root}/toy/{whole.manifest.fingerprint}\n"}
+    pods = [shared.fork(share=f"{number}/{count}", finish=str(number == 1).lower()) for number in range(1, count + 1)]
+    made = f"{shared.root}/toy/{whole.manifest.fingerprint}"
+    assert [printed(pod).splitlines()[-1] for pod in pods] == [made] * count
     assert shared.processed() == sorted(TEXTS)
-    assert contents(Path(outputs[0][0].strip())) == contents(Path(whole.uri))
+    assert contents(Path(made)) == contents(Path(whole.uri))
     assert shared.run().reused
 
 
@@ -226,13 +240,13 @@ def test_shares_that_wait_take_over_different_shards(bench: Bench) -> None:
 
 def test_shares_of_another_size_go_on_with_what_is_done(tmp_path: Path) -> None:
     whole, bench = Bench(tmp_path / "whole").run(), Bench(tmp_path / "shared")
-    begun = bench.process(share="2/3")  # it waits for the other two, which never begin
+    begun = bench.fork(share="2/3")  # it waits for the other two, which never begin
     done = [shard.name for shard in Together(WorkerSlice(2, 3)).deal(runner.first_round(Toy(), bench.config()))]
     until(lambda: all((bench.shard(name) / RECORD).exists() for name in done), "the shards of share 2/3")
     begun.kill()
     begun.wait(PATIENCE)
     assert bench.processed() == sorted(done)
-    parts = [bench.process(share=f"{number}/8", finish=str(number == 1).lower()) for number in range(1, 9)]
+    parts = [bench.fork(share=f"{number}/8", finish=str(number == 1).lower()) for number in range(1, 9)]
     assert [part.wait(PATIENCE) for part in parts] == [0] * 8
     assert not set(bench.processed()) & set(done)
     assert bench.run().manifest == whole.manifest
@@ -248,10 +262,9 @@ def test_a_share_for_which_there_is_no_shard_says_so(bench: Bench, caplog: pytes
 def test_a_share_waits_as_long_as_the_others_make_progress(bench: Bench) -> None:
     shards = [shard.name for shard in Together(WorkerSlice(1, 2)).deal(runner.first_round(Toy(), bench.config()))]
     assert len(shards) >= 2
-    late = bench.process(share="1/2", finish="true")
+    late = bench.fork(share="1/2", finish="true")
     result = runner.run_share(Toy(), bench.config(), alone(2, 2, patience=PATIENCE))
-    late.communicate(timeout=PATIENCE)
-    assert late.returncode == 0
+    printed(late)
     assert len(result.manifest.shards) == len(TEXTS) - len(shards)
     assert bench.processed() == sorted(TEXTS)
 
@@ -776,17 +789,13 @@ def test_two_runs_at_once_both_succeed_with_the_same_bytes(bench: Bench, tmp_pat
     bench.put("together.txt", "together, and so long that it is dealt first\n")
     for number in range(8):
         bench.put(f"more {number}.txt", f"line {number}\n")
-    both = [bench.process(workers=1), bench.process(workers=1)]
-    printed = []
-    for process in both:
-        output, errors = process.communicate(timeout=PATIENCE)
-        assert process.returncode == 0, errors
-        printed.append(output)
+    both = [bench.fork(), bench.fork()]
+    one, other = (printed(process).splitlines()[-1] for process in both)
     assert len(bench.workers()) == 2  # they did overlap
-    assert printed[0] == printed[1]
+    assert one == other
     alone = bench.run(root=str(tmp_path / "alone"))
     assert contents(bench.root) == contents(tmp_path / "alone")
-    assert printed[0].strip().endswith(alone.manifest.fingerprint)
+    assert one.endswith(alone.manifest.fingerprint)
 
 
 def test_workers_die_soon_after_a_parent_that_was_killed(bench: Bench) -> None:

@@ -22,6 +22,7 @@ from pairmill.engine.runs import Range, Run, Runs, RunWriter
 from pairmill.engine.shards import Todo, run_shard
 from pairmill.engine.shuffle import Shuffled, fans
 from pairmill.errors import StorageError
+from tests.support.helpers import draws
 from tests.support.objectstores.counted import counted
 from tests.support.processes.crash_points import crashes
 
@@ -77,7 +78,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small")
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=draws(60))
 @given(
     st.lists(st.lists(st.integers(0, 8), max_size=12), max_size=14),
     st.sampled_from([1, 100, 1_000]),

@@ -16,7 +16,7 @@ from pairmill.engine.manifest import MANIFEST
 from pairmill.engine.runner import RECORD, Result
 from pairmill.storage.local import LocalStore
 from tests.support import tools
-from tests.support.helpers import contents
+from tests.support.helpers import contents, draws
 from tests.support.processes.crash_points import CrashPoints, crashes
 from tests.support.stages.toy_stage import Toy, ToyConfig
 
@@ -73,7 +73,7 @@ def together(works: list[Callable[[], object]]) -> list[int]:
 
 
 def test_several_runs_at_once_end_in_a_folder_of_one_writer(table: Table) -> None:
-    for _ in range(10):
+    for _ in range(draws(16)):
         assert together([table.run] * 4) == [0] * 4
         result = table.run()
         assert result.reused
@@ -96,7 +96,7 @@ def test_runs_at_once_that_are_killed_leave_what_the_next_mends(table: Table) ->
 
         return work
 
-    for _ in range(12):
+    for _ in range(draws(20)):
         codes = together([dies(drawn.randrange(1, 160)) for _ in range(3)])
         assert set(codes) <= {0, -signal.SIGKILL}
         ends |= set(codes)
@@ -114,7 +114,7 @@ def test_a_run_mends_what_one_that_was_killed_made_of_other_bytes(tmp_path: Path
         table = Table(folder)
         table.run()
         tools.remove(table.root)
-        for _ in crashes(table.run, table.root, stride=2):
+        for _ in crashes(table.run, table.root, stride=7):
             result = table.run()
             table.require_one_writer(result)
             before = contents(table.root)

@@ -22,6 +22,7 @@ from pairmill.errors import StorageError
 from pairmill.stages.curate.near import exchange, parts, ranks
 from pairmill.stages.curate.near.components import Candidates, Groups
 from pairmill.stages.curate.near.records import EDGE, MEMBER
+from tests.support.cases import cases
 from tests.support.processes.crash_points import STRIDE, crashes
 from tests.support.stages.near_rounds import run_rounds
 
@@ -108,7 +109,7 @@ SHAPES = (chain, ascending, stars, giant, couples, sparse)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", cases(range(3), 2))
 def test_components_are_those_of_another_program(
     shape: Any, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
