@@ -16,6 +16,13 @@ _UNUSUAL: Final = object()
 _HALVES: Final = re.compile("[\ud800-\udfff]")
 
 
+def yaml_library() -> Any:
+    """Return the module ``yaml``; most starts read no YAML, and it is a tenth of one."""
+    import yaml
+
+    return yaml
+
+
 def read_plain(data: bytes, uri: str, *, repeated: bool = True) -> Any:
     """Return what a YAML file says as plain values.
 
@@ -27,8 +34,7 @@ def read_plain(data: bytes, uri: str, *, repeated: bool = True) -> Any:
     Raises:
         UsageError: it is not YAML, has a value that nothing can hold, or a key occurs twice.
     """
-    import yaml
-
+    yaml = yaml_library()
     try:
         # Some installations are without the parser in C, which takes a tenth of the time.
         if not hasattr(yaml, "CSafeLoader"):

@@ -12,9 +12,9 @@ from typing import Any
 
 from pairmill.begin.files import SAMPLED_RECORDS, RawFiles
 from pairmill.errors import InputError
+from pairmill.formats.file_slice import DATABASES, WORKBOOKS, FileSlice
 from pairmill.formats.jsonstream import Outline
 from pairmill.formats.parquet_reader import open_parquet
-from pairmill.formats.slices import DATABASES, WORKBOOKS, FileSlice
 from pairmill.sources.files import databases, json_shapes
 from pairmill.sources.files.card import COMPRESSED
 from pairmill.sources.files.dialect import LENIENT, TABLES, UTF8, Dialect, Records

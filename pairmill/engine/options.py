@@ -314,6 +314,21 @@ class ReplaceableConfig(StageConfig):
         return "tokenized" if self.tokenized else ""
 
 
+@dataclass(kw_only=True)
+class RowConfig(ReplaceableConfig):
+    """Options of a stage that chooses rows."""
+
+    result = "rows"
+
+    rows: list[str] = option(
+        [],
+        help="folders or URIs of rows (.jsonl, .parquet), joined by commas",
+        changes_bytes=False,
+        takes="rows",
+        unless=("tokenized",),
+    )
+
+
 C = TypeVar("C", bound=RunConfig)
 
 

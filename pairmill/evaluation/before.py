@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pairmill.errors import UsageError
 from pairmill.evaluation import benchmark_data, benchmarks, harness_tasks
-from pairmill.evaluation.settings import EvaluateSettings
+from pairmill.evaluation.settings import EvaluateSettings, parse_places
 from pairmill.training.settings import TrainSettings
 
 
@@ -33,7 +33,7 @@ def check(
     for name in (*settings.benchmarks, *asked):
         if not harness_tasks.is_task(name):
             benchmarks.named(name)
-    places = benchmark_data.parse_places(data)
+    places = parse_places(data)
     if places:
         benchmark_data.find([name for name in asked if name in places], places, root, settings)
     if settings.net.weights == "ema" and not trainings.averages:

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, Self
@@ -56,23 +55,6 @@ class BenchmarkData:
     def ref(self) -> InputRef:
         """It as an input of the stage."""
         return InputRef(f"benchmark {self.name}", self.digest[:16])
-
-
-def parse_places(data: Sequence[str]) -> dict[str, str]:
-    """Return the places of the option ``data`` by name of the benchmark.
-
-    Raises:
-        UsageError: an item is not <benchmark>=<place>, or a benchmark occurs twice.
-    """
-    places: dict[str, str] = {}
-    for item in data:
-        match = re.fullmatch(r"([\w-]+)=(.+)", item)
-        if match is None:
-            raise UsageError("lacks a name", where="data", got=item, expected="<benchmark>=<place>")
-        if match[1] in places:
-            raise UsageError("a benchmark occurs twice", where="data", got=match[1])
-        places[match[1]] = match[2]
-    return places
 
 
 def find(names: Sequence[str], places: Mapping[str, str], root: str, settings: EvaluateSettings) -> list[BenchmarkData]:

@@ -1,13 +1,17 @@
 """``configs/evaluate_config.yaml``: how texts are generated and answers scored; no torch here."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, ClassVar, Literal, Self
 
+from pairmill.errors import UsageError
 from pairmill.fields import Checked, setting
 from pairmill.formats.settings_file import FileSettings
 
 ProfileName = Literal["pairmill", "hrm_text"]
+STRICT, LENIENT = "strict", "lenient"
+"""Names of verdicts: the answer alone counts; a right answer in a sentence counts too."""
 
 
 _STOP = (".+", "texts of a character or more, as an empty one ends every text")
@@ -175,3 +179,20 @@ Made by: pairmill evaluate settings"""
             for name in names:
                 del values[section][name]
         return values
+
+
+def parse_places(data: Sequence[str]) -> dict[str, str]:
+    """Return the places of the option ``data`` by name of the benchmark.
+
+    Raises:
+        UsageError: an item is not <benchmark>=<place>, or a benchmark occurs twice.
+    """
+    places: dict[str, str] = {}
+    for item in data:
+        match = re.fullmatch(r"([\w-]+)=(.+)", item)
+        if match is None:
+            raise UsageError("lacks a name", where="data", got=item, expected="<benchmark>=<place>")
+        if match[1] in places:
+            raise UsageError("a benchmark occurs twice", where="data", got=match[1])
+        places[match[1]] = match[2]
+    return places

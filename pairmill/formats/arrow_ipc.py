@@ -15,7 +15,6 @@ import pyarrow as pa
 from pairmill.errors import InputError
 from pairmill.formats import limits
 
-SUFFIXES = (".arrow", ".feather")
 _MAGIC, _MAGIC_BYTES = b"ARROW1", 8
 _GOES_ON = b"\xff\xff\xff\xff"
 _END = _GOES_ON + bytes(4)

@@ -182,15 +182,15 @@ class RecordsWriter:
 def _compact(table: pa.Table) -> pa.Table:
     """Return a table of one chunk whose dictionary has the files of its rows alone, in their order."""
     file = table["file"].combine_chunks()
-    codes = file.indices.to_numpy()
+    # Of the buffer: to_numpy, and take, import pandas.
+    codes = np.frombuffer(file.indices.buffers()[1], np.int32)[file.indices.offset :][: len(file)]
     # Rows of a file come one after another: of a million rows there are a few runs.
     runs = codes[np.concatenate([[0], np.flatnonzero(np.diff(codes)) + 1])] if len(codes) else codes
     used = list(dict.fromkeys(runs.tolist()))
     numbers = np.zeros(len(file.dictionary), np.int32)
     numbers[used] = np.arange(len(used))
-    file = pa.DictionaryArray.from_arrays(
-        _array(numbers[codes], pa.int32()), file.dictionary.take(_array(np.array(used, np.int64), pa.int64()))
-    )
+    names = pa.concat_arrays([file.dictionary.slice(number, 1) for number in used] or [file.dictionary.slice(0, 0)])
+    file = pa.DictionaryArray.from_arrays(_array(numbers[codes], pa.int32()), names)
     others = [table[name].combine_chunks() for name in SCHEMA.names[1:]]
     return pa.table([file, *others], SCHEMA)
 

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, BinaryIO, NamedTuple, Self
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,8 @@ from pairmill.errors import InputError
 from pairmill.formats import jsonstream, limits, uses
 from pairmill.formats.limits import EXPANSION, RECORD_BYTES
 from pairmill.formats.parquet_reader import expansion_of, open_parquet, parquet_batches
+from pairmill.formats.row import RenderedRow as RenderedRow
+from pairmill.formats.row import Row as Row
 from pairmill.formats.slices import FileSlice
 
 FIELDS = ("condition", "instruction", "response")
@@ -36,32 +38,6 @@ BATCH_ROWS = 16_384
 _ARROW_ROWS = 4096
 # Bytes of text in a batch. Larger batches are not faster, and processing takes several times their memory.
 _ARROW_BYTES = 1 << 20
-
-
-class Row(NamedTuple):
-    """One instruction/response pair. ``condition`` is one or more tags joined by commas.
-
-    A text is None only where data_io's own output holds a null.
-    """
-
-    condition: str
-    instruction: str | None
-    response: str | None
-
-
-class RenderedRow(Row):
-    """A row whose texts a chat template rendered: the prompt, and the rest of the whole.
-
-    Attributes:
-        chat: the messages and tools that were rendered, as :func:`pairmill.chats.render.to_json` writes them.
-    """
-
-    chat: str
-
-    def __new__(cls, condition: str, instruction: str, response: str, chat: str) -> Self:
-        made = super().__new__(cls, condition, instruction, response)
-        made.chat = chat
-        return made
 
 
 class WideRow(Row):

@@ -9,6 +9,8 @@ from pairmill import storage
 from pairmill.engine import manifest as manifests
 
 PLAN = "PLAN"
+PLACE = "/dev/shm/pairmill/{fingerprint}"  # noqa: S108 - as the sampler's DaemonSet
+"""Where the arrays of a plan are made, by default."""
 
 
 def folder_of(path: str, option: str, plan: str = "") -> Path:

@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Final, Literal, Self, TypeVar, Union, get_args
 from pairmill import storage
 from pairmill.errors import UsageError, did_you_mean
 from pairmill.fields import Checked, default_value, key_of
-from pairmill.plain_yaml import refuse_unusable
+from pairmill.plain_yaml import refuse_unusable, yaml_library
 
 T = TypeVar("T")
 
@@ -52,8 +52,7 @@ class SettingsFile:
     """
 
     def __init__(self, uri: str, data: bytes, list_key: str = "") -> None:
-        import yaml
-
+        yaml = yaml_library()
         self.uri = uri
         try:
             self._loader = yaml.SafeLoader(data)
@@ -98,8 +97,7 @@ class SettingsFile:
         Raises:
             UsageError: one is not ``key=value`` or not YAML, or goes into a value that is not a mapping.
         """
-        import yaml
-
+        yaml = yaml_library()
         for text in _rejoined(overrides):
             name, equals, value = text.partition("=")
             where = f"{option}={text}"
@@ -200,8 +198,7 @@ class Part:
 
     def plain(self) -> Any:
         """Return the value as YAML reads it."""
-        import yaml
-
+        yaml = yaml_library()
         try:
             return self.file._loader.construct_document(self.node)
         except (yaml.YAMLError, ValueError) as error:

@@ -20,6 +20,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args, get_type_hints
 
 import pairmill
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 C = TypeVar("C")
 
 _FOLLOWING: Final = "pairmill.line.following"
+_SHARDED: Final = "pairmill.interface.stagecli"
 _TRACKED: Final = "MLFLOW_RUN_ID"
 """Of a task that has a run in MLflow; others import nothing for it."""
 _TRACKING: Final = "pairmill.lineage.tracking"
@@ -91,14 +93,35 @@ class Command:
     run: Callable[[Any], str] | str
 
 
+def settings_command(stage: str, settings: str) -> Command:
+    """Make the command ``settings`` of a stage: it has no options, and prints the default file.
+
+    Args:
+        stage: its name.
+        settings: the class of the settings, as ``module:name``.
+    """
+    doc = f"Print configs/{stage}_config.yaml with all defaults, a comment on each line."
+    config = type("SettingsConfig", (NoOptions,), {"__doc__": doc})
+    return Command(config, lambda _: named(settings).default_file())
+
+
 def main(
     stage: str,
     config_class: type[C],
-    run: Callable[[C], Outcome],
+    run: Callable[[C], Outcome] | str,
     arguments: Sequence[str],
     commands: Mapping[str, Command] | None = None,
 ) -> int:
-    """Run a stage, or the command that the first argument names; return the exit code."""
+    """Run a stage, or the command that the first argument names; return the exit code.
+
+    Args:
+        stage: its name.
+        config_class: its options.
+        run: makes of options the outcome; or ``module:name`` of such a function or of the class of a sharded stage,
+            imported once the options are known to be right: the help needs nothing of it.
+        arguments: of the command line.
+        commands: by name.
+    """
     arguments = list(arguments)
     program_of_stage = program_name(stage)
     for name, command in (commands or {}).items():
@@ -119,7 +142,7 @@ def main(
             config = build(config_class, given)
         except PairmillError as error:
             raise options.locate(error) from error
-        outcome = run(config)
+        outcome = runner_of(run)(config)
         if task is None and outcome.look_at is not None:
             lines = outcome.look_at()
         else:
@@ -146,6 +169,12 @@ def main(
         sys.stdout.flush()
 
     return program(program_of_stage, config_class, arguments, work, commands or ())
+
+
+def runner_of(run: Callable[[C], Outcome] | str) -> Callable[[C], Outcome]:
+    """Return the function that runs a stage, of what :func:`main` is given."""
+    made: Any = named(run)
+    return partial(importlib.import_module(_SHARDED).run, made()) if isinstance(made, type) else made
 
 
 def refuse_unknown(arguments: Sequence[str], commands: Iterable[str]) -> None:

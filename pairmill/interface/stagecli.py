@@ -1,6 +1,5 @@
 """The command line of a sharded stage: run the stage, print the URI of its folder."""
 
-import dataclasses
 import importlib
 import os
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,6 @@ from pairmill.engine.pass_on import PassOn
 from pairmill.engine.runner import Together
 from pairmill.engine.stage import Stage
 from pairmill.formats.given import instead_of
-from pairmill.formats.settings_file import FileSettings
 from pairmill.interface import cli
 from pairmill.interface.cli import Command, Outcome
 from pairmill.policy.enforce import in_force
@@ -26,13 +24,6 @@ C = TypeVar("C", bound=RunConfig)
 
 _JOB = "PAIRMILL_JOB"
 """Of a pod whose stage a Job is to share out, how (:mod:`pairmill.kubeflow.pods`)."""
-
-
-def settings_command(settings: type[FileSettings]) -> Command:
-    """Make the command ``settings`` of a stage: it has no options, and prints the default file."""
-    config = dataclasses.make_dataclass("SettingsConfig", (), kw_only=True)
-    config.__doc__ = f"Print configs/{settings.OPTION}.yaml with all defaults, a comment on each line."
-    return Command(config, lambda _: settings.default_file())
 
 
 def main(stage: Stage[C, Any], arguments: Sequence[str], commands: Mapping[str, Command] | None = None) -> int:

@@ -145,7 +145,7 @@ def read_training(config: TraceConfig) -> tuple[dict[str, OpenResult], Batching]
     settings = result.settings
     reading, batch = settings["data"], settings["batch"]
     only = next(iter(samples)) if len(samples) == 1 else ""
-    phases = [DataPhase(**item).as_phase() for item in reading["phases"]]
+    phases = [Phase(**DataPhase(**item).arguments()) for item in reading["phases"]]
     in_ranks = "packed_by_process" in PROFILES[settings["profile"]].quirks
     return read_plans(config, samples), Batching(
         batch_tokens=batch["tokens"],

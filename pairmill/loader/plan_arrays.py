@@ -16,9 +16,6 @@ from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.errors import InputError, PairmillError
 
-PLACE = "/dev/shm/pairmill/{fingerprint}"  # noqa: S108 - as the sampler's DaemonSet
-"""Where arrays are made, by default."""
-
 _SAMPLE, _ARRAYS = "sample", "metadata.json"
 _APART = "-holdout"
 _KEEP = 1_000_000

@@ -8,15 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final
 
 from pairmill.errors import UsageError
-from pairmill.mixture.methods import Recipe, check_cap, refuse_unknown
+from pairmill.mixture.methods import WantedPhase, Within, check_cap, refuse_unknown
 from pairmill.mixture.plan import Key, PlannedPhase, PlannedSource, PlannedTask
 from pairmill.mixture.planning import limits_of, share_out, unimax
 from pairmill.mixture.rounding import largest_remainder, spread
-
-Within = Literal["proportional", "unimax"]
 
 _EPSILON: Final = 1e-9
 _OFF: Final = 0.01
@@ -33,16 +31,6 @@ class CountedSource:
     @property
     def response_tokens(self) -> int:
         return sum(task.response_tokens for task in self.tasks)
-
-
-@dataclass(frozen=True)
-class WantedPhase:
-    """A phase that is asked for: its share of the budget, how many epochs it has, and how it is shared out."""
-
-    name: str
-    share: float
-    epochs: int
-    recipe: Recipe
 
 
 @dataclass(frozen=True)

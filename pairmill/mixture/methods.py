@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Final, Literal
 from pairmill.errors import UsageError, did_you_mean
 from pairmill.mixture.planning import exponent_weights
 
+Within = Literal["proportional", "unimax"]
+"""How a source is shared out over its tasks."""
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -92,6 +95,16 @@ class Recipe:
             mine = {name: count for name, count in counts.items() if name in self.only}
             return {**dict.fromkeys(counts, 0.0), **replace(self, only=frozenset()).weights_of(mine)}
         return METHODS[self.method].weigh(counts, self)
+
+
+@dataclass(frozen=True)
+class WantedPhase:
+    """A phase that is asked for: its share of the budget, how many epochs it has, and how it is shared out."""
+
+    name: str
+    share: float
+    epochs: int
+    recipe: Recipe
 
 
 @dataclass(frozen=True)

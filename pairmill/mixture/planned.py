@@ -9,8 +9,8 @@ from typing import Final
 from pairmill.errors import InputError, UsageError
 from pairmill.mixture import capacity, shares
 from pairmill.mixture.config import MixtureOptions
-from pairmill.mixture.making import CountedSource, WantedPhase, make
-from pairmill.mixture.methods import refuse_unknown
+from pairmill.mixture.making import CountedSource, make
+from pairmill.mixture.methods import WantedPhase, refuse_unknown
 from pairmill.mixture.plan import Inputs, Mixture, PlannedSource, PlannedTask
 from pairmill.mixture.settings import MixSettings
 from pairmill.mixture.sources import Grouping

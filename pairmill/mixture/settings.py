@@ -10,8 +10,7 @@ from typing import Any, ClassVar, Final, Literal
 from pairmill.errors import UsageError
 from pairmill.fields import COLUMN, Checked, setting
 from pairmill.formats.settings_file import FileSettings
-from pairmill.mixture.making import WantedPhase, Within
-from pairmill.mixture.methods import METHODS, MethodName, MethodOrOff, Recipe
+from pairmill.mixture.methods import METHODS, MethodName, MethodOrOff, Recipe, WantedPhase, Within
 from pairmill.mixture.plan import MOST_EPOCHS
 from pairmill.rules.settings import TaskNames
 

@@ -34,8 +34,9 @@ A stage that learns more than verdicts returns a subclass of ``Findings``. Shard
 the texts of rows that stay.
 """
 
+from pairmill.engine.options import RowConfig
 from pairmill.rowstage.rows import Block, Rows, Slice, Task
-from pairmill.rowstage.stage import RowConfig, RowPlan, RowStage, ShardRounds
+from pairmill.rowstage.stage import RowPlan, RowStage, ShardRounds
 from pairmill.rowstage.verdicts import Findings, Judged, RemovedRows, Rewrite, Verdict, VerdictWriter
 
 __all__ = [

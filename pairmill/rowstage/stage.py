@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 from pairmill.engine import vanished
 from pairmill.engine.inputs import HELD_OUT
 from pairmill.engine.manifest import Ledger, Manifest
-from pairmill.engine.options import ReplaceableConfig, option
+from pairmill.engine.options import RowConfig
 from pairmill.engine.source_names import source_of
 from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
@@ -27,21 +27,6 @@ from pairmill.rules.match import Selector
 T = TypeVar("T")
 ShardRounds: TypeAlias = Generator[Sequence[Shard[Any]], list[ShardRecord], T]
 """Rounds of shards, and what they return."""
-
-
-@dataclass(kw_only=True)
-class RowConfig(ReplaceableConfig):
-    """Options of a stage that chooses rows."""
-
-    result = "rows"
-
-    rows: list[str] = option(
-        [],
-        help="folders or URIs of rows (.jsonl, .parquet), joined by commas",
-        changes_bytes=False,
-        takes="rows",
-        unless=("tokenized",),
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

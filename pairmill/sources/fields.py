@@ -8,7 +8,7 @@ import sys
 from datetime import date, datetime
 from typing import Any
 
-from pairmill.formats.rows import Row
+from pairmill.formats.row import Row
 from pairmill.sources.choices import choice_letter
 from pairmill.sources.parsed import Drop, MalformedRecord
 from pairmill.sources.quirks import Quirks

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from pairmill.formats.rows import Row
+from pairmill.formats.row import Row
 
 Record = tuple[int | str, Any]
 """The place of a record in its file (0-based row or line, or the name of an archive's member), and the record."""

@@ -9,9 +9,9 @@ from typing import Any, Final, NamedTuple
 from pairmill import storage
 from pairmill.engine.listing import list_results
 from pairmill.errors import InputError
+from pairmill.formats.file_slice import FileSlice
 from pairmill.formats.records import RecordId
 from pairmill.formats.row_groups import RowGroups
-from pairmill.formats.slices import FileSlice
 from pairmill.sources.files import raw as raw_files
 from pairmill.sources.files.raw import RawFolder
 from pairmill.sources.origin import Folder

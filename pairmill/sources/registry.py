@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterable, Sequence
 from pairmill.engine.conditions import Tag
 from pairmill.errors import InputError, UsageError, did_you_mean
 from pairmill.sources.datasets import SOURCES
-from pairmill.sources.language.mapped import load
 from pairmill.sources.source import Source
 
 
@@ -42,6 +41,9 @@ def chosen(
                 result.setdefault(source.name, source)
             continue
         if is_file(item):
+            # The language of YAML files is a fifth of a start, and a run of named sources needs none of it.
+            from pairmill.sources.language.mapped import load
+
             source = load(item, raw, SOURCES)
             if source.name in result:
                 raise UsageError("two sources have the same name", where="sources", got=source.name)

@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 
 from pairmill.engine.expect import Expectation
 from pairmill.engine.options import Profile
-from pairmill.formats.rows import RenderedRow, Row
-from pairmill.formats.slices import FileSlice
+from pairmill.formats.file_slice import FileSlice
+from pairmill.formats.row import RenderedRow, Row
+from pairmill.sources.files import load_readers
 from pairmill.sources.files.card import facts_of, hub_split
 from pairmill.sources.files.dialect import Dialect
-from pairmill.sources.files.readers import read
 from pairmill.sources.files.splits import SourceOptions, SplitOptions, files_by_split
 from pairmill.sources.language.missing_paths import Watched
 from pairmill.sources.names import safe_name
@@ -36,6 +36,10 @@ from pairmill.sources.parsed import (
 )
 from pairmill.sources.quirks import QUIRKS, Quirks
 
+CHOSEN_AS_ANSWER = "chosen_as_answer"
+ANSWER_LINE = "answer: {path: ground_truth, template: '\\boxed{{answer}}'}"
+USE_LINES = (ANSWER_LINE, "use: prompts", f"use: pairs (or pairs: {CHOSEN_AS_ANSWER})")
+"""What a YAML file says of records that are prompts or pairs."""
 UNSTATED = "none stated"
 """The licence or citation of a source that does not say it."""
 
@@ -293,7 +297,8 @@ class Source(ABC):
 
     def read(self, piece: FileSlice, profile: Profile) -> Iterator[Record]:
         """Return the records of a piece of a raw file, by the file's extension."""
-        return read(piece, self)
+        records: Iterator[Record] = load_readers().read(piece, self)
+        return records
 
     def joined(self, records: Iterator[Record], context: Context) -> Iterator[Record]:
         """Return what ``parse`` gets of the records of a piece of a file: each, unless the source joins consecutive

@@ -1,10 +1,9 @@
 """``data:`` of ``train_config.yaml``: how the data that the options name are read."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from pairmill.fields import Checked, setting
-from pairmill.loader import Phase
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,9 +18,9 @@ class DataPhase(Checked):
     weights: dict[str, float] = setting({}, help="of windows, by source; a source that is not named keeps its weight")
     temperature: float | None = setting(None, help="of windows; null = the one above")
 
-    def as_phase(self) -> Phase:
-        """Return it as the loader takes it."""
-        return Phase(**{**vars(self), "weights": self.weights or None})
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of the loader's ``Phase``, by name."""
+        return {**vars(self), "weights": self.weights or None}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,9 +8,7 @@ from typing import Any, ClassVar, Final
 
 from pairmill.errors import InputError
 from pairmill.evaluation.benchmarks.question import (
-    LENIENT,
     REFERENCE,
-    STRICT,
     Need,
     Question,
     Row,
@@ -21,6 +19,7 @@ from pairmill.evaluation.benchmarks.question import (
 from pairmill.evaluation.prompts import choices_prompt, letters, shot, with_shots
 from pairmill.evaluation.scoring import totals
 from pairmill.evaluation.scoring.letters import letter, letter_within
+from pairmill.evaluation.settings import LENIENT, STRICT
 from pairmill.text import boxed
 
 MOST_CHOICES: Final = 26

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pairmill.evaluation.benchmarks.base import Base, make_question
-from pairmill.evaluation.benchmarks.question import LENIENT, STRICT, Need, Question, Row, Verdict
+from pairmill.evaluation.benchmarks.question import Need, Question, Row, Verdict
 from pairmill.evaluation.scoring.instructions import BY_PUNKT, CHECKS, follows, punkt_sentences
+from pairmill.evaluation.settings import LENIENT, STRICT
 
 
 @dataclass(frozen=True)

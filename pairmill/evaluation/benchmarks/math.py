@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pairmill.evaluation.benchmarks.base import MATHEMATICS, Base, make_question
-from pairmill.evaluation.benchmarks.question import LENIENT, REFERENCE, STRICT, Need, Question, Row, Verdict
+from pairmill.evaluation.benchmarks.question import REFERENCE, Need, Question, Row, Verdict
 from pairmill.evaluation.scoring import math as judged
+from pairmill.evaluation.settings import LENIENT, STRICT
 from pairmill.text import boxed
 
 

@@ -11,8 +11,6 @@ Rows = Mapping[str, Sequence[Row]]
 """Rows of a data set by split."""
 REFERENCE = "reference"
 """The name of the reference's verdict in :attr:`Verdict.extra`."""
-STRICT, LENIENT = "strict", "lenient"
-"""Names of verdicts there: the answer alone counts; a right answer in a sentence counts too."""
 
 
 @dataclass(frozen=True)

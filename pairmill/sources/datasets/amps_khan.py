@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pairmill.engine.options import Profile
-from pairmill.formats.rows import Row
-from pairmill.formats.slices import FileSlice
+from pairmill.formats.file_slice import FileSlice
+from pairmill.formats.row import Row
 from pairmill.sources.datasets.ampsmathematica import AMPS, AMPS_CITATION, amps_archives
 from pairmill.sources.fields import list_of_texts, text_or_null
-from pairmill.sources.files import readers
+from pairmill.sources.files import load_readers
 from pairmill.sources.parsed import Parsed, Record
 from pairmill.sources.source import Context, Source, Unit
 
@@ -45,7 +45,8 @@ class AmpsKhan(Source):
         return [Unit("data/amps_khan.jsonl", result or amps_archives(files))]
 
     def read(self, piece: FileSlice, profile: Profile) -> Iterator[Record]:
-        return readers.json_object(piece) if piece.path.endswith(".json") else _members(piece)
+        whole: Iterator[Record] = load_readers().json_object(piece) if piece.path.endswith(".json") else _members(piece)
+        return whole
 
     def parse(self, record: Any, context: Context) -> Parsed:
         problem = text_or_null(record, "problem")
@@ -57,6 +58,7 @@ class AmpsKhan(Source):
 
 def _members(piece: FileSlice) -> Iterator[Record]:
     """Yield the files of an archive in the order that they have when unpacked; the last one of a name counts."""
+    readers = load_readers()
     with tempfile.TemporaryFile() as content:
         places: dict[str, tuple[int, int]] = {}
         for name, data in readers.tar_members(piece, lambda name: bool(_KHAN.match(name)) and _wanted(name)):

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pairmill.engine.options import Profile
-from pairmill.formats.rows import Row
-from pairmill.formats.slices import FileSlice
-from pairmill.sources.files import readers
+from pairmill.formats.file_slice import FileSlice
+from pairmill.formats.row import Row
+from pairmill.sources.files import load_readers
 from pairmill.sources.origin import Web
 from pairmill.sources.parsed import Drop, Labelled, Malformed, Parsed, Record
 from pairmill.sources.quirks import QUIRKS
@@ -49,7 +49,7 @@ class AmpsMathematica(Source):
         return [Unit("data_clustered/ampsmathematica/{}.parquet", amps_archives(files))]
 
     def read(self, piece: FileSlice, profile: Profile) -> Iterator[Record]:
-        for name, content in readers.tar_members(piece, _is_problem):
+        for name, content in load_readers().tar_members(piece, _is_problem):
             topic, task, _ = name.strip("/").split("/")[-3:]
             yield name, (topic, task, content)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from pairmill.engine.options import Profile
 from pairmill.errors import InputError
-from pairmill.formats.rows import Row
+from pairmill.formats.row import Row
 from pairmill.sources.fields import text_or_null, texts_of
 from pairmill.sources.origin import Hub
 from pairmill.sources.parsed import Parsed

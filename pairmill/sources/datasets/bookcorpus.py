@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pairmill.engine.options import Profile, option
-from pairmill.formats.rows import Row
+from pairmill.formats.row import Row
 from pairmill.sources.fields import text_of
 from pairmill.sources.files.card import hub_split
 from pairmill.sources.files.splits import SourceOptions

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from pairmill.formats.rows import Row
+from pairmill.formats.row import Row
 from pairmill.sources.fields import text_of, time_of
 from pairmill.sources.origin import Hub
 from pairmill.sources.parsed import Parsed

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pairmill.engine.options import Profile
-from pairmill.formats.rows import Row
-from pairmill.formats.slices import FileSlice
-from pairmill.sources.files import readers
+from pairmill.formats.file_slice import FileSlice
+from pairmill.formats.row import Row
+from pairmill.sources.files import load_readers
 from pairmill.sources.names import safe_name
 from pairmill.sources.origin import Web
 from pairmill.sources.parsed import Malformed, Parsed, Record
@@ -44,7 +44,8 @@ class DmMath(Source):
         return result
 
     def read(self, piece: FileSlice, profile: Profile) -> Iterator[Record]:
-        return readers.line_pairs(piece, pair_empty_lines=QUIRKS[profile].pair_empty_lines)
+        pairs: Iterator[Record] = load_readers().line_pairs(piece, pair_empty_lines=QUIRKS[profile].pair_empty_lines)
+        return pairs
 
     def parse(self, record: Any, context: Context) -> Parsed:
         if isinstance(record, tuple) and len(record) == 2:

@@ -5,7 +5,7 @@ from typing import Any
 
 from pairmill.engine.options import Profile
 from pairmill.errors import InputError
-from pairmill.formats.rows import Row
+from pairmill.formats.row import Row
 from pairmill.sources.fields import boxed_answer, text_of, text_or_null
 from pairmill.sources.files.card import hub_split
 from pairmill.sources.origin import Hub

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pairmill.engine.options import Profile
-from pairmill.formats.rows import Row
+from pairmill.formats.row import Row
 from pairmill.sources.fields import asks_for_proof, text_of
 from pairmill.sources.files.card import hub_split
 from pairmill.sources.files.patterns import matching

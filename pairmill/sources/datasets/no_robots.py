@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pairmill.formats.rows import Row
+from pairmill.formats.row import Row
 from pairmill.sources.fields import list_of, text_of, text_or_null
 from pairmill.sources.files.splits import TrainOnly
 from pairmill.sources.origin import Hub

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pairmill.formats.rows import Row
+from pairmill.formats.row import Row
 from pairmill.sources.fields import texts_or_nulls
 from pairmill.sources.origin import Hub
 from pairmill.sources.parsed import Drop, Malformed, Parsed

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pairmill.formats.rows import Row
+from pairmill.formats.row import Row
 from pairmill.sources.fields import text_or_null, texts_of
 from pairmill.sources.files.splits import BenchmarkOnly
 from pairmill.sources.origin import Hub

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pairmill.engine.options import Profile
-from pairmill.formats.rows import Row
+from pairmill.formats.row import Row
 from pairmill.sources.fields import texts_of
 from pairmill.sources.origin import Git
 from pairmill.sources.parsed import Drop, Malformed, Parsed

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pairmill.formats.rows import Row
+from pairmill.formats.row import Row
 from pairmill.sources.choices import choice_lines
 from pairmill.sources.fields import letter_under, list_of_texts, text_or_null, texts_of
 from pairmill.sources.files.splits import TrainAndValidation

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pairmill.engine.options import Profile
-from pairmill.formats.rows import Row
-from pairmill.formats.slices import FileSlice
-from pairmill.sources.files import readers
+from pairmill.formats.file_slice import FileSlice
+from pairmill.formats.row import Row
+from pairmill.sources.files import load_readers
 from pairmill.sources.files.patterns import matching
 from pairmill.sources.origin import Hub
 from pairmill.sources.parsed import Malformed, Parsed, Record
@@ -31,7 +31,8 @@ class Sudoku(Source):
         return [Unit(self.output, matching(("train.csv",), files))]
 
     def read(self, piece: FileSlice, profile: Profile) -> Iterator[Record]:
-        return readers.csv_fields(piece)
+        fields: Iterator[Record] = load_readers().csv_fields(piece)
+        return fields
 
     def parse(self, record: Any, context: Context) -> Parsed:
         match record:

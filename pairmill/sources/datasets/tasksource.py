@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from pairmill.formats.rows import Row
+from pairmill.formats.row import Row
 from pairmill.sources.fields import text_of, text_or_null
 from pairmill.sources.origin import Hub
 from pairmill.sources.parsed import Drop, Labelled, Parsed

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pairmill.formats.rows import Row
+from pairmill.formats.row import Row
 from pairmill.sources.fields import asks_for_proof, text_of, texts_or_nulls
 from pairmill.sources.origin import Hub
 from pairmill.sources.parsed import Labelled, Parsed

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from pairmill.engine.options import Profile
-from pairmill.formats.rows import Row
+from pairmill.formats.row import Row
 from pairmill.sources.fields import text_of, time_of
 from pairmill.sources.names import safe_name
 from pairmill.sources.origin import Hub

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from pairmill.formats.rows import Row
+from pairmill.formats.row import Row
 from pairmill.sources.fields import texts_or_nulls
 from pairmill.sources.files.splits import BenchmarkOnly
 from pairmill.sources.origin import Hub

@@ -5,11 +5,9 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-import yaml
-
 from pairmill.errors import InputError
-from pairmill.formats import arrow_ipc
-from pairmill.formats.slices import DATABASES, WORKBOOKS
+from pairmill.formats.file_slice import ARROW, DATABASES, WORKBOOKS
+from pairmill.plain_yaml import yaml_library
 from pairmill.sources.files.patterns import matching
 
 CARD = "README.md"
@@ -25,7 +23,7 @@ _MEND = "correct the card, or name the files with files: in a YAML source (docs/
 
 DATA = (".parquet", ".jsonl", ".json", ".csv", ".tsv", ".txt")
 TEXTS = DATA[1:-1]
-BINARY = (DATA[0], *arrow_ipc.SUFFIXES, *DATABASES, *WORKBOOKS)
+BINARY = (DATA[0], *ARROW, *DATABASES, *WORKBOOKS)
 READABLE = (*DATA[:-1], *BINARY[1:])
 """Files that make records without further code. Those that are not among ``DATA`` are read where ``files:`` names them.
 """
@@ -221,21 +219,22 @@ def _front_matter(card: str) -> dict[str, Any]:
     return result
 
 
-class _Texts(getattr(yaml, "CBaseLoader", yaml.BaseLoader)):  # type: ignore[misc]
-    """Reads every scalar as its text, or None."""
-
-    def construct_scalar(self, node: Any) -> Any:
-        return None if not node.style and node.value in {"", "~", "null", "Null", "NULL"} else node.value
-
-
 def _plain_yaml(text: str) -> Any:
     """Return a YAML document of nothing but texts, lists and mappings.
 
     What a stranger wrote can neither grow (aliases, merge keys) nor make objects (tags, dates, numbers of any length).
     """
+    yaml = yaml_library()
+
+    class Texts(getattr(yaml, "CBaseLoader", yaml.BaseLoader)):  # type: ignore[misc]
+        """Reads every scalar as its text, or None."""
+
+        def construct_scalar(self, node: Any) -> Any:
+            return None if not node.style and node.value in {"", "~", "null", "Null", "NULL"} else node.value
+
     depth = documents = 0
     try:
-        for event in yaml.parse(text, Loader=_Texts):
+        for event in yaml.parse(text, Loader=Texts):
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             documents += isinstance(event, yaml.DocumentStartEvent)
             problems = {
@@ -249,7 +248,7 @@ def _plain_yaml(text: str) -> Any:
             if result:
                 where = f"{CARD} line {event.start_mark.line + 1}" if event.start_mark else CARD
                 raise InputError(f"the data set card's front matter has {result}", where=where, hint=_MEND)
-        return _Texts(text).get_single_data()
+        return Texts(text).get_single_data()
     except yaml.YAMLError as error:
         got = " ".join(str(error).split())[:300]
         raise InputError(

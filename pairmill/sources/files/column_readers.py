@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from pairmill.errors import InputError, did_you_mean
 from pairmill.formats import arrow_ipc, limits, rows
+from pairmill.formats.file_slice import FileSlice
 from pairmill.formats.parquet_reader import expansion_of, open_parquet, parquet_batches, refuse_long
-from pairmill.formats.slices import FileSlice
 from pairmill.sources.origin import HubRows, Origin
 from pairmill.sources.parsed import TOO_LONG, Malformed, Record
 

@@ -14,7 +14,7 @@ from pairmill import storage
 from pairmill.engine.content import pinned
 from pairmill.errors import InputError, UsageError
 from pairmill.formats import limits
-from pairmill.formats.slices import DATABASES, FileSlice
+from pairmill.formats.file_slice import DATABASES, FileSlice
 
 DRIVERS = {
     **dict.fromkeys(("postgresql", "postgres"), "adbc_driver_postgresql"),

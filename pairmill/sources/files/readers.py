@@ -22,8 +22,8 @@ from typing import Any, BinaryIO, Final, Protocol, cast
 
 from pairmill.errors import InputError
 from pairmill.extras import require
-from pairmill.formats import arrow_ipc, compressed, jsonstream, limits
-from pairmill.formats.slices import DATABASES, WORKBOOKS, FileSlice
+from pairmill.formats import compressed, jsonstream, limits
+from pairmill.formats.file_slice import ARROW, DATABASES, WORKBOOKS, FileSlice
 from pairmill.sources.files import databases, json_shapes
 from pairmill.sources.files.card import COMPRESSED, READABLE, TEXTS, suffix_of
 from pairmill.sources.files.column_readers import Tabled, arrow, check_columns, parquet
@@ -598,7 +598,7 @@ READERS: Final[Mapping[str, Callable[[FileSlice, Readable], Iterator[Record]]]] 
     ".json": json_file,
     ".csv": csv_dicts,
     ".tsv": csv_dicts,
-    **dict.fromkeys(arrow_ipc.SUFFIXES, arrow),
+    **dict.fromkeys(ARROW, arrow),
     **dict.fromkeys(DATABASES, database),
     **dict.fromkeys(WORKBOOKS, workbook),
 }

@@ -4,7 +4,7 @@ import codecs
 import io
 from typing import Any, cast
 
-from pairmill.formats.slices import FileSlice
+from pairmill.formats.file_slice import FileSlice
 
 _CHUNK = 1 << 18
 # An unpaired surrogate, and the byte that it becomes, which UTF-8 does not have there.

@@ -11,7 +11,7 @@ import openpyxl
 from pairmill.engine.content import pinned
 from pairmill.errors import InputError
 from pairmill.formats import limits
-from pairmill.formats.slices import FileSlice
+from pairmill.formats.file_slice import FileSlice
 
 
 def rows_of(piece: FileSlice, sheet: str, described_in: str) -> Iterator[tuple[int, tuple[Any, ...]]]:

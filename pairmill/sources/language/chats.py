@@ -23,7 +23,7 @@ from pairmill.chats.structure import CHECKS, OLD_MARKS, Structure
 from pairmill.chats.targets import BOTH, Answer, Targets
 from pairmill.chats.template import MAX_HISTORY, ChatTemplate
 from pairmill.chats.tools import Tool, parse_tools
-from pairmill.formats.rows import RenderedRow, Row
+from pairmill.formats.row import RenderedRow, Row
 from pairmill.sources.language.missing_paths import kind_of
 from pairmill.sources.language.paths import MISSING, Path
 from pairmill.sources.language.reading import ASSISTANT, CALL, SYSTEM, TOOL, USER, Reading, RenderedReading, Turn

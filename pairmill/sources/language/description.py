@@ -15,7 +15,7 @@ import yaml
 from pairmill import storage
 from pairmill.engine.expect import Expectation
 from pairmill.errors import UsageError, did_you_mean
-from pairmill.formats.slices import DATABASES, WORKBOOKS
+from pairmill.formats.file_slice import DATABASES, WORKBOOKS
 from pairmill.sources.files.card import COMPRESSED, CONVERT, READABLE, suffix_of
 from pairmill.sources.files.card import TEXTS as _LINES
 from pairmill.sources.files.databases import checked_address, checked_query

@@ -15,8 +15,9 @@ import yaml
 from pairmill.engine.manifest import canonical
 from pairmill.engine.options import Profile
 from pairmill.errors import InputError, UsageError, did_you_mean
-from pairmill.formats.rows import RenderedRow, Row, WideRow
-from pairmill.formats.slices import FileSlice
+from pairmill.formats.file_slice import FileSlice
+from pairmill.formats.row import RenderedRow, Row
+from pairmill.formats.rows import WideRow
 from pairmill.formats.templates import TAGS
 from pairmill.formats.uses import COLUMNS
 from pairmill.sources.files.card import READABLE, configs_of, hub_split, suffix_of, unnamed_split

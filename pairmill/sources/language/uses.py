@@ -21,7 +21,8 @@ from pairmill.chats.targets import LAST
 from pairmill.chats.tools import parse_calls_in, parse_calls_of, parse_tools
 from pairmill.engine.inputs import PAIRS, PROMPTS, USES
 from pairmill.errors import UsageError
-from pairmill.formats.rows import Row, WideRow
+from pairmill.formats.row import Row
+from pairmill.formats.rows import WideRow
 from pairmill.sources.language.chats import Chats
 from pairmill.sources.language.description import Description
 from pairmill.sources.language.filters import printed
@@ -29,10 +30,9 @@ from pairmill.sources.language.paths import MISSING, First, Path, Step
 from pairmill.sources.language.reading import ASSISTANT, CALL, SYSTEM, TOOL, USER
 from pairmill.sources.language.template import Template
 from pairmill.sources.parsed import ANSWERS, Drop, Malformed, MalformedRecord, Note, Part
+from pairmill.sources.source import ANSWER_LINE, CHOSEN_AS_ANSWER
 
-CHOSEN_AS_ANSWER = "chosen_as_answer"
 _MARK = "{answer}"
-_ANSWER = "answer: {path: ground_truth, template: '\\boxed{{answer}}'}"
 _GROUND_TRUTHS = (Path.parse("ground_truth"), Path.parse("reward_model.ground_truth"))
 _PROMPT_COLUMNS = ("data_source", "dataset", "ability", "reward_model", "extra_info", "constraint")
 _MESSAGES = Path.parse("messages")
@@ -62,8 +62,6 @@ _MEANT = {
 
 SIGNS = ("ground_truth", "reward_model", "chosen", "rejected", "conversation_a")
 """Columns of records that have no answer as they are."""
-LINES = (_ANSWER, "use: prompts", f"use: pairs (or pairs: {CHOSEN_AS_ANSWER})")
-"""What makes something of them."""
 _NO_ROWS = ("text", "response", "template", "answers", "attributes", "format", "output")
 
 
@@ -117,19 +115,19 @@ class _Answer:
     @classmethod
     def from_description(cls, file: Description) -> Self | None:
         values = {}
-        for name, value, place in file.mapping("answer", _ANSWER):
+        for name, value, place in file.mapping("answer", ANSWER_LINE):
             if name not in ("path", "template") or not isinstance(value, str):
-                raise UsageError("not an answer", where=place, got=repr(value)[:100], expected=_ANSWER)
+                raise UsageError("not an answer", where=place, got=repr(value)[:100], expected=ANSWER_LINE)
             values[name] = value
         if not values:
             return None
         template = values.get("template", _MARK)
         if _MARK not in template:
-            raise file.wrong("answer", f"the template has no {_MARK}", got=repr(template), expected=_ANSWER)
+            raise file.wrong("answer", f"the template has no {_MARK}", got=repr(template), expected=ANSWER_LINE)
         try:
             return cls(Path.parse(values.get("path", "")), template)
         except UsageError as error:
-            raise file.wrong("answer", error.what, got=error.got, expected=_ANSWER, hint=error.hint) from error
+            raise file.wrong("answer", error.what, got=error.got, expected=ANSWER_LINE, hint=error.hint) from error
 
     def text_of(self, record: Any) -> str:
         text = printed(_there(record, self.path))

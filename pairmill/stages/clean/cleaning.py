@@ -17,9 +17,9 @@ from pairmill.engine.policing import REMOVED
 from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats import attributes, limits, records
+from pairmill.formats.file_slice import RANDOM_ACCESS, FileSlice
 from pairmill.formats.jsonstream import Mended
 from pairmill.formats.rows import RenderedRow, Row, WideRow
-from pairmill.formats.slices import RANDOM_ACCESS, FileSlice
 from pairmill.sources.files.card import BINARY, suffix_of
 from pairmill.sources.files.dialect import UTF8
 from pairmill.sources.files.recode import is_utf8

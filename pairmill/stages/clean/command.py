@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from pairmill.interface import stagecli
-from pairmill.stages.clean.core import Clean
+from pairmill.interface import cli
+from pairmill.stages.clean.config import CleanConfig
 
-main = partial(stagecli.main, Clean())
+main = partial(cli.main, "clean", CleanConfig, "pairmill.stages.clean.core:Clean")

@@ -6,19 +6,13 @@ that question are, in any task.
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from pairmill.engine.inputs import HELD_OUT
 from pairmill.errors import UsageError
-from pairmill.formats.rows import Row
+from pairmill.formats.row import Row
 from pairmill.sources.source import Source
 from pairmill.text import hash64, light
 
@@ -28,7 +22,6 @@ NOTE = "held_out"
 _SALT = "holdout"
 _EXPECTED = "a fraction below 1 such as 0.01, or rows of each task such as 500; empty = none"
 _MAX_ROWS = 1_000_000
-Hashes = NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
@@ -62,24 +55,6 @@ class Holdout:
         raise UsageError(
             "neither a fraction nor a number of rows", where="holdout", got=text, expected=_EXPECTED, hint=hint
         )
-
-    def limit(self, hashes: Iterable[Hashes], rows: int) -> np.uint64:
-        """Return the hash below which a task's rows are held out.
-
-        Args:
-            hashes: of all rows of the task, in pieces; not read for a fraction.
-        """
-        if self.fraction:
-            # u = ((hash >> 11) + 0.5) / 2^53 < fraction, without rounding.
-            return np.uint64(math.ceil(Fraction(self.fraction) * 2**53 - Fraction(1, 2)) << 11)
-        wanted = min(self.rows, rows // 2)
-        least = np.empty(0, np.uint64)
-        for some in hashes:
-            least = np.concatenate([least, some])
-            if len(least) > wanted + 1:
-                least = np.partition(least, wanted)[: wanted + 1]
-        # The first row that does not fit: all rows of smaller hashes do, and so whole records.
-        return np.uint64(least.max()) if rows else np.uint64(0)
 
 
 def held_out_path(path: str) -> str:

@@ -6,12 +6,14 @@ segment.
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
+from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pairmill import storage
 from pairmill.engine.keys import unkeyed
@@ -26,9 +28,11 @@ from pairmill.formats.rows import BATCH_ROWS
 from pairmill.sources.quirks import QUIRKS
 from pairmill.sources.source import OutputFormat, Source
 from pairmill.stages.clean.cleaning import Cleaned
-from pairmill.stages.clean.holdout import NOTE, Hashes, Holdout, held_out_path
+from pairmill.stages.clean.holdout import NOTE, Holdout, held_out_path
 from pairmill.stages.clean.sides import Group, Side, opened, read_tables
 from pairmill.stages.clean.sink import ATTRIBUTES, HASHES, RECORDS, SEGMENTS, Segment, task_of
+
+Hashes = NDArray[np.uint64]
 
 # The size of a shard of the second round, in bytes of segments and in outputs.
 _SHARD_BYTES = 64 << 20
@@ -221,7 +225,7 @@ def _merge(output: _Output, out: Writer) -> int:
     with ExitStack() as stack:
         training = stack.enter_context(opened(out, output.path, task, output.format, types))
         held: Side | None = None
-        limit = output.holdout.limit(_hashes(output), output.rows) if output.holdout else None
+        limit = hash_limit(output.holdout, _hashes(output), output.rows) if output.holdout else None
         for group in _groups_of_pieces(output):
             data, beside = [item.rows for item in group], [item.attributes for item in group if item.attributes]
             lines = [item.records for item in group if item.records]
@@ -273,6 +277,27 @@ def _pieces(output: _Output) -> Iterator[_Piece]:
             beside = next(attributes, None) if output.types else None
             draws = np.frombuffer(next(hashes), "<u8") if output.holdout else None
             yield _Piece(rows, segment.rows, beside, draws, next(lines, None))
+
+
+def hash_limit(holdout: Holdout, hashes: Iterable[Hashes], rows: int) -> np.uint64:
+    """Return the hash below which a task's rows are held out.
+
+    Args:
+        holdout: how much is held out.
+        hashes: of all rows of the task, in pieces; not read for a fraction.
+        rows: of the task.
+    """
+    if holdout.fraction:
+        # u = ((hash >> 11) + 0.5) / 2^53 < fraction, without rounding.
+        return np.uint64(math.ceil(Fraction(holdout.fraction) * 2**53 - Fraction(1, 2)) << 11)
+    wanted = min(holdout.rows, rows // 2)
+    least = np.empty(0, np.uint64)
+    for some in hashes:
+        least = np.concatenate([least, some])
+        if len(least) > wanted + 1:
+            least = np.partition(least, wanted)[: wanted + 1]
+    # The first row that does not fit: all rows of smaller hashes do, and so whole records.
+    return np.uint64(least.max()) if rows else np.uint64(0)
 
 
 def _hashes(output: _Output) -> Iterator[Hashes]:

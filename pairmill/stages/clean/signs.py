@@ -10,9 +10,8 @@ from pairmill.errors import InputError
 from pairmill.formats.parquet_reader import open_parquet
 from pairmill.formats.slices import FileSlice
 from pairmill.sources.files.card import suffix_of
-from pairmill.sources.language.uses import LINES
 from pairmill.sources.parsed import WITHHELD
-from pairmill.sources.source import Source
+from pairmill.sources.source import USE_LINES, Source
 from pairmill.stages.clean.limited import records_of
 
 _FILTERED = "filtered_by_where"
@@ -36,7 +35,7 @@ def signs_in(source: Source, pieces: Sequence[FileSlice], ledger: Ledger, profil
 
 def no_rows(source: Source, signs: Sequence[str], dropped: dict[str, int], error: InputError | None) -> InputError:
     """Return the error for a source whose records have these columns and give no row; ``error``: what else is wrong."""
-    hint = f"write in {source.described_in} one of: {'; '.join(LINES)}"
+    hint = f"write in {source.described_in} one of: {'; '.join(USE_LINES)}"
     if error is not None:
         return InputError(error.what, where=error.where, got=error.got, expected=error.expected, hint=hint)
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(dropped.items(), key=lambda item: -item[1]))

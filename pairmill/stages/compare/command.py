@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from pairmill.interface import stagecli
-from pairmill.stages.compare.core import Compare
+from pairmill.interface import cli
+from pairmill.stages.compare.config import CompareConfig
 
-main = partial(stagecli.main, Compare())
+main = partial(cli.main, "compare", CompareConfig, "pairmill.stages.compare.core:Compare")

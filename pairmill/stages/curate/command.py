@@ -2,20 +2,16 @@
 
 from functools import partial
 
-from pairmill.interface import stagecli
-from pairmill.interface.cli import Command
-from pairmill.interface.stagecli import settings_command
-from pairmill.stages.curate.core import Curate
-from pairmill.stages.curate.explain import ExplainConfig, explain
-from pairmill.stages.curate.settings import Settings
-from pairmill.stages.curate.show import ShowConfig, show
-from pairmill.stages.curate.train_classifier import TrainConfig, train
+from pairmill.interface import cli
+from pairmill.interface.cli import Command, settings_command
+from pairmill.stages.curate.config import CurateConfig
 
+_HERE = "pairmill.stages.curate"
 COMMANDS = {
-    "explain": Command(ExplainConfig, explain),
-    "show": Command(ShowConfig, show),
-    "settings": settings_command(Settings),
-    "train_classifier": Command(TrainConfig, train),
+    "explain": Command(f"{_HERE}.explain:ExplainConfig", f"{_HERE}.explain:explain"),
+    "show": Command(f"{_HERE}.show:ShowConfig", f"{_HERE}.show:show"),
+    "settings": settings_command("curate", f"{_HERE}.settings:Settings"),
+    "train_classifier": Command(f"{_HERE}.train_classifier:TrainConfig", f"{_HERE}.train_classifier:train"),
 }
 
-main = partial(stagecli.main, Curate(), commands=COMMANDS)
+main = partial(cli.main, "curate", CurateConfig, f"{_HERE}.core:Curate", commands=COMMANDS)

@@ -1,13 +1,16 @@
 """Options of the curate stage."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-from pairmill.engine.options import option
+from pairmill.engine.options import RowConfig, option
 from pairmill.formats import settings_file
-from pairmill.rowstage import RowConfig
-from pairmill.stages.curate import operations
-from pairmill.stages.curate.settings import Settings
+
+if TYPE_CHECKING:
+    from pairmill.stages.curate.settings import Settings
 
 
 @dataclass(kw_only=True)
@@ -33,13 +36,12 @@ class CurateConfig(RowConfig, any_of=("rows", "tokenized")):
 
     @property
     def is_off(self) -> bool:
-        return self.profile == "data_io" or all(
-            operation.is_idle(item.own(operation))
-            for item in self.settings.variants
-            for operation in operations.OPERATIONS
-        )
+        return self.profile == "data_io" or self.settings.is_idle
 
     @cached_property
     def settings(self) -> Settings:
         """What the file says; read once."""
+        # The operations need Arrow, and the help does without.
+        from pairmill.stages.curate.settings import Settings
+
         return Settings.load(self.curate_config)

@@ -107,6 +107,13 @@ class Settings(FileSettings, _ReadByRounds):
         first = "What curation does: duplicates, leaks of benchmarks and poor rows are found, shown and removed."
         return render(settings_type()(), f"{first}\n{head}\nMade by: pairmill curate settings")
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no operation looks at any task."""
+        return all(
+            operation.is_idle(item.own(operation)) for item in self.variants for operation in operations.OPERATIONS
+        )
+
     def own(self, operation: Operation[Any]) -> Any:
         """Return an operation's part."""
         return getattr(self, operation.name)

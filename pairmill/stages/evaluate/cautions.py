@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from pairmill.engine.manifest import Ledger
-from pairmill.evaluation.benchmarks.question import LENIENT
+from pairmill.evaluation.settings import LENIENT
 
 _EMPTY: Final = 0.5
 """From this share of answers that cannot be read on, a figure says little of what the model knows."""

@@ -5,11 +5,9 @@ from functools import cached_property
 from typing import Any
 
 from pairmill.engine.options import RunConfig, option
-from pairmill.evaluation.benchmark_data import parse_places
-from pairmill.evaluation.benchmarks.question import LENIENT, STRICT
-from pairmill.evaluation.settings import EvaluateSettings
+from pairmill.evaluation.settings import LENIENT, STRICT, EvaluateSettings, parse_places
 from pairmill.formats import settings_file
-from pairmill.loader.plan_arrays import PLACE
+from pairmill.formats.sample_folder import PLACE
 
 
 @dataclass(kw_only=True)

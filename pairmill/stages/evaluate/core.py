@@ -20,8 +20,7 @@ from pairmill.errors import UsageError
 from pairmill.evaluation import benchmark_data, benchmarks, harness_tasks
 from pairmill.evaluation.benchmark_data import BenchmarkData
 from pairmill.evaluation.benchmarks import REGISTRY
-from pairmill.evaluation.benchmarks.question import LENIENT, STRICT
-from pairmill.evaluation.settings import EvaluateSettings, Generation
+from pairmill.evaluation.settings import LENIENT, STRICT, EvaluateSettings, Generation
 from pairmill.formats.training_results import EvaluateResult
 from pairmill.loader import plan_arrays
 from pairmill.log import event

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, NamedTuple, Self
 from pairmill import storage
 from pairmill.engine.options import option
 from pairmill.errors import InputError, UsageError
-from pairmill.evaluation.benchmarks.question import LENIENT, STRICT
+from pairmill.evaluation.settings import LENIENT, STRICT
 from pairmill.fields import Checked
 from pairmill.formats.training_results import EvaluateResult
 from pairmill.report.model import Report, Table

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from pairmill.interface import stagecli
-from pairmill.stages.fetch.core import Fetch
+from pairmill.interface import cli
+from pairmill.stages.fetch.config import FetchConfig
 
-main = partial(stagecli.main, Fetch())
+main = partial(cli.main, "fetch", FetchConfig, "pairmill.stages.fetch.core:Fetch")

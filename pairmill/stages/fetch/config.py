@@ -11,7 +11,7 @@ from pairmill.errors import UsageError
 from pairmill.fields import checked_field
 from pairmill.formats.settings_file import DEFAULT, SettingsFile
 from pairmill.formats.templates import template
-from pairmill.rules import DEFAULT_FILE, book
+from pairmill.rules import DEFAULT_FILE
 
 KINDS: dict[str, tuple[Kind, ...]] = {"rows": ("dataset",), "tokenizer": ("model", "git"), "tokenized": ("dataset",)}
 """What each option that gives finished data takes beside folders and buckets."""
@@ -30,6 +30,9 @@ def _later(
 
 
 def _load_rules(place: str, name: str) -> object:
+    # For a file that is named by a URI alone: it needs numpy, and a help does not.
+    from pairmill.rules import book
+
     return book.read_file(place, name)  # the profile, which says what a rule may have, is sample's
 
 

@@ -2,18 +2,15 @@
 
 from functools import partial
 
-from pairmill.interface import stagecli
-from pairmill.interface.cli import Command
-from pairmill.interface.stagecli import settings_command
-from pairmill.mixture.settings import MixSettings
-from pairmill.stages.mix.core import Mix
-from pairmill.stages.mix.export import ExportConfig, export
-from pairmill.stages.mix.preview import PreviewConfig, preview
+from pairmill.interface import cli
+from pairmill.interface.cli import Command, settings_command
+from pairmill.stages.mix.config import MixConfig
 
+_HERE = "pairmill.stages.mix"
 COMMANDS = {
-    "preview": Command(PreviewConfig, preview),
-    "export": Command(ExportConfig, export),
-    "settings": settings_command(MixSettings),
+    "preview": Command(f"{_HERE}.preview:PreviewConfig", f"{_HERE}.preview:preview"),
+    "export": Command(f"{_HERE}.export:ExportConfig", f"{_HERE}.export:export"),
+    "settings": settings_command("mix", "pairmill.mixture.settings:MixSettings"),
 }
 
-main = partial(stagecli.main, Mix(), commands=COMMANDS)
+main = partial(cli.main, "mix", MixConfig, f"{_HERE}.core:Mix", commands=COMMANDS)

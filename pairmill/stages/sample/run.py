@@ -9,7 +9,7 @@ import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pairmill import log, storage
 from pairmill.engine import links, vanished
@@ -18,7 +18,7 @@ from pairmill.engine.metrics import of_rows
 from pairmill.errors import StageFailure
 from pairmill.formats.eligible_rows import SPLIT
 from pairmill.formats.results import SampleResult
-from pairmill.interface.cli import Command, Outcome
+from pairmill.interface.cli import Outcome
 from pairmill.stages.sample.analytics import MOST_TASKS, TASKS, Stats, markdown, padded_tokens
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.look_at import look_at
@@ -28,24 +28,6 @@ from pairmill.stages.sample.node.folder import NAME
 if TYPE_CHECKING:
     from pairmill.mixture.realised import Realised
     from pairmill.report.model import Report
-
-
-_HERE: Final = "pairmill.stages.sample"
-COMMANDS: Final = {
-    name: Command(f"{_HERE}.{config}", f"{_HERE}.{function}")
-    for name, config, function in (
-        ("preview", "preview.config:PreviewConfig", "preview.command:preview"),
-        ("inspect", "inspect.config:InspectConfig", "inspect.command:inspect"),
-        ("inventory", "inventory.config:InventoryConfig", "inventory.command:inventory"),
-        ("map", "mapped.config:MapConfig", "mapped.command:map_folder"),
-        ("exposure", "exposure.config:ExposureConfig", "exposure.command:exposure"),
-        ("verify", "node.verify:VerifyConfig", "node.verify:verify"),
-        ("wait", "node.wait:WaitConfig", "node.wait:wait"),
-        ("serve", "node.serve:ServeConfig", "node.serve:serve"),
-        ("prepare", "node.prepare:PrepareConfig", "node.prepare:prepare"),
-    )
-}
-"""What the program does when its first argument is one of these words."""
 
 
 def run(config: SampleConfig) -> Outcome:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from pairmill.engine.manifest import Ledger
+from pairmill.mixture.plan import Key
 from pairmill.rules.rule import Rule
 from pairmill.stages.sample.analytics import Stats
 from pairmill.stages.sample.node.plan import SamplePlan
-
-if TYPE_CHECKING:
-    from pairmill.mixture.plan import Key
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmill.mixture.plan import Key
 from pairmill.rules.rule import Rule
-
-if TYPE_CHECKING:
-    from pairmill.mixture.plan import Key
 
 Rows = NDArray[np.uint32]
 

@@ -2,9 +2,10 @@
 
 from functools import partial
 
-from pairmill.interface import stagecli
-from pairmill.interface.stagecli import settings_command
-from pairmill.stages.search.core import Search
-from pairmill.stages.search.settings import SearchSettings
+from pairmill.interface import cli
+from pairmill.stages.search.config import SearchConfig
 
-main = partial(stagecli.main, Search(), commands={"settings": settings_command(SearchSettings)})
+_HERE = "pairmill.stages.search"
+COMMANDS = {"settings": cli.settings_command("search", f"{_HERE}.settings:SearchSettings")}
+
+main = partial(cli.main, "search", SearchConfig, f"{_HERE}.core:Search", commands=COMMANDS)

@@ -1,15 +1,18 @@
 """Options of the search stage."""
 
+from __future__ import annotations
+
 import dataclasses
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from pairmill.engine.options import option
-from pairmill.evaluation import before
 from pairmill.formats import settings_file
 from pairmill.mixture.config import MixtureConfig
-from pairmill.stages.search.settings import SearchSettings
-from pairmill.training.settings import TrainSettings
+
+if TYPE_CHECKING:
+    from pairmill.stages.search.settings import SearchSettings
 
 
 @dataclass(kw_only=True)
@@ -69,14 +72,8 @@ class SearchConfig(MixtureConfig):
     @cached_property
     def settings(self) -> SearchSettings:
         """What the file and ``set`` say; read once."""
+        # Laws need numpy, and the help does without.
+        from pairmill.stages.search.settings import SearchSettings
+
         result = SearchSettings.load(self.search_config, self.set)
         return dataclasses.replace(result, runs=self.runs) if self.runs else result
-
-    @cached_property
-    def trainings(self) -> TrainSettings | None:
-        """The settings of the proxies, once those of their evaluations are checked too; None = they are not known."""
-        if not self.train_config:
-            return None
-        result = TrainSettings.load(self.train_config, self.train_set, by="train_set")
-        before.check(result, self.evaluate_config, self.evaluate_set)
-        return result

@@ -17,6 +17,7 @@ from pairmill.engine.source_names import source_of
 from pairmill.engine.stage import Outputs, Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import UsageError
+from pairmill.evaluation import before
 from pairmill.formats.drawn_rows import DrawnRows, refuse_training_rows
 from pairmill.formats.training_results import SearchResult
 from pairmill.mixture.counting import Counting
@@ -74,10 +75,12 @@ class Drawn:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchPlan(StagePlan[Counting]):
-    """Args: to_count: the tasks; proxies: what was measured of them; optimum: and of the optimum; earlier: an earlier
-    search; drawn, fitted: what follows, once the sources are counted."""
+    """Args: to_count: the tasks; trainings: settings of proxies that are not trained yet, if known; proxies: what was
+    measured of them; optimum: and of the optimum; earlier: an earlier search; drawn, fitted: what follows, once the
+    sources are counted."""
 
     to_count: CountingPlan
+    trainings: TrainSettings | None
     proxies: ProxyResults | None
     optimum: Evaluated | None
     earlier: SearchResult | None
@@ -110,7 +113,8 @@ class Search(Stage[SearchConfig, SearchPlan]):
                 expected="none",
                 hint="search each phase with a mix_config of its own",
             )
-        trainings = None if config.evaluated else config.trainings
+        checked = _trainings_of(config)
+        trainings = None if config.evaluated else checked
         if trainings is not None:
             lengths.refuse_epochs(trainings, config.epochs)
         to_count = open_inputs(config, mixing, verify=config.verify)
@@ -140,6 +144,7 @@ class Search(Stage[SearchConfig, SearchPlan]):
             build_context=lambda: to_count.counting,
             says={"settings": settings.to_manifest(), "mix": _mix_values(mixing), **_length_values(trainings)},
             to_count=to_count,
+            trainings=trainings,
             proxies=proxies,
             optimum=optimum,
             earlier=earlier,
@@ -150,9 +155,8 @@ class Search(Stage[SearchConfig, SearchPlan]):
     ) -> Generator[Sequence[Shard[Counting]], list[ShardRecord], SearchPlan]:
         records = yield list(plan.to_count.shards())
         drawn = _drawn(config, plan, counted_sources(plan.to_count.grouping, records))
-        trainings = config.trainings
-        if trainings is not None and plan.proxies is None:
-            lengths.refuse_short(trainings, drawn.mixtures, plan.to_count, ledgers_of(records))
+        if plan.trainings is not None:
+            lengths.refuse_short(plan.trainings, drawn.mixtures, plan.to_count, ledgers_of(records))
         fitted = losses = None
         if plan.proxies is not None:
             digests = {
@@ -248,6 +252,15 @@ def _mix_values(settings: MixSettings) -> dict[str, Any]:
     for name in ("method", "exponent", "temperature", "weights", "phases", "allow_unfilled"):
         del values[name]
     return values
+
+
+def _trainings_of(config: SearchConfig) -> TrainSettings | None:
+    """Return the settings of the proxies, once those of their evaluations are checked too; None = not known."""
+    if not config.train_config:
+        return None
+    result = TrainSettings.load(config.train_config, config.train_set, by="train_set")
+    before.check(result, config.evaluate_config, config.evaluate_set)
+    return result
 
 
 def _length_values(trainings: TrainSettings | None) -> dict[str, Any]:

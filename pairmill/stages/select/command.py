@@ -2,9 +2,10 @@
 
 from functools import partial
 
-from pairmill.interface import stagecli
-from pairmill.interface.stagecli import settings_command
-from pairmill.stages.select.core import Select
-from pairmill.stages.select.settings import Settings
+from pairmill.interface import cli
+from pairmill.stages.select.config import SelectConfig
 
-main = partial(stagecli.main, Select(), commands={"settings": settings_command(Settings)})
+_HERE = "pairmill.stages.select"
+COMMANDS = {"settings": cli.settings_command("select", f"{_HERE}.settings:Settings")}
+
+main = partial(cli.main, "select", SelectConfig, f"{_HERE}.core:Select", commands=COMMANDS)

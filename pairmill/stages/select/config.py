@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from pairmill.engine.options import option
+from pairmill.engine.options import RowConfig, option
 from pairmill.formats import settings_file
-from pairmill.rowstage import RowConfig
 from pairmill.stages.select.settings import Settings
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pairmill.engine.options import RunConfig, option
 from pairmill.formats import settings_file
-from pairmill.loader.plan_arrays import PLACE
+from pairmill.formats.sample_folder import PLACE
 from pairmill.stages.train.start import Take
 from pairmill.training.settings import TrainSettings
 

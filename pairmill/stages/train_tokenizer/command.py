@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from pairmill.interface import stagecli
-from pairmill.stages.train_tokenizer.core import TrainTokenizer
+from pairmill.interface import cli
+from pairmill.stages.train_tokenizer.config import TrainTokenizerConfig
 
-main = partial(stagecli.main, TrainTokenizer())
+main = partial(cli.main, "train_tokenizer", TrainTokenizerConfig, "pairmill.stages.train_tokenizer.core:TrainTokenizer")

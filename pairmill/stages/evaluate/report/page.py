@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pairmill.engine.manifest import Manifest
-from pairmill.evaluation.benchmarks.question import LENIENT, STRICT
+from pairmill.evaluation.settings import LENIENT, STRICT
 from pairmill.formats.training_results import EvaluateResult
 from pairmill.report.charts import Bars
 from pairmill.report.model import Block, Cell, Percent, Report, Section, Table

@@ -19,7 +19,17 @@ from pairmill.engine.source_names import source_of
 from pairmill.errors import InputError, UsageError
 from pairmill.formats import drawn_rows, sample_folder, tokenizer_file, window_files
 from pairmill.formats.drawn_rows import DrawnRows
-from pairmill.loader import MixturePlan, RowPlan, StreamPlan, TextStream, TrainingPlan, Windows, eager, plan_arrays
+from pairmill.loader import (
+    MixturePlan,
+    Phase,
+    RowPlan,
+    StreamPlan,
+    TextStream,
+    TrainingPlan,
+    Windows,
+    eager,
+    plan_arrays,
+)
 from pairmill.loader.folder import SampledFolder
 from pairmill.loader.held_out import HeldOut, HeldOutRows, HeldOutWindows, choose_rows
 from pairmill.loader.sources import RowSources, merged
@@ -129,6 +139,11 @@ def _title(path: str) -> str:
     return Path(path).expanduser().resolve().name or path
 
 
+def _phases(data: DataSettings) -> list[Phase]:
+    """Return the phases as the loader takes them."""
+    return [Phase(**item.arguments()) for item in data.phases]
+
+
 # Rows
 
 
@@ -138,7 +153,7 @@ def _rows(options: DataOptions, settings: TrainSettings) -> Inputs:
     # The name is part of the plan's digest; of a single folder it is what the loader calls it.
     folders = {name or "data": path for name, path in given.items()}
     only = next(iter(folders)) if len(folders) == 1 else ""
-    phases = [dataclasses.replace(item.as_phase(), source=item.source or only) for item in data.phases]
+    phases = [dataclasses.replace(phase, source=phase.source or only) for phase in _phases(data)]
     plan = RowPlan(
         folders,
         phases=phases or None,
@@ -293,7 +308,7 @@ def _of_windows(
         sources,
         weights=data.weights or None,
         temperature=data.temperature,
-        phases=[item.as_phase() for item in data.phases] or None,
+        phases=_phases(data) or None,
         seed=settings.training.seed,
     )
     return _of_plan("windows", plan, apart, tokenizer, known, settings)
@@ -375,7 +390,7 @@ def _hub(options: DataOptions, settings: TrainSettings) -> Inputs:
         buffer=hub.buffer,
         text_field=hub.text_field,
     )
-    phases = [item.as_phase() for item in data.phases] or None
+    phases = _phases(data) or None
     plan = StreamPlan(stream, name=name, packed=data.documents, phases=phases)
     return _of_plan("stream", plan, apart, tokenizer, None, settings)
 

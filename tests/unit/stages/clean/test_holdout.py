@@ -9,6 +9,7 @@ import pytest
 
 from pairmill.errors import UsageError
 from pairmill.stages.clean.holdout import Holdout
+from pairmill.stages.clean.merge import hash_limit
 
 
 @pytest.mark.parametrize(
@@ -53,7 +54,7 @@ def test_anything_else_is_refused(text: str, hint: str) -> None:
 @pytest.mark.parametrize("fraction", [1e-9, 0.01, 0.3, 0.5, 0.7, 0.999999])
 def test_a_fraction_takes_the_hashes_whose_draw_is_below_it(fraction: float) -> None:
     rng = random.Random(1)
-    limit = int(Holdout(fraction=fraction).limit((), 9))
+    limit = int(hash_limit(Holdout(fraction=fraction), (), 9))
     near = [limit - 1, limit, limit + (1 << 11)]
     for value in [0, 2**64 - 1, *near, *(rng.getrandbits(64) for _ in range(500))]:
         u = (Fraction(value >> 11) + Fraction(1, 2)) / 2**53
@@ -67,7 +68,7 @@ def test_a_number_takes_whole_records_of_the_smallest_hashes_that_fit() -> None:
         rows = [rng.choice(kinds) for _ in range(rng.randint(0, 40))]
         number = rng.randint(1, 45)
         pieces = np.array_split(np.array(rows, np.uint64), rng.randint(1, 5))
-        limit = Holdout(rows=number).limit(pieces, len(rows))
+        limit = hash_limit(Holdout(rows=number), pieces, len(rows))
         expected, taken = set(), 0
         for one, count in sorted(Counter(rows).items()):
             taken += count
