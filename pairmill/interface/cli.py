@@ -31,6 +31,7 @@ from pairmill.engine.options import default_of, program_name
 from pairmill.errors import Attempts, PairmillError, UsageError, did_you_mean, from_os_error
 from pairmill.extras import how_to_install
 from pairmill.interface import interrupt, launcher, run_file
+from pairmill.report import format_number
 
 if TYPE_CHECKING:
     from pairmill.report.model import Report
@@ -467,12 +468,9 @@ def _summary(stage: str, outcome: Outcome) -> None:
             metrics=dict(outcome.metrics),
         )
         return
-    # For a person alone: a node starts without it.
-    from pairmill.report.model import format_cell
-
     log.event(f"{stage}: {state} in {outcome.seconds:.1f} s")
     texts = {name: value for name, value in outcome.parameters.items() if isinstance(value, str)}
-    figures = {name: format_cell(value) for name, value in outcome.metrics.items()}
+    figures = {name: format_number(value) for name, value in outcome.metrics.items()}
     figures |= {name: text for name, text in texts.items() if text and text not in outcome.stdout}
     # A figure is not torn at the end of a line.
     whole = [f"{name.replace('_', ' ')} {text}".replace(" ", "\N{NO-BREAK SPACE}") for name, text in figures.items()]

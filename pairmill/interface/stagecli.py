@@ -5,19 +5,17 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from pairmill.engine import runner
+from pairmill.engine import policing, runner
 from pairmill.engine.made_by import with_alarms
 from pairmill.engine.manifest import Manifest
 from pairmill.engine.metrics import of_rows
 from pairmill.engine.options import RunConfig, WorkerSlice
 from pairmill.engine.pass_on import PassOn
 from pairmill.engine.runner import Together
-from pairmill.engine.stage import Stage
-from pairmill.formats.given import instead_of
+from pairmill.engine.stage import GivenResult, Stage
 from pairmill.interface import cli
 from pairmill.interface.cli import Command, Outcome
-from pairmill.policy.enforce import in_force
-from pairmill.policy.take_out import without_removed
+from pairmill.policy import in_force
 from pairmill.report.model import Report, Table
 
 C = TypeVar("C", bound=RunConfig)
@@ -33,7 +31,7 @@ def main(stage: Stage[C, Any], arguments: Sequence[str], commands: Mapping[str, 
 
 def run(stage: Stage[C, Any], config: C) -> Outcome:
     """Run a stage, or a share of one; its result is the URI of the folder, which a share leaves unfinished."""
-    given = instead_of(stage.name, config)
+    given = _instead_of(stage.name, config) if config.given or config.is_off else None
     if given is not None:
         stage = PassOn(stage, given)
     together = Together(WorkerSlice.parse(config.share), _patience()) if config.share else None
@@ -41,8 +39,8 @@ def run(stage: Stage[C, Any], config: C) -> Outcome:
     finishes = config.finish and (together is None or together.part.number == 1 or not config.share.startswith("auto"))
     share = together is not None and not finishes
     with in_force(config):
-        if given is None:
-            config = without_removed(stage.name, config, together)
+        if given is None and policing.takes_out_records():
+            config = _without_removed(stage.name, config, together)
         if together is None and given is None and not config.is_off and _JOB in os.environ:
             jobs = importlib.import_module("pairmill.kubeflow.jobs.fan_out")
             jobs.fan_out(stage.name, config, *runner.locate(stage, config), os.environ[_JOB])
@@ -74,6 +72,20 @@ def run(stage: Stage[C, Any], config: C) -> Outcome:
         options=outputs.options,
         finished=not share,
     )
+
+
+def _instead_of(stage: str, config: RunConfig) -> GivenResult | None:
+    # Most runs are given nothing, and what looks at tokenizers and token folders is a tenth of their start.
+    from pairmill.formats.given import instead_of
+
+    return instead_of(stage, config)
+
+
+def _without_removed(stage: str, config: Any, together: Together | None) -> Any:
+    # It cuts rows, and few policies take out any.
+    from pairmill.policy.take_out import without_removed
+
+    return without_removed(stage, config, together)
 
 
 def _patience() -> float:

@@ -9,7 +9,7 @@ from pairmill.address import is_address
 from pairmill.engine.options import Profile
 from pairmill.errors import Attempts, StorageError, UsageError
 from pairmill.mixture.reading import load_mixture
-from pairmill.policy.enforce import in_force
+from pairmill.policy import in_force
 from pairmill.rules import DEFAULT_FILE
 from pairmill.rules.book import ReferenceRules, Rules
 from pairmill.sources.files.raw import RawFolder

@@ -26,7 +26,7 @@ from pairmill.line.checks import Wanted, require_room
 from pairmill.line.measured import Memory, MemoryUsed, cpu_seconds, disk_bytes, quiet
 from pairmill.line.runs import Ended
 from pairmill.lineage.steps import Step
-from pairmill.policy.enforce import in_force
+from pairmill.policy import in_force
 from pairmill.report.model import Bytes, Cell, Table
 from pairmill.rules.book import Rules
 from pairmill.sources.files import raw

@@ -5,7 +5,6 @@ clean, curate and select made, and by which names.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
@@ -14,7 +13,7 @@ from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import File
 from pairmill.engine.options import PolicyRule
-from pairmill.engine.policing import KEY, REMOVALS, REMOVED, Subject, enforced
+from pairmill.engine.policing import KEY, REMOVALS, REMOVED, Subject
 from pairmill.errors import InputError
 from pairmill.formats.results import RawResult
 from pairmill.formats.source_facts import Facts
@@ -185,19 +184,6 @@ class Enforcer:
                     verdict, why=f"{verdict.why} (its bytes are those of {subject.name})".strip()
                 )
         return result
-
-
-def in_force(config: Any) -> AbstractContextManager[None]:
-    """Put the policy of a stage's options in force, if they name one.
-
-    Raises:
-        UsageError: the policy is not valid.
-    """
-    place = getattr(config, "policy", "")
-    if not place:
-        return enforced(None)
-    root = storage.normalise(config.root, "root") if config.root else ""
-    return enforced(Enforcer(Policy.load(place), getattr(config, "policy_on", "refuse"), root))
 
 
 def raw_files(root: str) -> Iterator[tuple[Subject, File]]:

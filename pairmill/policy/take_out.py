@@ -178,7 +178,7 @@ def without_removed(stage: str, config: Any, together: Together | None) -> Any:
         PairmillError: a folder was not searched for the rows, or it cannot be read or written.
     """
     takes = {item.metadata.get("takes") for item in fields(config) if item.name == "rows"}
-    if "rows" not in takes or not policing.takes_out_records():
+    if "rows" not in takes:
         return config
     names = {item.name for item in fields(TakeOutConfig)} & {item.name for item in fields(config)}
     same = {name: getattr(config, name) for name in names} | {"share": "", "finish": False, "fail_on": []}

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from pairmill.report import format_number
 from pairmill.report.html import Html, join, tag
 from pairmill.report.markdown import VISIBLE, plain
 
@@ -68,11 +69,7 @@ Cell = str | int | float
 
 def format_cell(cell: Cell) -> str:
     """Numbers are grouped by thousands."""
-    if isinstance(cell, bool | str | Percent | Bytes):
-        return str(cell)
-    if isinstance(cell, int):
-        return f"{cell:,}"
-    return f"{cell:,.0f}" if cell.is_integer() else f"{cell:,.4g}" if abs(cell) < 10_000 else f"{cell:,.1f}"
+    return str(cell) if isinstance(cell, bool | str | Percent | Bytes) else format_number(cell)
 
 
 def cut(text: str, most: int = _MAX_TEXT) -> str:

@@ -55,6 +55,10 @@ class MalformedRecord(Exception):
 
 TOO_LONG = Malformed("record_too_long", 0)
 """What readers give for a record of more than ``max_record_bytes`` where such records are put aside, as was asked."""
+CHOSEN_AS_ANSWER = "chosen_as_answer"
+ANSWER_LINE = "answer: {path: ground_truth, template: '\\boxed{{answer}}'}"
+USE_LINES = (ANSWER_LINE, "use: prompts", f"use: pairs (or pairs: {CHOSEN_AS_ANSWER})")
+"""What a YAML file says of records that are prompts or pairs."""
 WITHHELD = "withheld_split"
 """The reason under which records of splits that are not trained on are counted."""
 

@@ -12,7 +12,6 @@ from pairmill.engine.expect import Expectation
 from pairmill.engine.options import Profile
 from pairmill.formats.file_slice import FileSlice
 from pairmill.formats.row import RenderedRow, Row
-from pairmill.sources.files import load_readers
 from pairmill.sources.files.card import facts_of, hub_split
 from pairmill.sources.files.dialect import Dialect
 from pairmill.sources.files.splits import SourceOptions, SplitOptions, files_by_split
@@ -36,10 +35,6 @@ from pairmill.sources.parsed import (
 )
 from pairmill.sources.quirks import QUIRKS, Quirks
 
-CHOSEN_AS_ANSWER = "chosen_as_answer"
-ANSWER_LINE = "answer: {path: ground_truth, template: '\\boxed{{answer}}'}"
-USE_LINES = (ANSWER_LINE, "use: prompts", f"use: pairs (or pairs: {CHOSEN_AS_ANSWER})")
-"""What a YAML file says of records that are prompts or pairs."""
 UNSTATED = "none stated"
 """The licence or citation of a source that does not say it."""
 
@@ -88,6 +83,13 @@ class OutputFormat:
 
     fields: tuple[str, ...] = ()
     large: bool = False
+
+
+def load_readers() -> Any:
+    """Return what reads records: it needs Arrow, a third of a start, and declarations of sources do without."""
+    from pairmill.sources.files import readers
+
+    return readers
 
 
 _BESIDE = (Note, ChatCounts)

@@ -22,7 +22,7 @@ from pairmill.engine.manifest import Manifest
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.opened import open_result
 from pairmill.interface import cli
-from pairmill.policy.enforce import in_force
+from pairmill.policy import in_force
 from pairmill.removal.command import RemoveConfig
 from pairmill.removal.command import run as remove
 from pairmill.stages.evaluate.models import server

@@ -10,9 +10,8 @@ from pairmill.formats.file_slice import FileSlice
 from pairmill.formats.row import Row
 from pairmill.sources.datasets.ampsmathematica import AMPS, AMPS_CITATION, amps_archives
 from pairmill.sources.fields import list_of_texts, text_or_null
-from pairmill.sources.files import load_readers
 from pairmill.sources.parsed import Parsed, Record
-from pairmill.sources.source import Context, Source, Unit
+from pairmill.sources.source import Context, Source, Unit, load_readers
 
 _KHAN = re.compile(r"(?:.*/)?amps/khan/(.+)$")
 

@@ -7,11 +7,10 @@ from typing import Any
 from pairmill.engine.options import Profile
 from pairmill.formats.file_slice import FileSlice
 from pairmill.formats.row import Row
-from pairmill.sources.files import load_readers
 from pairmill.sources.origin import Web
 from pairmill.sources.parsed import Drop, Labelled, Malformed, Parsed, Record
 from pairmill.sources.quirks import QUIRKS
-from pairmill.sources.source import Context, OutputFormat, Source, Unit
+from pairmill.sources.source import Context, OutputFormat, Source, Unit, load_readers
 
 AMPS_FILE = "amps.tar.gz"
 # The link of github.com/hendrycks/math.

@@ -7,12 +7,11 @@ from typing import Any
 from pairmill.engine.options import Profile
 from pairmill.formats.file_slice import FileSlice
 from pairmill.formats.row import Row
-from pairmill.sources.files import load_readers
 from pairmill.sources.names import safe_name
 from pairmill.sources.origin import Web
 from pairmill.sources.parsed import Malformed, Parsed, Record
 from pairmill.sources.quirks import QUIRKS
-from pairmill.sources.source import Context, Source, Unit
+from pairmill.sources.source import Context, Source, Unit, load_readers
 
 _SUBSETS = ("train-easy", "train-medium", "train-hard")  # interpolate and extrapolate are the benchmark's tests
 

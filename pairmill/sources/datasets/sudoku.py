@@ -6,11 +6,10 @@ from typing import Any
 from pairmill.engine.options import Profile
 from pairmill.formats.file_slice import FileSlice
 from pairmill.formats.row import Row
-from pairmill.sources.files import load_readers
 from pairmill.sources.files.patterns import matching
 from pairmill.sources.origin import Hub
 from pairmill.sources.parsed import Malformed, Parsed, Record
-from pairmill.sources.source import Context, Source, Unit
+from pairmill.sources.source import Context, Source, Unit, load_readers
 
 _CELLS = 81
 

@@ -29,8 +29,7 @@ from pairmill.sources.language.filters import printed
 from pairmill.sources.language.paths import MISSING, First, Path, Step
 from pairmill.sources.language.reading import ASSISTANT, CALL, SYSTEM, TOOL, USER
 from pairmill.sources.language.template import Template
-from pairmill.sources.parsed import ANSWERS, Drop, Malformed, MalformedRecord, Note, Part
-from pairmill.sources.source import ANSWER_LINE, CHOSEN_AS_ANSWER
+from pairmill.sources.parsed import ANSWER_LINE, ANSWERS, CHOSEN_AS_ANSWER, Drop, Malformed, MalformedRecord, Note, Part
 
 _MARK = "{answer}"
 _GROUND_TRUTHS = (Path.parse("ground_truth"), Path.parse("reward_model.ground_truth"))

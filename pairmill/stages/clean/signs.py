@@ -10,8 +10,8 @@ from pairmill.errors import InputError
 from pairmill.formats.parquet_reader import open_parquet
 from pairmill.formats.slices import FileSlice
 from pairmill.sources.files.card import suffix_of
-from pairmill.sources.parsed import WITHHELD
-from pairmill.sources.source import USE_LINES, Source
+from pairmill.sources.parsed import USE_LINES, WITHHELD
+from pairmill.sources.source import Source
 from pairmill.stages.clean.limited import records_of
 
 _FILTERED = "filtered_by_where"

@@ -19,7 +19,7 @@ from pairmill.mixture.plan import Mixture
 from pairmill.mixture.planned import mixture_of, sources_of, table_of
 from pairmill.mixture.reading import load_mixture
 from pairmill.mixture.settings import MixSettings
-from pairmill.policy.enforce import in_force
+from pairmill.policy import in_force
 from pairmill.redact import escaped
 from pairmill.report.model import format_cell
 from pairmill.stages.mix.report import cells, describe_epochs, describe_method, header

@@ -52,10 +52,9 @@ def unusual(manifest: Manifest) -> list[str]:
             f"{after['tasks']:,} tasks were seen before, and passes_total leaves {after['left_out']:,} of them out."
         )
     if result.mixture:
-        from pairmill.mixture.realised import Realised
-        from pairmill.mixture.shown import summary
+        from pairmill.mixture import realised, shown
 
-        realised = Realised.load(result.mixture)
-        if realised.outside or realised.over_cap:
-            lines.append(f"Mixture: {summary(realised)}")
+        drawn = realised.Realised.load(result.mixture)
+        if drawn.outside or drawn.over_cap:
+            lines.append(f"Mixture: {shown.summary(drawn)}")
     return lines

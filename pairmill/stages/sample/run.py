@@ -19,6 +19,7 @@ from pairmill.errors import StageFailure
 from pairmill.formats.eligible_rows import SPLIT
 from pairmill.formats.results import SampleResult
 from pairmill.interface.cli import Outcome
+from pairmill.policy import in_force
 from pairmill.stages.sample.analytics import MOST_TASKS, TASKS, Stats, markdown, padded_tokens
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.look_at import look_at
@@ -42,11 +43,7 @@ def run(config: SampleConfig) -> Outcome:
 
 def _policed(config: SampleConfig) -> AbstractContextManager[None]:
     """Put the policy in force that the options name; a node carries out what was planned under one."""
-    if not config.policy or config.plan:
-        return nullcontext()
-    from pairmill.policy.enforce import in_force
-
-    return in_force(config)
+    return nullcontext() if config.plan else in_force(config)
 
 
 def _carry_out(config: SampleConfig) -> CarriedOut:
