@@ -23,7 +23,7 @@ from pairmill.stages.curate.near.settings import NearSettings, native
 from tests.support.data import near_duplicates
 from tests.support.stages.near_rounds import Found, run, slices_of, table_bytes
 
-ROWS = 1_500
+ROWS = 900
 NAMES = ("first.parquet", "second.parquet", "third.jsonl")
 FIELDS = ("instruction", "response")
 

@@ -155,7 +155,7 @@ def test_records_of_built_in_sources_give_the_rows_that_name_them(tmp_path: Path
     places: dict[str, dict[str, Any]] = {}
     seen = set()
     for task, texts in traced.texts(cleaned).items():
-        numbers = np.arange(len(texts))[:: max(1, len(texts) // 5)]
+        numbers = np.arange(len(texts))[:: max(1, len(texts) // 2)]
         for number, record in zip(numbers.tolist(), origins.records(task, numbers), strict=True):
             source = SOURCES[record.source]
             if record.file not in places:

@@ -84,7 +84,8 @@ class Jobs:
         key, signed = self.folder / "key.pem", self.account / "ca.crt"
         subprocess.run(
             [
-                *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=kubernetes"),
+                *("openssl", "req", "-x509", "-newkey", "ec", "-nodes", "-days", "2", "-subj", "/CN=kubernetes"),
+                *("-pkeyopt", "ec_paramgen_curve:P-256"),
                 *("-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(signed)),
             ],
             check=True,

@@ -28,6 +28,7 @@ from pairmill.interface import cli, command
 from pairmill.interface.cli import Outcome
 from pairmill.report.model import Report
 from tests.support.helpers import PATIENCE, REPOSITORY, environment, python
+from tests.support.processes import nursery
 from tests.support.stages.toy_stage import COMMAND
 from tests.support.tools import STAGES
 
@@ -443,7 +444,8 @@ def test_a_stage_started_with_a_typing_error_says_what_was_meant(stage: str) -> 
         for item in dataclasses.fields(config_class(stage))
         if item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
     ]
-    done = python("-m", "pairmill", stage, *(f"{name}=x" for name in required), "rooot=x")
+    arguments = [stage, *(f"{name}=x" for name in required), "rooot=x"]
+    done = nursery.shared().run("pairmill", arguments, environment())
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert "rooot: unknown option" in json.loads(line)["message"]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import kubeflow_trainer_api.models as trainer
 import pytest
 
 from pairmill.stages.train.watch import trainjob
 from pairmill.stages.train.watch.trainjob import TrainJob
+from tests.support import lazy
 from tests.support.servers.posts import Posts
+
+trainer = lazy.Module("kubeflow_trainer_api.models")
 
 
 def environment(posts: Posts, folder: Path) -> dict[str, str]:
