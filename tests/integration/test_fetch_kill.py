@@ -20,7 +20,7 @@ from tests.support.processes import nursery
 from tests.support.servers.downloads import Files, Hub, Request
 from tests.support.stages.fetching import lines
 
-KILLS = int(os.environ.get("PAIRMILL_FETCH_KILLS", "8"))
+KILLS = int(os.environ.get("PAIRMILL_FETCH_KILLS", "4"))
 """Of two worker processes; `make test-long` does more."""
 Process = nursery.Child
 PHASES = ("nothing", "bytes", "a record", "raw folder begun", "finished")

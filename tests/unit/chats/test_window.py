@@ -6,8 +6,6 @@ import itertools
 import random
 from typing import Any
 
-import pytest
-
 from pairmill.chats.render import Chat
 from pairmill.chats.window import FIRST_USER, KEPT, Window, cut_middle, fit
 
@@ -59,19 +57,19 @@ def longest_suffix(chat: list[dict[str, Any]], limit: int, tools: list[Any]) -> 
     return None
 
 
-@pytest.mark.parametrize("seed", range(300))
-def test_a_window_is_the_longest_suffix_of_whole_turns_that_fits(seed: int) -> None:
-    source = random.Random(seed)
-    chat = make_chat(source)
-    tools: list[Any] = [{}] * source.randint(0, 2)
-    limit = source.randint(10, 150)
-    window = Window(tuple(name for name in KEPT if name != FIRST_USER))
-    got = fit(Chat(chat, tools), limit, window, measure, count)
-    expected = longest_suffix(chat, limit, tools)
-    assert (got and [item["number"] for item in got.chat.messages]) == expected
-    if got:
-        assert got.left_out == len(chat) - len(got.chat.messages)
-        assert got.chat.tools == tools
+def test_a_window_is_the_longest_suffix_of_whole_turns_that_fits() -> None:
+    for seed in range(300):
+        source = random.Random(seed)
+        chat = make_chat(source)
+        tools: list[Any] = [{}] * source.randint(0, 2)
+        limit = source.randint(10, 150)
+        window = Window(tuple(name for name in KEPT if name != FIRST_USER))
+        got = fit(Chat(chat, tools), limit, window, measure, count)
+        expected = longest_suffix(chat, limit, tools)
+        assert (got and [item["number"] for item in got.chat.messages]) == expected, seed
+        if got:
+            assert got.left_out == len(chat) - len(got.chat.messages)
+            assert got.chat.tools == tools
 
 
 def test_an_agents_trace_keeps_its_request_and_the_newest_groups() -> None:
