@@ -46,6 +46,8 @@ __all__ = [
     "add_passes",
     "added_places",
     "blake3_files",
+    "blake3_joined",
+    "copy_digested",
     "curate_bucket_counts",
     "curate_bucket_terms",
     "curate_exact_keys",
@@ -386,6 +388,26 @@ class Blake3:
 
     def hexdigest(self) -> str:
         """Return the digest of all bytes up to here, as 64 hexadecimal digits."""
+
+def blake3_joined(path: str | PathLike[str], known: Sequence[tuple[int, bytes]], threads: int) -> str:
+    """Return the digest of a file, as :func:`blake3_files` does, of which some pieces of 1 MiB are digested.
+
+    `known` has runs of such pieces, as :func:`copy_digested` returns them. Threads read the others.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+
+def copy_digested(source: int, target: int, start: int, stop: int, place: int) -> tuple[int, int, bytes]:
+    """Copy bytes [start, stop) of an open file to a place of another.
+
+    Returns:
+        How many bytes were copied, fewer only where the file ends; the number of the first piece of 1 MiB of the target
+        that they fill; and 32 bytes of BLAKE3's tree for each such piece.
+
+    Raises:
+        OSError: one of them cannot be read or written.
+    """
 
 def blake3_files(paths: Sequence[str | PathLike[str]], threads: int) -> list[str]:
     """Return the digests of files, as 64 hexadecimal digits; empty for a file that became shorter meanwhile.

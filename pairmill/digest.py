@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pairmill._native import Blake3, blake3_files
+from pairmill._native import Blake3, blake3_files, blake3_joined
 from pairmill.cpu import available_cores
 
 if TYPE_CHECKING:
@@ -88,6 +88,15 @@ def digest_file(path: Path | str, threads: int = 1, *, like: str = "") -> str:
         return digest_files([path], threads)[0]
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digest_joined(path: Path | str, known: Sequence[tuple[int, bytes]], threads: int) -> str:
+    """Return the BLAKE3 of a file of which :func:`pairmill._native.copy_digested` has digested some pieces.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    return BLAKE3 + blake3_joined(os.fspath(path), known, threads)
 
 
 def digest_files(paths: Sequence[Path | str], threads: int | None = None) -> list[str]:

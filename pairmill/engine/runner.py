@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 from pairmill import log, storage
 from pairmill.engine import blocks, links, policing, vanished
 from pairmill.engine import manifest as manifests
+from pairmill.engine.ahead import JoinedAhead
 from pairmill.engine.blocks import Blocks
 from pairmill.engine.listing import RECORD as RECORD
 from pairmill.engine.listing import SHARDS
@@ -223,19 +224,26 @@ class _Job(Generic[C, P]):
         done = []
         if storage.scheme(self.cache) == "file":
             require_writable("root", storage.local_path(self.config.root), storage.local_path(self.cache))
-        with WorkerPool(self.stage.name, self.cache, self.config.workers) as pool:
+        with (
+            WorkerPool(self.stage.name, self.cache, self.config.workers) as pool,
+            JoinedAhead(self.plan.joins() if together is None else None, self.cache, pool.processes) as ahead,
+        ):
             while self.shards is not None:
-                fresh, records = self._run(pool, together)
+                fresh, records = self._run(pool, ahead, together)
                 done.append(fresh)
                 self.next_round(records)
         return done
 
-    def _run(self, pool: WorkerPool, together: Together | None) -> tuple[list[ShardRecord], list[ShardRecord]]:
+    def _run(
+        self, pool: WorkerPool, ahead: JoinedAhead, together: Together | None
+    ) -> tuple[list[ShardRecord], list[ShardRecord]]:
         """Run the next round; return the records of the shards that were run here, and of all."""
         shards = self.shards or []
         todo = self.todo(shards if together is None else together.deal(shards), verify=self.config.verify)
         left = {shard.name for shard in todo.left}
-        records = _run_round(self, pool, todo)
+        if len(self.rounds) == 1:
+            ahead.hand_over(todo.left)
+        records = _run_round(self, pool, todo, ahead.add)
         fresh = [record for record in records if record.name in left]
         return fresh, records if together is None else _with_others(self, pool, together, fresh)
 
@@ -295,7 +303,7 @@ def _with_others(job: _Job[C, P], pool: WorkerPool, together: Together, done: li
         else:
             taken = together.take_over(todo.left, pool.processes)
             log.event(f"{name}: other shares have {len(todo.left)} shards left and make no progress", stage=name)
-            done += _run_round(job, pool, Todo(taken, {}, taken))
+            done += _run_round(job, pool, Todo(taken, {}, taken), _forget)
         began = time.monotonic()
         seen = job.todo(todo.left, most=blocks.MANY)
         looked = time.monotonic() - began
@@ -326,8 +334,14 @@ def say_why_made_again(name: str, version: int, history: Mapping[int, str], base
         )
 
 
-def _run_round(job: _Job[C, P], pool: WorkerPool, todo: Todo) -> list[ShardRecord]:
+def _forget(record: ShardRecord) -> None:
+    """Join nothing ahead: other shares have the rest."""
+
+
+def _run_round(job: _Job[C, P], pool: WorkerPool, todo: Todo, see: Callable[[ShardRecord], None]) -> list[ShardRecord]:
     name = job.stage.name
+    for record in todo.done.values():
+        see(record)
     if todo.done:
         log.event(f"{name}: {len(todo.done)} of {len(todo.planned)} shards reused", stage=name)
     failures: list[tuple[str, PairmillError]] = []
@@ -344,6 +358,7 @@ def _run_round(job: _Job[C, P], pool: WorkerPool, todo: Todo) -> list[ShardRecor
                     failures.append((shard.name, outcome))
                 else:
                     todo.done[shard.name] = outcome
+                    see(outcome)
                     if job.blocks is not None:
                         job.blocks.add(shard, outcome)
                     progress.advance(1, outcome.ledger.rows_in, sum(file.size for file in outcome.files))

@@ -246,6 +246,7 @@ def run_shard(stage: str, shard: Shard[X], context: X, folder: str) -> Callable[
     """
     home = storage.join(folder, shard.key)
     out = AttemptWriter(home)
+    out.begun = shard.begun or {}
     where = f"{stage}: {shard.name}"
     # What a shard does not know cannot get into its bytes.
     nameless = replace(shard, name=shard.key)

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from pairmill.engine import policing
+from pairmill.engine.ahead import Joins
 from pairmill.engine.content import Content
 from pairmill.engine.keys import unkeyed
 from pairmill.engine.links import LeftOut, left_out
@@ -24,6 +25,7 @@ from pairmill.engine.records import ShardFile as ShardFile
 from pairmill.engine.records import ShardRecord as ShardRecord
 from pairmill.engine.writer import Writer
 from pairmill.report.model import Report
+from pairmill.storage.base import Begun
 
 X = TypeVar("X")
 X_contra = TypeVar("X_contra", contravariant=True)
@@ -58,6 +60,7 @@ class Shard(ABC, Generic[X_contra]):
         key: given by the engine.
         size: bytes to read; larger shards start first.
         series: given by the engine: a name that shards have in common which differ only in what they read.
+        begun: given by the engine: what it has joined of files before the shard was known, by path.
     """
 
     work: ClassVar[str] = ""
@@ -70,6 +73,9 @@ class Shard(ABC, Generic[X_contra]):
     size: int = field(default=0, kw_only=True, metadata=unkeyed("it decides only what starts first"))
     series: str = field(
         default="", kw_only=True, repr=False, metadata=unkeyed("it follows from what the key follows from")
+    )
+    begun: Mapping[str, Begun] | None = field(
+        default=None, kw_only=True, repr=False, compare=False, metadata=unkeyed("what is joined has the same bytes")
     )
 
     def __init_subclass__(cls, *, reads: tuple[str, ...] | None = None, **more: Any) -> None:
@@ -137,6 +143,13 @@ class StagePlan(Generic[X]):
     def context(self) -> X:
         """The context of all shards; built on first use, so only if there is work."""
         return self.build_context()
+
+    def joins(self) -> Joins | None:
+        """Return what the second round joins of the files of the first, if the first is the largest part of the work.
+
+        The engine then begins to join them while that runs, and the shards of the second round go on with it.
+        """
+        return None
 
     @property
     def all_inputs(self) -> list[InputRef]:

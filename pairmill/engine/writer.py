@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -14,6 +14,7 @@ from pairmill.digest import digest_bytes, digest_file
 from pairmill.engine.manifest import File, fingerprint_from
 from pairmill.errors import PairmillError
 from pairmill.report.model import Report
+from pairmill.storage.base import Begun
 
 # Concurrent copies and uploads: an object store answers one in 10 to 100 ms, and many as fast as one.
 _AT_ONCE = 32
@@ -30,6 +31,8 @@ class Writer:
         self.files: list[File] = []
         self.scratch: list[str] = []
         """Paths of the scratch files among them."""
+        self.begun: Mapping[str, Begun] = {}
+        """Files to go on with, by path, where they are joined."""
         self._remote = storage.scheme(folder) != "file"
         self._pending: list[Future[None]] = []
         self._pool: ThreadPoolExecutor | None = None
@@ -67,7 +70,7 @@ class Writer:
     def join(self, path: str, pieces: Sequence[bytes | storage.Span], *, task: str = "") -> None:
         """Write bytes and spans of other files, in order, as :meth:`storage.Store.join` does."""
         uri = storage.join(self._place(), path)
-        made = storage.store_for(uri).join(uri, pieces, final=True)
+        made = storage.store_for(uri).join(uri, pieces, final=True, begun=self.begun.get(path))
         self.files.append(File(path, made.size, made.digest, task))
 
     def write_report(self, report: Report) -> None:

@@ -163,7 +163,7 @@ class Array:
     @classmethod
     def from_size(cls, uri: str, dtype: type[np.generic], size: int) -> Self:
         """Return one that pairmill wrote, by the bytes of its file: nothing is read."""
-        return cls(uri, np.dtype(dtype), (size - _HEAD) // np.dtype(dtype).itemsize, _HEAD)
+        return cls(uri, np.dtype(dtype), (size - HEAD) // np.dtype(dtype).itemsize, HEAD)
 
     def pieces(self, size: int = 1 << 17) -> Iterator[NDArray[Any]]:
         """Yield all values in order, ``size`` at a time.
@@ -188,9 +188,9 @@ def joined(dtype: type[np.generic], arrays: Sequence[Array]) -> list[bytes | sto
     return [header(np.dtype(dtype), sum(item.length for item in arrays)), *spans]
 
 
-_HEAD: Final = len(header(np.dtype(np.uint64), 0))
+HEAD: Final = len(header(np.dtype(np.uint64), 0))
 """Bytes before the values in the files that pairmill writes."""
-_LONGEST_HEADER: Final = 1 << 20
+_LONGESTHEADER: Final = 1 << 20
 _PARSING: Final = threading.Lock()
 """Held while numpy parses a header as Python: in 3.11 two threads that parse count one depth of recursion, and fail."""
 
@@ -201,7 +201,7 @@ def _header_of(file: BinaryIO, uri: str) -> tuple[tuple[int, ...], np.dtype[Any]
         version = npy.read_magic(file)
         size, reader = (2, npy.read_array_header_1_0) if version == (1, 0) else (4, npy.read_array_header_2_0)
         length = file.read(size)
-        header = io.BytesIO(length + file.read(min(int.from_bytes(length, "little"), _LONGEST_HEADER)))
+        header = io.BytesIO(length + file.read(min(int.from_bytes(length, "little"), _LONGESTHEADER)))
         with _PARSING:
             shape, _, dtype = reader(header)
     except Exception as error:  # numpy parses the header as Python, which raises SyntaxError, TokenError and more
@@ -242,8 +242,8 @@ class Dataset:
     def counts(self) -> tuple[int, int]:
         """Its rows, and its tokens; by the sizes of files that a manifest promises, without a read."""
         tokens, rows = self.contents.get("tokens", UNKNOWN), self.contents.get("inst_len", UNKNOWN)
-        if tokens.promised and rows.promised and min(tokens.size, rows.size) >= _HEAD:
-            return (rows.size - _HEAD) // 8, (tokens.size - _HEAD) // 4
+        if tokens.promised and rows.promised and min(tokens.size, rows.size) >= HEAD:
+            return (rows.size - HEAD) // 8, (tokens.size - HEAD) // 4
         return self.array("inst_len").length, self.array().length
 
     @property

@@ -65,6 +65,40 @@ class Span:
     stop: int
 
 
+@dataclass(frozen=True)
+class Begun:
+    """The beginning of an object that is joined: a file that its writer has left, for :meth:`Store.join` to go on with.
+
+    Args:
+        path: of the file, whose first ``place`` bytes are not written yet.
+        place: where the first span is.
+        spans: the spans that it has, in order, and the stamp of each one's object while it was copied.
+        digested: of its pieces of 1 MiB those that were digested on the way, as
+            :func:`pairmill.digest.digest_joined` knows them.
+    """
+
+    path: Path
+    place: int
+    spans: tuple[tuple[Span, str], ...]
+    digested: tuple[tuple[int, bytes], ...]
+
+
+class Beginning(ABC):
+    """A file that gets the first spans of an object, before all of its pieces are known."""
+
+    @abstractmethod
+    def append(self, span: Span, stop: Event) -> None:
+        """Copy the next span, or no more of it once the event is set. After that or an error the file is of no use."""
+
+    @abstractmethod
+    def leave(self) -> Begun:
+        """Return what is there. Whoever gets it goes on with it; who does not may take it for a leftover."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Remove the file, unless another object was made of it."""
+
+
 class Store(ABC):
     """The behaviour of every backend. All methods take full URIs of the backend's own scheme; threads may share one.
 
@@ -185,8 +219,23 @@ class Store(ABC):
         The source is an object of this store, which is copied by the store itself, or a local file.
         """
 
-    def join(self, uri: str, pieces: Sequence[bytes | Span], *, final: bool = False) -> Digested:
+    def begin_join(self, folder: str, place: int) -> Beginning | None:
+        """Begin to join an object whose first ``place`` bytes come last; None where the store has no such files.
+
+        Until it is one it is an attempt below this folder: :meth:`forget_attempts` removes what killed processes left.
+        """
+        return None
+
+    def join(
+        self, uri: str, pieces: Sequence[bytes | Span], *, final: bool = False, begun: Begun | None = None
+    ) -> Digested:
         """Create an object, as :meth:`create` does, of bytes and of spans of this store's objects, in order.
+
+        Args:
+            uri: of the object.
+            pieces: the bytes and the spans.
+            final: as of :meth:`create`.
+            begun: a file to go on with, if it has the first spans and none of their objects has changed.
 
         Returns:
             Its digest and size. A store that can copies spans by itself; they are read once, for the digest.

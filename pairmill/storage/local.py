@@ -16,11 +16,12 @@ from pathlib import Path
 from threading import Event
 from typing import BinaryIO
 
+from pairmill._native import copy_digested
 from pairmill.cpu import available_cores
-from pairmill.digest import digest_file, digest_files, is_blake3
+from pairmill.digest import digest_files, digest_joined, is_blake3
 from pairmill.errors import Changed, InputError, StorageError, from_os_error
 from pairmill.storage import partials
-from pairmill.storage.base import Digested, Entry, Span, Store, each, translated
+from pairmill.storage.base import Beginning, Begun, Digested, Entry, Span, Store, each, translated
 from pairmill.storage.uris import join, local_path, local_text, parent_of
 
 _PARTIAL = re.compile(r"\..+\.[^.]+\.partial", re.DOTALL)
@@ -29,8 +30,6 @@ _TICK = 20_000_000
 """Nanoseconds: more than a tick of the kernel's clock (1 to 10 ms)."""
 _SYNCED = 64 << 20
 """Bytes of a large file that a thread copies, and asks the disk to write."""
-_BLOCK = 2 << 20
-"""Bytes that are copied at once where the kernel does not copy."""
 _UNLINKABLE = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS}
 
 
@@ -213,34 +212,47 @@ class LocalStore(Store):
                     partials.remove(link)
             raise partials.removed(end)
 
-    def join(self, uri: str, pieces: Sequence[bytes | Span], *, final: bool = False) -> Digested:
+    def begin_join(self, folder: str, place: int) -> Beginning:
+        return _Beginning(self, local_path(folder), place)
+
+    def join(
+        self, uri: str, pieces: Sequence[bytes | Span], *, final: bool = False, begun: Begun | None = None
+    ) -> Digested:
         spans = [piece for piece in pieces if isinstance(piece, Span)]
         uris = [*dict.fromkeys(span.uri for span in spans)]
         stamps = dict(zip(uris, self.stamps(uris), strict=True))
-        with self.create(uri, final=final) as path, translated(uri), path.open("wb") as file:
+        if begun is not None:
+            first = [span for span, _ in begun.spans]
+            head = len(pieces[0]) if isinstance(pieces[0], bytes) else -1
+            if (begun.place, first) != (head, [*pieces[1 : len(first) + 1]]) or any(
+                stamps[span.uri] != stamp for span, stamp in begun.spans
+            ):
+                begun = None
+        creation = _Creation(local_path(uri), durable=True, final=final, begun=begun)
+        with creation as path, translated(uri), path.open("r+b") as file:
+            there, known = (len(begun.spans), begun.digested) if begun and creation.adopted else (0, ())
             size, copied = 0, list[tuple[Span, int]]()
-            for piece in pieces:
+            for number, piece in enumerate(pieces):
                 if isinstance(piece, bytes):
                     file.seek(size)
                     size += file.write(piece)
                     continue
-                for start in range(piece.start, piece.stop, _SYNCED):
-                    part = Span(piece.uri, start, min(start + _SYNCED, piece.stop))
-                    copied.append((part, size))
-                    size += part.stop - part.start
+                if not 0 < number <= there:
+                    copied += _parts(piece, size)
+                size += piece.stop - piece.start
             file.flush()
-            # The disk writes what is there while the rest is copied, and while it is digested.
+            # The disk writes what is there while the rest is copied.
             with ThreadPoolExecutor(1) as disk:
 
-                def copy(item: tuple[Span, int], stop: Event) -> Future[None]:
+                def copy(item: tuple[Span, int], _: Event) -> tuple[tuple[int, bytes], Future[None]]:
                     span, place = item
                     with self.pinned(span.uri, stamps[span.uri]) as source:
-                        _copy(source.fileno(), file.fileno(), span, place, stop)
-                    return disk.submit(os.fdatasync, file.fileno())
+                        digested = _copy(source.fileno(), file.fileno(), span, place)
+                    return digested, disk.submit(os.fdatasync, file.fileno())
 
-                synced = each(copy, copied, available_cores())
-                digest = digest_file(path, available_cores())
-                for item in synced:
+                made = each(copy, copied, available_cores())
+                digest = digest_joined(path, [*known, *(digested for digested, _ in made)], available_cores())
+                for _, item in made:
                     item.result()
             return Digested(digest, size)
 
@@ -345,35 +357,95 @@ def _require_stamp(file: BinaryIO, stamp: str, uri: str) -> None:
         )
 
 
-def _copy(source: int, target: int, span: Span, place: int, stop: Event) -> None:
-    """Copy a span of an open file to a place of another, within the kernel where both file systems can."""
-    at = span.start
-    while at < span.stop and not stop.is_set():
-        try:
-            count = os.copy_file_range(source, target, span.stop - at, at, place + at - span.start)
-        except OSError as error:
-            if error.errno not in {*_UNLINKABLE, errno.EINVAL, errno.EOPNOTSUPP}:
-                raise
-            count = os.pwrite(target, os.pread(source, min(_BLOCK, span.stop - at), at), place + at - span.start)
-        if not count:
-            got, expected = f"{at} bytes", f"{span.stop} bytes"
-            raise StorageError("ends too early", where=span.uri, got=got, expected=expected)
-        at += count
+def _parts(span: Span, place: int) -> Iterator[tuple[Span, int]]:
+    """Cut a span that goes to this place into what one thread copies."""
+    for start in range(span.start, span.stop, _SYNCED):
+        yield Span(span.uri, start, min(start + _SYNCED, span.stop)), place + start - span.start
+
+
+def _copy(source: int, target: int, span: Span, place: int) -> tuple[int, bytes]:
+    """Copy a span of an open file to a place of another; return which pieces of that were digested on the way."""
+    count, first, values = copy_digested(source, target, span.start, span.stop, place)
+    if count < span.stop - span.start:
+        got, expected = f"{span.start + count} bytes", f"{span.stop} bytes"
+        raise StorageError("ends too early", where=span.uri, got=got, expected=expected)
+    return first, values
+
+
+class _Beginning(Beginning):
+    """A partial file that :meth:`LocalStore.join` goes on with."""
+
+    def __init__(self, store: LocalStore, folder: Path, place: int) -> None:
+        self._store, self._place = store, place
+        self._size, self._spans = place, list[tuple[Span, str]]()
+        self._digested = list[tuple[int, bytes]]()
+        self._disk, self._synced = ThreadPoolExecutor(1), list[Future[None]]()
+        with translated(str(folder)):
+            folder.mkdir(parents=True, exist_ok=True)
+            self._handle, self._path = partials.make(folder, _ATTEMPT)
+
+    def append(self, span: Span, stop: Event) -> None:
+        stamp = self._store.stamp(span.uri)
+        with self._store.pinned(span.uri, stamp) as source, translated(str(self._path)):
+            for part, place in _parts(span, self._size):
+                if not stop.is_set():
+                    self._digested.append(_copy(source.fileno(), self._handle, part, place))
+        self._size += span.stop - span.start
+        self._spans.append((span, stamp))
+        self._synced.append(self._disk.submit(os.fdatasync, self._handle))
+
+    def leave(self) -> Begun:
+        with translated(str(self._path)):
+            for item in self._synced:
+                item.result()
+            os.ftruncate(self._handle, self._size)
+        self._release()
+        return Begun(self._path, self._place, tuple(self._spans), tuple(self._digested))
+
+    def close(self) -> None:
+        partials.remove(self._path)
+        self._release()
+
+    def _release(self) -> None:
+        self._disk.shutdown(cancel_futures=True)
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
 
 
 class _Creation:
-    """A partial file that becomes an object."""
+    """A partial file that becomes an object.
 
-    def __init__(self, target: Path, durable: bool, *, replace: bool = True, final: bool = False) -> None:
+    Args:
+        target: path of the object.
+        durable: whether the disk has it before it appears.
+        replace: whether it replaces an object that exists.
+        final: whether it is read-only.
+        begun: a file that becomes the partial file, unless it was removed.
+
+    Attributes:
+        adopted: whether it did.
+    """
+
+    def __init__(
+        self, target: Path, durable: bool, *, replace: bool = True, final: bool = False, begun: Begun | None = None
+    ) -> None:
         self._target, self._durable, self._replace = target, durable, replace
         self._mode = 0o444 if final else 0o666
+        self._begun, self.adopted = begun, False
 
     def __enter__(self) -> Path:
         target = self._target
         with translated(str(target)):
             target.parent.mkdir(parents=True, exist_ok=True)
             _sweep(target)
-            self._handle, self._path = partials.make(target.parent, partials.head_of(target))
+            head = partials.head_of(target)
+            if self._begun is not None:
+                with suppress(OSError):  # it is joined from its first span on
+                    self._handle, self._path = partials.adopt(self._begun.path, target.parent, head)
+                    self.adopted = True
+                    return self._path
+            self._handle, self._path = partials.make(target.parent, head)
             return self._path
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:

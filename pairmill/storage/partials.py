@@ -71,6 +71,27 @@ def make(folder: Path, head: str) -> tuple[int, Path]:
     return hold(once)
 
 
+def adopt(path: Path, folder: Path, head: str) -> tuple[int, Path]:
+    """Lock a partial file that its writer has left, and give it a name as from :func:`make`.
+
+    Raises:
+        OSError: it was removed, or somebody is about to remove it.
+    """
+    handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in _LOCKLESS:
+                raise
+        mine = folder / f"{head}{mark()}-{secrets.token_hex(4)}{_END}"
+        path.rename(mine)
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle, mine
+
+
 def make_folder(folder: Path, head: str) -> tuple[int, Path]:
     """Make an empty folder as :func:`make` does; makes the folder above it too."""
 

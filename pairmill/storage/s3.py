@@ -33,7 +33,7 @@ from botocore.utils import parse_timestamp
 
 from pairmill.errors import StorageError, UsageError
 from pairmill.retry import Again, raced, timeouts
-from pairmill.storage.base import Digested, Entry, Span, T, each
+from pairmill.storage.base import Begun, Digested, Entry, Span, T, each
 from pairmill.storage.remote import (
     PART,
     PARTS_AT_ONCE,
@@ -270,7 +270,9 @@ class S3Store(RemoteStore):
         copy = functools.partial(self._client.upload_part_copy, **upload, **given, PartNumber=number)
         return str(self._ask(source, copy, stop=stop)["CopyPartResult"]["ETag"])
 
-    def join(self, uri: str, pieces: Sequence[bytes | Span], *, final: bool = False) -> Digested:
+    def join(
+        self, uri: str, pieces: Sequence[bytes | Span], *, final: bool = False, begun: Begun | None = None
+    ) -> Digested:
         place, parts = Place.from_uri(uri), parts_of(pieces)
         copied = [part for part in parts if isinstance(part, Span)]
         if not copied or len(parts) >= PARTS or max(part.stop - part.start for part in copied) > COPIED:

@@ -11,6 +11,7 @@ import random
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,11 +20,11 @@ from urllib.parse import quote
 
 import pytest
 
-from pairmill import storage
+from pairmill import _native, storage
 from pairmill.digest import digest_bytes
 from pairmill.errors import Changed, InputError, PairmillError, StorageError, UsageError
-from pairmill.storage import Entry, Span, Store, local
-from pairmill.storage.base import Digested
+from pairmill.storage import Entry, LocalStore, Span, Store, local
+from pairmill.storage.base import Begun, Digested
 from tests.support.helpers import PATIENCE, SOON, mount, start, until
 
 ODD = "a b%41#c?é"
@@ -63,7 +64,7 @@ def store(place: str) -> Store:
 # A writer in a process of its own: arguments are the URI and what to do once its bytes are written.
 _WRITER = """
 import sys, time
-from pairmill import storage
+from pairmill import _native, storage
 uri, size, byte = sys.argv[1], int(sys.argv[2]), sys.argv[3].encode()
 with storage.store_for(uri).create(uri) as path:
     path.write_bytes(byte * size)
@@ -579,25 +580,72 @@ def test_what_cannot_be_joined_is_an_error_and_nothing_is_there(place: str, stor
     assert leftovers(place) == []
 
 
-@of_files
-def test_files_that_the_kernel_does_not_copy_are_joined_all_the_same(
+def test_what_was_begun_is_gone_on_with_if_it_is_the_beginning(
     place: str, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> int:
-        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
-
-    source, target, data = (
-        storage.join(place, "source"),
-        storage.join(place, "target"),
-        random.Random(4).randbytes(7 << 20),
-    )
-    store.write(source, data)
-    monkeypatch.setattr(os, "copy_file_range", refuse)
     monkeypatch.setattr(local, "_SYNCED", 3 << 20)
-    made = store.join(target, [b"head", Span(source, 5, len(data)), Span(source, 0, 7)])
-    expected = b"head" + data[5:] + data[:7]
-    assert store.read(target) == expected
-    assert made == Digested(digest_bytes(expected), len(expected))
+    data = random.Random(4).randbytes(7 << 20)
+    first, second, target = (storage.join(place, name) for name in ("first", "second", "target"))
+    store.write(first, data)
+    store.write(second, data[::-1])
+    spans = [Span(first, 5, len(data)), Span(second, 0, 3), Span(second, 1 << 19, 4 << 20)]
+    expected = b"head" + data[5:] + data[::-1][:3] + data[::-1][1 << 19 : 4 << 20]
+
+    def begin(place_of_spans: int = 4) -> Begun | None:
+        beginning = store.begin_join(place, place_of_spans)
+        if beginning is None:
+            return None
+        for span in spans[:2]:
+            beginning.append(span, threading.Event())
+        assert len(leftovers(place)) == 1
+        return beginning.leave()
+
+    def join(begun: Begun | None, *pieces: bytes | Span, expected: bytes = expected) -> int:
+        """Join, and return the number of the bytes that were there before."""
+        copied, copy = [], _native.copy_digested
+
+        def count(source: int, target: int, start: int, stop: int, at: int) -> tuple[int, int, bytes]:
+            copied.append(stop - start)
+            return copy(source, target, start, stop, at)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(local, "copy_digested", count)
+            made = store.join(target, pieces or [b"head", *spans], begun=begun)
+        assert made == Digested(digest_bytes(expected), len(expected))
+        assert store.read(target) == expected
+        store.forget_attempts(place)
+        assert leftovers(place) == []
+        return len(expected) - 4 - sum(copied) if isinstance(store, LocalStore) else 0
+
+    begun = begin()
+    assert (begun is not None) == isinstance(store, LocalStore)
+    assert join(begun) == (len(data) - 5 + 3 if begun else 0)
+    if begun is None:
+        return
+    # What comes first is of another length, is something else, was replaced meanwhile, or was taken for a leftover.
+    assert join(begin(5)) == 0
+    assert join(begin(), b"head", spans[1], spans[0], expected=b"head" + data[::-1][:3] + data[5:]) == 0
+    begun = begin()
+    store.write(first, data)
+    assert join(begun) == 0
+    begun = begin()
+    store.forget_attempts(place)
+    assert leftovers(place) == []
+    assert join(begun) == 0
+
+
+@of_files
+def test_files_what_was_begun_and_is_not_wanted_is_removed(place: str, store: Store) -> None:
+    source = storage.join(place, "source")
+    store.write(source, bytes(10))
+    beginning = store.begin_join(place, 4)
+    assert beginning is not None
+    with pytest.raises(StorageError, match="ends too early"):
+        beginning.append(Span(source, 0, 11), threading.Event())
+    store.forget_attempts(place)  # somebody works on it
+    assert len(leftovers(place)) == 1
+    beginning.close()
+    assert leftovers(place) == []
 
 
 @of_files
@@ -606,14 +654,14 @@ def test_files_that_change_while_they_are_joined_are_an_error(
 ) -> None:
     source, target = storage.join(place, "source"), storage.join(place, "target")
     store.write(source, bytes(2 << 20))
-    copy = os.copy_file_range
+    copy = _native.copy_digested
 
-    def changed(*given: Any) -> int:
+    def changed(*given: Any) -> tuple[int, int, bytes]:
         with local.local_path(source).open("r+b") as file:
             file.write(b"x")
         return copy(*given)
 
-    monkeypatch.setattr(os, "copy_file_range", changed)
+    monkeypatch.setattr(local, "copy_digested", changed)
     with pytest.raises(Changed, match="changed while it was read"):
         store.join(target, [Span(source, 0, 2 << 20)])
     assert not store.exists(target)
@@ -777,7 +825,7 @@ import fcntl, os, sys, time, types
 fcntl.flock = lambda *_: None
 from pathlib import Path
 from typing import Any
-from pairmill import storage
+from pairmill import _native, storage
 uri, apart = sys.argv[1], sys.argv[2] == "apart"
 children = []
 for number in range(15):

@@ -1,5 +1,6 @@
 """Tokenize as a whole: files in pieces, Ctrl-C, what a process loads, and errors that only Rust can name the row of."""
 
+import errno
 import json
 import os
 import pickle
@@ -28,6 +29,7 @@ from pairmill.stages.tokenize import core, encode
 from pairmill.stages.tokenize.config import TokenizeConfig
 from pairmill.stages.tokenize.core import Tokenize
 from pairmill.stages.tokenize.merge import MergeArrays
+from pairmill.storage import local
 from tests.support import tools
 from tests.support.helpers import PATIENCE, python, until
 from tests.support.objectstores.counted import counted
@@ -74,8 +76,36 @@ def test_a_file_in_pieces_gives_the_task_of_the_whole_file(
     assert kept.dtype == np.uint64
     assert kept.tolist() == [len(response.encode()) for _, _, response in large]
 
-    again, _ = tokenize(world, tmp_path / "rows", tmp_path / "two", workers=2)
-    assert tools.digests(again) == tools.digests(cut)
+    for workers in (2, 4):
+        again, _ = tokenize(world, tmp_path / "rows", tmp_path / f"{workers}", workers=workers)
+        assert tools.digests(again) == tools.digests(cut)
+        assert not [*(tmp_path / f"{workers}").rglob("*.partial")]
+
+
+def test_a_large_file_is_joined_while_it_is_encoded(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core, "SLICING", Slicing(20_000, 0, 40_000))
+    tools.write_rows(tmp_path / "rows" / "large.parquet", tools.rows(3000, seed=1), row_group_size=70)
+    expected, _ = tokenize(world, tmp_path / "rows", tmp_path / "alone", workers=1)
+    copy, copied = _native.copy_digested, dict[str, int]()
+
+    def count(source: int, target: int, start: int, stop: int, place: int) -> tuple[int, int, bytes]:
+        path = Path(os.readlink(f"/proc/self/fd/{target}"))
+        kind = path.name.split(".")[1]
+        copied[kind] = copied.get(kind, 0) + 1
+        if full and copied[kind] == full and kind == "attempt":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return copy(source, target, start, stop, place)
+
+    monkeypatch.setattr(local, "copy_digested", count)
+    for full, others in ((0, set()), (9, {"inst_len", "resp_bytes", "resp_len", "tokens"})):
+        copied.clear()
+        made, _ = tokenize(world, tmp_path / "rows", tmp_path / f"ahead {full}", workers=2)
+        assert tools.digests(made) == tools.digests(expected)
+        assert copied.keys() == {"attempt", *others}
+        assert copied["attempt"] == full or len(list((made / "large.parquet").iterdir())) == 6
+        assert not [*(tmp_path / f"ahead {full}").rglob("*.partial")]
 
 
 def test_a_piece_more_costs_a_store_few_requests(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

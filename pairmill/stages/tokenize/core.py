@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 from pairmill.chats.long_rows import PROMPT_CUT
 from pairmill.engine import inputs, vanished
+from pairmill.engine.ahead import Joins
 from pairmill.engine.inputs import HELD_OUT
 from pairmill.engine.manifest import InputRef, Manifest
 from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
@@ -35,7 +36,7 @@ from pairmill.stages.tokenize.chats import ChatPlan, refuse_none_kept
 from pairmill.stages.tokenize.config import NONE, TokenizeConfig
 from pairmill.stages.tokenize.encode import EncodeRows, Vocabulary
 from pairmill.stages.tokenize.lengths import describe_lengths, find_lost
-from pairmill.stages.tokenize.merge import MergeArrays, has_other_rows
+from pairmill.stages.tokenize.merge import MergeArrays, has_other_rows, joined_spans
 from pairmill.stages.tokenize.rendered import EncodeChats
 from pairmill.stages.tokenize.report import report_of, sums_of
 from pairmill.stages.tokenize.token_inputs import TakeTokens
@@ -61,6 +62,9 @@ class TokenizePlan(StagePlan[Vocabulary]):
     config: TokenizeConfig
     chats: ChatPlan
     row_files: dict[str, str]
+
+    def joins(self) -> Joins:
+        return Joins(self.pieces(), tokens.HEAD, joined_spans)
 
     def pieces(self) -> dict[str, list[str]]:
         """Return the names of the shards of each task that is made of several, in order."""
@@ -258,7 +262,8 @@ def _shards(
     held_out = file.task.startswith(HELD_OUT)
     alone = len(slices) == 1
     for index, part in enumerate(slices):
-        name, size = (file.task, file.size) if alone else (f"{file.task} {index:05}", part.size)
+        # All but the last are as good as equal, and start in order: each is joined to the ones before it.
+        name, size = (file.task, file.size) if alone else (f"{file.task} {index:05}", min(part.size, SLICING.size))
         shard = EncodeRows(tokenizer, part, not alone, held_out, name=name, size=size)
         yield chats.rendering(shard, file) or shard
 

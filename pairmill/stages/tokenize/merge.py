@@ -16,7 +16,7 @@ from pairmill.engine.manifest import Ledger
 from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats import tokens, window_files
-from pairmill.storage.base import map_ahead
+from pairmill.storage.base import Span, map_ahead
 
 _READ: Final = 4
 """Arrays of pieces that are read ahead: a store takes as long for each as for all."""
@@ -26,6 +26,15 @@ def has_other_rows(record: ShardRecord) -> bool:
     """Return whether the rows with tokens are others than those of the row file; token files have no such rows."""
     changed = bool(record.ledger.dropped or record.ledger.notes.get(ANSWER_SPLIT))
     return changed and any(file.path == f"{tokens.ROWS}.npy" for file in record.files)
+
+
+def joined_spans(piece: ShardRecord) -> dict[str, Span]:
+    """Return what is joined of a piece's files as it is, by path."""
+    return {
+        file.path: Span(piece.file(file.path).uri, tokens.HEAD, file.size)
+        for file in piece.files
+        if file.size > tokens.HEAD and not file.path.endswith("_start.npy")
+    }
 
 
 @dataclass(frozen=True)

@@ -269,7 +269,7 @@ def shards_of(
                 not alone,
                 index,
                 name=file.task if alone else f"{file.task} {number:05}",
-                size=part.size,
+                size=min(part.size, slicing.size),
             )
             for number, part in enumerate(parts)
         ]

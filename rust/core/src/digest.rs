@@ -8,9 +8,12 @@ pub use blake3::{Hash, Hasher};
 /// Bytes of a piece; only the last piece of a file is shorter. A power of two, and long beside the time to open a file.
 pub const PIECE: u64 = 16 << 20;
 
-/// The pieces of a file of so many bytes: one at least.
-pub fn pieces(size: u64) -> u64 {
-    size.div_ceil(PIECE).max(1)
+/// Bytes of a piece of a file that is digested while it is written.
+pub const LEAF: u64 = 1 << 20;
+
+/// The pieces of `width` bytes of a file of so many bytes: one at least.
+pub fn pieces(size: u64, width: u64) -> u64 {
+    size.div_ceil(width).max(1)
 }
 
 /// What is to be updated with the bytes of a piece, then finished.
@@ -29,11 +32,11 @@ pub enum Node {
 }
 
 impl Piece {
-    /// Begin the piece of this number, of a file of `size` bytes.
-    pub fn new(number: u64, size: u64) -> Self {
+    /// Begin the piece of this number, of a file of `size` bytes whose pieces have `width`, a power of two.
+    pub fn new(number: u64, size: u64, width: u64) -> Self {
         let mut hasher = Hasher::new();
-        hasher.set_input_offset(number * PIECE);
-        Self { hasher, only: pieces(size) == 1 }
+        hasher.set_input_offset(number * width);
+        Self { hasher, only: pieces(size, width) == 1 }
     }
 
     /// Add the next bytes.
@@ -85,9 +88,9 @@ mod tests {
 
     fn digest(bytes: &[u8]) -> Hash {
         let size = bytes.len() as u64;
-        let nodes: Vec<Node> = (0..pieces(size))
+        let nodes: Vec<Node> = (0..pieces(size, PIECE))
             .map(|number| {
-                let mut piece = Piece::new(number, size);
+                let mut piece = Piece::new(number, size, PIECE);
                 let start = (number * PIECE) as usize;
                 piece.update(&bytes[start..bytes.len().min(start + PIECE as usize)]);
                 piece.finish()
@@ -113,7 +116,7 @@ mod tests {
 
     #[test]
     fn pieces_of_several_files_are_not_joined() {
-        let root = Piece::new(0, 1).finish();
+        let root = Piece::new(0, 1, PIECE).finish();
         assert_eq!(join(&[root, root]), None);
         assert_eq!(join(&[]), None);
     }

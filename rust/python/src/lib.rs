@@ -63,7 +63,7 @@ mod _native {
         curate_near_distinct, curate_near_find, curate_near_join, curate_near_mark, curate_near_places,
     };
     #[pymodule_export]
-    use super::digest::{Blake3, blake3_files};
+    use super::digest::{Blake3, blake3_files, blake3_joined, copy_digested};
     #[pymodule_export]
     use super::errors::{NoCausalError, RowError, RowPanic, UnknownTagError};
     #[pymodule_export]
