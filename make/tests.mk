@@ -130,7 +130,7 @@ test-long: develop object-stores build/torch/.installed $(TRAIN)/sampled/_MANIFE
 	PAIRMILL_LOADER_SEQUENCES=10000 $(BIN)/pytest -s tests/property/test_loader.py
 	PAIRMILL_DISTURBED_RUNS=30 PAIRMILL_FETCH_KILLS=40 $(BIN)/pytest tests/integration/test_stores.py tests/integration/test_fetch_kill.py
 	PAIRMILL_EVERY_KILL=1 $(BIN)/pytest -s $$(grep --recursive --files-with-matches --include='test_*.py' -e stride= -e kill_points tests/integration tests/unit)
-	PAIRMILL_ALL_DRAWS=1 $(BIN)/pytest $$(grep --recursive --files-with-matches --include='test_*.py' 'draws(' $(TESTS))
+	PAIRMILL_ALL_DRAWS=1 $(BIN)/pytest $$(grep --recursive --files-with-matches --include='test_*.py' 'draws(' $(TESTS)) tests/property
 	PAIRMILL_CURATE_TASKS=100000 $(BIN)/pytest -s tests/unit/stages/curate/test_many_tasks.py
 	PAIRMILL_CHATS=100000 $(BIN)/pytest -s tests/unit/chats/test_encode.py -k plain_recipe
 	$(BIN)/pytest -s -m full $(TESTS)

@@ -10,10 +10,10 @@ import pytest
 
 from pairmill import _native
 from pairmill.interface.cli import build
-from pairmill.stages.curate.command import COMMANDS
 from pairmill.stages.curate.scores.classifiers import ClassifierSettings
 from pairmill.stages.curate.scores.language import chosen_texts
 from pairmill.stages.curate.scores.perplexity import PerplexitySettings, log10
+from pairmill.stages.curate.train_classifier import TrainConfig, train
 from tests.support.nets.models import batch_of, use_kenlm
 
 
@@ -67,10 +67,9 @@ def test_a_classifier_that_is_trained_again_gives_the_recorded_probabilities(cur
         lines = [json.dumps({"condition": "", "instruction": "", "response": one["text"]}) for one in rows]
         (tmp_path / f"{name}.jsonl").write_text("".join(f"{line}\n" for line in lines))
     output = tmp_path / "quality.npz"
-    command = COMMANDS["train_classifier"]
     given = {name: str(tmp_path / f"{name}.jsonl") for name in ("positives", "negatives")}
-    config = build(command.config_class, {**given, "output": str(output), "buckets": "4096", "held_back": "0"})
-    assert command.run(config) == f"{output}\n"
+    config = build(TrainConfig, {**given, "output": str(output), "buckets": "4096", "held_back": "0"})
+    assert train(config) == f"{output}\n"
     expected = _lines(curate / "attributes" / "expected_logit.jsonl")
     (scorer,) = ClassifierSettings(name="quality", kind="logit", model=str(output)).scorers("")
     with scorer.opened() as score:

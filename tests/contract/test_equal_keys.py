@@ -1,7 +1,9 @@
 """Equal keys mean equal bytes, where a shard's options come from a settings file: whichever settings run, a shard whose
 key was seen before has the same bytes. A setting that a shard reads and that its key lacks would show here.
 
-tests/contract/test_keys.py does the same for options of the command line.
+tests/contract/test_keys.py does the same for options of the command line. In CI what the shards of curate and select
+work with is compared, of more settings (test_curate_rounds.py and test_select_rounds.py of tests/integration); their
+bytes are in `make test-long`.
 """
 
 import hashlib
@@ -35,6 +37,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return selecting.write(base / "rows", selecting.generated(5, {"a.jsonl": 40, "b/c.parquet": 30}))
 
 
+@pytest.mark.full
 def test_settings_of_select(given: Path, tmp_path: Path) -> None:
     targets = selecting.targets(tmp_path, {"sea": selecting.themed(1), "more": selecting.themed(2, 4)})
     dsir = {"method": "dsir", "rows": 20, "dsir": {"targets": targets[:1], "buckets": 64}}
@@ -100,6 +103,7 @@ def test_settings_of_select(given: Path, tmp_path: Path) -> None:
     assert len(seen) > 4 * len(variants)
 
 
+@pytest.mark.full
 def test_settings_of_curate(tmp_path: Path) -> None:
     one, two = ("", curating.text(1), curating.text(2)), ("", curating.text(3), curating.text(4) * 2)
     files = {

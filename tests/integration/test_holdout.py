@@ -32,6 +32,7 @@ from pairmill.stages.train_tokenizer.config import TrainTokenizerConfig
 from pairmill.stages.train_tokenizer.core import TrainTokenizer
 from pairmill.text import light
 from tests.support import tools
+from tests.support.helpers import draws
 from tests.support.stages.fetching import Made
 
 YAML = """
@@ -201,7 +202,7 @@ def split(found: Cleaned) -> tuple[list[str], list[str]]:
     return (found.folder / path).read_text().splitlines(), held.read_text().splitlines() if held.exists() else []
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=draws(16), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     count=st.integers(1, 150),
     questions=st.integers(1, 60),

@@ -12,6 +12,7 @@ from pairmill import _native
 from pairmill.stages.curate.scores.pii import KINDS
 from tests.support.definitions import personal_data
 from tests.support.definitions.text_metrics import metrics
+from tests.support.helpers import draws
 
 # Few words and much white space, so that words, lines and paragraphs repeat; a final sigma follows its neighbours.
 WORDS = [
@@ -59,7 +60,7 @@ LONG = st.tuples(st.lists(st.sampled_from([*WORDS, *BLANKS]), max_size=30).map("
 ANY = st.text(st.characters(codec="utf-8"), max_size=80)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=draws(150), deadline=None)
 @given(st.lists(TEXTS | LONG, min_size=1, max_size=8))
 @example(["\n\na\n\na\n\n", " ", "\n", "a\n \n\nb"])
 @example(["x" * 5000, "ab" * 300 + "é", "a " * 500, "é" * 700, "中" * 300])
@@ -70,7 +71,7 @@ def test_all_metrics_are_those_of_the_plain_definitions(texts: list[str]) -> Non
         assert {name: values[row] for name, values in found.items()} == pytest.approx(expected, rel=0, abs=1e-12), text
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=draws(80), deadline=None)
 @given(st.lists(ANY, max_size=6))
 def test_metrics_of_any_text_are_bounded(texts: list[str]) -> None:
     found = _native.curate_metrics(pa.array(texts, pa.string()))
@@ -85,7 +86,7 @@ def test_metrics_of_any_text_are_bounded(texts: list[str]) -> None:
             assert (values <= 1).all(), name
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=draws(100), deadline=None)
 @given(st.lists(TEXTS, min_size=1, max_size=8), st.data())
 def test_a_slice_and_a_choice_of_metrics_give_the_same_values(texts: list[str], data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(texts) - 1))
@@ -98,7 +99,7 @@ def test_a_slice_and_a_choice_of_metrics_give_the_same_values(texts: list[str], 
         np.testing.assert_array_equal(values, everything[name][start:], name)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=draws(100), deadline=None)
 @given(st.lists(st.tuples(TEXTS, TEXTS | ANY), min_size=1, max_size=8))
 def test_metrics_of_pairs_are_bounded(pairs: list[tuple[str, str]]) -> None:
     instruction, response = (pa.array(column, pa.string()) for column in zip(*pairs, strict=True))
@@ -133,7 +134,7 @@ PARTS = st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=draws(150), deadline=None)
 @given(st.lists(st.lists(PARTS, max_size=30).map("".join) | ANY, max_size=6))
 @example(["1" * 1000, "@" * 1000, "+" * 1000, "." * 1000, "+1" * 500])
 def test_redaction_replaces_exactly_what_is_found(texts: list[str]) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pairmill import _native
 from pairmill.text import light
 from tests.property.test_loader import GATE
+from tests.support.helpers import draws
 
 DELETED = "\u200b\ufeff\u00ad"
 # All is assigned in the Unicode of Python 3.11, so that both sides know it.
@@ -61,13 +62,13 @@ def numbers_by_definition(text: str) -> list[str]:
     return sorted(number.replace(",", "") if thousands.fullmatch(number) else number for number in found)
 
 
-@settings(GATE, max_examples=200)
+@settings(GATE, max_examples=draws(200))
 @given(ASSIGNED)
 def test_the_light_form_is_that_of_python(texts: list[str]) -> None:
     assert forms(texts)[0] == [light(text) for text in texts]
 
 
-@settings(GATE, max_examples=200)
+@settings(GATE, max_examples=draws(200))
 @given(st.lists(st.text(ALPHABET)))
 def test_tokens_and_numbers_are_those_of_the_definition(texts: list[str]) -> None:
     _, tokens, numbers = forms(texts)
@@ -75,20 +76,20 @@ def test_tokens_and_numbers_are_those_of_the_definition(texts: list[str]) -> Non
     assert numbers == [numbers_by_definition(text) for text in texts]
 
 
-@settings(GATE, max_examples=200)
+@settings(GATE, max_examples=draws(200))
 @given(st.lists(st.text("0123456789,.", max_size=24), max_size=10))
 def test_commas_go_where_they_part_thousands(texts: list[str]) -> None:
     assert forms(texts)[2] == [numbers_by_definition(text) for text in texts]
 
 
-@settings(GATE, max_examples=200)
+@settings(GATE, max_examples=draws(200))
 @given(PLAIN)
 def test_a_light_form_has_itself_as_its_forms(texts: list[str]) -> None:
     lights, tokens, numbers = forms(texts)
     assert forms(lights) == (lights, tokens, numbers)
 
 
-@settings(GATE, max_examples=200)
+@settings(GATE, max_examples=draws(200))
 @given(TEXTS)
 def test_no_token_is_empty_or_holds_white_space(texts: list[str]) -> None:
     lights, tokens, _ = forms(texts)
@@ -96,7 +97,7 @@ def test_no_token_is_empty_or_holds_white_space(texts: list[str]) -> None:
     assert all(token and token.split() == [token] for row in tokens for token in row)
 
 
-@settings(GATE, max_examples=200)
+@settings(GATE, max_examples=draws(200))
 @given(TEXTS, TEXTS)
 def test_a_key_is_the_hash_of_the_lengths_and_the_light_forms(first: list[str], second: list[str]) -> None:
     rows = list(zip(first, second, strict=False))

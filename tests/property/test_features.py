@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from pairmill import _native
 from tests.property.test_loader import GATE
+from tests.support.helpers import draws
 
 BUCKETS = 2**32 - 1
 
@@ -50,7 +51,7 @@ def test_every_known_character_is_a_word_a_mark_or_a_space_as_in_python() -> Non
     assert [text for text in wrong if "\U0001171e" not in text] == []
 
 
-@settings(GATE, max_examples=300)
+@settings(GATE, max_examples=draws(300))
 @given(st.lists(st.tuples(PIECES, PIECES), min_size=1, max_size=5), st.integers(1, 4))
 def test_any_texts_have_the_features_of_python(pairs: list[tuple[str, str]], ngrams: int) -> None:
     found = _found([[left for left, _ in pairs], [right for _, right in pairs]], ngrams)

@@ -31,7 +31,7 @@ GATE = settings(
     phases=(Phases.generate, Phases.shrink),
     suppress_health_check=list(HealthCheck),
 )
-SEQUENCES = int(os.environ.get("PAIRMILL_LOADER_SEQUENCES", "80"))
+SEQUENCES = int(os.environ.get("PAIRMILL_LOADER_SEQUENCES", "30"))
 
 Row = tuple[int, int, int]
 

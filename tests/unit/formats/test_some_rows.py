@@ -13,6 +13,7 @@ from pairmill.errors import Changed, InputError
 from pairmill.formats import some_rows
 from pairmill.formats.rows import JsonlWriter, ParquetWriter, Row
 from pairmill.formats.slices import FileSlice
+from tests.support.helpers import draws
 
 GROUPS = (3, 1, 0, 5, 2)
 ROWS = [Row("direct", f"question {number}", "é" * number) for number in range(sum(GROUPS))]
@@ -29,7 +30,7 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return path
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 @given(ordinals=st.lists(st.integers(0, len(ROWS) - 1)))
 def test_rows_have_their_ordinals_in_the_order_of_the_file(path: Path, ordinals: list[int]) -> None:
     found = some_rows.read(str(path), ordinals)

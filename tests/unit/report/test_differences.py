@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pairmill.report.differences import Span, compare, shorten
+from tests.support.helpers import draws
 
 TEXTS = st.text(st.sampled_from("ab c\n\t.,é日本ไท-"), max_size=60) | st.text(max_size=60)
 
@@ -35,7 +36,7 @@ def test_words_that_differ_are_marked(left: str, right: str, marked_left: str, m
     assert (shown(found[0]), shown(found[1])) == (marked_left, marked_right)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=draws(300), deadline=None)
 @given(left=TEXTS, right=TEXTS)
 def test_spans_make_up_the_text_and_what_is_not_marked_is_equal(left: str, right: str) -> None:
     found = compare(left, right, around=100)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from pairmill.report.html import join
 from pairmill.report.model import Report
 from pairmill.report.pairs import Pair, Pairs
+from tests.support.helpers import draws
 from tests.unit.report.test_report import parse
 
 TEXTS = st.text(st.sampled_from("ab <>&\"'/\n\0\x1b\ud800"), max_size=30) | st.text(max_size=60)
@@ -61,7 +62,7 @@ def test_the_text_has_the_names_and_not_the_texts() -> None:
     assert Pairs("pairs", []).html(2) == ""
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=draws(200), deadline=None)
 @given(left=TEXTS, right=TEXTS, name=TEXTS)
 def test_any_text_is_shown_as_it_is(left: str, right: str, name: str) -> None:
     found = page(Pair(name, f"other {name}", [(name, left, right)], name))
