@@ -22,14 +22,17 @@ __all__ = [
     "Layout",
     "LeakIndex",
     "LeakIndexBuilder",
+    "MadeRows",
     "Mt19937",
     "NearSettings",
     "NoCausalError",
     "Numbers",
     "Pattern",
     "Philox",
+    "PlainBatch",
     "Planner",
     "RowError",
+    "RowForm",
     "RowIndex",
     "RowLengths",
     "RowPanic",
@@ -77,6 +80,7 @@ __all__ = [
     "fill_prefixlm",
     "find_values",
     "gather",
+    "json_lines",
     "json_rows",
     "mixture_samples",
     "mixture_sources",
@@ -224,6 +228,15 @@ class Layout:
             ValueError: unequal lengths, a null, or offsets that do not ascend or are larger than the number of ids.
             UnknownTagError: a tag of a condition has no token.
         """
+
+def json_lines(names: list[str], columns: list[_Arrow]) -> bytes:
+    """Return equally long columns of texts, Arrow utf8 or large_utf8 [rows] without nulls, as JSON Lines.
+
+    The objects are compact; quotes, backslashes and control characters alone are escaped.
+
+    Raises:
+        ValueError: columns of several lengths, or another number of names.
+    """
 
 def json_rows(data: bytes, last: bool) -> tuple[ArrowArray, ArrowArray, ArrowArray, int, bool]:
     """Read rows from the start of JSON text, a stream of values with any white space, or none, between them.
@@ -990,6 +1003,116 @@ class Pattern:
         Raises:
             UnicodeEncodeError: the text holds an unpaired surrogate.
         """
+
+@final
+class RowForm:
+    """Where the texts of plain records are, and the condition of their rows.
+
+    A pair is plain if both texts are there, a chat if questions and answers take turns, after at most one system
+    message. Any other record is left to the caller.
+    """
+
+    @staticmethod
+    def pair(condition: str, instruction: str | None, response: str, strip: bool) -> RowForm:
+        """Return the form of pairs by the fields of their texts. Without an instruction the response is a document;
+        `strip`: remove white space around both."""
+
+    @staticmethod
+    def chat(
+        condition: str,
+        turns: str,
+        role: list[str],
+        content: list[str],
+        meanings: Mapping[str, str],
+        beside: tuple[list[str], list[str]],
+    ) -> RowForm:
+        """Return the form of chats.
+
+        Args:
+            condition: of their rows.
+            turns: field of a record with the list of messages.
+            role: fields of a message with its role; the first with a value counts.
+            content: the same of its text; no name is in both.
+            meanings: `system`, `user` or `assistant` by role; those with another meaning are no plain chats'.
+            beside: fields of records and of messages that have no value in a plain chat.
+        """
+
+    def lines(self, data: bytes, start: int, longest: int) -> MadeRows:
+        """Return the rows of the plain records in the whole lines from a byte on.
+
+        Args:
+            data: the lines.
+            start: bytes before the first of them.
+            longest: bytes of a line; a longer one is not plain.
+
+        Raises:
+            ValueError: the start is beyond the data.
+        """
+
+    def chat_rows(self, record: object) -> tuple[list[list[str]], list[int], bool] | None:
+        """Return what a record that is a plain chat gives; None of any other one.
+
+        Returns:
+            Instruction and response of each row; characters of instructions, of those that a longer one has too, and of
+            responses; and whether the chat ends with a question.
+        """
+
+    def open(self, batch: _Arrow) -> PlainBatch | None:
+        """Return the same of a record batch; None if a column or its field is not plain, or not valid.
+
+        Raises:
+            TypeError: not a record batch.
+        """
+
+@final
+class PlainBatch:
+    """A record batch with columns that may have plain records. Threads may share it."""
+
+    def take(self, start: int) -> MadeRows:
+        """Return the rows of the plain records from a record on, up to the first other one."""
+
+@final
+class MadeRows:
+    """Rows of consecutive plain records, about 8 MiB of text at the most."""
+
+    @property
+    def end(self) -> int:
+        """Bytes of the lines that were read, or records."""
+
+    @property
+    def places(self) -> int:
+        """Lines that were read, blank ones too, or records."""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the next record is not plain."""
+
+    @property
+    def records(self) -> int:
+        """How many records gave the rows."""
+
+    @property
+    def repeated(self) -> int:
+        """Characters of instructions that a longer one of the same chat has too."""
+
+    @property
+    def unanswered(self) -> int:
+        """How many chats end with a question."""
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+
+    def columns(self) -> list[ArrowArray]:
+        """Return condition, instruction and response, Arrow utf8 [rows]."""
+
+    def row_places(self) -> NDArray[np.int64]:
+        """Return of each row the line or record that it is of, from 0; int64 [rows]."""
+
+    def lengths(self) -> list[NDArray[np.int64]]:
+        """Return characters of instructions and of responses; int64 [rows] each."""
+
+    def bits(self) -> list[list[int]]:
+        """Return how many instructions, and how many responses, have a length of so many bits."""
 
 @final
 class Mt19937:

@@ -98,6 +98,11 @@ class Places:
             self._starts.append(len(self._places))
         self._places.append(place)
 
+    def extend(self, file: str, places: NDArray[np.int64]) -> None:
+        """Take the records of the next rows, lines of one file, int64 [rows]."""
+        self.add(file, int(places[0]))
+        self._places += places[1:].tolist()
+
     def table(self) -> pa.Table:
         """Return them in the columns of :data:`SCHEMA`."""
         names = list(dict.fromkeys(self._files))

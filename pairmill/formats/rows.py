@@ -133,6 +133,15 @@ class JsonlWriter:
         written = ([_NULL if text is None else quoted(text) for text in columns[at]] for at in places if rows)
         self._file.write("".join([form % texts for texts in zip(*written, strict=True)]).encode())
 
+    def write_parts(self, parts: Sequence[Sequence[Row] | Batch]) -> None:
+        """Append rows, some of them as batches without nulls."""
+        for part in parts:
+            if isinstance(part, Batch):
+                columns = [getattr(part, name) for name in self._fields]
+                self._file.write(_native.json_lines(list(self._fields), columns))
+            else:
+                self.write(part)
+
     def __enter__(self) -> Self:
         return self
 
@@ -181,13 +190,22 @@ class ParquetWriter:
     def write(self, rows: Sequence[Row]) -> None:
         """Append rows as one row group."""
         if rows:
-            texts = dict(zip(FIELDS, zip(*rows, strict=True), strict=True))
-            columns = {name: pa.array(column, self.type) for name, column in texts.items()}
+            columns = self._texts(rows)
             for name in self._fields:
                 if name not in columns:
                     values = [row.columns[name] if isinstance(row, WideRow) else None for row in rows]
                     columns[name] = pa.array(values, uses.TYPES[name])
             self.write_arrays(columns)
+
+    def write_parts(self, parts: Sequence[Sequence[Row] | Batch]) -> None:
+        """Append rows without further columns, some of them as batches, as one row group."""
+        made = [vars(part) if isinstance(part, Batch) else self._texts(part) for part in parts if len(part)]
+        # Joined: where pages end must not follow from how the rows came.
+        self.write_arrays({name: pa.concat_arrays([columns[name] for columns in made]) for name in FIELDS})
+
+    def _texts(self, rows: Sequence[Row]) -> dict[str, pa.Array]:
+        texts = zip(FIELDS, zip(*rows, strict=True), strict=True)
+        return {name: pa.array(column, self.type) for name, column in texts}
 
     def write_arrays(self, columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> None:
         """Append columns by name, of the writer's type, as one row group."""

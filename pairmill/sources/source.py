@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
+from pairmill._native import RowForm
 from pairmill.engine.expect import Expectation
 from pairmill.engine.options import Profile
 from pairmill.formats.file_slice import FileSlice
@@ -301,6 +302,13 @@ class Source(ABC):
         """Return the records of a piece of a raw file, by the file's extension."""
         records: Iterator[Record] = load_readers().read(piece, self)
         return records
+
+    def row_form(self) -> RowForm | None:
+        """Return the form of records whose rows are made without ``parse``, and are the same; None = there is none.
+
+        Such a record has every path of ``watched``.
+        """
+        return None
 
     def joined(self, records: Iterator[Record], context: Context) -> Iterator[Record]:
         """Return what ``parse`` gets of the records of a piece of a file: each, unless the source joins consecutive

@@ -6,12 +6,15 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from pairmill._native import PlainBatch, RowForm
 from pairmill.errors import InputError, did_you_mean
 from pairmill.formats import arrow_ipc, limits, rows
 from pairmill.formats.file_slice import FileSlice
 from pairmill.formats.parquet_reader import expansion_of, open_parquet, parquet_batches, refuse_long
 from pairmill.sources.origin import HubRows, Origin
 from pairmill.sources.parsed import TOO_LONG, Malformed, Record
+
+_OTHERS = 64
 
 
 class Tabled(Protocol):
@@ -52,8 +55,8 @@ def check_columns(uri: str, names: Sequence[str], source: Tabled) -> None:
             )
 
 
-def parquet(piece: FileSlice, source: Tabled) -> Iterator[Record]:
-    """Yield rows as dicts of the source's fields.
+def parquet(piece: FileSlice, source: Tabled, form: RowForm | None = None) -> Iterator[Record]:
+    """Yield rows as dicts of the source's fields, and as MadeRows those that are plain in a form.
 
     Raises:
         InputError: the file is damaged or not Parquet, or lacks a column that the source reads.
@@ -66,12 +69,12 @@ def parquet(piece: FileSlice, source: Tabled) -> Iterator[Record]:
         for batch in parquet_batches(
             piece.uri, file, columns, groups, longest=piece.longest, expanded=expanded, aside=piece.aside
         ):
-            yield from enumerate(_of_batch(batch, piece), number)
+            yield from _of_batch(batch, piece, number, form)
             number += len(batch)
 
 
-def arrow(piece: FileSlice, source: Tabled) -> Iterator[Record]:
-    """Yield rows of an Arrow IPC file or stream as dicts of the source's fields.
+def arrow(piece: FileSlice, source: Tabled, form: RowForm | None = None) -> Iterator[Record]:
+    """Yield rows of an Arrow IPC file or stream as :func:`parquet` does.
 
     Raises:
         InputError: the file is damaged, not Arrow, or lacks a column; or a batch or a record is too large.
@@ -90,7 +93,7 @@ def arrow(piece: FileSlice, source: Tabled) -> Iterator[Record]:
             chosen = batch.select(columns) if columns else batch
             if chosen.nbytes > piece.longest and not piece.aside:
                 refuse_long(piece.uri, number, chosen, piece.longest)
-            yield from enumerate(_of_batch(chosen, piece), number)
+            yield from _of_batch(chosen, piece, number, form)
             number += len(chosen)
 
 
@@ -102,9 +105,29 @@ def _up_to(messages: Iterator[arrow_ipc.Message], piece: FileSlice) -> Iterator[
         left = None if left is None else left - len(message.data)
 
 
-def _of_batch(batch: pa.RecordBatch, piece: FileSlice) -> Iterator[Any]:
+def _of_batch(batch: pa.RecordBatch, piece: FileSlice, number: int, form: RowForm | None) -> Iterator[Record]:
     for part in _parts(batch):
-        yield from _without_long(part, piece.longest) if piece.aside else _records(part)
+        plain = form.open(part) if form is not None and part.nbytes <= piece.longest else None
+        if plain is not None:
+            yield from _made(part, plain, number)
+        else:
+            yield from enumerate(_without_long(part, piece.longest) if piece.aside else _records(part), number)
+        number += len(part)
+
+
+def _made(batch: pa.RecordBatch, plain: PlainBatch, number: int) -> Iterator[Record]:
+    """Yield the records of a batch from ``number`` on, runs of plain ones as MadeRows."""
+    start, others = 0, 1
+    while start < len(batch):
+        made = plain.take(start)
+        if made.records:
+            yield number + start, made
+        start += made.end
+        if made.stopped:
+            # Where hardly any is plain, a call for each record takes longer than it saves.
+            others = 1 if made.records else min(2 * others, _OTHERS)
+            yield from enumerate(_records(batch.slice(start, others)), number + start)
+            start += others
 
 
 def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -20,6 +20,7 @@ from pathlib import PurePosixPath
 from types import ModuleType
 from typing import Any, BinaryIO, Final, Protocol, cast
 
+from pairmill._native import RowForm
 from pairmill.errors import InputError
 from pairmill.extras import require
 from pairmill.formats import compressed, jsonstream, limits
@@ -46,11 +47,16 @@ class Readable(json_shapes.Expected, Tabled, Protocol):
     def dialect(self) -> Dialect: ...
 
 
-def read(piece: FileSlice, source: Readable) -> Iterator[Record]:
-    """Return the records of a piece by the extension of its file."""
+def read(piece: FileSlice, source: Readable, form: RowForm | None = None) -> Iterator[Record]:
+    """Return the records of a piece by the extension of its file.
+
+    With a form, runs of records that are plain in it may be MadeRows, at the place that those of their rows count from.
+    """
     kind = suffix_of(piece.path)
     if kind not in READERS:
         raise InputError("no reader for this kind of file", where=piece.uri, expected=", ".join(READABLE))
+    if form is not None and kind in _MAKERS:
+        return _MAKERS[kind](piece, source, form)
     records = READERS[kind](piece, source)
     return _named(records, source.dialect.encoding_in(piece.path)) if kind in TEXTS else records
 
@@ -117,41 +123,86 @@ def _not_of(encoding: str) -> str:
     return "invalid_utf8" if encoding == UTF8 else f"invalid_{encoding.replace('-', '_')}"
 
 
-def json_lines(piece: FileSlice, source: Readable) -> Iterator[Record]:
+def json_lines(piece: FileSlice, source: Readable, form: RowForm | None = None) -> Iterator[Record]:
     """Yield one JSON value a line. Empty lines are skipped, NaN and Infinity accepted."""
     with _lines(piece, source) as (lines, watch):
         if source.dialect.is_lenient:
             yield from _mended_lines(cast(BinaryIO, lines), piece)
+        elif form is not None:
+            yield from _made_lines(lines, watch, piece, form)
         else:
             yield from _json_values(lines, watch, piece)
 
 
 def _json_values(lines: io.BufferedReader, watch: _Watch, piece: FileSlice) -> Iterator[Record]:
-    # json.loads would look for the encoding of every line, and for white space around it.
-    decode = json.JSONDecoder().raw_decode
-    longest, goes_on = piece.longest, False
-    for number, line in enumerate(_beginnings(lines, longest) if piece.aside else lines, piece.first):
-        watch.number = number
+    values = _JsonLines(watch, piece)
+    for number, line in enumerate(_beginnings(lines, piece.longest) if piece.aside else lines, piece.first):
+        yield from values.read(number, line)
+
+
+def _made_lines(lines: io.BufferedReader, watch: _Watch, piece: FileSlice, form: RowForm) -> Iterator[Record]:
+    """Yield the same, runs of plain records as MadeRows."""
+    values = _JsonLines(watch, piece)
+    ends = _beginnings(lines, piece.longest) if piece.aside else lines
+    number, data = piece.first, b""
+    ended = False
+    while not ended:
+        more = lines.read(2 * _BUFFER)
+        data, ended = data + more, len(more) < 2 * _BUFFER
+        if not ended and b"\n" not in more:
+            data += next(ends, b"")
+        end = len(data) if ended else data.rfind(b"\n") + 1 or len(data)
+        block, data = data[:end], data[end:]
+        start = 0
+        while start < len(block):
+            made = form.lines(block, start, piece.longest)
+            if made.records:
+                values.goes_on = False
+                yield number, made
+            start, number = start + made.end, number + made.places
+            if made.stopped:
+                line = block[start : block.find(b"\n", start) + 1 or len(block)]
+                yield from values.read(number, line)
+                start, number = start + len(line), number + 1
+        watch.number = number - 1
+
+
+class _JsonLines:
+    """Lines as JSON values, one after another.
+
+    Attributes:
+        goes_on: whether the line before may be the beginning of a value of several lines.
+    """
+
+    def __init__(self, watch: _Watch, piece: FileSlice) -> None:
+        self._watch, self._piece = watch, piece
+        # json.loads would look for the encoding of every line, and for white space around it.
+        self._decode = json.JSONDecoder().raw_decode
+        self.goes_on = False
+
+    def read(self, number: int, line: bytes) -> tuple[Record, ...]:
+        """Return the record of a line, nothing of an empty one. Raises InputError if it is too long."""
+        longest = self._piece.longest
+        self._watch.number = number
         if len(line) > longest and len(line.rstrip(b"\r\n")) > longest:
-            if not piece.aside:
-                raise watch.too_long(number)
-            yield number, TOO_LONG
-            continue
+            if not self._piece.aside:
+                raise self._watch.too_long(number)
+            return ((number, TOO_LONG),)
         stripped = line.strip() if number else line.removeprefix(codecs.BOM_UTF8).strip()
         if not stripped:
-            continue
+            return ()
         try:
             text = str(stripped, "utf-8", "surrogatepass")
-            value, end = decode(text)
-            goes_on &= end < len(text)
-            yield number, value if end == len(text) else Malformed("invalid_json", mendable=goes_on)
+            value, end = self._decode(text)
         except UnicodeDecodeError:
-            yield number, Malformed("invalid_utf8")
+            return ((number, Malformed("invalid_utf8")),)
         except (ValueError, RecursionError) as error:
             begins = text.startswith("{")
-            mendable = (goes_on and not begins) or _is_mendable(text, error)
-            yield number, Malformed("invalid_json", mendable=mendable)
-            goes_on = begins
+            mendable = (self.goes_on and not begins) or _is_mendable(text, error)
+            self.goes_on = begins
+            return ((number, Malformed("invalid_json", mendable=mendable)),)
+        self.goes_on &= end < len(text)
+        return ((number, value if end == len(text) else Malformed("invalid_json", mendable=self.goes_on)),)
 
 
 def _is_mendable(line: str, error: Exception) -> bool:
@@ -603,3 +654,6 @@ READERS: Final[Mapping[str, Callable[[FileSlice, Readable], Iterator[Record]]]] 
     **dict.fromkeys(WORKBOOKS, workbook),
 }
 """By the extension of a file, without that of its compression: all of ``READABLE``."""
+
+_MAKERS: Final = {".parquet": parquet, ".jsonl": json_lines, **dict.fromkeys(ARROW, arrow)}
+"""Those of them that take a form of plain records."""

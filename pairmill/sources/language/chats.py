@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from pairmill._native import RowForm
 from pairmill.chats import render
 from pairmill.chats.account import TOKENS, TemplateFailed
 from pairmill.chats.message import ChatFault
@@ -148,9 +149,13 @@ class Chats:
         """Which answers make rows: all, the last or the first."""
         return self.options.targets.answers
 
+    # What is compiled cannot be pickled.
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_plain"}
+
     @cached_property
-    def _says_nothing_else(self) -> bool:
-        return self.template is None and self.strip and len(self.turns.steps) == 1 and self.options == ChatOptions()
+    def _plain(self) -> RowForm | None:
+        return self.row_form("")
 
     @cached_property
     def _checks(self) -> tuple[frozenset[str], list[str]]:
@@ -178,6 +183,16 @@ class Chats:
         """Return the same with other ``answers``."""
         return replace(self, options=replace(self.options, targets=replace(self.options.targets, answers=answers)))
 
+    def row_form(self, condition: str) -> RowForm | None:
+        """Return the form of chats whose questions and answers take turns; None if the source asks for more."""
+        keys = [key for key in (*self.role, *self.content) if isinstance(key, str)]
+        apart = len({*keys, *_BESIDE}) == len(self.role) + len(self.content) + len(_BESIDE)
+        asked = self.template is not None or not self.strip or self.options != ChatOptions()
+        if asked or not apart or len(self.turns.steps) > 1 or self.turns.column == "tools":
+            return None
+        role, content = ([str(key) for key in keys] for keys in (self.role, self.content))
+        return RowForm.chat(condition, self.turns.column, role, content, self.roles, (["tools"], [*_BESIDE]))
+
     def rows(self, record: Any) -> list[Part]:
         """Return the rows of a record, and a drop for each answer that makes none.
 
@@ -188,8 +203,8 @@ class Chats:
             UsageError: the template does what none may do.
         """
         messages = self._messages(record)
-        if self._says_nothing_else and (simple := self._simple_rows(record, messages)) is not None:
-            return simple
+        if self._plain is not None and (plain_rows := self._plain_rows(self._plain, record, messages)) is not None:
+            return plain_rows
         read = self._read(record, messages)
         index = self._index(record, messages, read)
         if not read.answers:
@@ -214,35 +229,15 @@ class Chats:
             notes.append(Note("unanswered_question", 1))
         return [*_main_first(result), *notes, _counts(read, taught), Note(ANSWERS, len(read.answers))]
 
-    def _simple_rows(self, record: dict[str, Any], messages: Sequence[Any]) -> list[Part] | None:
-        """Return what :meth:`rows` makes of questions and answers that take turns, in a third of the time; None if the
-        chat is not as simple as that."""
-        rows: list[Row] = []
-        blocks: list[str] = []
-        total = text_of_all = 0
-        question, awaited = "", USER
-        for message in messages if "tools" not in record else ():
-            if type(message) is not dict or not _BESIDE.isdisjoint(message):
-                return None
-            name, text = _value(message, self.role), _value(message, self.content)
-            if type(name) is not str or type(text) is not str or not (text := text.strip()) or _may_have_marks(text):
-                return None
-            role = self.roles.get(name)
-            if role != awaited and (role != SYSTEM or blocks):
-                return None
-            if role == USER:
-                question, awaited = text, ASSISTANT
-            elif role == ASSISTANT:
-                rows.append(Row("", "\n\n".join(blocks) if len(blocks) > 1 else question, text))
-                total += len(rows[-1][1] or "")
-                text_of_all += len(text)
-                awaited = USER
-            blocks.append(f"{_MARKS[role]}\n{text}")
-        if not rows or total > MAX_CHARACTERS // 2:
+    def _plain_rows(self, form: RowForm, record: dict[str, Any], messages: list[Any]) -> list[Part] | None:
+        """Return what :meth:`rows` makes of questions and answers that take turns; None of any other chat."""
+        field = self.turns.column
+        made = form.chat_rows(record if record.get(field) is messages else {**record, field: messages})
+        if made is None:
             return None
-        counts = ChatCounts(0, "", {}, total, total - len(rows[-1][1] or ""), text_of_all)
-        notes = [Note("unanswered_question", 1)] if awaited == ASSISTANT else []
-        return [*rows, *notes, counts, Note(ANSWERS, len(rows))]
+        texts, sums, is_unanswered = made
+        notes = [Note("unanswered_question", 1)] if is_unanswered else []
+        return [*(Row("", *pair) for pair in texts), *notes, ChatCounts(0, "", {}, *sums), Note(ANSWERS, len(texts))]
 
     def _read(self, record: Any, messages: Sequence[Any]) -> Reading:
         """Return the messages as turns, in the template's form if there is one."""

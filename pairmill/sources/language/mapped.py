@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from pairmill._native import RowForm
 from pairmill.engine.manifest import canonical
 from pairmill.engine.options import Profile
 from pairmill.errors import InputError, UsageError, did_you_mean
@@ -296,6 +297,16 @@ class Mapped(Source):
         if tags is None:
             return Malformed("unknown_condition")
         return [_with_condition(part, tags) if isinstance(part, Row) else part for part in parts]
+
+    def row_form(self) -> RowForm | None:
+        if not isinstance(self._condition, str) or self._where or self._use or self.attributes or self.whole_files:
+            return None
+        if self._chats is not None:
+            return self._chats.row_form(self._condition) if not self._texts else None
+        fields = [text.field if text is not None else None for text in (self._instruction, self._response)]
+        if fields[1] is None or (fields[0] is None) != self.documents:
+            return None
+        return RowForm.pair(self._condition, fields[0], fields[1], self._strip)
 
     def attributes_of(self, record: Any, context: Context) -> Mapping[str, Any]:
         return self._attributes.read(record)

@@ -81,14 +81,14 @@ class Template:
         return [path for value in self._outside for path in paths_of(value)]
 
     @cached_property
-    def _field(self) -> str | None:
+    def field(self) -> str | None:
         """The field of a record that is the whole text, if it is one."""
         only = self.parts[0]
         return only.column if len(self.parts) == 1 and isinstance(only, Path) and len(only.steps) == 1 else None
 
     def render(self, record: Any) -> str:
         """Return the text. Raises MalformedRecord if there is none."""
-        if type(record) is dict and type(text := record.get(self._field)) is str:  # most of them
+        if type(record) is dict and type(text := record.get(self.field)) is str:  # most of them
             return text
         return _joined([part if isinstance(part, str) else self.at(part, record) for part in self.parts])
 

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from pairmill._native import MadeRows
 from pairmill.errors import InternalError
 from pairmill.sources.parsed import ANSWERS, ChatCounts, Drop, Note, Parsed, parts_of, writable
 
@@ -38,6 +39,12 @@ class Answers:
         for part in parts:
             if type(part) is ChatCounts:
                 self._add_counts(part, rows)
+
+    def add_made(self, made: MadeRows, prompts: int, responses: int) -> None:
+        """Count the answers of plain chats, and the characters of their rows."""
+        self.found += len(made)
+        self.rows += len(made)
+        self._sums.update(dict(zip(_SUMS, (made.records, 0, prompts, made.repeated, responses), strict=True)))
 
     def _add_counts(self, counts: ChatCounts, rows: int) -> None:
         self._sums["chats"] += 1

@@ -7,9 +7,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from operator import add
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
+from pairmill._native import MadeRows, RowForm
 from pairmill.engine import vanished
 from pairmill.engine.content import Content
 from pairmill.engine.manifest import Ledger
@@ -19,7 +23,7 @@ from pairmill.engine.writer import Writer
 from pairmill.formats import attributes, limits, records
 from pairmill.formats.file_slice import RANDOM_ACCESS, FileSlice
 from pairmill.formats.jsonstream import Mended
-from pairmill.formats.rows import RenderedRow, Row, WideRow
+from pairmill.formats.rows import FIELDS, Batch, RenderedRow, Row, WideRow
 from pairmill.sources.files.card import BINARY, suffix_of
 from pairmill.sources.files.dialect import UTF8
 from pairmill.sources.files.recode import is_utf8
@@ -242,6 +246,16 @@ class _Tally:
         self.expanded.add(instruction + response)
         return instruction + response
 
+    def add_made(self, made: MadeRows, batch: Batch, characters: int) -> None:
+        """Count the rows of a batch with as many characters."""
+        for counts, more in zip((self.instruction_bits, self.response_bits), made.bits(), strict=True):
+            counts[:] = map(add, counts, more)
+        while (at := self._next_sample - 1 - batch.start) < len(batch):
+            self._next_sample = 3 * self._next_sample + 1
+            self.samples.append({name: getattr(batch, name)[at].as_py()[:_SAMPLE_TEXT] for name in FIELDS})
+        del self.samples[:-SAMPLES]
+        self.expanded.add(characters)
+
 
 @dataclass
 class _Cleaner:
@@ -255,6 +269,11 @@ class _Cleaner:
     removed: Mapping[str, Sequence[int | str]]
     ledger: Ledger = field(default_factory=Ledger)
     answers: Answers = field(default_factory=Answers)
+
+    @cached_property
+    def form(self) -> RowForm | None:
+        """Return the form of plain records, if the source has one."""
+        return self.source.row_form()
 
     @cached_property
     def watch(self) -> Watch:
@@ -271,7 +290,11 @@ class _Cleaner:
         look, sought = self.watch.look, self.watch.open
         file = f"{source.name}/{piece.path}"
         encoding = UTF8 if suffix_of(piece.path) in BINARY else source.dialect.encoding_in(piece.path)
-        for place, record in source.joined(records_of(piece, source, profile), self.context):
+        form = self.form if plain and not removed and encoding == UTF8 else None
+        for place, record in source.joined(records_of(piece, source, profile, form), self.context):
+            if type(record) is MadeRows:
+                self._take_made(record, file, int(place), sink)
+                continue
             ledger.rows_in += 1
             if removed and place in removed:
                 ledger.drop(REMOVED)
@@ -336,6 +359,23 @@ class _Cleaner:
                 self.rejects.note_dropped(piece, place, drop.reason)
                 if isinstance(drop, Malformed):
                     self.rejects.add(piece, place, drop, record)
+
+    def _take_made(self, made: MadeRows, file: str, place: int, sink: Sink) -> None:
+        """Take the rows of consecutive records that are plain; the first of them is at a place."""
+        ledger = self.ledger
+        batch = Batch(ledger.rows_out, *(pa.array(column) for column in made.columns()))
+        self.watch.open.clear()  # they have all paths
+        asked, answered = made.lengths()
+        prompts, responses = int(asked.sum()), int(answered.sum())
+        self.tally.add_made(made, batch, prompts + responses)
+        sink.add_made(batch, asked + answered, file, made.row_places() + place)
+        ledger.rows_in += made.records
+        ledger.rows_kept += made.records
+        ledger.rows_out += len(made)
+        if self.source.answers:
+            self.answers.add_made(made, prompts, responses)
+        if made.unanswered:
+            ledger.note("unanswered_question", made.unanswered)
 
     def _values_of(self, record: Any) -> tuple[Any, ...] | Malformed:
         try:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, BinaryIO, cast
 
+from pairmill._native import RowForm
 from pairmill.engine.content import Borrowed, pinned
 from pairmill.engine.options import Profile
 from pairmill.errors import InputError
@@ -13,6 +14,7 @@ from pairmill.formats.parquet_reader import open_parquet
 from pairmill.formats.slices import FileSlice
 from pairmill.sources.files.card import suffix_of
 from pairmill.sources.files.raw import RawFolder
+from pairmill.sources.files.readers import read
 from pairmill.sources.parsed import Record
 from pairmill.sources.source import Source, Unit
 
@@ -33,10 +35,13 @@ class Beginning(FileSlice):
             yield cast(BinaryIO, Borrowed(file))
 
 
-def records_of(piece: FileSlice, source: Source, profile: Profile) -> Iterator[Record]:
-    """Return the records of a piece; of a :class:`Beginning` those that are wanted, and nothing after them is read."""
+def records_of(piece: FileSlice, source: Source, profile: Profile, form: RowForm | None = None) -> Iterator[Record]:
+    """Return the records of a piece; of a :class:`Beginning` those that are wanted, and nothing after them is read.
+
+    With a form, as :func:`pairmill.sources.files.readers.read` gives them.
+    """
     if not isinstance(piece, Beginning):
-        return source.read(piece, profile)
+        return source.read(piece, profile) if form is None else read(piece, source, form)
     return _first(piece, source, profile)
 
 

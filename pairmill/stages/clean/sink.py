@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple, Self, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pairmill.digest import digest_bytes
 from pairmill.engine import inputs
@@ -22,7 +23,7 @@ from pairmill.formats import records, rows
 from pairmill.formats.attributes import AttributesWriter, table_of
 from pairmill.formats.parquet_reader import BATCH_BYTES
 from pairmill.formats.records import Places, RecordsWriter
-from pairmill.formats.rows import BATCH_ROWS, Row
+from pairmill.formats.rows import BATCH_ROWS, Batch, Row
 from pairmill.sources.source import OutputFormat
 
 SEGMENTS = "_segments"
@@ -70,6 +71,20 @@ class _Held:
     hashes: list[int] = field(default_factory=list)
     places: Places = field(default_factory=Places)
     size: int = 0
+    parts: list[list[Row] | Batch] = field(default_factory=list)
+    """The rows before ``rows``, ``before`` of them."""
+    before: int = 0
+
+    @property
+    def count(self) -> int:
+        return self.before + len(self.rows)
+
+    def add(self, batch: Batch) -> None:
+        if self.rows:
+            self.parts.append(self.rows)
+            self.before, self.rows = self.before + len(self.rows), []
+        self.parts.append(batch)
+        self.before += len(batch)
 
 
 class _Segmented:
@@ -162,11 +177,7 @@ class Sink:
         hashed: int = 0,
     ) -> None:
         """Take a row of ``size`` characters, those of its attributes included, of the record at a place of a file."""
-        held = self._held.get(label)
-        if held is None:
-            held = self._held[label] = _Held()
-            if self._rows_of is not None:
-                self._rows_of.segments.setdefault(label, [])
+        held = self._held.get(label) or self._hold(label)
         held.rows.append(row)
         held.places.add(file, place)
         if self._types:
@@ -176,10 +187,42 @@ class Sink:
         held.size += size
         self._size += size
         self._rows += 1
-        if held.size >= BATCH_BYTES or len(held.rows) >= BATCH_ROWS:
+        if held.size >= BATCH_BYTES or held.before + len(held.rows) >= BATCH_ROWS:
             self._write(label, self._held.pop(label))
         elif self._size >= _HELD or self._rows >= _HELD_ROWS:
             self._flush()
+
+    def add_made(self, batch: Batch, sizes: NDArray[np.int64], file: str, places: NDArray[np.int64]) -> None:
+        """Take rows without label, attributes and hashes, as :meth:`add` takes one after another.
+
+        Args:
+            batch: the rows.
+            sizes: characters of each, int64 [rows].
+            file: that they are of.
+            places: of the record of each, int64 [rows].
+        """
+        ends = np.cumsum(sizes)
+        start = before = 0
+        while start < len(batch):
+            held = self._held.get("") or self._hold("")
+            last = int(np.searchsorted(ends, BATCH_BYTES - held.size + before))
+            stop = min(last + 1, start + BATCH_ROWS - held.count, len(batch))
+            columns = (getattr(batch, name).slice(start, stop - start) for name in rows.FIELDS)
+            held.add(Batch(batch.start + start, *columns))
+            held.places.extend(file, places[start:stop])
+            size, before = int(ends[stop - 1]) - before, int(ends[stop - 1])
+            held.size += size
+            self._size += size
+            self._rows += stop - start
+            if held.size >= BATCH_BYTES or held.count >= BATCH_ROWS:
+                self._write("", self._held.pop(""))
+            start = stop
+
+    def _hold(self, label: str) -> _Held:
+        held = self._held[label] = _Held()
+        if self._rows_of is not None:
+            self._rows_of.segments.setdefault(label, [])
+        return held
 
     def _flush(self) -> None:
         held, self._held = self._held, {}
@@ -188,20 +231,20 @@ class Sink:
 
     def _write(self, label: str, held: _Held) -> None:
         self._size -= held.size
-        self._rows -= len(held.rows)
+        self._rows -= held.count
         if self._writer is not None:
-            self._writer.write(held.rows)
+            _write_rows(self._writer, held)
             if self._attributes is not None:
                 self._attributes.write(table_of(self._types, held.values))
             if self._records is not None:
                 self._records.write(held.places.table())
             return
-        count = len(held.rows)
+        count = held.count
         assert self._rows_of is not None
         buffer = io.BytesIO()
         writer: rows.JsonlWriter | rows.ParquetWriter
         with self._open(buffer) as writer:
-            writer.write(held.rows)
+            _write_rows(writer, held)
         self._rows_of.add(label, buffer.getbuffer(), count)
         if self._attributes_of is not None:
             buffer = io.BytesIO()
@@ -224,3 +267,10 @@ class Sink:
                 self._flush()
         else:
             self._closing.__exit__(kind, error, trace)
+
+
+def _write_rows(writer: rows.JsonlWriter | rows.ParquetWriter, held: _Held) -> None:
+    if held.parts:
+        writer.write_parts([*held.parts, held.rows])
+    else:
+        writer.write(held.rows)

@@ -15,5 +15,7 @@ pub mod jsonl;
 pub mod loader;
 pub mod mapped;
 pub mod pages;
+pub mod plain;
+pub mod plain_json;
 pub mod sample;
 pub mod simd;

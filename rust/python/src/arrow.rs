@@ -6,7 +6,7 @@
 use std::ffi::CStr;
 
 use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi, to_ffi};
-use arrow_array::{Array, BinaryArray, Int64Array, LargeBinaryArray, LargeStringArray};
+use arrow_array::{Array, BinaryArray, Int64Array, LargeBinaryArray, LargeStringArray, StructArray};
 use arrow_buffer::OffsetBuffer;
 use arrow_data::ArrayData;
 use arrow_schema::DataType;
@@ -102,9 +102,34 @@ impl ArrowArray {
     }
 }
 
+/// A batch of records; None if it has what cannot be read here, such as texts that are not UTF-8.
+pub(crate) fn batch(object: &Bound<'_, PyAny>) -> PyResult<Option<StructArray>> {
+    let data = receive(object, |kind| matches!(kind, DataType::Struct(_)), "a record batch")?;
+    let valid = object.py().detach(|| data.validate_full()).is_ok();
+    Ok(valid.then(|| StructArray::from(data)))
+}
+
 /// The array of `object`, checked in full but for UTF-8: of one of `types` (which `names` names) and without nulls. Texts
 /// become bytes.
 fn import(object: &Bound<'_, PyAny>, types: &[DataType], names: &str) -> PyResult<ArrayData> {
+    let data = receive(object, |kind| types.contains(kind), names)?;
+    let bytes = match data.data_type() {
+        DataType::Utf8 => DataType::Binary,
+        DataType::LargeUtf8 => DataType::LargeBinary,
+        other => other.clone(),
+    };
+    let data = data.into_builder().data_type(bytes).build().map_err(|error| invalid(&error))?;
+    object.py().detach(|| data.validate_full()).map_err(|error| invalid(&error))?;
+    if let Some(nulls) = data.nulls().filter(|nulls| nulls.null_count() > 0) {
+        let row = (0..nulls.len()).find(|&row| nulls.is_null(row)).unwrap_or_default();
+        let message = format!("row {row} is null ({} of {} are); expected no nulls", nulls.null_count(), data.len());
+        return Err(PyValueError::new_err(message));
+    }
+    Ok(data)
+}
+
+/// The array of `object`, unchecked, if its type is accepted; `names` names those that are.
+fn receive(object: &Bound<'_, PyAny>, accepts: impl Fn(&DataType) -> bool, names: &str) -> PyResult<ArrayData> {
     let refuse = |got: &str| PyTypeError::new_err(format!("got {got}; expected an Arrow array of {names}"));
     let Some(export) = object.getattr_opt("__arrow_c_array__")? else {
         let kind = object.get_type().fully_qualified_name()?;
@@ -124,25 +149,12 @@ fn import(object: &Bound<'_, PyAny>, types: &[DataType], names: &str) -> PyResul
         return Err(PyValueError::new_err(message));
     }
     let data_type = DataType::try_from(schema).map_err(|error| refuse(&error.to_string()))?;
-    if !types.contains(&data_type) {
+    if !accepts(&data_type) {
         return Err(refuse(&format!("an Arrow array of {data_type}")));
     }
     // SAFETY: the interface makes the producer answer for its pointers and lengths, which nobody can check; all that
-    // can be checked is, below, before anything else reads the data.
-    let data = unsafe { from_ffi(array, schema) }.map_err(|error| invalid(&error))?;
-    let bytes = match data_type {
-        DataType::Utf8 => DataType::Binary,
-        DataType::LargeUtf8 => DataType::LargeBinary,
-        other => other,
-    };
-    let data = data.into_builder().data_type(bytes).build().map_err(|error| invalid(&error))?;
-    object.py().detach(|| data.validate_full()).map_err(|error| invalid(&error))?;
-    if let Some(nulls) = data.nulls().filter(|nulls| nulls.null_count() > 0) {
-        let row = (0..nulls.len()).find(|&row| nulls.is_null(row)).unwrap_or_default();
-        let message = format!("row {row} is null ({} of {} are); expected no nulls", nulls.null_count(), data.len());
-        return Err(PyValueError::new_err(message));
-    }
-    Ok(data)
+    // can be checked is, by the caller, before anything else reads the data.
+    unsafe { from_ffi(array, schema) }.map_err(|error| invalid(&error))
 }
 
 /// The bytes of the rows, with offsets of 64 bits whatever they had.

@@ -14,6 +14,7 @@ mod curate;
 mod digest;
 mod errors;
 mod loader;
+mod plain;
 mod planner;
 mod poll;
 mod sample;
@@ -78,6 +79,8 @@ mod _native {
     use super::loader::walk::{BatchWalk, RowLengths, find_values};
     #[pymodule_export]
     use super::loader::windows::TokenArrays;
+    #[pymodule_export]
+    use super::plain::{MadeRows, PlainBatch, RowForm, json_lines};
     #[pymodule_export]
     use super::planner::{Planner, add_passes, added_places};
     #[pymodule_export]

@@ -387,7 +387,9 @@ def test_the_page_lists_every_role_and_reason() -> None:
 def test_the_instructions_of_a_chat_do_not_grow_without_end(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chats, "MAX_CHARACTERS", 10_000)
     record = {"messages": said(*[((U, A)[n % 2], "x" * 90) for n in range(200)])}
-    parts = parse(load(), record)
+    source = load()
+    vars(source._chats)["_plain"] = None
+    parts = parse(source, record)
     rows = [part for part in parts if isinstance(part, Row)]
     assert 5 < len(rows) < 20
     assert sum(len(row.instruction or "") for row in rows) <= 10_000
@@ -661,7 +663,7 @@ def test_any_record_of_messages_adds_up(load: Load) -> None:
 
 def test_simple_chats_are_read_at_once_as_message_by_message(load: Load) -> None:
     quick, slow = load(), load()
-    vars(slow._chats)["_says_nothing_else"] = False
+    vars(slow._chats)["_plain"] = None
     draw = random.Random(7)
     texts = ["one", " two\n", "ünï", "", " ", "User:", "a\nAssistant:\nb", None, ["x"], 5]
     odd: list[Any] = [
@@ -684,12 +686,18 @@ def test_simple_chats_are_read_at_once_as_message_by_message(load: Load) -> None
             messages.append(draw.choice([None, "x", [], {}]))
         record = {"messages": messages, **({"tools": draw.choice(["[]", [CALL]])} if draw.random() < 0.05 else {})}
         assert parse(quick, record) == parse(slow, record)
-        simple += quick._chats._simple_rows(record, messages) is not None
+        assert parse(quick, {**record, "messages": json.dumps(messages)}) == parse(slow, record)
+        simple += quick._chats._plain.chat_rows(record) is not None
     assert draws(400) < simple < draws(1300)
 
 
 def test_long_histories_are_measured_message_by_message(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chats, "MAX_CHARACTERS", 60)
     record = {"messages": said(*((U, "One?"), (A, "1")) * 3)}
-    assert load()._chats._simple_rows(record, record["messages"]) is None
-    assert [item for item in parse(load(), record) if isinstance(item, Drop)] == [Drop("chat_too_long")]
+    slow = load()
+    vars(slow._chats)["_plain"] = None
+    assert [item for item in parse(slow, record) if isinstance(item, Drop)] == [Drop("chat_too_long")]
+    # In runs a chat has less than an eighth of the limit.
+    for size, is_plain in ((1 << 10, True), (1 << 20, False)):
+        long = {"messages": said(*((U, "One?"), (A, "x" * size)) * 4)}
+        assert (load()._chats._plain.chat_rows(long) is not None) == is_plain
