@@ -91,8 +91,8 @@ def run(config: Any) -> Result:
     if not log.logger().handlers:
         log.setup()
     command = importlib.import_module(f"{package}.command")
-    if hasattr(command, "run"):  # with more around it than stages have: arrays, processes of torch
-        outcome = command.run(config)
+    if hasattr(command, "RUN"):  # with more around it than stages have: arrays, processes of torch
+        outcome = importlib.import_module("pairmill.interface.cli").named(command.RUN)(config)
     else:
         core = vars(importlib.import_module(f"{package}.core"))
         stage = next(kind for kind in core.values() if getattr(kind, "config", None) is type(config))

@@ -15,7 +15,7 @@ Rows: TypeAlias = Sequence[Mapping[str, Any]]
 ByName: TypeAlias = Mapping[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class FetchResult(Result):
     """What was fetched or digested.
 
@@ -30,7 +30,7 @@ class FetchResult(Result):
     passed_on: Sequence[Sequence[str]] = left_out(())
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RawResult(Result):
     """A finished folder of raw data.
 
@@ -45,7 +45,7 @@ class RawResult(Result):
     extract: Mapping[str, Any] | None = left_out(None)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class CleanResult(HeldOutRows):
     """Rows of each output file by path, and what became of each source; ``beside`` are the records of each file of
     prompts or pairs."""
@@ -55,7 +55,7 @@ class CleanResult(HeldOutRows):
     beside: Mapping[str, int] = left_out({})
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RowsResult(Result):
     """Of a stage that chooses rows: by attribute and source how many rows have a value and their sum, before and after.
 
@@ -65,7 +65,7 @@ class RowsResult(Result):
     means: Mapping[str, Mapping[str, Sequence[float]]] = empty()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class CurateResult(RowsResult):
     """What became of rows, and what each operation found (``curate.outcome.summarise``).
 
@@ -91,7 +91,7 @@ class CurateResult(RowsResult):
     costs: Mapping[str, ByName] = empty()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SelectResult(RowsResult):
     """Rows that were selected, and by what (``select.summary.summarise``)."""
 
@@ -111,7 +111,7 @@ class SelectResult(RowsResult):
     samples: Mapping[str, ByName] = empty()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TrainTokenizerResult(Result):
     """The vocabulary.
 
@@ -132,7 +132,7 @@ class TrainTokenizerResult(Result):
     metrics: Mapping[str, float]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TokenizeResult(HeldOutRows):
     """What tokenize says beside counts.
 
@@ -154,7 +154,7 @@ class TokenizeResult(HeldOutRows):
     rows: Rows = left_out(())
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class UnionResult(Result):
     """Tokenized folders as one: a manifest, and no arrays.
 
@@ -172,7 +172,7 @@ class UnionResult(Result):
     missing: Sequence[str] = left_out(())
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class MixResult(Result):
     """The plan in numbers.
 
@@ -199,14 +199,14 @@ class MixResult(Result):
     tasks: Mapping[str, Sequence[Any]]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TokenizerResult(Result):
     """The digest of the tokenizer of a sampled folder; empty = not known."""
 
     tokenizer: str = left_out("")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SampleResult(TokenizerResult):
     """What was drawn.
 

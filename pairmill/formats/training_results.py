@@ -11,7 +11,7 @@ from pairmill.engine.results import Result, empty, left_out
 from pairmill.formats.results import ByName, Rows
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TrainFacts(Result):
     """What the loop and its configuration know of a run beside metrics.jsonl.
 
@@ -58,7 +58,7 @@ class TrainFacts(Result):
     differences: Mapping[str, Sequence[Any]] = empty()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TrainResult(TrainFacts):
     """The run, and what ``summary.summarise`` read of metrics.jsonl.
 
@@ -85,7 +85,7 @@ class TrainResult(TrainFacts):
     highest: Rows = left_out(())
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ExportResult(Result):
     """What was exported.
 
@@ -103,7 +103,7 @@ class ExportResult(Result):
     tokenizer_info: ByName = empty()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class EvaluateResult(Result):
     """The model, and what it scored and lost.
 
@@ -120,7 +120,7 @@ class EvaluateResult(Result):
     held_out: ByName | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class CompareResult(Result):
     """Plans beside each other; with runs also what they lost (``pairmill.stages.compare.result``)."""
 
@@ -141,7 +141,7 @@ class CompareResult(Result):
     parameters: Sequence[int] = left_out(())
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SearchResult(Result):
     """Mixtures of proxies; with what these lost, the law and the mixture that loses least."""
 

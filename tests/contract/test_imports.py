@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Sequence
 from graphlib import TopologicalSorter
+from pathlib import Path
 
 from docs import imports
 from pairmill.line.stages import EVERY, LAST
@@ -212,3 +213,30 @@ def test_every_stage_has_the_same_files() -> None:
         for stage in stages:
             for name in names:
                 assert (REPOSITORY / folder / stage / name).is_file(), f"{folder}/{stage}/{name}"
+
+
+_NEEDLESS = (
+    *("pandas", "pyarrow.compute", "pyarrow.dataset", "omegaconf", "yaml", "jinja2", "rich", "tokenizers", "datasets"),
+    *("pairmill.sources.language.mapped", "pairmill.policy.enforce", "pairmill.policy.take_out"),
+)
+"""What a run of a named source without a policy has no use for."""
+
+
+def test_a_run_that_makes_or_reuses_rows_imports_nothing_needless(tmp_path: Path) -> None:
+    """One to_numpy() made every process of clean import pandas: two fifths of a small run, and nobody saw it."""
+    raw = tmp_path / "raw" / "gsm8k_train"
+    raw.mkdir(parents=True)
+    lines = (json.dumps({"question": f"What is {n} + 1?", "answer": f"So it is #### {n + 1}"}) for n in range(30))
+    (raw / "train.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    code = (
+        "import json, sys\n"
+        "from pairmill.interface.command import run\n"
+        "assert run(sys.argv[2:]) == 0\n"
+        "print(*sorted({*json.loads(sys.argv[1])} & sys.modules.keys()))"
+    )
+    root, needless = f"root={tmp_path / 'root'}", json.dumps(_NEEDLESS)
+    for _ in range(2):
+        done = python("-c", code, needless, "clean", f"raw={raw.parent}", root, "workers=1")
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines()[1] == ""
+    assert "reused, nothing to do" in done.stderr

@@ -15,11 +15,11 @@ import yaml
 from pairmill.interface import cli
 from pairmill.interface.launcher import SECRETS
 from pairmill.kubeflow.placement import QUEUE, QUEUE_PRIORITY, Placement
+from pairmill.stages.sample.command import COMMANDS
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.node.prepare import PrepareConfig
 from pairmill.stages.sample.node.serve import PORT, ServeConfig
 from pairmill.stages.sample.node.wait import WaitConfig
-from pairmill.stages.sample.run import COMMANDS
 from tests.support import lazy
 from tests.support.helpers import PATIENCE, REPOSITORY
 

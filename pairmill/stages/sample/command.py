@@ -13,6 +13,7 @@ from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.node.folder import NAME
 
 _HERE: Final = "pairmill.stages.sample"
+RUN: Final = f"{_HERE}.run:run"
 COMMANDS: Final = {
     name: Command(f"{_HERE}.{config}", f"{_HERE}.{function}")
     for name, config, function in (
@@ -32,4 +33,4 @@ COMMANDS: Final = {
 
 def main(arguments: Sequence[str]) -> int:
     """Run the stage or one of its commands; return the exit code."""
-    return cli.main(NAME, SampleConfig, f"{_HERE}.run:run", arguments, COMMANDS)
+    return cli.main(NAME, SampleConfig, RUN, arguments, COMMANDS)

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
-from pairmill.engine import vanished
+from pairmill.engine import runner, vanished
 from pairmill.engine.manifest import Ledger, Manifest
 from pairmill.engine.options import byte_options
+from pairmill.engine.runner import Result
 from pairmill.engine.stage import Rounds, Shard, ShardRecord, ShardResult, Stage, StagePlan
 from pairmill.engine.writer import Writer
+from pairmill.errors import StageFailure
 from pairmill.formats.results import SampleResult
 from pairmill.formats.token_listing import is_epoch
 from pairmill.report.model import Report
@@ -24,7 +26,6 @@ from pairmill.stages.sample.first_rows import first_rows
 from pairmill.stages.sample.inventory.lines import Inventory
 from pairmill.stages.sample.inventory.pages import as_csv, table_of
 from pairmill.stages.sample.node.carry_out import carry_out, threads
-from pairmill.stages.sample.report import IN_TEXT, PlanReport, report_of
 
 
 class Sample(Stage[SampleConfig, StagePlan["Draft"]]):
@@ -80,8 +81,19 @@ class Sample(Stage[SampleConfig, StagePlan["Draft"]]):
         return {**data, **shown, vanished.KEY: alarms_of(result, self.parts(plan, rounds))}
 
     def report(self, manifest: Manifest) -> Report:
-        text, ours = SampleResult.from_manifest(manifest).analytics, manifest.options["profile"] == "pairmill"
-        return PlanReport(**vars(report_of(manifest)), analytics=text, in_text=IN_TEXT if ours else ())
+        # A plan that is reused has its pages, and what makes them is a fifth of a start.
+        from pairmill.stages.sample.report import plan_report
+
+        return plan_report(manifest)
+
+
+def make_plan(config: SampleConfig) -> tuple[Result, Draft]:
+    """Run the stage; return its result, and what it was made of."""
+    stage = Sample()
+    try:
+        return runner.run(stage, config), stage.draft
+    except StageFailure as failure:  # of the one shard
+        raise failure.failures[0][1] from None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -67,6 +67,12 @@ def report_in_line(manifest: Manifest, root: str) -> Report:
     return report
 
 
+def plan_report(manifest: Manifest) -> Report:
+    """Return the report of a plan as the stage writes it, with the analytics of data_io as text."""
+    text, ours = SampleResult.from_manifest(manifest).analytics, manifest.options["profile"] == "pairmill"
+    return PlanReport(**vars(report_of(manifest)), analytics=text, in_text=IN_TEXT if ours else ())
+
+
 def report_of(manifest: Manifest) -> Report:
     """Report coverage by category and task, lengths, cuts, epochs and response tokens, and what was left out."""
     ledger, measures = manifest.ledger, manifest.ledger.measures

@@ -15,7 +15,6 @@ from pairmill import log, storage
 from pairmill.engine import links, vanished
 from pairmill.engine.manifest import MANIFEST, Manifest
 from pairmill.engine.metrics import of_rows
-from pairmill.errors import StageFailure
 from pairmill.formats.eligible_rows import SPLIT
 from pairmill.formats.results import SampleResult
 from pairmill.interface.cli import Outcome
@@ -57,20 +56,15 @@ def _carry_out(config: SampleConfig) -> CarriedOut:
 
 def _plan(config: SampleConfig) -> CarriedOut:
     """Run the stage, which keeps its plan below root; then carry the plan out."""
-    from pairmill.engine import runner
-    from pairmill.stages.sample.core import Sample
+    from pairmill.stages.sample.core import make_plan
 
-    stage = Sample()
-    try:
-        planned = runner.run(stage, config)
-    except StageFailure as failure:  # of the one shard
-        raise failure.failures[0][1] from None
+    planned, draft = make_plan(config)
     if not config.output_path:
         return CarriedOut(planned.manifest, planned.uri, planned.reused)
-    written = stage.draft.written
+    written = draft.written
     if written is not None and not written.reused:  # while the plan was made, so the tokens are read once
         return replace(written, where=planned.uri)
-    made = _carry_out(replace(stage.draft.config, plan=planned.uri, base="", extend="", from_epoch=0, after=""))
+    made = _carry_out(replace(draft.config, plan=planned.uri, base="", extend="", from_epoch=0, after=""))
     return replace(made, reused=made.reused and planned.reused)
 
 

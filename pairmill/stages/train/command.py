@@ -13,6 +13,7 @@ from pairmill.stages.train import launch
 from pairmill.stages.train.config import TrainConfig
 
 _HERE = "pairmill.stages.train"
+RUN = f"{_HERE}.outcome:run"
 COMMANDS = {
     "generate": Command(f"{_HERE}.generate:GenerateConfig", f"{_HERE}.generate:generate"),
     "export": Command(f"{_HERE}.export.command:ExportConfig", f"{_HERE}.export.command:export"),
@@ -34,4 +35,4 @@ def main(arguments: Sequence[str]) -> int:
             cli.named(f"{_HERE}.core:follow")(cli.build(TrainConfig, given))
 
         return cli.program("train", TrainConfig, arguments, follow)
-    return cli.main("train", TrainConfig, f"{_HERE}.outcome:run", arguments, COMMANDS)
+    return cli.main("train", TrainConfig, RUN, arguments, COMMANDS)

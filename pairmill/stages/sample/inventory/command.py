@@ -18,5 +18,5 @@ def inventory(config: InventoryConfig) -> str:
     """
     uri, manifest = read_plan(config.plan, "plan")
     root = storage.parent_of(storage.parent_of(uri))
-    enforcer = Enforcer(Policy.load(config.policy), root=root) if config.policy else None
-    return write(Inventory.from_manifest(manifest, enforcer), config.group_by, config.format)
+    judge = Enforcer(Policy.load(config.policy), root=root).judge if config.policy else None
+    return write(Inventory.from_manifest(manifest, judge), config.group_by, config.format)

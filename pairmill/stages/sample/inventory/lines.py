@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from pairmill.engine.manifest import Manifest
 from pairmill.engine.policing import Subject
@@ -12,13 +12,14 @@ from pairmill.engine.source_names import source_of
 from pairmill.errors import InternalError
 from pairmill.formats.results import SampleResult
 from pairmill.formats.sample_plan import FOLDER
-from pairmill.policy.enforce import Enforcer
 from pairmill.policy.licences import STRICTNESS
 from pairmill.stages.sample.node.plan import sizes_of
 
 NO_RULE: Final = "no rule"
 """Of an ``.npy`` file of one dimension."""
 _HUB: Final = ("hub:", "hub rows:")
+Judgement: TypeAlias = Callable[[Subject], Any]
+"""What a policy says of a subject: a verdict with ``decision`` and ``reason``."""
 
 
 @dataclass
@@ -130,17 +131,17 @@ class Inventory:
     left_out: Sequence[str] = ()
 
     @classmethod
-    def from_manifest(cls, manifest: Manifest, enforcer: Enforcer | None = None) -> Inventory:
+    def from_manifest(cls, manifest: Manifest, judge: Judgement | None = None) -> Inventory:
         """Gather the inventory of a plan, and check its sums.
 
         Args:
-            enforcer: of a policy whose decisions are shown in place of those that the plan records.
+            judge: of a policy whose decisions are shown in place of those that the plan records.
 
         Raises:
             InternalError: the sums are not those of the plan.
         """
         result = SampleResult.from_manifest(manifest)
-        rows = [(_facts_of(name, result, enforcer), Counts.from_stats(stats)) for name, stats in result.stats.items()]
+        rows = [(_facts_of(name, result, judge), Counts.from_stats(stats)) for name, stats in result.stats.items()]
         total = Counts()
         drawn: dict[str, int] = {}
         for item, counts in rows:
@@ -169,12 +170,12 @@ class Inventory:
         return sorted(lines.values(), key=lambda line: (not line.name, -line.counts.tokens_sampled, line.name))
 
 
-def _facts_of(name: str, result: SampleResult, enforcer: Enforcer | None) -> TaskFacts:
+def _facts_of(name: str, result: SampleResult, judge: Judgement | None) -> TaskFacts:
     source = source_of(name)
     about = result.facts.get(source, {})
     licence = str(about.get("licence", ""))
-    if enforcer is not None:
-        verdict = enforcer.judge(replace(Subject.from_task(name), licence=licence))
+    if judge is not None:
+        verdict = judge(replace(Subject.from_task(name), licence=licence))
         decision, reason = verdict.decision, verdict.reason
     else:
         recorded = result.policy.get("decisions", {}).get(source, [])

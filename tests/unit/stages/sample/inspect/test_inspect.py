@@ -19,13 +19,14 @@ from pairmill.loader import Loader
 from pairmill.loader.plan import World
 from pairmill.loader.row_plan import RowPlan
 from pairmill.report.model import Table
+from pairmill.stages.sample.command import COMMANDS
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.inspect.command import inspect
 from pairmill.stages.sample.inspect.command import look as made
 from pairmill.stages.sample.inspect.config import InspectConfig
 from pairmill.stages.sample.inspect.report import _by_share, report_of
 from pairmill.stages.sample.inspect.walk import COSTS, Spread, TrainingPreview, preview
-from pairmill.stages.sample.run import COMMANDS, run
+from pairmill.stages.sample.run import run
 from tests.support.data import samples
 from tests.support.helpers import python
 

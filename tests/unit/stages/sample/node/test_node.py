@@ -27,6 +27,7 @@ from pairmill.formats.sample_folder import folder_of
 from pairmill.formats.tokens import INDEX, INFO
 from pairmill.interface import cli
 from pairmill.interface.cli import Outcome
+from pairmill.stages.sample.command import COMMANDS
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.node import carry_out, owned, space
 from pairmill.stages.sample.node import folder as module
@@ -36,7 +37,7 @@ from pairmill.stages.sample.node.prepare import PrepareConfig, prepare
 from pairmill.stages.sample.node.serve import ServeConfig, server
 from pairmill.stages.sample.node.verify import VerifyConfig, verify
 from pairmill.stages.sample.node.wait import WaitConfig, wait
-from pairmill.stages.sample.run import COMMANDS, run
+from pairmill.stages.sample.run import run
 from tests.support import tools
 from tests.support.helpers import PATIENCE, REPOSITORY, contents, missing, writable
 
