@@ -9,12 +9,7 @@ import pyarrow as pa
 import pytest
 
 from pairmill import _native
-<<<<<<< HEAD
 from pairmill.interface.cli import build
-=======
-from pairmill.interface.cli import build, named
-from pairmill.stages.curate.command import COMMANDS
->>>>>>> 4b6df9b4 (start: sample makes no pages of a plan that is reused; pairmill.run of a sample and of a training works again)
 from pairmill.stages.curate.scores.classifiers import ClassifierSettings
 from pairmill.stages.curate.scores.language import chosen_texts
 from pairmill.stages.curate.scores.perplexity import PerplexitySettings, log10
@@ -72,15 +67,8 @@ def test_a_classifier_that_is_trained_again_gives_the_recorded_probabilities(cur
         lines = [json.dumps({"condition": "", "instruction": "", "response": one["text"]}) for one in rows]
         (tmp_path / f"{name}.jsonl").write_text("".join(f"{line}\n" for line in lines))
     output = tmp_path / "quality.npz"
-<<<<<<< HEAD
     given = {name: str(tmp_path / f"{name}.jsonl") for name in ("positives", "negatives")}
     config = build(TrainConfig, {**given, "output": str(output), "buckets": "4096", "held_back": "0"})
-=======
-    command = COMMANDS["train_classifier"]
-    kind, train = named(command.config_class), named(command.run)
-    given = {name: str(tmp_path / f"{name}.jsonl") for name in ("positives", "negatives")}
-    config = build(kind, {**given, "output": str(output), "buckets": "4096", "held_back": "0"})
->>>>>>> 4b6df9b4 (start: sample makes no pages of a plan that is reused; pairmill.run of a sample and of a training works again)
     assert train(config) == f"{output}\n"
     expected = _lines(curate / "attributes" / "expected_logit.jsonl")
     (scorer,) = ClassifierSettings(name="quality", kind="logit", model=str(output)).scorers("")
