@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from pairmill.encoder import Encoder
+from tests.support.helpers import draws
 from tests.support.tokenizers.families import FAMILIES, added, compared, made
 from tests.support.tokenizers.strings import PIECES, nasty, scalars
 
@@ -33,8 +34,8 @@ def test_a_family_has_the_ids_of_the_library(family: str, every_byte: bool) -> N
 
 @pytest.mark.parametrize("family", ["qwen", "llama", "gpt2"])
 def test_scalars_alone_and_between_others(family: str) -> None:
-    inspected, _ = compared(made(family), scalars(29))
-    assert inspected > 75_000
+    inspected, _ = compared(made(family), scalars(2900 // draws(100)))
+    assert inspected > draws(75_000)
 
 
 def test_both_paths_know_the_tokens() -> None:

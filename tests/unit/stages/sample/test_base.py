@@ -33,7 +33,7 @@ from pairmill.stages.sample.node.plan_arrays import JoinedArray, MergedArray, Pl
 from pairmill.stages.sample.node.verify import VerifyConfig, verify
 from pairmill.stages.sample.wants import Wants
 from tests.support.data.tokenized import put_folder
-from tests.support.helpers import contents, writable
+from tests.support.helpers import contents, draws, writable
 from tests.unit.stages.sample.node.test_node import World
 
 
@@ -235,7 +235,7 @@ def test_merged_arrays_are_read_in_pieces_of_any_size() -> None:
 
 
 def test_all_orders_of_merged_epochs_are_equally_frequent(world: Growing) -> None:
-    count = 4800
+    count = draws(9600)
     config = SampleConfig(tokenized_path=str(world.tokenized), epochs=count)
     for name in ("a", "b", "c"):
         world.put(name, 2 if name == "b" else 1)
@@ -255,7 +255,8 @@ def test_all_orders_of_merged_epochs_are_equally_frequent(world: Growing) -> Non
             merged = MergedArray(merged, added, places, len(merged))
         orders[tuple(merged.array().tolist())] += 1
     assert len(orders) == 24
-    chi = sum((count - 200) ** 2 / 200 for count in orders.values())
+    each = count / 24
+    chi = sum((times - each) ** 2 / each for times in orders.values())
     assert chi < 52, chi  # of 23 degrees of freedom: 5e-4
 
 
