@@ -637,7 +637,7 @@ class EpochArrays:
         """
 
     def finish(self) -> list[tuple[str, int]]:
-        """Return BLAKE3, in hexadecimal, and bytes of each file."""
+        """Write the last bytes of each file, and return its BLAKE3, in hexadecimal, and its bytes."""
 
 class TaskError(ValueError):
     """The tokens of a task cannot be copied; `args`: why, its number, and a number.

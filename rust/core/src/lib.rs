@@ -1,8 +1,8 @@
 //! The hot loops of pairmill, one module for each program that runs them: [`bpe`] for train_tokenizer and tokenize,
 //! [`curate`] for curate, [`sample`] for `sample`, [`loader`] for the training-side loader.
 //!
-//! Nothing here knows Python, and only [`sample`] and [`mapped`] read and write files. The only global state is a table of
-//! character classes, the hook of [`guard`], and the handler of [`mapped`].
+//! Nothing here knows Python, and only [`sample`], [`read`] and [`descriptor`] read and write files. The only global
+//! state is a table of character classes and the hook of [`guard`].
 
 #![deny(unsafe_code)]
 
@@ -13,9 +13,9 @@ pub mod digest;
 pub mod guard;
 pub mod jsonl;
 pub mod loader;
-pub mod mapped;
 pub mod pages;
 pub mod plain;
 pub mod plain_json;
+pub mod read;
 pub mod sample;
 pub mod simd;

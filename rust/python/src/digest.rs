@@ -13,7 +13,7 @@ use std::time::Duration;
 use numpy::PyReadonlyArray1;
 use pairmill_core::descriptor::{read_at, write_all_at};
 use pairmill_core::digest::{Hasher, LEAF, Node, PIECE, Piece, join, pieces};
-use pairmill_core::mapped::look;
+use pairmill_core::read::read_piece;
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 
@@ -45,8 +45,8 @@ impl Blake3 {
 
 /// How long Ctrl-C may wait.
 const INTERVAL: Duration = Duration::from_millis(50);
-/// Bytes that are looked at together.
-const BLOCK: u64 = 1 << 20;
+/// Bytes that are read at once, and stay in the processor's cache until they are digested.
+const BLOCK: u64 = 1 << 17;
 
 /// Digests, as 64 hexadecimal digits, of files, which `threads` threads read by pieces. A file that became shorter
 /// meanwhile has an empty digest.
@@ -208,9 +208,9 @@ fn node(
             return Ok(None);
         }
         let length = BLOCK.min(end - place);
-        match look(&file, place, length as usize, block, |bytes| piece.update(bytes)) {
+        match read_piece(&file, place, length as usize, block) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
-            looked => looked.map_err(failed)?,
+            read => piece.update(read.map_err(failed)?),
         }
         place += length;
     }

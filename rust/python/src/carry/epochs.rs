@@ -70,15 +70,31 @@ struct Digested {
     handle: Option<i32>,
     hasher: Hasher,
     size: u64,
+    /// The bytes after the last whole block.
+    rest: Vec<u8>,
 }
 
+/// Bytes that are digested and written at once: a subtree of BLAKE3's tree and whole pages, where blocks that begin after
+/// a header take both apart.
+const BLOCK: usize = 1 << 16;
+
 impl Digested {
-    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.hasher.update(bytes);
+    /// Room for this many more bytes.
+    fn room(&mut self, bytes: usize) -> &mut [u8] {
+        let before = self.rest.len();
+        self.rest.resize(before + bytes, 0);
+        &mut self.rest[before..]
+    }
+
+    /// Write and digest the first bytes that wait.
+    fn append(&mut self, bytes: usize) -> io::Result<()> {
+        let mine = &self.rest[..bytes];
+        self.hasher.update(mine);
         if let Some(handle) = self.handle {
-            write_all_at(handle, bytes, self.size)?;
+            write_all_at(handle, mine, self.size)?;
         }
-        self.size += bytes.len() as u64;
+        self.size += bytes as u64;
+        self.rest.drain(..bytes);
         Ok(())
     }
 }
@@ -173,7 +189,7 @@ impl Epoch {
 impl EpochArrays {
     /// Begin the arrays of an epoch, with their headers; starts and lengths have so many bytes.
     #[new]
-    fn new(heads: [Vec<u8>; 4], handles: Option<[i32; 4]>, widths: (usize, usize)) -> PyResult<Self> {
+    fn new(mut heads: [Vec<u8>; 4], handles: Option<[i32; 4]>, widths: (usize, usize)) -> PyResult<Self> {
         if !matches!(widths, (4, 4) | (8, 4 | 8)) {
             return Err(PyValueError::new_err(format!(
                 "got widths {widths:?}; expected 4 or 8, lengths not above starts"
@@ -183,12 +199,9 @@ impl EpochArrays {
             handle: handles.map(|handles| handles[number]),
             hasher: Hasher::new(),
             size: 0,
+            rest: std::mem::take(&mut heads[number]),
         });
-        let mut arrays = Epoch { files, widths, aside: Vec::new() };
-        for (file, head) in arrays.files.iter_mut().zip(&heads) {
-            file.append(head)?;
-        }
-        Ok(Self(Mutex::new(arrays)))
+        Ok(Self(Mutex::new(Epoch { files, widths, aside: Vec::new() })))
     }
 
     /// Keep the places of those of these rows that are in the table in a file, which is that of the table alone.
@@ -223,35 +236,37 @@ impl EpochArrays {
         py.detach(|| {
             let mut epoch = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             let (starts, lengths) = epoch.widths;
-            let mut out = [starts, lengths, starts, lengths].map(|width| vec![0; width * STEP.min(order.len())]);
             for order in order.chunks(STEP) {
-                for (out, width) in out.iter_mut().zip([starts, lengths, starts, lengths]) {
-                    out.truncate(width * order.len());
-                }
                 // Several epochs read it at once, and nothing changes it any more.
                 let table = table.0.read().unwrap_or_else(PoisonError::into_inner);
                 let together = epoch.together(&table, order)?;
                 let (table, order) = together.as_ref().map_or((&*table, order), |(table, order)| (table, &order[..]));
-                let [a, b, c, d] = &mut out;
-                let filled = match epoch.widths {
-                    (4, _) => table.fill::<4, 4>(order, [a, b, c, d]),
-                    (_, 4) => table.fill::<8, 4>(order, [a, b, c, d]),
-                    _ => table.fill::<8, 8>(order, [a, b, c, d]),
+                let [a, b, c, d] = &mut epoch.files;
+                let out = [(a, starts), (b, lengths), (c, starts), (d, lengths)];
+                let out = out.map(|(file, width)| file.room(width * order.len()));
+                let filled = match (starts, lengths) {
+                    (4, _) => table.fill::<4, 4>(order, out),
+                    (_, 4) => table.fill::<8, 4>(order, out),
+                    _ => table.fill::<8, 8>(order, out),
                 };
                 if !filled {
                     return Err(absent());
                 }
-                for (file, out) in epoch.files.iter_mut().zip(&out) {
-                    file.append(out)?;
+                for file in &mut epoch.files {
+                    file.append(file.rest.len() / BLOCK * BLOCK)?;
                 }
             }
             Ok(())
         })
     }
 
-    /// Digest, as 64 hexadecimal digits, and bytes of each file.
-    fn finish(&self) -> Vec<(String, u64)> {
-        let epoch = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        epoch.files.iter().map(|file| (file.hasher.finalize().to_hex().to_string(), file.size)).collect()
+    /// Write what waits; digest, as 64 hexadecimal digits, and bytes of each file.
+    fn finish(&self) -> PyResult<Vec<(String, u64)>> {
+        let mut epoch = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let made = epoch.files.iter_mut().map(|file| {
+            file.append(file.rest.len())?;
+            Ok((file.hasher.finalize().to_hex().to_string(), file.size))
+        });
+        made.collect()
     }
 }

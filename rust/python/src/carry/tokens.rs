@@ -13,7 +13,7 @@ use std::thread;
 use numpy::PyReadonlyArray1;
 use pairmill_core::descriptor::write_all_at;
 use pairmill_core::digest::{Hash, Node, join, leaf};
-use pairmill_core::mapped::look;
+use pairmill_core::read::read_piece;
 use pairmill_core::sample::gather::{WIDTH, gather};
 use pyo3::create_exception;
 use pyo3::exceptions::{PyOSError, PyValueError};
@@ -33,8 +33,6 @@ const ONCE: u64 = 1 << 16;
 const HEADER: usize = 128;
 /// Bytes of a task's file that are digested at once, and then copied from: a subtree, which stays in the processor's cache.
 const PIECE: u64 = 1 << 17;
-/// Pieces that are mapped at once.
-const MAPPED: u64 = 8;
 /// A file is digested in passing unless so many times the bytes that are copied would have to be read for it.
 const SPARSE: u64 = 16;
 
@@ -238,8 +236,8 @@ impl TokenFile {
         }
         let failed = |error: io::Error| Failure::Read(open.task, error.raw_os_error().unwrap_or_default());
         let read = |file: File| {
-            look_at(&file, size, left, &mut Vec::new(), failed, |piece, bytes| {
-                nodes.push(digested(piece, bytes, size));
+            look_at(&file, left.start * PIECE..size, &mut Vec::new(), failed, |place, bytes| {
+                nodes.push(leaf(bytes, place, size <= PIECE));
                 Ok(())
             })
         };
@@ -504,8 +502,8 @@ impl<'a> RowPiece<'a> {
             let bytes = ((ids.end - ids.start) as usize) * WIDTH;
             filled.read += bytes as u64;
             let near = spans[first..next].iter().map(|&(start, length)| (start - ids.start, length));
-            let copied = |bytes: &[u8]| self.gather(task, bytes, near, rest);
-            rest = look(file, bytes_of(ids.start), bytes, buffer, copied).map_err(failed)??;
+            let ids = read_piece(file, bytes_of(ids.start), bytes, buffer).map_err(failed)?;
+            rest = self.gather(task, ids, near, rest)?;
             first = next;
         }
         Ok(())
@@ -525,17 +523,19 @@ impl<'a> RowPiece<'a> {
     ) -> Result<(), Failure> {
         let failed = |error: io::Error| Failure::Read(task, error.raw_os_error().unwrap_or_default());
         let (Some(&(start, _)), Some(&(last, length))) = (spans.first(), spans.last()) else { return Ok(()) };
-        let read = (bytes_of(start) / PIECE).min(pieces.start)..bytes_of(last + length).div_ceil(PIECE).max(pieces.end);
+        // Of a piece that was digested with the spans before, only what follows them.
+        let first = bytes_of(start).min(pieces.start * PIECE);
+        let after = size.min(bytes_of(last + length).div_ceil(PIECE).max(pieces.end) * PIECE);
         let (mut rest, mut next) = (out, 0);
-        look_at(file, size, read, buffer, failed, |piece, bytes| {
-            if pieces.contains(&piece) {
-                filled.pieces.push((task, piece, digested(piece, bytes, size)));
+        look_at(file, first..after, buffer, failed, |place, bytes| {
+            if pieces.contains(&(place / PIECE)) {
+                filled.pieces.push((task, place / PIECE, leaf(bytes, place, size <= PIECE)));
             }
             filled.read += bytes.len() as u64;
             // The ids in this piece: the header is as long as some of them.
-            let begin = (piece * PIECE / WIDTH as u64).saturating_sub((HEADER / WIDTH) as u64);
-            let end = ((piece * PIECE + bytes.len() as u64) / WIDTH as u64).saturating_sub((HEADER / WIDTH) as u64);
-            let skipped = if piece == 0 { (HEADER / WIDTH) as u64 } else { 0 };
+            let begin = (place / WIDTH as u64).saturating_sub((HEADER / WIDTH) as u64);
+            let end = ((place + bytes.len() as u64) / WIDTH as u64).saturating_sub((HEADER / WIDTH) as u64);
+            let skipped = if place == 0 { (HEADER / WIDTH) as u64 } else { 0 };
             let from = next;
             while spans.get(next).is_some_and(|&(start, _)| start < end) {
                 next += 1;
@@ -602,27 +602,21 @@ fn bytes_of(tokens: u64) -> u64 {
     HEADER as u64 + tokens * WIDTH as u64
 }
 
-/// Do `work` on one piece of a file after another.
+/// Do `work` on these bytes of a file, one piece after another; each comes with its place.
 fn look_at(
     file: &File,
-    size: u64,
-    pieces: Range<u64>,
+    bytes: Range<u64>,
     buffer: &mut Vec<u8>,
     failed: impl Fn(io::Error) -> Failure,
     mut work: impl FnMut(u64, &[u8]) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    for first in pieces.clone().step_by(MAPPED as usize) {
-        let (place, end) = (first * PIECE, size.min(pieces.end.min(first + MAPPED) * PIECE));
-        let looked = look(file, place, end.saturating_sub(place) as usize, buffer, |bytes| {
-            (first..).zip(bytes.chunks(PIECE as usize)).try_for_each(|(piece, bytes)| work(piece, bytes))
-        });
-        looked.map_err(&failed)??;
+    let mut place = bytes.start;
+    while place < bytes.end {
+        let length = bytes.end.min((place / PIECE + 1) * PIECE) - place;
+        work(place, read_piece(file, place, length as usize, buffer).map_err(&failed)?)?;
+        place += length;
     }
     Ok(())
-}
-
-fn digested(piece: u64, bytes: &[u8], size: u64) -> Node {
-    leaf(bytes, piece * PIECE, size <= PIECE)
 }
 
 /// Add the part of a span that is wanted, in spans of at most `ONCE`; its length. `tokens` are its places among all, and
