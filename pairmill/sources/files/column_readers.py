@@ -14,7 +14,11 @@ from pairmill.formats.parquet_reader import expansion_of, open_parquet, parquet_
 from pairmill.sources.origin import HubRows, Origin
 from pairmill.sources.parsed import TOO_LONG, Malformed, Record
 
-_OTHERS = 64
+OTHERS = 64
+"""The most records that are read in the usual way before a plain one is looked for again.
+
+Where hardly any is plain, to look before each takes longer than it saves.
+"""
 
 
 class Tabled(Protocol):
@@ -124,8 +128,7 @@ def _made(batch: pa.RecordBatch, plain: PlainBatch, number: int) -> Iterator[Rec
             yield number + start, made
         start += made.end
         if made.stopped:
-            # Where hardly any is plain, a call for each record takes longer than it saves.
-            others = 1 if made.records else min(2 * others, _OTHERS)
+            others = 1 if made.records else min(2 * others, OTHERS)
             yield from enumerate(_records(batch.slice(start, others)), number + start)
             start += others
 

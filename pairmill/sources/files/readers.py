@@ -27,7 +27,7 @@ from pairmill.formats import compressed, jsonstream, limits
 from pairmill.formats.file_slice import ARROW, DATABASES, WORKBOOKS, FileSlice
 from pairmill.sources.files import databases, json_shapes
 from pairmill.sources.files.card import COMPRESSED, READABLE, TEXTS, suffix_of
-from pairmill.sources.files.column_readers import Tabled, arrow, check_columns, parquet
+from pairmill.sources.files.column_readers import OTHERS, Tabled, arrow, check_columns, parquet
 from pairmill.sources.files.dialect import UTF8, Dialect
 from pairmill.sources.files.recode import Recoded
 from pairmill.sources.parsed import TOO_LONG, Malformed, Record
@@ -145,7 +145,7 @@ def _made_lines(lines: io.BufferedReader, watch: _Watch, piece: FileSlice, form:
     values = _JsonLines(watch, piece)
     ends = _beginnings(lines, piece.longest) if piece.aside else lines
     number, data = piece.first, b""
-    ended = False
+    ended, others = False, 1
     while not ended:
         more = lines.read(2 * _BUFFER)
         data, ended = data + more, len(more) < 2 * _BUFFER
@@ -160,10 +160,13 @@ def _made_lines(lines: io.BufferedReader, watch: _Watch, piece: FileSlice, form:
                 values.goes_on = False
                 yield number, made
             start, number = start + made.end, number + made.places
-            if made.stopped:
+            others = 1 if made.records else min(2 * others, OTHERS)
+            for _ in range(others if made.stopped else 0):
                 line = block[start : block.find(b"\n", start) + 1 or len(block)]
                 yield from values.read(number, line)
                 start, number = start + len(line), number + 1
+                if start == len(block):
+                    break
         watch.number = number - 1
 
 
