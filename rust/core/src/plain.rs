@@ -1,7 +1,7 @@
 //! Rows of plain records: pairs of texts, and chats whose questions and answers take turns.
 //!
-//! Whoever reads records asks for their rows one after another. A record that needs more than this is refused, and the
-//! caller's own code decides what becomes of it.
+//! Readers ask for the rows of one record after another. A record that is not plain is refused, and the caller's own code
+//! decides what becomes of it.
 
 use rustc_hash::FxHashMap;
 
@@ -14,7 +14,7 @@ const LENGTHS: usize = 40;
 /// What the role of a message means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Said before the first question.
+    /// Comes before the first question.
     System,
     /// Asks.
     User,

@@ -284,7 +284,7 @@ def test_numbers_take_the_narrowest_type() -> None:
 def test_the_sampler_imports_nothing_heavy() -> None:
     from tests.support.helpers import python
 
-    done = python("-c", "import sys, pairmill.stages.sample.command; print(*sorted(sys.modules))")
+    done = python("-c", "import sys, pairmill.stages.sample.run; print(*sorted(sys.modules))")
     names = {name.partition(".")[0] for name in done.stdout.split()}
     assert {"numpy", "pairmill"} <= names
     assert not names & {
