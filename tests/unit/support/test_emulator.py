@@ -65,7 +65,7 @@ def test_the_longest_duration_limits_all_attempts_together(tmp_path: Path) -> No
 
 
 def test_a_stock_installation_tries_deleted_pods_again_and_programs_that_fail_never(tmp_path: Path) -> None:
-    policy = {"maxRetryCount": 2, "backoffDuration": "1s", "backoffFactor": 2.0, "backoffMaxDuration": "9s"}
+    policy = {"maxRetryCount": 2, "backoffDuration": "1s", "backoffFactor": 2.0, "backoffMaxDuration": "9000s"}
     for given in ({"retryPolicy": policy}, {}):
         backend = Backend(Folder(tmp_path / "objects"), Process(), tmp_path / "pods", second=0.01, stock=True)
         run = backend.run([program("sh", "-c", "exit 3", **given)])
