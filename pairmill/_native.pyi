@@ -1112,7 +1112,7 @@ class MadeRows:
         """Return characters of instructions and of responses; int64 [rows] each."""
 
     def bits(self) -> list[list[int]]:
-        """Return how many instructions, and how many responses, have a length of so many bits."""
+        """Return counts of instructions, and of responses, by the bits of their lengths."""
 
 @final
 class Mt19937:

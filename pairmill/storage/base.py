@@ -92,7 +92,7 @@ class Beginning(ABC):
 
     @abstractmethod
     def leave(self) -> Begun:
-        """Return what is there. Whoever gets it goes on with it; who does not may take it for a leftover."""
+        """Return what is there, for :meth:`Store.join` to go on with; until it does, the file counts as a leftover."""
 
     @abstractmethod
     def close(self) -> None:

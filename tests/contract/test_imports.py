@@ -223,7 +223,7 @@ _NEEDLESS = (
 
 
 def test_a_run_that_makes_or_reuses_rows_imports_nothing_needless(tmp_path: Path) -> None:
-    """One to_numpy() made every process of clean import pandas: two fifths of a small run, and nobody saw it."""
+    """A call of to_numpy() once made every process of clean import pandas, two fifths of a small run, unnoticed."""
     raw = tmp_path / "raw" / "gsm8k_train"
     raw.mkdir(parents=True)
     lines = (json.dumps({"question": f"What is {n} + 1?", "answer": f"So it is #### {n + 1}"}) for n in range(30))

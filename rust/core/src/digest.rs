@@ -11,7 +11,7 @@ pub const PIECE: u64 = 16 << 20;
 /// Bytes of a piece of a file that is digested while it is written.
 pub const LEAF: u64 = 1 << 20;
 
-/// The pieces of `width` bytes of a file of so many bytes: one at least.
+/// How many pieces of `width` bytes a file of `size` bytes has: at least one.
 pub fn pieces(size: u64, width: u64) -> u64 {
     size.div_ceil(width).max(1)
 }

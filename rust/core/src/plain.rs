@@ -95,7 +95,7 @@ impl Texts {
         starts.zip(&self.ends).map(|(start, &end)| &self.data[start..end])
     }
 
-    /// How many texts have a length of so many bits.
+    /// Counts of texts by the bits of their lengths.
     pub fn bits(&self) -> [i64; LENGTHS] {
         let mut counts = [0; LENGTHS];
         for length in &self.lengths {

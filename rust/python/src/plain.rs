@@ -206,7 +206,7 @@ impl MadeRows {
         texts.map(|texts| PyArray1::from_iter(py, texts.lengths.iter().map(|&length| length as i64)))
     }
 
-    /// How many instructions and responses have a length of so many bits.
+    /// Counts of instructions, and of responses, by the bits of their lengths.
     fn bits(&self) -> [Vec<i64>; 2] {
         [&self.rows.instruction, &self.rows.response].map(|texts| texts.bits().to_vec())
     }
