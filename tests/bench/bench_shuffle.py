@@ -19,7 +19,7 @@ import shutil
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -135,12 +135,13 @@ class Rounds:
         self.took: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
         self._processes, self._folder = processes, folder
 
-    def run(self, job: Any, pool: object, todo: Any) -> list[ShardRecord]:
+    def run(self, job: Any, pool: object, todo: Any, see: Callable[[ShardRecord], None]) -> list[ShardRecord]:
         """Run what is left of a round: in place of ``runner._run_round``."""
         Job.cache, Job.context = job.cache, job.plan.context
         with ProcessPoolExecutor(self._processes, multiprocessing.get_context("fork")) as executor:
             for shard, (record, took) in zip(todo.left, executor.map(work, todo.left, chunksize=4), strict=True):
                 todo.done[shard.name] = record
+                see(record)
                 kind = type(shard).__name__
                 of_kind = self.took[f"{kind} {shard.name.rsplit(' ', 3)[0]}" if kind == "Merge" else kind]
                 for name, value in took.items():
