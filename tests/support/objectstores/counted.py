@@ -76,13 +76,13 @@ class CountedStore(RemoteStore):
 
     def _page(self, place: Place, token: str, most: int) -> tuple[list[tuple[str, Stat]], str]:
         self._count("LIST")
-        top = self._folder / place.bucket
-        names = sorted(
-            os.path.relpath(os.path.join(folder, name), top)
-            for folder, _, files in os.walk(top / place.key.rpartition("/")[0])
-            for name in files
-        )
-        names = [name for name in names if name.startswith(place.key) and name > token]
+        top, (above, _, first) = self._folder / place.bucket, place.key.rpartition("/")
+        names = []
+        for folder, folders, files in os.walk(top / above):
+            if folder == os.fspath(top / above):
+                folders[:] = [name for name in folders if name.startswith(first)]
+            names += [os.path.relpath(os.path.join(folder, name), top) for name in files]
+        names = sorted(name for name in names if name.startswith(place.key) and name > token)
         facts = [(name, (top / name).stat()) for name in names[:most]]
         return [(name, Stat(one.st_size, str(one.st_mtime_ns))) for name, one in facts], (
             names[most - 1] if len(names) > most else ""
