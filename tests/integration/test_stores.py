@@ -56,16 +56,17 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> Expected:
     return Expected(base / "raw", manifests(str(base / "root")))
 
 
-def refuse_partial(root: str) -> int:
-    """Every finished folder holds what its manifest says; returns how many there are."""
+def refuse_partial(root: str, seen: set[str]) -> int:
+    """Every finished folder that was not seen before holds what its manifest says; returns how many these are."""
     store = storage.store_for(root)
-    found = {entry.path: entry.size for entry in store.list(root)}
-    done = [path.removesuffix("/_MANIFEST.json") for path in found if path.endswith("/_MANIFEST.json")]
+    paths = [entry.path for entry in store.list(root) if entry.path.endswith("/_MANIFEST.json")]
+    done = {path.removesuffix("/_MANIFEST.json") for path in paths} - seen
     for folder in done:
         files = json.loads(store.read(f"{root}/{folder}/_MANIFEST.json"))["files"]
         # What was written before the manifest is there by its name, whatever an older listing says.
         sizes = {file["path"]: store.size(f"{root}/{folder}/{file['path']}") for file in files}
         assert sizes == {file["path"]: file["size"] for file in files}, folder
+    seen |= done
     return len(done)
 
 
@@ -210,8 +211,9 @@ def test_any_number_of_workers_gives_equal_manifests(
 
 @pytest.fixture
 def watch() -> Iterator[Any]:
-    """Looks over and over whether a finished folder lacks anything."""
+    """Looks over and over whether a folder that was finished lacks anything; ``digested`` looks at the end."""
     stop = threading.Event()
+    seen: set[str] = set()
     looks: list[int] = []
     problems: list[BaseException] = []
     threads: list[threading.Thread] = []
@@ -219,7 +221,7 @@ def watch() -> Iterator[Any]:
     def look(root: str) -> None:
         while not stop.wait(0.3):
             try:
-                looks.append(refuse_partial(root))
+                looks.append(refuse_partial(root, seen))
             except BaseException as error:
                 problems.append(error)
                 return

@@ -1,9 +1,9 @@
 """The process that a nursery forks from.
 
-    python -m tests.support.processes.fork_server <descriptor of a socket> <module> …
+    python -m tests.support.processes.fork_server <module> … <descriptor of a socket>
 
-Each request is a socket of its own, which comes with the streams of the program. A minder forks the program and says
-how it ended; the program says its number and runs its module.
+Each request is a socket of its own, which comes with the streams of the program. The program says its number and runs
+its module; this process says how it ended.
 """
 
 import atexit
@@ -13,6 +13,7 @@ import importlib
 import json
 import os
 import runpy
+import select
 import socket
 import subprocess
 import sys
@@ -33,44 +34,44 @@ os.sched_getaffinity = lambda pid: {0}
 
 def main() -> None:
     """Import, and fork until the socket's other end is closed."""
-    door = socket.socket(fileno=int(sys.argv[1]))
-    for name in sys.argv[2:]:
+    door = socket.socket(fileno=int(sys.argv[-1]))
+    for name in sys.argv[1:-1]:
         importlib.import_module(name)
     # To look for garbage among all that was imported would touch every page and copy it.
     gc.collect()
     gc.freeze()
+    living: dict[int, tuple[int, socket.socket]] = {}
     while True:
-        said, streams, *_ = socket.recv_fds(door, 1, 4)
-        with suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
+        ready, _, _ = select.select([door, *living], [], [])
+        for ended in {*ready} - {door}:
+            child, talk = living.pop(ended)
+            os.close(ended)
+            with talk, suppress(OSError):  # nobody may be there who wants to know
+                talk.sendall(b"%d\n" % os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        if door not in ready:
+            continue
+        said, descriptors, *_ = socket.recv_fds(door, 1, 8)
         if not said:
             os._exit(0)
+        talk, streams, others = socket.socket(fileno=descriptors[0]), descriptors[1:4], descriptors[4:]
+        with talk.makefile() as file:
+            given = json.loads(file.readline())
         # No thread runs here but the allocator's, which minds forks.
-        if not os.fork():
-            door.close()
-            _mind(socket.socket(fileno=streams[0]), streams[1:])
-        for each in streams:
-            os.close(each)
-
-
-def _mind(talk: socket.socket, streams: Sequence[int]) -> NoReturn:
-    with talk.makefile() as file:
-        given = json.loads(file.readline())
-    child = os.fork()
-    if not child:
-        os.setsid()
-        talk.sendall(b"%d\n" % os.getpid())
-        talk.close()
-        for number, each in enumerate(streams):
-            os.dup2(each, number)
-            os.close(each)
-        _begin(given)
-    for each in streams:
-        os.close(each)
-    _, status = os.waitpid(child, 0)
-    talk.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
-    os._exit(0)
+        child = os.fork()
+        if not child:
+            os.setsid()
+            talk.sendall(b"%d\n" % os.getpid())
+            for each in (door, talk, *(other for _, other in living.values())):
+                each.close()
+            for number, stream in enumerate(streams):
+                os.dup2(stream, number)
+            for descriptor in (*streams, *living):
+                os.close(descriptor)
+            given["arguments"] += map(str, others)
+            _begin(given)
+        living[os.pidfd_open(child)] = child, talk
+        for descriptor in descriptors[1:]:
+            os.close(descriptor)
 
 
 def _begin(given: dict[str, Any]) -> NoReturn:

@@ -13,13 +13,20 @@ from multiprocessing import forkserver, popen_forkserver, popen_spawn_posix
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
-from tests.support.processes.nursery import STAGES
+from tests.support.processes import nursery
+
+_server: Any = forkserver._forkserver  # type: ignore[attr-defined]
 
 
 def fork_workers() -> None:
-    """From now on processes of this one that are to be spawned are forked."""
-    forkserver.set_forkserver_preload([*STAGES])
-    SpawnProcess._Popen = staticmethod(partial(_start, os.getpid()))  # type: ignore[assignment,method-assign]
+    """From now on processes of this one that are to be spawned are forked from a fork of a nursery."""
+
+    def serve(listener: int, alive: int) -> None:
+        module = "tests.support.processes.worker_server"
+        others = (listener, alive)
+        nursery.shared(number=1).start(module, (), os.environ, (1, 2), others=others)
+
+    _fork_from(serve)
 
 
 def fork_workers_of_a_fork() -> None:
@@ -27,40 +34,54 @@ def fork_workers_of_a_fork() -> None:
 
     They are of its group, see its mounts, and hash like it.
     """
-    with socket.socket(socket.AF_UNIX) as listener:
-        address = f"\0pairmill-workers-{os.getpid()}"
-        listener.bind(address)
-        listener.listen()
-        alive, theirs = os.pipe()
-        pid = os.fork()
-        if not pid:
+
+    def serve(listener: int, alive: int) -> None:
+        if not os.fork():
             try:
-                os.close(theirs)
-                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-                forkserver.main(listener.detach(), alive, [])
+                os.close(_server._forkserver_alive_fd)
+                serve_forks(listener, alive)
             finally:
                 os._exit(0)
-        os.close(alive)
-    server: Any = forkserver._forkserver  # type: ignore[attr-defined]
-    server._forkserver_address, server._forkserver_alive_fd, server._forkserver_pid = address, theirs, pid
-    SpawnProcess._Popen = staticmethod(partial(_start, os.getpid()))  # type: ignore[assignment,method-assign]
+
+    _listen(serve)
+    _fork_from(serve)
 
 
-def _start(owner: int, process: Any) -> popen_forkserver.Popen | popen_spawn_posix.Popen:
-    if os.getpid() != owner:  # a fork of this process, whose child the server is not
+def serve_forks(listener: int, alive: int) -> None:
+    """Fork what is asked for by ``multiprocessing``'s own protocol, until nobody holds the other end of a pipe."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    forkserver.main(listener, alive, [])
+
+
+def _fork_from(serve: Callable[[int, int], object]) -> None:
+    """Fork what is to be spawned from a process that ``serve`` starts, when the first is, if not before."""
+    _server.ensure_running = lambda: None
+    SpawnProcess._Popen = staticmethod(partial(_start, os.getpid(), serve))  # type: ignore[assignment,method-assign]
+
+
+def _start(
+    owner: int, serve: Callable[[int, int], object], process: Any
+) -> popen_forkserver.Popen | popen_spawn_posix.Popen:
+    if os.getpid() != owner:  # a fork of this process, which the server does not know
         return popen_spawn_posix.Popen(process)
-    threads = os.environ.get("OPENBLAS_NUM_THREADS")
+    with _server._lock:
+        if _server._forkserver_address is None:
+            _listen(serve)
     target, process._target = process._target, partial(_within, dict(os.environ), process._target)
-    # Threads of numpy's algebra would be started by its import.
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"
     try:
-        forkserver.ensure_running()
         return popen_forkserver.Popen(process)
     finally:
         process._target = target
-        del os.environ["OPENBLAS_NUM_THREADS"]
-        if threads is not None:
-            os.environ["OPENBLAS_NUM_THREADS"] = threads
+
+
+def _listen(serve: Callable[[int, int], object]) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"\0pairmill-workers-{os.getpid()}")
+        listener.listen()
+        alive, _server._forkserver_alive_fd = os.pipe()
+        serve(listener.fileno(), alive)
+        os.close(alive)
+    _server._forkserver_address = f"\0pairmill-workers-{os.getpid()}"
 
 
 def _within(environment: Mapping[str, str], target: Callable[..., object], *arguments: Any) -> None:

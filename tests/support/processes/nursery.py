@@ -40,7 +40,9 @@ STAGES = (
     "pairmill.interface.command",
     "pairmill.interface.stagecli",
     "pairmill.line.following",
+    "pairmill.interface.start",
     *(f"pairmill.stages.{stage}.command" for stage in ("clean", "curate", "fetch", "tokenize", "train_tokenizer")),
+    *(f"pairmill.stages.{stage}.command" for stage in ("mix", "sample", "select")),
     # pyarrow imports it, where it is installed, for what no stage asks of it.
     "pandas",
     "pyarrow.compute",
@@ -73,7 +75,11 @@ PIPELINES = (
     "kfp.compiler",
     "kfp.kubernetes",
     "kfp_server_api",
+    "pairmill.line.dry_run",
     "pairmill.line.parameters",
+    "pairmill.line.run",
+    "pairmill.lineage.command",
+    "pairmill.lineage.page",
     "pairmill.kubeflow.placement",
     "pairmill.kubeflow.pretraining",
     "pairmill.kubeflow.submit.publish",
@@ -131,15 +137,22 @@ class Nursery:
 
     Args:
         imported: what they have imported already.
+        parent: one that has imported some of it, and forks this one: a second less of processor time, and they hash
+            alike.
     """
 
-    def __init__(self, imported: Sequence[str]) -> None:
+    def __init__(self, imported: Sequence[str], parent: "Nursery | None" = None) -> None:
         self._door, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # Threads of numpy's algebra would be started by its import.
         own = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-        command = [sys.executable, "-m", "tests.support.processes.fork_server", str(theirs.fileno()), *imported]
-        self._process = subprocess.Popen(command, cwd=REPOSITORY, env=own, pass_fds=[theirs.fileno()])
-        theirs.close()
+        module = "tests.support.processes.fork_server"
+        self._process: Child | subprocess.Popen[bytes]
+        with theirs:
+            if parent is None:
+                command = [sys.executable, "-m", module, *imported, str(theirs.fileno())]
+                self._process = subprocess.Popen(command, cwd=REPOSITORY, env=own, pass_fds=[theirs.fileno()])
+            else:
+                self._process = parent.start(module, imported, own, (1, 2), others=[theirs.fileno()])
 
     def close(self) -> None:
         """Let it end, when what it forked has ended or not."""
@@ -156,6 +169,7 @@ class Nursery:
         changes: str = "",
         mounts: Sequence[tuple[str, str, str]] = (),
         folder: str = "",
+        others: Sequence[int] = (),
     ) -> Child:
         """Start a module.
 
@@ -165,6 +179,7 @@ class Nursery:
             changes: a file where its changes of names are noted (see kill_points).
             mounts: what it alone sees: (folder, place, "") or ("tmpfs", place, options).
             folder: where it works; by default the repository.
+            others: descriptors that it has too, by numbers that are its last arguments.
         """
         given = {
             "module": module,
@@ -182,7 +197,7 @@ class Nursery:
                 read, write = os.pipe()
                 stack.callback(os.close, write)
                 output, stdout = (write, write), os.fdopen(read, "rb", buffering=0)
-            socket.send_fds(self._door, [b"start"], [theirs.fileno(), nothing.fileno(), *output])
+            socket.send_fds(self._door, [b"start"], [theirs.fileno(), nothing.fileno(), *output, *others])
         mine.sendall(json.dumps(given).encode() + b"\n")
         return Child(mine, stdout)
 
@@ -220,7 +235,11 @@ class Nursery:
         return SimpleNamespace(run=run, DEVNULL=subprocess.DEVNULL)
 
 
-@cache
 def shared(imported: Sequence[str] = STAGES, number: int = 0) -> Nursery:
     """One for all tests of this process, with which it ends; those of another number hash in another way."""
-    return Nursery(imported)
+    return _shared(imported, number)
+
+
+@cache
+def _shared(imported: Sequence[str], number: int) -> Nursery:
+    return Nursery(imported, None if imported == STAGES else shared(STAGES, number))

@@ -1,9 +1,9 @@
 """``pairmill`` as a program in PATH, forked from a nursery: for scripts and pages whose lines are typed into a shell.
 
 Such a line costs 0.1 s of processor time, where an interpreter that imports all costs ten times that. The program is a
-small client: it hands its streams, arguments, variables and working folder to this process, which lets a nursery of
-its own fork (so that it hashes in a way of its own); it passes SIGTERM on, and ends as the fork does. Where the client
-is killed, so is the fork.
+small client: it hands its streams, arguments, variables and working folder to this process, which lets a nursery fork
+(one that hashes in another way than tests' stages do); it passes SIGTERM on, and ends as the fork does. Where the
+client is killed, so is the fork.
 """
 
 import json
@@ -12,25 +12,19 @@ import select
 import socket
 import sys
 import threading
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tests.support.processes.nursery import STAGES, Nursery
+from tests.support.processes.nursery import shared
 
 _CLIENT = Path(__file__).with_name("typed_client.py")
 
 
 class TypedProgram:
-    """Puts the program into a folder.
+    """Puts the program into a folder: ``<folder>/pairmill``."""
 
-    Args:
-        folder: the program is ``<folder>/pairmill``.
-        imported: what the forks have imported already.
-    """
-
-    def __init__(self, folder: Path, imported: Sequence[str] = STAGES) -> None:
-        self._nursery = Nursery(imported)
+    def __init__(self, folder: Path) -> None:
+        self._nursery = shared(number=1)
         self._door = socket.socket(socket.AF_UNIX)
         self._door.bind("")  # Linux chooses a name: a path in a test's folder may be too long
         self._door.listen()
@@ -42,10 +36,9 @@ class TypedProgram:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
-        """Start no more, and let the nursery end."""
+        """Start no more."""
         self._door.shutdown(socket.SHUT_RDWR)
         self._door.close()
-        self._nursery.close()
 
     def _accept(self) -> None:
         with suppress(OSError):
