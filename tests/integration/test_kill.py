@@ -3,8 +3,10 @@ bytes. ``PAIRMILL_EVERY_KILL=1`` kills before every change, without it before ea
 tests/long/test_kill.py kills at random instants, worker processes too.
 """
 
+import random
 import shutil
 import subprocess
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -174,6 +176,57 @@ def remove_hidden_links(root: Path) -> int:
         assert path.samefile(path.with_name(name))
         path.unlink()
     return len(left)
+
+
+@pytest.mark.parametrize("kills", cases([4, 40], 40))
+def test_random_instants_while_slices_are_joined_ahead(kills: int, inputs: dict[str, Path], shm: Path) -> None:
+    tools.write_rows(shm / "rows" / "x.parquet", tools.rows(3000, seed=1), row_group_size=70)
+    given = [f"rows={shm / 'rows'}", f"tokenizer={inputs['tokenizer']}"]
+    draw = random.Random(kills)
+
+    def start(root: Path, workers: int = 2, number: int = 0) -> nursery.Child:
+        arguments = [*given, f"root={root}", f"workers={workers}"]
+        module = "tests.support.processes.small_slices"
+        return nursery.shared(number=number).start(module, arguments, tools.environment(str(root)))
+
+    def finished(root: Path) -> dict[str, str]:
+        (manifest,) = root.glob(f"tokenize/*/{tools.MANIFEST}")
+        return tools.digests(manifest.parent)
+
+    def begun(root: Path) -> list[Path]:
+        """The files that are joined ahead."""
+        return [*root.glob("tokenize/shards/.attempt.*.partial")]
+
+    def wait(root: Path, process: nursery.Child) -> float:
+        """Wait until a file is joined ahead; return when."""
+        while process.poll() is None and not begun(root):
+            time.sleep(0.001)
+        return time.monotonic()
+
+    # Of another nursery, which hashes in another way, and with one process, which joins nothing ahead.
+    assert start(shm / "alone", workers=1, number=1).wait() == 0
+    wanted = finished(shm / "alone")
+    assert len(tools.records(shm / "alone", "tokenize")) > 10
+    process = start(shm / "whole")
+    since = wait(shm / "whole", process)
+    assert process.wait() == 0
+    usual = time.monotonic() - since
+    hits = 0
+    for number in range(kills):
+        root = shm / str(number)
+        process = start(root)
+        wait(root, process)
+        time.sleep(usual * (number + draw.random()) / kills)
+        process.kill()
+        process.wait()
+        tools.wait_until_gone(str(root))
+        hits += bool(begun(root))
+        assert start(root).wait() == 0
+        assert finished(root) == wanted
+        remove_hidden_links(root)
+        tools.remove(root)
+    print(f"\n{hits} of {kills} kills left a file that was joined ahead")
+    assert hits
 
 
 # sample: one shard, and its arrays are outside the root
