@@ -14,6 +14,7 @@ import string
 import subprocess
 import sys
 import tarfile
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from tests.support import tools
 from tests.support.cases import cases
 from tests.support.data import split_characters
 from tests.support.helpers import PATIENCE
+from tests.support.processes import nursery
 from tests.support.tools import World
 
 FULL = "PAIRMILL_MEMORY_FULL" in os.environ
@@ -43,6 +45,8 @@ MB = 1 << 20
 LIMIT = 1024 * MB
 """Of any process, whatever it reads."""
 
+MEASURED = "tests.support.processes.measured"
+
 # A process of its own starts the stage: maxrss of a child begins with what its parent had, and pytest has much.
 _WRAPPER = """
 import os, subprocess, sys
@@ -52,40 +56,21 @@ print(os.waitstatus_to_exitcode(status), usage.ru_maxrss)
 """
 
 
-# Runs a stage with every constant that is a number of bytes divided, whatever the constant is called.
-_SCALED = """
-import importlib, pkgutil, runpy, sys
-from dataclasses import astuple
-from pairmill.formats.slices import Slicing
-scale, slices, stage, *sys.argv[1:] = sys.argv[1:]
-for module in pkgutil.iter_modules(importlib.import_module(f"pairmill.stages.{stage}").__path__):
-    importlib.import_module(f"pairmill.stages.{stage}.{module.name}")
-found = 0
-for name, module in list(sys.modules.items()):
-    if name.partition(".")[0] == "pairmill":
-        for key, value in list(vars(module).items()):
-            if type(value) is int and 1 << 20 <= value <= 1 << 29 and value % (1 << 16) == 0:
-                setattr(module, key, value // int(scale))
-                found += 1
-            elif isinstance(value, Slicing):
-                setattr(module, key, Slicing(*(size // int(slices) for size in astuple(value))))
-                found += 1
-assert found > 3
-sys.argv.insert(1, stage)
-runpy.run_module("pairmill", run_name="__main__", alter_sys=True)
-"""
-
-
 def command(stage: str, workers: int = 1, slices: int = SCALE, scale: int = SCALE, **options: object) -> list[str]:
     """A stage, in this test's scale and with smaller slices. Worker processes would be of the usual scale."""
     if FULL:
         return tools.command(stage, **options, workers=workers)
-    given = tools.command(stage, **options, workers=1)[4:]
-    return [sys.executable, "-c", _SCALED, str(scale), str(slices), stage, *given]
+    given = tools.command(stage, **options, workers=1)[3:]
+    return [sys.executable, "-m", MEASURED, str(scale), str(slices), *given]
 
 
 def peak(arguments: list[str]) -> int:
-    """Peak resident memory of a program in bytes."""
+    """Peak resident memory of a program in bytes; what is forked begins with what it was forked from."""
+    if arguments[2] == MEASURED:
+        with tempfile.NamedTemporaryFile("r") as file:
+            done = nursery.shared().run(MEASURED, [file.name, *arguments[3:]], tools.environment())
+            assert done.returncode == 0, done.stderr
+            return int(file.read()) * 1024
     done = subprocess.run(
         [sys.executable, "-c", _WRAPPER, *arguments],
         cwd=tools.REPOSITORY,
@@ -514,8 +499,13 @@ def test_sample_splits_documents(tmp_path: Path) -> None:
         "",
         (2000 if FULL else 400) * MB,
         tmp_path,
-        lambda given, root: tools.command(  # in its usual scale: some of its numbers are flags of files
-            "sample", tokenized_path=given, output_path=root / "sampled", prefix_config_path=rules, epochs=1, workers=1
+        lambda given, root: command(  # in its usual scale: some of its numbers are flags of files
+            "sample",
+            scale=1,
+            tokenized_path=given,
+            output_path=root / "sampled",
+            prefix_config_path=rules,
+            epochs=1,
         ),
         look=look,
     )
