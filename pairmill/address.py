@@ -11,8 +11,7 @@ A slash in a revision is written ``%2F``, except in the Hub's own ``refs/convert
 """
 
 import re
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 from urllib.parse import quote, unquote
 
 from pairmill.errors import UsageError
@@ -39,8 +38,7 @@ FORMS: dict[Kind, str] = {
 """How each kind is written."""
 
 
-@dataclass(frozen=True)
-class Address:
+class Address(NamedTuple):
     """A place on the Hub or in a git repository.
 
     Args:

@@ -8,7 +8,6 @@ special tokens in a text are plain text and none are added; added tokens that ar
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
@@ -245,8 +244,7 @@ def _compare(native: _native.Encoder, tokenizer: Tokenizer, probes: list[str], w
             )
 
 
-@dataclass(frozen=True)
-class _Recognised:
+class _Recognised(NamedTuple):
     """A configuration that the native encoder supports."""
 
     pattern: _Pattern

@@ -21,7 +21,10 @@ from pairmill.engine.results import HeldOutRows
 from pairmill.engine.source_names import source_of
 from pairmill.formats.opened import OpenResult, open_result
 from pairmill.formats.plan_rows import PlanRows
-from pairmill.formats.results import FetchResult, MixResult, SampleResult, TokenizeResult, TrainTokenizerResult
+from pairmill.formats.results.raw import FetchResult
+from pairmill.formats.results.rows import TrainTokenizerResult
+from pairmill.formats.results.sample import SampleResult
+from pairmill.formats.results.tokens import MixResult, TokenizeResult
 from pairmill.formats.training_results import EvaluateResult, TrainResult
 from pairmill.interface import cli
 from pairmill.policy.warn import warn_of_removed

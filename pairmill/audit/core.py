@@ -35,7 +35,7 @@ from pairmill.formats.audited import KEEP, NAME
 from pairmill.formats.beside_rows import row_folders
 from pairmill.formats.opened import open_result
 from pairmill.formats.removed_rows import RemovedRows, removed_rows
-from pairmill.formats.results import SampleResult
+from pairmill.formats.results.sample import SampleResult
 from pairmill.formats.sample_plan import read_plan
 from pairmill.formats.tokenized import Folder
 from pairmill.report.model import Report

@@ -7,8 +7,7 @@ itself, as JSON: tokenize tells by it which control tokens the template wrote (:
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from pairmill.chats.template import ChatTemplate
 
@@ -25,8 +24,7 @@ class PrefixMismatch(Exception):
     """The whole does not begin with the prompt."""
 
 
-@dataclass(frozen=True)
-class Chat:
+class Chat(NamedTuple):
     """What a template renders.
 
     Args:

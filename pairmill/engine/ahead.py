@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Event
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from pairmill import storage
 from pairmill.engine.records import ShardRecord
@@ -19,8 +19,7 @@ from pairmill.errors import PairmillError
 from pairmill.storage.base import Beginning, Span
 
 
-@dataclass(frozen=True)
-class Joins:
+class Joins(NamedTuple):
     """The files that the second round joins.
 
     Args:

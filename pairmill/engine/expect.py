@@ -5,8 +5,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from pairmill.errors import InputError, UsageError, did_you_mean
 
@@ -26,16 +25,14 @@ AUDITED: Final = ("usable", "faulty")
 _WRITTEN: Final = 'a number, ">0", or 1.9e9..2.1e9; of a share 3%..5%'
 
 
-@dataclass(frozen=True)
-class Bound:
+class Bound(NamedTuple):
     """What a count is compared with: ``compare(count, number)`` has to hold."""
 
     compare: Callable[[float, float], bool]
     number: float
 
 
-@dataclass(frozen=True)
-class Expectation:
+class Expectation(NamedTuple):
     """What is expected of a rule or a source.
 
     Args:

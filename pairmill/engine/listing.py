@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -56,8 +55,7 @@ class ResultFolder(NamedTuple):
         return self.finished is None and storage.store_for(self.uri).exists(storage.join(self.uri, STARTED))
 
 
-@dataclass(frozen=True)
-class Head:
+class Head(NamedTuple):
     """What a manifest says before its tables.
 
     Args:

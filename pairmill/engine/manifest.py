@@ -71,8 +71,7 @@ def is_sealed(data: bytes) -> bool:
     return data[-_SEAL_BYTES:] == _SEAL % hashlib.sha256(body).hexdigest().encode()
 
 
-@dataclass(frozen=True)
-class File:
+class File(NamedTuple):
     """One file of a folder or shard. ``path`` is relative to it; ``size`` is in bytes; ``digest`` says its algorithm.
 
     ``task`` names the data set of the file; files that are not data (rejects) have none.

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from pairmill import storage
 from pairmill.engine.manifest import InputRef
@@ -25,8 +24,7 @@ REMOVED: Final = "removed"
 """The ledger's reason of records and rows that a policy takes out one by one."""
 
 
-@dataclass(frozen=True)
-class Subject:
+class Subject(NamedTuple):
     """Something that a policy may say something of: a source, a raw file, or a task.
 
     Args:
@@ -186,7 +184,7 @@ def leave_out_tasks(tasks: Iterable[Task], where: str) -> frozenset[str]:
     for task in tasks:
         subject = Subject.from_task(task.name, place=storage.parent_of(task.uri))
         before = Subject.from_task(storage.name_of(task.uri))
-        subjects.append(replace(subject, names=(*subject.names, before.name, *before.names)))
+        subjects.append(subject._replace(names=(*subject.names, before.name, *before.names)))
     left_out = leave_out(subjects, where)
     if subjects and len(left_out) == len(subjects):
         refuse_nothing(where)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from pairmill import log, storage
 from pairmill.engine import blocks, links, policing, vanished
@@ -74,8 +74,7 @@ class Together:
         return (smallest[start:] + smallest[:start])[:count]
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(NamedTuple):
     """A finished stage: the folder's URI, its manifest, and whether it was there already."""
 
     uri: str

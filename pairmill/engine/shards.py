@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 from pairmill import log, storage
 from pairmill.cpu import available_cores
@@ -28,6 +28,7 @@ from pairmill.engine.stage import Shard, X
 from pairmill.engine.writer import AttemptWriter, FinishWriter
 from pairmill.errors import InputError, InternalError, PairmillError, from_os_error
 
+Outcome: TypeAlias = tuple[Shard[X], ShardRecord | PairmillError]
 _ATTEMPT = re.compile(f"[0-9a-f]{{{ATTEMPT}}}")
 # Records looked for at once in an object store.
 _AT_ONCE = 32
@@ -166,8 +167,7 @@ def discard(planned: Sequence[Shard[Any]], folder: str) -> None:
         list(pool.map(storage.store_for(folder).delete, (storage.join(folder, item.key, RECORD) for item in planned)))
 
 
-@dataclass(frozen=True)
-class _Loaded:
+class _Loaded(NamedTuple):
     """What the cache has of a shard.
 
     Attributes:
@@ -303,8 +303,7 @@ def _clear(home: str, names: Iterable[str]) -> None:
                 storage.clear(storage.join(home, name))
 
 
-@dataclass(frozen=True)
-class _Finished:
+class _Finished(NamedTuple):
     """The data of a stage's end: the bytes of its manifest, as text."""
 
     manifest: str
@@ -320,7 +319,7 @@ def commit_finish(out: FinishWriter, stage: str, manifest: Manifest) -> tuple[Ma
     with suppress(InputError):
         _load(f"{stage}: its end", "", out.home, verify=True)
     ours = manifest.dump().decode()
-    data = commit_record(out, {"ledger": asdict(Ledger()), "data": asdict(_Finished(ours))})
+    data = commit_record(out, {"ledger": asdict(Ledger()), "data": _Finished(ours)._asdict()})
     record = _parse(data, stage, "", out.home)
     assert record is not None
     theirs = record.read(_Finished).manifest

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
 from pairmill.engine import policing
 from pairmill.engine.ahead import Joins
@@ -165,8 +165,7 @@ C = TypeVar("C", bound=RunOptions)
 P = TypeVar("P", bound="StagePlan[Any]")
 
 
-@dataclass(frozen=True)
-class GivenResult:
+class GivenResult(NamedTuple):
     """What a stage is given in place of its result.
 
     Args:
@@ -184,8 +183,7 @@ class GivenResult:
     rows: int | None = None
 
 
-@dataclass(frozen=True)
-class Outputs:
+class Outputs(NamedTuple):
     """What later tasks take from a stage.
 
     Args:
@@ -199,8 +197,8 @@ class Outputs:
     output: str
     rows: int
     printed: Sequence[str]
-    parameters: Mapping[str, str | list[dict[str, str]]] = field(default_factory=dict)
-    options: Mapping[str, str] = field(default_factory=dict)
+    parameters: Mapping[str, str | list[dict[str, str]]] = {}
+    options: Mapping[str, str] = {}
 
 
 class Stage(ABC, Generic[C, P]):

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from pairmill import log, storage
 from pairmill.cpu import available_cores
@@ -91,8 +91,7 @@ def read(root: str, stage: str, fingerprint: str) -> Sequence[Usage]:
     return result
 
 
-@dataclass(frozen=True)
-class Total:
+class Total(NamedTuple):
     """What pods took together, in units that are paid for."""
 
     pods: int

@@ -7,9 +7,8 @@ for by name is not in it (docs/vanished.md).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pairmill.engine.inputs import HELD_OUT
 from pairmill.engine.links import LeftOut
@@ -41,8 +40,7 @@ KINDS: Final = {
 """What ``fail_on`` names, and how a line about it begins."""
 
 
-@dataclass(frozen=True)
-class Alarm:
+class Alarm(NamedTuple):
     """A line of the table.
 
     Args:
@@ -131,7 +129,7 @@ def table_of(
     of_ledgers = (item for name, ledger in by_source(manifest.shards).items() for item in lost(name, ledger))
     result = [*(of_ledgers if alarms is None else alarms), *(Alarm(kind, name) for kind, name in left_out)]
     order = list(KINDS)
-    return [asdict(item) for item in sorted(result, key=lambda item: order.index(item.kind))]
+    return [item._asdict() for item in sorted(result, key=lambda item: order.index(item.kind))]
 
 
 def read(manifest: Manifest) -> list[Alarm]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -83,7 +82,7 @@ class Writer:
 
         With ``task`` it goes into a folder of that name and belongs to that task; with ``path`` it goes there.
         """
-        mine = replace(file, path=f"{task}/{file.path}", task=task) if task else replace(file, path=path or file.path)
+        mine = file._replace(path=f"{task}/{file.path}", task=task) if task else file._replace(path=path or file.path)
         self.put(storage.join(source_folder, file.path), mine)
 
     def put(self, source: str, file: File) -> None:

@@ -22,7 +22,7 @@ from pairmill.engine.manifest import Manifest
 from pairmill.engine.source_names import source_of
 from pairmill.errors import InputError
 from pairmill.export.parts import HELD_OUT, TRAIN, Counts, Exported, Ints, Part, TokenBatch
-from pairmill.formats.results import SampleResult
+from pairmill.formats.results.sample import SampleResult
 from pairmill.formats.source_facts import Facts
 from pairmill.formats.token_listing import read_listing
 from pairmill.formats.tokenized import Opening

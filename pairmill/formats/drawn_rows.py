@@ -25,7 +25,8 @@ from pairmill.engine.manifest import Manifest
 from pairmill.engine.source_names import source_of
 from pairmill.errors import InputError
 from pairmill.formats import sample_folder
-from pairmill.formats.results import Rows, SampleResult
+from pairmill.formats.results import Rows
+from pairmill.formats.results.sample import SampleResult
 from pairmill.formats.sample_plan import FOLDER, HELD_OUT, find_base
 from pairmill.formats.tokenized import Opening
 from pairmill.formats.tokenized_path import open_place, stored

@@ -5,9 +5,8 @@ that others made, the head of each file: the stages that read them compare every
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from pairmill import storage
 from pairmill.address import refuse
@@ -18,9 +17,8 @@ from pairmill.errors import InputError, UsageError
 from pairmill.formats import rows, tokenizer_file, tokens
 from pairmill.formats.row_files import require_all_columns
 from pairmill.formats.templates import require_tokens
-from pairmill.formats.tokenized import names_in
+from pairmill.formats.tokenized import UNION, names_in
 from pairmill.formats.tokenized_path import open_tokenized
-from pairmill.formats.union import NAME
 
 PUBLISHED = ("data", "data_clustered")
 """The folders of a cleaned data set, ours and the reference's; a task's name is the path below one of them."""
@@ -32,8 +30,7 @@ _ENDINGS = tuple(f".{extension}" for extension in rows.EXTENSIONS)
 _COUNTED = 64
 
 
-@dataclass(frozen=True)
-class GivenFiles:
+class GivenFiles(NamedTuple):
     """What is at a place.
 
     Args:
@@ -207,7 +204,7 @@ def tokenized_at(given: str, option: str) -> GivenFiles:
         raise InputError(
             f"not a tokenized folder: {tokens.INFO} does not exist", where=f"{option}={uri}", hint="check the path"
         )
-    if manifest is not None and manifest.stage == NAME:
+    if manifest is not None and manifest.stage == UNION:
         folder = open_tokenized(uri, option)
         size = sum(content.size for task in folder.tasks for content in task.contents.values())
         return GivenFiles((uri,), len(folder.tasks), size, manifest.ledger.rows_out)

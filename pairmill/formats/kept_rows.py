@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final, TypeAlias
+from typing import Any, BinaryIO, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -183,8 +182,7 @@ def write_origin(kept: NDArray[np.int64], groups: Sequence[int], local: Path) ->
             start += size
 
 
-@dataclass(frozen=True)
-class Attributes:
+class Attributes(NamedTuple):
     """Attributes of consecutive rows of a task.
 
     Args:

@@ -22,7 +22,7 @@ from pairmill.engine.links import list_folder
 from pairmill.engine.listing import read_head
 from pairmill.engine.manifest import InputRef, Manifest
 from pairmill.errors import InputError, UsageError, did_you_mean
-from pairmill.formats.results import SampleResult
+from pairmill.formats.results.sample import SampleResult
 from pairmill.formats.sample_folder import folder_of
 from pairmill.formats.token_listing import NAME as LISTING
 from pairmill.formats.token_listing import read_listing

@@ -5,9 +5,8 @@ Both are structs of parquet-format's ``parquet.thrift`` in Thrift's compact prot
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 # The number of bytes tried for a header: most have ten, but statistics repeat the page's least and greatest value.
 _HEADER_BYTES = (1 << 10, 1 << 20)
@@ -21,8 +20,7 @@ MAGIC = b"PAR1"
 _MAX_ORDINALS = 1 << 15
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(NamedTuple):
     """The header of a page.
 
     Args:

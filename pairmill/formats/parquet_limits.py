@@ -5,8 +5,7 @@ page of one letter compresses to nothing.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -32,8 +31,7 @@ _LISTED_ROWS = 16
 _ENTRIES = 1 << 20
 
 
-@dataclass(frozen=True)
-class _Chunk:
+class _Chunk(NamedTuple):
     """A column chunk: its metadata, its pages, and bytes of its dictionary's longest entry."""
 
     meta: Any
@@ -114,7 +112,7 @@ def _chunks(
             pages = _pages(where, file, chunk, longest, whole=whole)
         result = _Chunk(chunk, listed, pages, _longest_entry(chunk, pages))
         if result.worth_a_look:
-            result = replace(result, entry=_longest_by_a_look(file, result))
+            result = result._replace(entry=_longest_by_a_look(file, result))
         yield result
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pairmill import storage
 from pairmill.errors import UsageError
 from pairmill.formats.opened import OpenResult, RangedTokens, open_result
-from pairmill.formats.results import SampleResult
+from pairmill.formats.results.sample import SampleResult
 from pairmill.formats.sample_plan import FOLDER, find_base
 from pairmill.formats.tokens import INDEX, Array
 

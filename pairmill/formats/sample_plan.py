@@ -1,13 +1,13 @@
 """A plan of sample as other stages know it: a finished folder that says which rows each epoch has, and no arrays."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import FinishedFolder, Manifest
 from pairmill.errors import InputError
-from pairmill.formats.results import SampleResult
+from pairmill.formats.results.sample import SampleResult
 
 FOLDER = "plan/"
 HELD_OUT = "held_out"
@@ -27,8 +27,7 @@ PARENT = "parent"
 """An input with this role is the plan whose first epochs a plan keeps."""
 
 
-@dataclass(frozen=True)
-class Ancestor:
+class Ancestor(NamedTuple):
     """A plan that another one goes on with, by itself or over plans between them.
 
     Attributes:

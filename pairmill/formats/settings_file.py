@@ -16,9 +16,9 @@ import re
 import textwrap
 import types
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING
 from functools import cache
-from typing import Any, ClassVar, Final, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Final, Literal, NamedTuple, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from pairmill import storage
 from pairmill.errors import UsageError, did_you_mean
@@ -141,8 +141,7 @@ class SettingsFile:
         return [] if entry is None or entry.is_null() else entry.items()
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """A value of the file, and where it is."""
 
     file: SettingsFile

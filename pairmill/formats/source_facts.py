@@ -10,7 +10,8 @@ from pairmill.engine.listing import read_head
 from pairmill.engine.manifest import MANIFEST
 from pairmill.engine.source_names import source_of
 from pairmill.errors import InputError
-from pairmill.formats.results import CleanResult, RawResult, TokenizeResult
+from pairmill.formats.results.raw import CleanResult, RawResult
+from pairmill.formats.results.tokens import TokenizeResult
 
 ORDER: Final = ("clean", "take_out", "curate", "select", "tokenize", "sample")
 """The stages that rows pass through, by the names of their folders below root. What mix planned, the sample says."""

@@ -8,8 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,8 +130,7 @@ class Cutter:
         return bytes(result)
 
 
-@dataclass(frozen=True)
-class SplitRows:
+class SplitRows(NamedTuple):
     """Rows in pieces.
 
     Attributes:

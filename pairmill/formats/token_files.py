@@ -20,7 +20,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -245,8 +245,7 @@ def _flat(uri: str, start: int, name: str, column: Any) -> tuple[NDArray[Any], I
 # Megatron-LM
 
 
-@dataclass(frozen=True)
-class Index:
+class Index(NamedTuple):
     """The ``.idx`` file of a Megatron-LM data set.
 
     Args:

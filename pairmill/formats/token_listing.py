@@ -13,9 +13,8 @@ Since paths differ by machine, no plan knows the digest of this file.
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pairmill.digest import digest_file, digest_files, is_blake3
 from pairmill.engine.manifest import File, content_key
@@ -24,8 +23,7 @@ from pairmill.errors import InputError
 NAME = "token_files.json"
 
 
-@dataclass(frozen=True)
-class TokensInPlace:
+class TokensInPlace(NamedTuple):
     """A file of tokens."""
 
     path: str
@@ -37,7 +35,7 @@ class TokensInPlace:
 
 
 def dump_listing(files: Iterable[TokensInPlace]) -> bytes:
-    return json.dumps({"files": [vars(file) for file in files]}, separators=(",", ":"), ensure_ascii=False).encode()
+    return json.dumps({"files": [file._asdict() for file in files]}, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def read_listing(folder: Path) -> list[TokensInPlace]:
@@ -51,7 +49,7 @@ def read_listing(folder: Path) -> list[TokensInPlace]:
         files = [TokensInPlace(**item) for item in json.loads(place.read_bytes())["files"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError("not a list of token files", where=str(place), got=repr(error), hint="sample again") from error
-    files = [replace(file, path=os.path.join(folder, file.path)) for file in files]  # the sample's own are relative
+    files = [file._replace(path=os.path.join(folder, file.path)) for file in files]  # the sample's own are relative
     for file in files:
         size = os.stat(file.path).st_size if os.path.isfile(file.path) else -1
         if size != file.size:

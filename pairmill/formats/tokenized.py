@@ -7,7 +7,7 @@ read before. Without a manifest the index arrays are digested whole; of large ``
 
 import json
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from pairmill import storage
@@ -19,11 +19,13 @@ from pairmill.engine.links import list_folder
 from pairmill.engine.manifest import Manifest, fingerprint_from
 from pairmill.engine.results import HeldOutRows
 from pairmill.errors import InputError
-from pairmill.formats.results import UnionResult
+from pairmill.formats.results.tokens import UnionResult
 from pairmill.formats.tokenizer_file import NAME as TOKENIZER
 from pairmill.formats.tokens import ARRAYS, BYTES, INDEX, INFO, ROWS, Dataset
 from pairmill.storage.base import Entry, each
 
+UNION: Final = "union"
+"""The stage that the manifest of a union says: a folder that only says which task of which folder is called what."""
 _PROMISED: Final = frozenset((*ARRAYS, BYTES, ROWS))
 _BLOCK: Final = 64 << 10
 SAMPLED: Final = "size, time and four blocks of each tokens.npy"
@@ -33,8 +35,7 @@ _BLOCKS: Final = 4
 """Of a sampled file: the first, the last, and two between."""
 
 
-@dataclass(frozen=True)
-class Folder:
+class Folder(NamedTuple):
     """A tokenized folder, or several as one: its data sets sorted by name, and what identifies its content.
 
     Attributes:
@@ -78,8 +79,7 @@ class Folder:
         )
 
 
-@dataclass(frozen=True)
-class Opening:
+class Opening(NamedTuple):
     """How folders are opened.
 
     Attributes:
@@ -159,9 +159,9 @@ def _open_foreign(uri: str, info: dict[str, Any], how: Opening) -> Folder:
     paths = {entry.path: entry for entry in list_folder(uri, lambda link: link.find("/") == len(link) - 1)}
     inner = None
     if how.held_out is not False and HELD_OUT + INFO in paths:
-        inner = open_folder(storage.join(uri, HELD_OUT.rstrip("/")), None, replace(how, held_out=False))
+        inner = open_folder(storage.join(uri, HELD_OUT.rstrip("/")), None, how._replace(held_out=False))
         tasks = [replace(item, name=HELD_OUT + item.name) for item in inner.tasks]
-        inner = replace(inner, uri=uri, tasks=tasks, homes=(uri,))
+        inner = inner._replace(uri=uri, tasks=tasks, homes=(uri,))
     if how.held_out:
         if inner is None:
             raise _nothing_held_out(how.option, uri)

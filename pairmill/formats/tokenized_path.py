@@ -4,13 +4,15 @@ Each is ``[name=]place``. A place is a tokenized folder, a plan of sample (the f
 union: a folder with a manifest and no arrays, which says which task of which folder is called what.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pairmill import storage
 from pairmill.address import refuse
@@ -18,12 +20,13 @@ from pairmill.digest import digest_bytes
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import MANIFEST, File, InputRef, Ledger, Manifest
 from pairmill.errors import InputError, UsageError
-from pairmill.formats.results import UnionResult
-from pairmill.formats.tasks_file import TasksFile
-from pairmill.formats.tokenized import Folder, Opening, open_folder
+from pairmill.formats.results.tokens import UnionResult
+from pairmill.formats.tokenized import UNION, Folder, Opening, open_folder
 from pairmill.formats.tokenizer_file import NAME as TOKENIZER
 from pairmill.formats.tokens import INFO, Dataset
-from pairmill.formats.union import NAME, Part, Union
+
+if TYPE_CHECKING:
+    from pairmill.formats.union import Union
 
 _VERSION: Final = 1
 _TOKENIZE: Final = "tokenize"
@@ -35,8 +38,7 @@ _BELOW: Final = "./"
 """How the place of a folder begins that is in the project of the union."""
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """A folder that is named. ``is_named``: its name was given, and is not that of the folder."""
 
     name: str
@@ -75,9 +77,12 @@ def open_tokenized(
 
 def join(some: Sequence[Place], tasks: str, how: Opening) -> Union:
     """Open folders, and join the tasks that a file says."""
-    file = TasksFile.load(tasks, [place.name for place in some])
-    parts = [Part(place.name, open_place(place.uri, replace(how, held_out=None))) for place in some]
-    return Union.join(parts, file, f"{how.option}={','.join(place.uri for place in some)}")
+    # Most names are of one folder, and what joins several is a twentieth of a start.
+    from pairmill.formats import union
+
+    file = union.TasksFile.load(tasks, [place.name for place in some])
+    parts = [union.Part(place.name, open_place(place.uri, how._replace(held_out=None))) for place in some]
+    return union.Union.join(parts, file, f"{how.option}={','.join(place.uri for place in some)}")
 
 
 def places(given: str, option: str) -> list[Place]:
@@ -103,7 +108,7 @@ def places(given: str, option: str) -> list[Place]:
             raise UsageError("two folders have one name", where=option, got=place.name, hint=hint)
         if counts[place.name] > 1:
             seen[place.name] += 1
-            result[number] = replace(place, name=f"{place.name}-{seen[place.name]}")
+            result[number] = place._replace(name=f"{place.name}-{seen[place.name]}")
     return result
 
 
@@ -119,7 +124,7 @@ def open_place(uri: str, how: Opening) -> Folder:
 def _open(uri: str, manifest: Manifest | None, how: Opening) -> Folder:
     if manifest is not None and manifest.stage == _SAMPLE:
         return open_place(_tokens_of_plan(uri, manifest, how.option), how)
-    if manifest is not None and manifest.stage == NAME:
+    if manifest is not None and manifest.stage == UNION:
         return _open_union(uri, manifest, how)
     return open_folder(uri, manifest, how)
 
@@ -140,7 +145,7 @@ def _tokens_of_plan(uri: str, manifest: Manifest, option: str) -> str:
 
 def stored(root: str, fingerprint: str) -> str | None:
     """Return the tokenized folder, or the union, of a project that has this fingerprint; None if there is none."""
-    for stage in (_TOKENIZE, NAME):
+    for stage in (_TOKENIZE, UNION):
         uri = storage.join(root, stage, fingerprint)
         if manifests.read(uri, refuse_begun=False) is not None:
             return uri
@@ -150,7 +155,7 @@ def stored(root: str, fingerprint: str) -> str | None:
 def _open_union(uri: str, manifest: Manifest, how: Opening) -> Folder:
     result = UnionResult.from_manifest(manifest)
     folders = [
-        open_place(place, replace(how, held_out=None, option=f"{how.option}={uri}: {name}"))
+        open_place(place, how._replace(held_out=None, option=f"{how.option}={uri}: {name}"))
         for name, place in _places_of(uri, result).items()
     ]
     for folder, item in zip(folders, result.folders, strict=True):
@@ -197,7 +202,7 @@ def _places_of(uri: str, union: UnionResult) -> dict[str, str]:
 
 def keep_union(folder: Folder, root: str) -> str:
     """Write a union below a project, where nodes find it; return its URI. Of one folder there is nothing to write."""
-    return write_union(folder, storage.join(root, NAME, folder.fingerprint), root) if folder.union is not None else ""
+    return write_union(folder, storage.join(root, UNION, folder.fingerprint), root) if folder.union is not None else ""
 
 
 def write_union(folder: Folder, uri: str, root: str = "") -> str:
@@ -222,7 +227,7 @@ def write_union(folder: Folder, uri: str, root: str = "") -> str:
     if folder.tokenizer:
         inputs.append(InputRef("tokenizer", folder.tokenizer))
     manifest = Manifest(
-        stage=NAME,
+        stage=UNION,
         version=_VERSION,
         fingerprint=folder.fingerprint,
         options={},
@@ -256,10 +261,10 @@ def find_planned(given: str, root: str, fingerprint: str, names: Sequence[str], 
     at = manifests.read(single) if single else None
     if single and not some[0].is_named and (at is None or at.fingerprint == fingerprint or home is None):
         home = single
-    elif some and (home is None or storage.name_of(storage.parent_of(home)) != NAME):
+    elif some and (home is None or storage.name_of(storage.parent_of(home)) != UNION):
         folder = open_tokenized(given, _OPTION)
         if folder.fingerprint != fingerprint:
-            hint = f"of several folders the node needs the union too: {storage.join(root, NAME, fingerprint)}"
+            hint = f"of several folders the node needs the union too: {storage.join(root, UNION, fingerprint)}"
             raise _other_folder(f"{_OPTION}={given}", folder.fingerprint, fingerprint, hint if len(some) > 1 else "")
         return _picked({task.name: task for task in folder.tasks}.get, names, given)
     if home is None:
@@ -269,7 +274,7 @@ def find_planned(given: str, root: str, fingerprint: str, names: Sequence[str], 
             hint=f"name the folder if it is elsewhere: {_OPTION}=…",
         )
     manifest = manifests.read(home)
-    if manifest is None or manifest.stage != NAME:
+    if manifest is None or manifest.stage != UNION:
         return _picked(_tasks_at(home, fingerprint, digested), names, home)
     if manifest.fingerprint != fingerprint:
         raise _other_folder(f"{_OPTION}={home}", manifest.fingerprint, fingerprint)

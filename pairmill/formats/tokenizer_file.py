@@ -11,7 +11,6 @@ from pairmill.address import parse, refuse
 from pairmill.engine import manifest as manifests
 from pairmill.errors import InputError
 from pairmill.log import event
-from pairmill.net import hub
 
 NAME = "tokenizer.json"
 
@@ -104,6 +103,7 @@ def ids(tokenizer: bytes, where: str) -> int:
 
 
 def _of_hub(owner: str, name: str, revision: str, root: str) -> str:
+    from pairmill.net import hub  # which no file on a disk needs, and most tokenizers are one
 
     repository = hub.Repository(f"{owner}/{name}", "model", "give an existing commit, branch or tag after @")
     commit = revision

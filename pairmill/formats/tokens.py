@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Final, Self
+from typing import Any, BinaryIO, Final, NamedTuple, Self
 
 import numpy as np
 from numpy.lib import format as npy
@@ -120,8 +120,7 @@ def writers(create: Callable[[str], AbstractContextManager[Path]]) -> Iterator[d
         }
 
 
-@dataclass(frozen=True)
-class Array:
+class Array(NamedTuple):
     """A one-dimensional ``.npy`` of integers; its values start at byte ``offset`` of the object."""
 
     uri: str

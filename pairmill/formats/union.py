@@ -14,12 +14,12 @@ from pairmill.engine.inputs import HELD_OUT
 from pairmill.engine.manifest import fingerprint_from
 from pairmill.errors import InputError, UsageError
 from pairmill.formats import chat_digests
-from pairmill.formats.results import UnionResult
-from pairmill.formats.tasks_file import Clause, TasksFile
-from pairmill.formats.tokenized import Folder
+from pairmill.formats.results.tokens import UnionResult
+from pairmill.formats.tasks_file import Clause
+from pairmill.formats.tasks_file import TasksFile as TasksFile
+from pairmill.formats.tokenized import UNION, Folder
 from pairmill.formats.tokens import BYTES, ROWS, Dataset
 
-NAME: Final = "union"
 _OF_PLACE: Final = "tokenizer_path"
 """Of ``tokenizer_info.json``: where somebody's tokenizer was, which tells nothing."""
 _TAGS: Final = "condition_mapping"
@@ -132,7 +132,7 @@ class Union:
     def fingerprint(self) -> str:
         """Content identity: of the tokenizer, and of names and contents of tasks."""
         info = {key: value for key, value in self.info.items() if key != _OF_PLACE}
-        return fingerprint_from(NAME, info, [_identity(member.task) for member in self.members])
+        return fingerprint_from(UNION, info, [_identity(member.task) for member in self.members])
 
     @property
     def result(self) -> UnionResult:

@@ -19,9 +19,9 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, get_args, get_type_hints
 
 import pairmill
 from pairmill import log
@@ -47,8 +47,7 @@ INTERRUPTED = interrupt.INTERRUPTED
 TERMINATED = interrupt.TERMINATED
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """The outcome of a stage.
 
     Args:
@@ -70,10 +69,10 @@ class Outcome:
     metrics: Mapping[str, float]
     report: Callable[[], Report]
     manifest: Callable[[], bytes]
-    metadata: Mapping[str, str | float] = field(default_factory=dict)
+    metadata: Mapping[str, str | float] = {}
     reused: bool = False
     seconds: float = 0.0
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = {}
     look_at: Callable[[], Sequence[str]] | None = None
     finished: bool = True
 
@@ -83,8 +82,7 @@ class NoOptions:
     """Take no option."""
 
 
-@dataclass(frozen=True)
-class Command:
+class Command(NamedTuple):
     """A command: its options, and a function from them to stdout.
 
     What is named, as ``module:name``, is imported when the command is used.

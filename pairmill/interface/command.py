@@ -6,15 +6,13 @@ A program is a module with ``main(arguments) -> exit code``, imported only when 
 import importlib
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pairmill
 
 
-@dataclass(frozen=True)
-class Program:
+class Program(NamedTuple):
     """A program.
 
     Args:

@@ -13,7 +13,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from pairmill import storage
 from pairmill.errors import UsageError
@@ -112,8 +112,7 @@ def artifact_path(uri: str) -> Path:
     return Path(_MOUNTS[head]) / rest
 
 
-@dataclass(frozen=True)
-class ExecutorInput:
+class ExecutorInput(NamedTuple):
     """The inputs and outputs of one task, as the launcher gives them.
 
     Args:

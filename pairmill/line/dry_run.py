@@ -21,7 +21,8 @@ from pairmill.cpu import available_cores
 from pairmill.engine import manifest as manifests
 from pairmill.errors import Attempts, StorageError, UsageError
 from pairmill.formats import rows as row_files
-from pairmill.formats.results import CleanResult, SampleResult
+from pairmill.formats.results.raw import CleanResult
+from pairmill.formats.results.sample import SampleResult
 from pairmill.line.checks import Wanted, require_room
 from pairmill.line.measured import Memory, MemoryUsed, cpu_seconds, disk_bytes, quiet
 from pairmill.line.runs import Ended

@@ -20,7 +20,7 @@ from pairmill.digest import split
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import File
 from pairmill.errors import UsageError
-from pairmill.formats.results import SampleResult
+from pairmill.formats.results.sample import SampleResult
 from pairmill.interface import cli
 from pairmill.line.runs import Ended, RunFailure
 from pairmill.stages.compare.plans import Plan

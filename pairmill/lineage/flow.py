@@ -5,7 +5,8 @@ from typing import Final
 
 from pairmill.engine.manifest import Ledger
 from pairmill.engine.vanished import FROM
-from pairmill.formats.results import CleanResult, SampleResult
+from pairmill.formats.results.raw import CleanResult
+from pairmill.formats.results.sample import SampleResult
 from pairmill.lineage.steps import Step, by_source
 from pairmill.report.model import Cell, Table, format_cell
 

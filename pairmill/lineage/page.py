@@ -5,7 +5,8 @@ from typing import Final
 
 from pairmill.engine.manifest import Ledger, Manifest
 from pairmill.engine.usage import Total, Usage
-from pairmill.formats.results import SampleResult, SelectResult
+from pairmill.formats.results.rows import SelectResult
+from pairmill.formats.results.sample import SampleResult
 from pairmill.formats.training_results import TrainResult
 from pairmill.lineage.flow import flow_of
 from pairmill.lineage.steps import Step, by_source

@@ -1,14 +1,14 @@
 """What a policy means for the results of a line: files, rows, bytes and tokens by decision; what a change would do."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.engine.policing import Subject
 from pairmill.engine.source_names import source_of
 from pairmill.errors import InputError
-from pairmill.formats.results import SampleResult
+from pairmill.formats.results.sample import SampleResult
 from pairmill.formats.source_facts import ORDER
 from pairmill.lineage.steps import Step, above, finished
 from pairmill.mixture.reading import load_mixture
@@ -96,7 +96,7 @@ def _items_of(root: str, step: Step) -> Iterator[Item]:
         for name, stats in result.stats.items():
             tokens = (stats["cov_itoks"] + stats["cov_rtoks"]) / epochs
             licence = result.facts.get(source_of(name), {}).get("licence", "")
-            subject = replace(Subject.from_task(name, (), place), licence=licence)
+            subject = Subject.from_task(name, (), place)._replace(licence=licence)
             yield Item(step.stage, subject, stats["cov_rows"] / epochs, 0, tokens)
         return
     for task, files in manifest.tasks().items():

@@ -22,7 +22,7 @@ from pairmill.engine.manifest import is_fingerprint
 from pairmill.errors import InputError, UsageError, did_you_mean
 from pairmill.formats import attributes, records
 from pairmill.formats.records import RecordId, RecordsFile
-from pairmill.formats.results import CleanResult
+from pairmill.formats.results.raw import CleanResult
 from pairmill.formats.row_files import ORIGIN
 from pairmill.formats.row_groups import RowGroups
 from pairmill.formats.tokenized import Opening

@@ -10,9 +10,11 @@ from pairmill.engine.inputs import HELD_OUT
 from pairmill.engine.manifest import Ledger, Manifest
 from pairmill.engine.source_names import source_of
 from pairmill.errors import InputError
-from pairmill.formats.results import CleanResult, RowsResult, SampleResult
+from pairmill.formats.results.raw import CleanResult
+from pairmill.formats.results.rows import RowsResult
+from pairmill.formats.results.sample import SampleResult
 from pairmill.formats.source_facts import ORDER, stages_before
-from pairmill.formats.union import NAME as UNION
+from pairmill.formats.tokenized import UNION
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from pairmill.cpu import available_cores
 from pairmill.digest import SHA256
 from pairmill.engine import manifest as manifests
 from pairmill.errors import InputError, from_os_error
-from pairmill.formats.results import SampleResult
+from pairmill.formats.results.sample import SampleResult
 from pairmill.formats.sample_folder import folder_of
 from pairmill.formats.sample_plan import ancestors
 from pairmill.formats.token_listing import NAME, TokensInPlace, folder_digest, read_listing
@@ -198,7 +198,7 @@ class SampledFolder:
     Attributes:
         sample: fingerprint of what pairmill sampled; empty for a folder of another sampler.
         ancestors: the plans that it goes on with, the oldest first.
-        after: what was read of the plan that it is read after (:class:`pairmill.formats.results.SampleResult`).
+        after: what was read of the plan that it is read after (:class:`pairmill.formats.results.sample.SampleResult`).
 
     Raises:
         UsageError: not a path.

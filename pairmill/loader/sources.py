@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import Manifest
 from pairmill.engine.source_names import source_of
-from pairmill.formats.results import SampleResult
+from pairmill.formats.results.sample import SampleResult
 from pairmill.loader.arrays import map_array
 from pairmill.loader.folder import SampledFolder
 

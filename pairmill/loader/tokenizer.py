@@ -12,7 +12,7 @@ from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import Manifest
 from pairmill.errors import InputError
 from pairmill.formats.chat_digests import KEY, refuse_different
-from pairmill.formats.results import tokenizer_digest
+from pairmill.formats.results.sample import tokenizer_digest
 from pairmill.formats.tokens import INFO
 from pairmill.log import event
 

@@ -9,7 +9,6 @@ import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -258,7 +257,7 @@ def _recorded(folder: Path) -> Sequence[File]:
     above = manifests.read(str(folder.resolve().parent))
     inside = f"{window_files.FOLDER}/"
     files = above.files if above else ()
-    return [replace(file, path=file.path.removeprefix(inside)) for file in files if file.path.startswith(inside)]
+    return [file._replace(path=file.path.removeprefix(inside)) for file in files if file.path.startswith(inside)]
 
 
 def fields_of(eos_id: int | None) -> tuple[str, ...]:

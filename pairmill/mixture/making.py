@@ -12,9 +12,10 @@ from typing import Final
 
 from pairmill.errors import UsageError
 from pairmill.mixture.methods import WantedPhase, Within, check_cap, refuse_unknown
-from pairmill.mixture.plan import Key, PlannedPhase, PlannedSource, PlannedTask
+from pairmill.mixture.plan import PlannedPhase, PlannedSource, PlannedTask
 from pairmill.mixture.planning import limits_of, share_out, unimax
 from pairmill.mixture.rounding import largest_remainder, spread
+from pairmill.rules import Key
 
 _EPSILON: Final = 1e-9
 _OFF: Final = 0.01

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from pairmill.engine.manifest import fingerprint_from
+from pairmill.rules import Key
 
 NAME: Final = "mixture.json"
 FORMAT: Final = 1
@@ -23,9 +24,6 @@ MOST_EPOCHS: Final = 10_000
 """Of a training: a plan says the rows of each task for every epoch, and more is a slip of the hand."""
 NO_BUCKET: Final = 65535
 """The code of a row that no bucket has."""
-
-Key = tuple[str, int | None]
-"""A task and its bucket; the bucket is None if the task is drawn as a whole."""
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,12 @@ from pairmill.mixture.plan import (
     NAME,
     UNIT,
     Inputs,
-    Key,
     Mixture,
     PlannedPhase,
     PlannedSource,
     PlannedTask,
 )
+from pairmill.rules import Key
 
 _CLOSE: Final = 1e-6
 

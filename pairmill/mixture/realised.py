@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
-from pairmill.mixture.plan import Key, Mixture, PlannedTask
+from pairmill.mixture.plan import Mixture, PlannedTask
 from pairmill.mixture.shares import Drawn, compare, draw_variance, length_variance, predicted
+from pairmill.rules import Key
 
 
-@dataclass(frozen=True)
-class Share:
+class Share(NamedTuple):
     """The part of the response tokens that a source has in an epoch, a phase, or all of the training.
 
     Attributes:
@@ -43,8 +43,7 @@ class Share:
         return self.realised - self.predicted
 
 
-@dataclass(frozen=True)
-class Passes:
+class Passes(NamedTuple):
     """How often the rows of a source are drawn, over all phases.
 
     Attributes:
@@ -107,8 +106,8 @@ class Realised:
         """Return it as JSON, for a manifest."""
         return {
             "phases": [{"name": name, "epochs": [first, end]} for name, first, end in self.phases],
-            "shares": {name: [getattr(item, name) for item in self.shares] for name in Share.__dataclass_fields__},
-            "passes": [asdict(item) for item in self.passes],
+            "shares": {name: [getattr(item, name) for item in self.shares] for name in Share._fields},
+            "passes": [item._asdict() for item in self.passes],
         }
 
     @classmethod
@@ -168,8 +167,7 @@ class Realised:
         }
 
 
-@dataclass(frozen=True)
-class _Range:
+class _Range(NamedTuple):
     """Epochs from ``first`` to before ``end``: all, a phase, or one epoch of it."""
 
     phase: str | None
@@ -178,8 +176,7 @@ class _Range:
     end: int
 
 
-@dataclass(frozen=True)
-class _Counted:
+class _Counted(NamedTuple):
     """A task or bucket: its rows, the variance of their lengths, and what the epochs before each one drew in sum."""
 
     source: str

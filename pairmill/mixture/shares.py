@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from pairmill.mixture.plan import Mixture, PlannedTask
 
@@ -35,8 +35,7 @@ class Drawn:
         return Drawn(self.tokens + other.tokens, self.variance + other.variance)
 
 
-@dataclass(frozen=True)
-class Compared:
+class Compared(NamedTuple):
     """A predicted share beside the drawn one.
 
     Attributes:

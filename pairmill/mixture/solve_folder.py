@@ -103,8 +103,7 @@ class EffectiveRules:
             before, at = [float(column[place]) for column in columns], int(solved.group_of[place])
             for column, value in zip(columns, values, strict=False):
                 column[place] = value
-            groups[at] = replace(
-                groups[at],
+            groups[at] = groups[at]._replace(
                 rows=groups[at].rows + values[0] - before[0],
                 tokens=groups[at].tokens + values[1] - before[1],
                 response_tokens=groups[at].response_tokens + values[2] - before[2],
@@ -124,8 +123,8 @@ class EffectiveRules:
         for at, rows_most in largest.items():
             if rows_most:
                 text = f"keep_together: units of up to {rows_most:,} rows"
-                groups[at] = replace(groups[at], wanted=", ".join(filter(None, (groups[at].wanted, text))))
-        return replace(solved, rules=tuple(made), groups=tuple(groups))
+                groups[at] = groups[at]._replace(wanted=", ".join(filter(None, (groups[at].wanted, text))))
+        return solved._replace(rules=tuple(made), groups=tuple(groups))
 
     @cached_property
     def of_task(self) -> Mapping[str, Rule]:
@@ -134,7 +133,7 @@ class EffectiveRules:
         return {task.name: rule for task, rule in zip(self.tasks, rules, strict=True)}
 
     def to_manifest(self, drawn: Mapping[str, tuple[int, int]]) -> dict[str, Any]:
-        """Return what :class:`pairmill.formats.results.SampleResult` says of groups; nothing if rules have no amounts.
+        """Return what :class:`~pairmill.formats.results.sample.SampleResult` says of groups; nothing without amounts.
 
         Args:
             drawn: rows and tokens of each task, over all epochs.

@@ -15,7 +15,7 @@ from pairmill.engine.manifest import File
 from pairmill.engine.options import PolicyRule
 from pairmill.engine.policing import KEY, REMOVALS, REMOVED, Subject
 from pairmill.errors import InputError
-from pairmill.formats.results import RawResult
+from pairmill.formats.results.raw import RawResult
 from pairmill.formats.source_facts import Facts
 from pairmill.log import event
 from pairmill.policy.licences import STRICTNESS
@@ -60,7 +60,7 @@ class Enforcer:
             # Of a renamed task the manifest has the name before.
             known = (facts.contents(subject.place, name) for name in (subject.name, *subject.names))
             contents = subject.contents or next(filter(None, known), ())
-            subject = replace(subject, licence=licence, contents=contents)
+            subject = subject._replace(licence=licence, contents=contents)
         verdicts = [self.policy.decide(subject)]
         verdicts += [self._known[digest] for digest in subject.contents if digest in self._known]
         return max(verdicts, key=lambda verdict: STRICTNESS.index(verdict.decision))
@@ -211,7 +211,7 @@ def _files_below(root: str, facts: Facts) -> Iterator[tuple[Subject, File]]:
             for file in manifest.files if manifest is not None else ():
                 if file.task:
                     licence = facts.about(folder, file.task).get("licence", "")
-                    yield replace(Subject.from_task(file.task), licence=licence), file
+                    yield Subject.from_task(file.task)._replace(licence=licence), file
 
 
 def _folders(uri: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from pairmill import storage
@@ -122,7 +122,7 @@ def _policy(tree: Tree, enforcer: Enforcer | None) -> Iterator[Refusal]:
         return
     tasks = {file.task: file.digest for file in tree.manifest.files if file.task}
     subjects = [Subject.from_task(task, [digest], tree.opened.uri) for task, digest in tasks.items()]
-    subjects += [] if subjects else [replace(Subject.from_task(it.name), licence=it.licence) for it in tree.sets]
+    subjects += [] if subjects else [Subject.from_task(it.name)._replace(licence=it.licence) for it in tree.sets]
     for subject in subjects:
         verdict = enforcer.judge(subject)
         if not verdict.is_allowed:

@@ -16,7 +16,7 @@ from pairmill.engine.source_names import source_of
 from pairmill.errors import Changed, InputError, UsageError
 from pairmill.formats import rows
 from pairmill.formats.opened import ROWS, Kind, OpenResult
-from pairmill.formats.results import SampleResult
+from pairmill.formats.results.sample import SampleResult
 from pairmill.formats.source_facts import Facts
 from pairmill.formats.training_results import ExportResult
 from pairmill.storage.base import each

@@ -13,7 +13,7 @@ from pairmill.engine.policing import KEY, REMOVALS
 from pairmill.engine.source_names import source_of
 from pairmill.errors import InputError, PairmillError
 from pairmill.formats.records import RecordId
-from pairmill.formats.results import SampleResult
+from pairmill.formats.results.sample import SampleResult
 from pairmill.lineage.batches import Batching, Pass, PlanBatches, Seen
 from pairmill.lineage.records import Origins, Row
 

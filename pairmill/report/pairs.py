@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pairmill.report.differences import Span, compare, shorten
 from pairmill.report.html import Html, join, tag
@@ -11,8 +12,7 @@ _MAX_CHARACTERS = 2_000
 """Of a text that is compared."""
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(NamedTuple):
     """A row, and beside it the row that it is compared with, if any.
 
     Args:

@@ -156,7 +156,7 @@ class RowStage(Stage[C, P], Generic[C, P]):
         counts = self.parts(plan, rounds)
         held_out = {task.path: counts[task.name].rows_in for task in plan.rows.tasks if task.held_out}
         alarms = [
-            replace(item, examples=self._examples(plan, source))
+            item._replace(examples=self._examples(plan, source))
             for source, ledger in vanished.by_source(counts).items()
             # What is asked for takes many rows of a source, and not all of them.
             for item in vanished.lost(source, ledger, asked=self.reasons_asked if ledger.rows_kept else ())

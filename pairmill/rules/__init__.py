@@ -4,3 +4,5 @@ from typing import Final
 
 DEFAULT_FILE: Final = "prefix_config.yaml"
 """The default rule file, in the working directory. It is optional."""
+Key = tuple[str, int | None]
+"""A task and its bucket; the bucket is None if the task is drawn as a whole."""

@@ -10,8 +10,8 @@ import json
 import logging
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
 
 from pairmill import storage
 from pairmill.engine.expect import Expectation
@@ -35,8 +35,7 @@ SHIPPED: Final = (
 them is not mistyped."""
 
 
-@dataclass(frozen=True)
-class IdleRule:
+class IdleRule(NamedTuple):
     """A rule that applies to no task.
 
     Args:

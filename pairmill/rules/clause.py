@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pairmill.engine.expect import Expectation
 from pairmill.rules.match import Selector
@@ -17,8 +17,7 @@ Within = Literal["size", "sqrt", "even", "unimax"]
 evenly as their sizes allow."""
 
 
-@dataclass(frozen=True)
-class LengthClass:
+class LengthClass(NamedTuple):
     """A class of rows by their length.
 
     Args:
@@ -32,8 +31,7 @@ class LengthClass:
     no_repeat: bool = False
 
 
-@dataclass(frozen=True)
-class Budget:
+class Budget(NamedTuple):
     """Tokens of an epoch: as many as ``tokens``, or ``fraction`` of what the group ``group`` gets.
 
     Args:

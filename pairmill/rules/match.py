@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from pairmill.errors import UsageError
 
@@ -105,8 +105,7 @@ class Selector:
         )
 
 
-@dataclass(frozen=True)
-class _Branch:
+class _Branch(NamedTuple):
     """A way in which a selector matches: a literal beginning, and what else is to hold; None = nothing."""
 
     number: int

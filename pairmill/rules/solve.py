@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +27,7 @@ _SLACK: Final = 1e-9
 _CAPS: Final = ("max_rows", "max_tokens", "fraction")
 
 
-@dataclass(frozen=True)
-class Pool:
+class Pool(NamedTuple):
     """What tasks have: rows that may be sampled, and their tokens after truncation. All int64 [tasks].
 
     Attributes:
@@ -49,8 +48,7 @@ class Pool:
         return np.divide(tokens, self.rows, out=np.zeros(len(tokens)), where=self.rows > 0)
 
 
-@dataclass(frozen=True, eq=False)
-class Sharing:
+class Sharing(NamedTuple):
     """A group with an amount, which its tasks share.
 
     Args:
@@ -106,8 +104,7 @@ class Scaled:
     count: Count
 
 
-@dataclass(frozen=True)
-class Solved:
+class Solved(NamedTuple):
     """The rules of tasks, and what they come to. Rows and tokens are of an epoch, on average over epochs.
 
     Attributes:

@@ -6,8 +6,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +25,7 @@ NO_RULE = "(no rule)"
 """The group of the tasks that no rule matches."""
 
 
-@dataclass(frozen=True)
-class GroupResult:
+class GroupResult(NamedTuple):
     """What a group comes to. Rows and tokens are of an epoch, on average over epochs.
 
     Attributes:
@@ -59,11 +57,10 @@ class GroupResult:
 
     def to_manifest(self) -> dict[str, Any]:
         """Return it JSON-like."""
-        return asdict(self)
+        return self._asdict()
 
 
-@dataclass(frozen=True)
-class SolvedRules:
+class SolvedRules(NamedTuple):
     """What is drawn of each task. Rows and tokens are of an epoch, on average over epochs, float64 [tasks].
 
     Attributes:
@@ -190,7 +187,7 @@ def _weighted(sharing: Sharing, pool: Pool) -> Sharing:
     """Return it with rows of its tasks in place of factors."""
     mine = sharing.tasks
     cost = None if sharing.unit is None else pool.mean(sharing.unit)[mine]
-    return replace(sharing, weights=sharing.weights * weights_of(sharing.group.within, pool.rows[mine], cost))
+    return sharing._replace(weights=sharing.weights * weights_of(sharing.group.within, pool.rows[mine], cost))
 
 
 def _outcome(rules: Rules, solved: Solved, pool: Pool, group_of: Counts, binds: Mapping[str, str]) -> SolvedRules:

@@ -13,7 +13,7 @@ from pairmill.engine import manifest as manifests
 from pairmill.errors import UsageError
 from pairmill.formats.opened import OpenResult, TokenRows, open_result
 from pairmill.formats.plan_rows import PlanRows
-from pairmill.formats.results import SampleResult
+from pairmill.formats.results.sample import SampleResult
 from pairmill.formats.tokenized_path import stored
 from pairmill.formats.tokenizer_file import NAME
 from pairmill.loader.batch import IGNORED, Batch

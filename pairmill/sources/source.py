@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from pairmill._native import RowForm
 from pairmill.engine.expect import Expectation
@@ -40,8 +40,7 @@ UNSTATED = "none stated"
 """The licence or citation of a source that does not say it."""
 
 
-@dataclass(frozen=True)
-class Unit:
+class Unit(NamedTuple):
     """Raw files that make outputs which no other unit writes to.
 
     Args:

@@ -15,7 +15,7 @@ from itertools import zip_longest
 from pathlib import Path
 from threading import Event
 from types import MappingProxyType
-from typing import BinaryIO, ClassVar, TypeVar, cast
+from typing import BinaryIO, ClassVar, NamedTuple, TypeVar, cast
 
 from pairmill.digest import Digest
 from pairmill.errors import Changed, StorageError, from_os_error
@@ -47,8 +47,7 @@ class Entry:
     written: float = field(default=0.0, compare=False)
 
 
-@dataclass(frozen=True)
-class Digested:
+class Digested(NamedTuple):
     """Digest of an object's bytes, their number, and the object's stamp while they were read."""
 
     digest: str
@@ -56,8 +55,7 @@ class Digested:
     stamp: str = ""
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """Bytes ``[start, stop)`` of an object."""
 
     uri: str
@@ -65,8 +63,7 @@ class Span:
     stop: int
 
 
-@dataclass(frozen=True)
-class Begun:
+class Begun(NamedTuple):
     """The beginning of an object that is joined: a file that its writer has left, for :meth:`Store.join` to go on with.
 
     Args:

@@ -14,7 +14,6 @@ import functools
 import hashlib
 import os
 import re
-import secrets
 import shutil
 import stat
 import tempfile
@@ -84,7 +83,7 @@ def adopt(path: Path, folder: Path, head: str) -> tuple[int, Path]:
         except OSError as error:
             if error.errno not in _LOCKLESS:
                 raise
-        mine = folder / f"{head}{mark()}-{secrets.token_hex(4)}{_END}"
+        mine = folder / f"{head}{mark()}-{os.urandom(4).hex()}{_END}"
         path.rename(mine)
     except BaseException:
         os.close(handle)
@@ -109,7 +108,7 @@ def make_folder(folder: Path, head: str) -> tuple[int, Path]:
 
 def link(source: Path, folder: Path, head: str) -> Path:
     """Make a hard link to the source, with a name as from :func:`make`. It is not locked."""
-    path = folder / f"{head}{mark()}-{secrets.token_hex(4)}{_END}"
+    path = folder / f"{head}{mark()}-{os.urandom(4).hex()}{_END}"
     os.link(source, path)
     return path
 

@@ -9,7 +9,6 @@ import functools
 import io
 import logging
 import os
-import secrets
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -335,7 +334,7 @@ class RemoteStore(Store):
     @contextmanager
     def attempt(self, folder: str) -> Iterator[str]:
         # Nothing tells a dead writer from a slow one.
-        yield join(folder, secrets.token_hex(8))
+        yield join(folder, os.urandom(8).hex())
 
     def forget_attempts(self, folder: str) -> None:
         pass

@@ -10,6 +10,7 @@ from pathlib import Path
 from docs import imports
 from pairmill.line.stages import EVERY, LAST
 from pairmill.stages.train.command import COMMANDS
+from tests.support.data.tokenized import put_folder
 from tests.support.helpers import REPOSITORY, python
 
 
@@ -222,21 +223,45 @@ _NEEDLESS = (
 """What a run of a named source without a policy has no use for."""
 
 
+_RUN = (
+    "import json, sys\n"
+    "from pairmill.interface.command import run\n"
+    "assert run(sys.argv[2:]) == 0\n"
+    "print(*sorted({*json.loads(sys.argv[1])} & sys.modules.keys()))"
+)
+
+
 def test_a_run_that_makes_or_reuses_rows_imports_nothing_needless(tmp_path: Path) -> None:
     """A call of to_numpy() once made every process of clean import pandas, two fifths of a small run, unnoticed."""
     raw = tmp_path / "raw" / "gsm8k_train"
     raw.mkdir(parents=True)
     lines = (json.dumps({"question": f"What is {n} + 1?", "answer": f"So it is #### {n + 1}"}) for n in range(30))
     (raw / "train.jsonl").write_text("".join(f"{line}\n" for line in lines))
-    code = (
-        "import json, sys\n"
-        "from pairmill.interface.command import run\n"
-        "assert run(sys.argv[2:]) == 0\n"
-        "print(*sorted({*json.loads(sys.argv[1])} & sys.modules.keys()))"
-    )
     root, needless = f"root={tmp_path / 'root'}", json.dumps(_NEEDLESS)
     for _ in range(2):
-        done = python("-c", code, needless, "clean", f"raw={raw.parent}", root, "workers=1")
+        done = python("-c", _RUN, needless, "clean", f"raw={raw.parent}", root, "workers=1")
         assert done.returncode == 0, done.stderr
         assert done.stdout.splitlines()[1] == ""
     assert "reused, nothing to do" in done.stderr
+
+
+_OF_FEW_SAMPLES = (
+    *("pyarrow", "multiprocessing", "subprocess", "secrets", "html", "pairmill.stages.sample.rare", "pairmill.net.hub"),
+    *("pairmill.formats.union", "pairmill.formats.tasks_file", "pairmill.engine.processes"),
+)
+"""What samples of mixtures, of several folders, after other plans or with a tokenizer of the Hub need."""
+_OF_PAGES = (
+    *("csv", "pairmill.stages.sample.inventory.lines", "pairmill.lineage.page", "pairmill.report.charts"),
+    *("pairmill.mixture.plan", "pairmill.formats.results.rows"),
+)
+"""What the pages of a new plan need."""
+
+
+def test_a_sample_imports_neither_what_few_samples_need_nor_once_it_is_made_its_pages(tmp_path: Path) -> None:
+    tokens = f"tokenized_path={put_folder(tmp_path / 'tokens', {'a': 1, 'b': 2})}"
+    for given in (f"output_path={tmp_path / 'out'}", f"root={tmp_path / 'root'}"):
+        for needless in (_OF_FEW_SAMPLES, _OF_FEW_SAMPLES + _OF_PAGES):
+            done = python("-c", _RUN, json.dumps(needless), "sample", tokens, given, "workers=1")
+            assert done.returncode == 0, done.stderr
+            assert done.stdout.splitlines()[-1] == ""
+        assert "reused, nothing to do" in done.stderr

@@ -8,7 +8,7 @@ import pytest
 
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import Manifest
-from pairmill.formats.results import SampleResult
+from pairmill.formats.results.sample import SampleResult
 from pairmill.line.measured import disk_bytes
 from tests.support import tools
 from tests.support.helpers import environment

@@ -454,7 +454,7 @@ def test_two_runs_at_once_both_end_well(tmp_path: Path) -> None:
 def test_small_files_come_at_once_without_a_further_process(
     hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def spawn(pool: WorkerPool) -> None:
+    def spawn(*_: object) -> None:
         raise AssertionError("a process takes a second to start")
 
     monkeypatch.setattr(WorkerPool, "_spawn", spawn)

@@ -8,7 +8,7 @@ import numpy as np
 
 from pairmill.engine import manifest as manifests
 from pairmill.engine.source_names import source_of
-from pairmill.formats.results import SampleResult
+from pairmill.formats.results.sample import SampleResult
 from tests.support import tools
 from tests.support.data import dfm
 

@@ -15,7 +15,7 @@ from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import File, Ledger, Manifest
 from pairmill.errors import UsageError
 from pairmill.formats.attributes import path_of
-from pairmill.formats.results import SampleResult
+from pairmill.formats.results.sample import SampleResult
 from tests.support import tools
 from tests.support.data import dfm
 from tests.support.data.tokens_and_mixtures import Bench

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from pairmill.engine import manifest as manifests
-from pairmill.formats.results import SampleResult
+from pairmill.formats.results.sample import SampleResult
 from pairmill.stages.sample.run import run
 from tests.support import tools
 from tests.support.data.tokens_and_mixtures import Bench

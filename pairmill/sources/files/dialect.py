@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from pairmill.errors import UsageError
 from pairmill.sources.files.patterns import matching
@@ -23,8 +24,7 @@ LENIENT = "lenient"
 _UNWANTED = frozenset({"idna", "punycode", "raw-unicode-escape", "unicode-escape", "mbcs", "oem"})
 
 
-@dataclass(frozen=True)
-class Records:
+class Records(NamedTuple):
     """Where the records of a file that is one JSON object are.
 
     Args:

@@ -1,12 +1,11 @@
 """Extracts: the first records of a source, in files that have names of their own."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from pairmill.sources.files.card import CARD
 
 
-@dataclass(frozen=True)
-class Extract:
+class Extract(NamedTuple):
     """What is known of an extract.
 
     Args:

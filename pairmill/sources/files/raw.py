@@ -20,7 +20,7 @@ from pairmill.engine.manifest import MANIFEST, STARTED, File
 from pairmill.engine.vanished import UNMATCHED_SOURCE
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.file_slice import RANDOM_ACCESS
-from pairmill.formats.results import FetchResult, RawResult
+from pairmill.formats.results.raw import FetchResult, RawResult
 from pairmill.sources.files.card import CARD, CARD_BYTES
 from pairmill.sources.files.extracts import Extract, extract_path, published_path
 from pairmill.sources.files.patterns import matching

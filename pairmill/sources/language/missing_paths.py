@@ -5,7 +5,7 @@ Each shard records what it saw of each path. When all shards are done, a path th
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from pairmill.errors import InputError, nearest_name
 from pairmill.sources.language.paths import MISSING, First, Path, Step
@@ -16,8 +16,7 @@ _LONGEST_NAME = 80
 _SHOWN = 20
 
 
-@dataclass(frozen=True)
-class Watched:
+class Watched(NamedTuple):
     """A path that some record has to have.
 
     Args:

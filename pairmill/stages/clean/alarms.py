@@ -1,14 +1,13 @@
 """The alarms of clean: sources of which half of the records or of the answers make no row."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 from pairmill.engine import vanished
 from pairmill.engine.manifest import Ledger, Manifest
 from pairmill.engine.policing import REMOVED
 from pairmill.engine.vanished import Alarm
-from pairmill.formats.results import CleanResult
+from pairmill.formats.results.raw import CleanResult
 from pairmill.sources.parsed import WITHHELD
 from pairmill.sources.source import Source
 from pairmill.stages.clean.holdout import NOTE
@@ -44,7 +43,7 @@ def alarms_of(
             alarms = vanished.lost(name, ledger, asked=asked, examples=examples.get(name, {}))
             if alarms:
                 reason = alarms[0].reason
-                result.append(replace(alarms[0], reason="; ".join(filter(None, [reason, _HINTS.get(reason, "")]))))
+                result.append(alarms[0]._replace(reason="; ".join(filter(None, [reason, _HINTS.get(reason, "")]))))
                 break
     return result
 

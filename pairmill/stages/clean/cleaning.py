@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from operator import add
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -44,8 +44,7 @@ _SAMPLE_TEXT = 600
 _NAMED, _FILES = 3, 100
 
 
-@dataclass(frozen=True)
-class Sources:
+class Sources(NamedTuple):
     """What cleaning needs: the stage's options, and the sources by name."""
 
     config: CleanConfig

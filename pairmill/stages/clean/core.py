@@ -8,7 +8,7 @@ import logging
 import unicodedata
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
@@ -22,7 +22,7 @@ from pairmill.engine.stage import Outputs, Rounds, Shard, ShardRecord, Stage, St
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, InternalError, UsageError
 from pairmill.formats.given import list_of, rows_at
-from pairmill.formats.results import CleanResult
+from pairmill.formats.results.raw import CleanResult
 from pairmill.formats.slices import FileSlice, Slicing, grouped
 from pairmill.log import event
 from pairmill.report.model import Report
@@ -410,7 +410,7 @@ def _policed(units: list[Unit], source: Source, folder: RawFolder, config: Clean
     if not left_out:
         return units
     units = [
-        replace(unit, files=tuple(path for path in unit.files if f"{source.name}/{path}" not in left_out))
+        unit._replace(files=tuple(path for path in unit.files if f"{source.name}/{path}" not in left_out))
         for unit in units
     ]
     return [unit for unit in units if unit.files or unit.withheld]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, BinaryIO, cast
 
@@ -77,8 +77,7 @@ def first_of(
     wanted = _taken((path for unit in units for path in unit.files), folder, source, profile, limit)
     aside = _taken((path for unit in units for path in unit.withheld), folder, source, profile, limit)
     result = [
-        replace(
-            unit,
+        unit._replace(
             files=tuple(path for path in unit.files if path in wanted),
             withheld=tuple(path for path in unit.withheld if path in aside),
         )

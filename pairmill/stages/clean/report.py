@@ -7,7 +7,7 @@ from typing import Any
 
 from pairmill.engine.inputs import HELD_OUT
 from pairmill.engine.manifest import Ledger, Manifest
-from pairmill.formats.results import CleanResult
+from pairmill.formats.results.raw import CleanResult
 from pairmill.report.charts import Bars, Histogram, Stacked
 from pairmill.report.model import Block, Percent, Report, Samples, Section, Table, describe_names, describe_rows
 from pairmill.sources.language.chats import CALLS_NOT_RENDERED, NOT_RENDERED, REASONING, TOOLS, WEIGHT_0

@@ -6,7 +6,7 @@ make; with them it is the comparison. Both follow from content alone.
 
 import json
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from pairmill.engine.manifest import InputRef, Ledger, Manifest
@@ -115,7 +115,7 @@ class Compare(Stage[CompareConfig, ComparePlan]):
         return rounds[0][0].data
 
     def outputs(self, config: CompareConfig, manifest: Manifest, folder: str) -> Outputs:
-        return replace(super().outputs(config, manifest, folder), parameters={"runs": self.asked})
+        return super().outputs(config, manifest, folder)._replace(parameters={"runs": self.asked})
 
     def metrics(self, manifest: Manifest) -> dict[str, float]:
         result: dict[str, float] = {}

@@ -15,7 +15,7 @@ from pairmill.engine.source_names import source_of
 from pairmill.errors import UsageError
 from pairmill.formats import drawn_rows
 from pairmill.formats.drawn_rows import DrawnRows
-from pairmill.formats.results import SampleResult, tokenizer_digest
+from pairmill.formats.results.sample import SampleResult, tokenizer_digest
 from pairmill.formats.sample_plan import HELD_OUT, read_plan
 from pairmill.log import event
 from pairmill.stages.compare.config import CompareConfig

@@ -14,7 +14,7 @@
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 from pairmill.engine import shuffle
 from pairmill.engine.inputs import HELD_OUT, InputFile
@@ -25,7 +25,7 @@ from pairmill.engine.writer import Writer
 from pairmill.errors import Attempts, InputError
 from pairmill.formats.attributes import unknown
 from pairmill.formats.parquet_reader import open_parquet
-from pairmill.formats.results import CurateResult
+from pairmill.formats.results.rows import CurateResult
 from pairmill.leaks import benchmarks
 from pairmill.leaks import index as leaks
 from pairmill.leaks.index import LeakPlan
@@ -76,8 +76,7 @@ class CuratePlan(RowPlan):
     write_index: bool
 
 
-@dataclass(frozen=True)
-class Looked:
+class Looked(NamedTuple):
     """What rounds 1 to 5 learned.
 
     Args:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -387,8 +387,7 @@ def _first_of_pair(keys: NDArray[Any]) -> NDArray[np.bool_]:
     return result
 
 
-@dataclass(frozen=True)
-class ExactInput:
+class ExactInput(NamedTuple):
     """What exact deduplication compares.
 
     Args:
@@ -414,8 +413,7 @@ class ExactInput:
     write_index: bool = False
 
 
-@dataclass(frozen=True)
-class ExactFound:
+class ExactFound(NamedTuple):
     """What was found.
 
     Args:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Generator
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,8 +109,7 @@ class DealKeys(Shard[object], reads=()):
         return ShardResult(Ledger())
 
 
-@dataclass(frozen=True)
-class KeyedFiles:
+class KeyedFiles(NamedTuple):
     """The files of a kind of key, in rank order, and the parts that they are read in."""
 
     kind: Kind

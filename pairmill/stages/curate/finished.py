@@ -17,7 +17,7 @@ from pairmill.engine.manifest import File, Manifest
 from pairmill.errors import InputError, UsageError, did_you_mean
 from pairmill.formats import rows, some_rows
 from pairmill.formats.parquet_reader import open_parquet, parquet_batches
-from pairmill.formats.results import CurateResult
+from pairmill.formats.results.rows import CurateResult
 from pairmill.formats.rows import Row
 from pairmill.stages.curate.operations import in_order
 

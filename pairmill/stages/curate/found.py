@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -86,8 +86,7 @@ class DroppedRows:
         return result
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """What a number in a row's id means: the task, and the ordinal of the slice's first row."""
 
     task: str

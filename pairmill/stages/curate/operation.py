@@ -7,7 +7,7 @@ A new scorer is a file with its settings, its ``Scorer`` and a ``ScoredOperation
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, get_type_hints
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, get_type_hints
 
 import numpy as np
 import pyarrow as pa
@@ -170,8 +170,7 @@ class TaskFindings:
     by_source: bool = False
 
 
-@dataclass(frozen=True)
-class Learned:
+class Learned(NamedTuple):
     """What the rounds learned before rows are decided about.
 
     Args:

@@ -5,7 +5,7 @@ from typing import Any
 
 from pairmill.engine.manifest import Ledger
 from pairmill.engine.stage import Rounds, ShardRecord
-from pairmill.formats.results import CurateResult
+from pairmill.formats.results.rows import CurateResult
 from pairmill.log import event
 from pairmill.rowstage import Rows
 from pairmill.rowstage.histograms import Histogram

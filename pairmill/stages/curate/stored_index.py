@@ -5,8 +5,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from pairmill import _native, storage
 from pairmill.engine import manifest as manifests
@@ -24,8 +23,7 @@ NAME: Final = "index/index.json"
 NEAR: Final = "index/near"
 
 
-@dataclass(frozen=True)
-class StoredIndex:
+class StoredIndex(NamedTuple):
     """What an earlier run left.
 
     Args:

@@ -20,7 +20,7 @@ from pairmill.engine.policing import Subject
 from pairmill.engine.stage import Outputs, Rounds, Shard, ShardRecord, Stage, StagePlan, fingerprint_of
 from pairmill.engine.writer import Writer
 from pairmill.errors import Attempts, InputError, UsageError
-from pairmill.formats.results import FetchResult
+from pairmill.formats.results.raw import FetchResult
 from pairmill.log import event
 from pairmill.net import drive, http, hub
 from pairmill.report.model import Report

@@ -1,7 +1,7 @@
 """What a run of fetch leaves behind: finished raw folders, the index of them, and digests in the lock."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from pairmill import storage
@@ -11,7 +11,7 @@ from pairmill.engine.manifest import MANIFEST, Ledger, Manifest, canonical
 from pairmill.engine.stage import ShardRecord
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
-from pairmill.formats.results import RawResult
+from pairmill.formats.results.raw import RawResult
 from pairmill.sources.origin import Git
 from pairmill.stages.fetch import lock
 from pairmill.stages.fetch.bring import Brought
@@ -30,7 +30,7 @@ def publish(
     extract: Mapping[str, Any] | None
     if item.given is not None:
         files = item.files(root, records)
-        extract = asdict(item.given.extract) if item.given.extract else None
+        extract = item.given.extract._asdict() if item.given.extract else None
     else:
         entry["path"] = item.path
         finished = _finish_raw(item, root, stage_version, records)

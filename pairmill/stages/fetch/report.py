@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pairmill.engine.manifest import Manifest
-from pairmill.formats.results import FetchResult
+from pairmill.formats.results.raw import FetchResult
 from pairmill.report.charts import Bars
 from pairmill.report.model import Report, Table, describe_names
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from pairmill.engine.manifest import InputRef, Ledger, Manifest
 from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
-from pairmill.formats.results import MixResult
+from pairmill.formats.results.tokens import MixResult
 from pairmill.mixture.counting import Counting
 from pairmill.mixture.inputs import CountingPlan, counted_sources, ledgers_of, open_inputs
 from pairmill.mixture.plan import NAME, Mixture

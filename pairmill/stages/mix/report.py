@@ -5,7 +5,7 @@ from typing import Any
 
 from pairmill.engine import policing
 from pairmill.engine.manifest import Manifest
-from pairmill.formats.results import MixResult
+from pairmill.formats.results.tokens import MixResult
 from pairmill.report.charts import Bars, Grouped, Stacked
 from pairmill.report.model import Block, Cell, Percent, Report, Section, Table, describe_names
 

@@ -8,7 +8,7 @@ from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import Manifest
 from pairmill.errors import InputError, UsageError
-from pairmill.formats.results import SampleResult
+from pairmill.formats.results.sample import SampleResult
 from pairmill.formats.sample_plan import CHOICES, HELD_OUT, PARTS, read_plan
 from pairmill.formats.tokenized import Folder
 from pairmill.formats.tokenized_path import open_tokenized, stored

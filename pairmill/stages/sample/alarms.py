@@ -8,7 +8,7 @@ from pairmill.engine.manifest import Ledger, Manifest
 from pairmill.engine.policing import REMOVED
 from pairmill.engine.vanished import Alarm
 from pairmill.errors import InputError, did_you_mean
-from pairmill.formats.results import SampleResult
+from pairmill.formats.results.sample import SampleResult
 from pairmill.rules.book import SHIPPED, Rules
 from pairmill.rules.match import literal_of
 from pairmill.rules.rule import Rule

@@ -22,7 +22,7 @@ from pairmill.engine.options import byte_options
 from pairmill.engine.policing import REMOVALS
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.eligible_rows import NEVER
-from pairmill.formats.results import SampleResult
+from pairmill.formats.results.sample import SampleResult
 from pairmill.formats.sample_plan import AFTER, CHOICES, HELD_OUT, PARENT, PARTS, read_plan
 from pairmill.formats.tokenized import Folder
 from pairmill.formats.tokens import Dataset

@@ -6,6 +6,7 @@ The plan is the stage's one shard. :mod:`pairmill.stages.sample.node.carry_out` 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import ModuleType
 from typing import Any, ClassVar
 
 from pairmill.engine import runner, vanished
@@ -15,16 +16,13 @@ from pairmill.engine.runner import Result
 from pairmill.engine.stage import Rounds, Shard, ShardRecord, ShardResult, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import StageFailure
-from pairmill.formats.results import SampleResult
+from pairmill.formats.results.sample import SampleResult
 from pairmill.formats.token_listing import is_epoch
 from pairmill.report.model import Report
 from pairmill.stages.sample import analytics
 from pairmill.stages.sample.alarms import alarms_of, check_rules
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.draft import Draft
-from pairmill.stages.sample.first_rows import first_rows
-from pairmill.stages.sample.inventory.lines import Inventory
-from pairmill.stages.sample.inventory.pages import as_csv, table_of
 from pairmill.stages.sample.node.carry_out import carry_out, threads
 
 
@@ -75,16 +73,21 @@ class Sample(Stage[SampleConfig, StagePlan["Draft"]]):
             whole = Manifest(
                 self.name, version, plan.fingerprint, options={}, inputs=[], ledger=ledger, files=[], data=data
             )
-            out.write(analytics.TASKS, as_csv(table_of(Inventory.from_manifest(whole), "task")).encode())
-        rows = first_rows(plan.context.folder, result, rounds[0][0])
+            out.write(analytics.TASKS, _pages().csv_of_tasks(whole).encode())
+        rows = _pages().first_rows(plan.context.folder, result, rounds[0][0])
         shown = {"rows": rows} if rows else {}
         return {**data, **shown, vanished.KEY: alarms_of(result, self.parts(plan, rounds))}
 
     def report(self, manifest: Manifest) -> Report:
-        # A plan that is reused has its pages, and what makes them is a fifth of a start.
-        from pairmill.stages.sample.report import plan_report
+        report: Report = _pages().plan_report(manifest)
+        return report
 
-        return plan_report(manifest)
+
+def _pages() -> ModuleType:
+    # A plan that is reused has its pages, and what makes them is a fifth of a start.
+    from pairmill.stages.sample import report
+
+    return report
 
 
 def make_plan(config: SampleConfig) -> tuple[Result, Draft]:

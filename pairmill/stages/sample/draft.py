@@ -1,6 +1,6 @@
 """A sample to draw: its options and inputs, and what becomes of them.
 
-What only a mixture needs, or a plan that is drawn again, is imported in functions: a plain sample starts without.
+What only a mixture needs, or a plan that is drawn again, is in :mod:`pairmill.stages.sample.rare`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from pairmill import log, storage
@@ -21,7 +22,7 @@ from pairmill.errors import InputError, UsageError
 from pairmill.formats import characters
 from pairmill.formats.eligible_rows import NEVER, SPLIT, DatasetRows, rows_of
 from pairmill.formats.removed_rows import RemovedRows, removed_rows
-from pairmill.formats.results import SampleResult
+from pairmill.formats.results.sample import SampleResult
 from pairmill.formats.sample_plan import AFTER, BASE, CHOICES, HELD_OUT, PARTS
 from pairmill.formats.source_facts import Facts
 from pairmill.formats.split import Cutter
@@ -34,10 +35,8 @@ from pairmill.rules.book import Rules
 from pairmill.rules.rule import Rule, reference_json
 from pairmill.stages.sample import analytics
 from pairmill.stages.sample.alarms import NO_RULE, POLICY, alarms_of, check_rules, two_rules, without_rule
-from pairmill.stages.sample.compose import Parts
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.draw import DatasetToDraw, draw_plan, in_plan_order
-from pairmill.stages.sample.exposure.passes import SeenRows
 from pairmill.stages.sample.node import owned
 from pairmill.stages.sample.node.carry_out import CarriedOut, PlannedSample, threads
 from pairmill.stages.sample.node.config import OutputFormat
@@ -49,10 +48,7 @@ from pairmill.stages.sample.wants import Wants
 
 if TYPE_CHECKING:
     from pairmill.engine.writer import Writer
-    from pairmill.mixture.realised import Realised
-    from pairmill.stages.sample.base import BasePlan
-    from pairmill.stages.sample.extend import Growth, ParentPlan
-    from pairmill.stages.sample.mixed import OpenMixture
+    from pairmill.stages.sample.rare import BasePlan, Growth, OpenMixture, ParentPlan, Parts, Realised, SeenRows
 
 
 _MOST_ROWS: Final = (1 << 32) - 1
@@ -96,8 +92,8 @@ class Draft:
     @classmethod
     def from_config(cls, config: SampleConfig) -> Draft:
         """Open the inputs that the options name."""
-        parts = Parts.open(config) if config.compose else None
-        opened = cls._again(config) if config.again else cls._open(config, parts)
+        parts = _rare().Parts.open(config) if config.compose else None
+        opened = _rare().read_again(config) if config.again else cls._open(config, parts)
         config, folder, rules, mixed = opened
         denied = policing.leave_out_tasks(folder.tasks, f"tokenized_path={folder.uri}")
         if mixed is not None:
@@ -119,9 +115,7 @@ class Draft:
             parts=parts,
         )
         if config.base or config.extend:
-            from pairmill.stages.sample.extend import open_earlier
-
-            draft.base, draft.parent = open_earlier(config, draft.layout, folder)
+            draft.base, draft.parent = _rare().open_earlier(config, draft.layout, folder)
             if draft.base is not None:
                 draft.base.require_removed(removed)
             if draft.parent is not None:
@@ -129,20 +123,14 @@ class Draft:
                 if mixed is None:
                     draft.parent.tell_of_rules(rules.digest(), config.prefix_config_path)
         if config.after:
-            draft.seen = SeenRows.from_config(config)
+            draft.seen = _rare().SeenRows.from_config(config)
         elif draft.parent is not None and draft.parent.result.after:
-            draft.seen = SeenRows.before(draft.parent.uri, draft.parent.manifest)
+            draft.seen = _rare().SeenRows.before(draft.parent.uri, draft.parent.manifest)
         if mixed is None and not config.again and not config.held_out:
             rules.check_tasks(task.name for task in folder.tasks)
         if draft.on_unmatched == "refuse" and (names := draft.unmatched):
             raise without_rule(names, config.prefix_config_path)
         return draft
-
-    @staticmethod
-    def _again(config: SampleConfig) -> tuple[SampleConfig, Folder, Rules, OpenMixture | None]:
-        from pairmill.stages.sample.again import read_again
-
-        return read_again(config)
 
     @staticmethod
     def _open(config: SampleConfig, parts: Parts | None) -> tuple[SampleConfig, Folder, Rules, OpenMixture | None]:
@@ -154,9 +142,7 @@ class Draft:
         if config.held_out:
             rules = rules.of_long_rows(inputs.HELD_OUT)
         elif config.mixture:
-            from pairmill.stages.sample.mixed import OpenMixture
-
-            mixed = OpenMixture.open(config.mixture)
+            mixed = _rare().OpenMixture.open(config.mixture)
             config, rules = mixed.applied_to(config), rules.of_long_rows("")
         strays = config.profile == "pairmill"
         if config.extend and not config.tokenized_path:
@@ -312,7 +298,7 @@ class Draft:
     def _sample_grown(self, parent: ParentPlan, drawn: DrawnSample, out: Writer | None) -> PlannedSample:
         rules = {item.name: item.rule for item in drawn.datasets}
         grown = parent.grow(drawn, rules, self.layout, threads(self.config))
-        manifest = self._manifest(replace(drawn, plan=grown.plan), grown)
+        manifest = self._manifest(drawn._replace(plan=grown.plan), grown)
         return PlannedSample(
             manifest,
             lambda: grown.plan,
@@ -506,10 +492,10 @@ class Draft:
     def _realised(self, sampled: list[SampledRows]) -> Realised | None:
         if self.mixed is None:
             return None
-        from pairmill.mixture.realised import Realised
-
         drawn = {key: tokens for item in sampled for key, tokens in item.drawn.items()}
-        return Realised.from_drawn(self.mixed.plan, drawn, self.parent.first if self.parent is not None else 0)
+        first = self.parent.first if self.parent is not None else 0
+        realised: Realised = _rare().Realised.from_drawn(self.mixed.plan, drawn, first)
+        return realised
 
     def _nothing_left(self, ledger: Ledger, sampled: list[SampledRows]) -> InputError:
         least = min(each.least_context for each in sampled)
@@ -530,6 +516,13 @@ class Draft:
             expected="at least one",
             hint=hint,
         )
+
+
+def _rare() -> ModuleType:
+    """Import what few samples are drawn from: a third of the start of a plain one."""
+    from pairmill.stages.sample import rare
+
+    return rare
 
 
 def _continued(parent: ParentPlan, task: str, rule: Rule, wants: Callable[[], Wants]) -> Wants:

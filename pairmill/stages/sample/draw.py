@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,8 +42,7 @@ _EXAMPLES: Final = (*REASONS, "truncated")
 _HEAD: Final = ".pairmill-plan."
 
 
-@dataclass(frozen=True)
-class DatasetToDraw:
+class DatasetToDraw(NamedTuple):
     """A data set to draw.
 
     Attributes:
@@ -60,8 +59,7 @@ class DatasetToDraw:
     files: tuple[str, Sequence[str]] | None = None
 
 
-@dataclass(frozen=True)
-class _Rows:
+class _Rows(NamedTuple):
     """Rows that may be sampled, for the planner."""
 
     columns: Sequence[NDArray[Any]]
@@ -73,8 +71,7 @@ class _Rows:
     kept_epochs: int
 
 
-@dataclass(frozen=True)
-class _Task:
+class _Task(NamedTuple):
     """A data set for the planner."""
 
     walks: Sequence[WalkToDraw]

@@ -15,7 +15,7 @@ import logging
 import tempfile
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, chain, pairwise
 from typing import Any, Final
@@ -28,7 +28,7 @@ from pairmill.engine.manifest import File, InputRef, Manifest
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.eligible_rows import DatasetRows
 from pairmill.formats.removed_rows import RemovedRows
-from pairmill.formats.results import SampleResult
+from pairmill.formats.results.sample import SampleResult
 from pairmill.formats.sample_plan import CHOICES, HELD_OUT, MIXTURE, PARENT, PARTS, Ancestor, ancestors, read_plan
 from pairmill.formats.token_listing import TokensInPlace, folder_digest, is_epoch, lasting
 from pairmill.formats.tokenized import Folder
@@ -69,7 +69,7 @@ class Growth:
 
     Attributes:
         plan: all of it.
-        sources: its entries, as :class:`pairmill.formats.results.SampleResult` has them.
+        sources: its entries, as :class:`pairmill.formats.results.sample.SampleResult` has them.
         datasets: the tokens of each entry.
         shared: files of its arrays that the parent has too.
         recorded: what its manifest says of the parent.
@@ -254,12 +254,12 @@ class ParentPlan:
         walks = []
         for walk in wants.walks:
             if self.counted:
-                walks.append(replace(walk, earlier=[(self.first, WalkToDraw(walk.stream, rows=()))]))
+                walks.append(walk._replace(earlier=[(self.first, WalkToDraw(walk.stream, rows=()))]))
                 continue
             rules = [(phase.end, self._rule_before(task, phase.rules)) for phase in self._phases]
             before = [(end, Wants.by_rule(old, 0, walk.stream).walks[0]) for end, old in rules]
-            walks.append(replace(walk, earlier=before))
-        return replace(wants, walks=walks)
+            walks.append(walk._replace(earlier=before))
+        return wants._replace(walks=walks)
 
     def require_same_cuts(self, task: str, rule: Rule) -> None:
         """Raise InputError if a task was begun, and its long rows are cut in another way than the rule says."""
@@ -387,7 +387,7 @@ class ParentPlan:
             now[name]: [stats["cov_rows"], stats["cov_itoks"] + stats["cov_rtoks"]]
             for name, stats in (self.result.stats.items() if self.first == self._epochs else ())
         }
-        before = [replace(item, kept=min(item.kept, self.first)) for item in ancestors(self.manifest)]
+        before = [item._replace(kept=min(item.kept, self.first)) for item in ancestors(self.manifest)]
         return {
             "plan": self.manifest.fingerprint,
             "epochs": self._epochs,
@@ -396,7 +396,7 @@ class ParentPlan:
             "earlier": earlier,
             **({"counted": True} if self.counted else {}),
             "drawn": drawn,
-            "chain": [asdict(item) for item in [*before, me]],
+            "chain": [item._asdict() for item in [*before, me]],
         }
 
 

@@ -6,7 +6,7 @@ from pairmill import storage
 from pairmill.engine.stage import ShardRecord
 from pairmill.formats.opened import RangedTokens
 from pairmill.formats.report_rows import MOST, ReportRows
-from pairmill.formats.results import SampleResult
+from pairmill.formats.results.sample import SampleResult
 from pairmill.formats.sample_plan import FOLDER
 from pairmill.formats.tokenized import Folder
 from pairmill.formats.tokenizer_file import NAME

@@ -6,7 +6,7 @@ So what most samples do not need is imported in functions.
 from pairmill.engine import vanished
 from pairmill.engine.manifest import Manifest
 from pairmill.formats.eligible_rows import SPLIT
-from pairmill.formats.results import SampleResult
+from pairmill.formats.results.sample import SampleResult
 from pairmill.stages.sample import analytics
 from pairmill.stages.sample.analytics import Stats
 from pairmill.stages.sample.preview.beside import MOST_ERRORS, expected_beside_drawn

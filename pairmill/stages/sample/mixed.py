@@ -19,8 +19,9 @@ from pairmill.engine.manifest import Manifest
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.tokenized import Folder
 from pairmill.mixture import capacity
-from pairmill.mixture.plan import BUCKETS, NO_BUCKET, Key, Mixture, identity, long_rows_key
+from pairmill.mixture.plan import BUCKETS, NO_BUCKET, Mixture, identity, long_rows_key
 from pairmill.mixture.reading import load_mixture
+from pairmill.rules import Key
 from pairmill.rules.book import Rules
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.wants import WalkToDraw, Wants

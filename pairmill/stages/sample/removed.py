@@ -6,8 +6,8 @@ So every other row is drawn as before, in each epoch and in its order: an epoch 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from dataclasses import replace
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,7 +75,7 @@ def take_out(drawn: DrawnSample, removed: Mapping[str, RemovedRows], key_of: Key
         lost = item.lost[~stays[mine]]
         cuts -= by_size(lost[lost > 0])
     planned = [
-        replace(before, rows=item.stats.unique_rows) for before, item in zip(plan.datasets, datasets, strict=True)
+        before._replace(rows=item.stats.unique_rows) for before, item in zip(plan.datasets, datasets, strict=True)
     ]
     rows = {
         name: values.replaced(_without(values, left), len(values) - len(left)) for name, values in plan.rows.items()
@@ -83,8 +83,7 @@ def take_out(drawn: DrawnSample, removed: Mapping[str, RemovedRows], key_of: Key
     return DrawnSample(SamplePlan(planned, rows, epochs), datasets, lengths.tolist(), cuts.tolist())
 
 
-@dataclass(frozen=True)
-class _PlannedRows:
+class _PlannedRows(NamedTuple):
     """Rows of a plan that are, or are pieces of, rows of a task that are taken out.
 
     Args:
@@ -154,7 +153,7 @@ class _PlannedRows:
                 assert key_of is not None
                 key = next(iter(drawn)) if len(drawn) == 1 else key_of(item.name, number)
                 drawn[key] = [count - resp * time for count, time in zip(drawn[key], each, strict=True)]
-        return replace(item, stats=stats, ledger=ledger, drawn=drawn)
+        return item._replace(stats=stats, ledger=ledger, drawn=drawn)
 
 
 class _Places:

@@ -12,7 +12,7 @@ from pairmill.engine.manifest import Manifest
 from pairmill.errors import PairmillError
 from pairmill.formats import report_rows
 from pairmill.formats.eligible_rows import SPLIT
-from pairmill.formats.results import SampleResult
+from pairmill.formats.results.sample import SampleResult
 from pairmill.formats.sample_plan import HELD_OUT
 from pairmill.lineage.page import section_of
 from pairmill.lineage.steps import find
@@ -24,8 +24,9 @@ from pairmill.report.powers import bins
 from pairmill.rules.rule import Rule
 from pairmill.stages.sample import analytics
 from pairmill.stages.sample.analytics import Stats
+from pairmill.stages.sample.first_rows import first_rows as first_rows
 from pairmill.stages.sample.inventory.lines import Inventory
-from pairmill.stages.sample.inventory.pages import checks_of, table_of
+from pairmill.stages.sample.inventory.pages import as_csv, checks_of, table_of
 from pairmill.stages.sample.look_at import unusual
 from pairmill.stages.sample.node.folder import NAME
 from pairmill.stages.sample.preview.beside import Beside, expected_beside_drawn
@@ -65,6 +66,11 @@ def report_in_line(manifest: Manifest, root: str) -> Report:
         else:
             report.sections = [*section_of(steps), *report.sections]
     return report
+
+
+def csv_of_tasks(manifest: Manifest) -> str:
+    """Return the inventory by task, of more tasks than the analytics on stdout have lines for."""
+    return as_csv(table_of(Inventory.from_manifest(manifest), "task"))
 
 
 def plan_report(manifest: Manifest) -> Report:

@@ -16,7 +16,7 @@ from pairmill.engine import links, vanished
 from pairmill.engine.manifest import MANIFEST, Manifest
 from pairmill.engine.metrics import of_rows
 from pairmill.formats.eligible_rows import SPLIT
-from pairmill.formats.results import SampleResult
+from pairmill.formats.results.sample import SampleResult
 from pairmill.interface.cli import Outcome
 from pairmill.policy import in_force
 from pairmill.stages.sample.analytics import MOST_TASKS, TASKS, Stats, markdown, padded_tokens
@@ -51,7 +51,7 @@ def _carry_out(config: SampleConfig) -> CarriedOut:
     vanished.refuse(sample.manifest, config.fail_on)
     if not config.output_path:
         return CarriedOut(sample.planned or sample.manifest, sample.home, True)
-    return replace(carry_out(config, sample.manifest.fingerprint, lambda: sample, sample.files), where=sample.home)
+    return carry_out(config, sample.manifest.fingerprint, lambda: sample, sample.files)._replace(where=sample.home)
 
 
 def _plan(config: SampleConfig) -> CarriedOut:
@@ -63,9 +63,9 @@ def _plan(config: SampleConfig) -> CarriedOut:
         return CarriedOut(planned.manifest, planned.uri, planned.reused)
     written = draft.written
     if written is not None and not written.reused:  # while the plan was made, so the tokens are read once
-        return replace(written, where=planned.uri)
+        return written._replace(where=planned.uri)
     made = _carry_out(replace(draft.config, plan=planned.uri, base="", extend="", from_epoch=0, after=""))
-    return replace(made, reused=made.reused and planned.reused)
+    return made._replace(reused=made.reused and planned.reused)
 
 
 def _draw(config: SampleConfig) -> CarriedOut:
@@ -113,8 +113,7 @@ def outcome(made: CarriedOut, seconds: float = 0.0, root: str = "", *, planned: 
         metadata={"data": made.where, "fingerprint": manifest.fingerprint, "rows_out": ledger.rows_out},
         reused=made.reused,
         seconds=seconds,
-        # The report of the line tells on the way why there is none.
-        look_at=None if root else partial(look_at, manifest),
+        look_at=partial(look_at, manifest),
     )
 
 

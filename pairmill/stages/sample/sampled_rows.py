@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from pairmill.engine.manifest import Ledger
-from pairmill.mixture.plan import Key
+from pairmill.rules import Key
 from pairmill.rules.rule import Rule
 from pairmill.stages.sample.analytics import Stats
 from pairmill.stages.sample.node.plan import SamplePlan
 
 
-@dataclass(frozen=True)
-class SampledRows:
+class SampledRows(NamedTuple):
     """What was drawn of a data set.
 
     Attributes:
@@ -32,11 +31,10 @@ class SampledRows:
     least_context: int
     examples: dict[str, list[int]]
     stats: Stats
-    drawn: Mapping[Key, Sequence[int]] = field(default_factory=dict)
+    drawn: Mapping[Key, Sequence[int]] = {}
 
 
-@dataclass(frozen=True)
-class DrawnSample:
+class DrawnSample(NamedTuple):
     """A plan, and what was drawn for it.
 
     Attributes:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmill.mixture.plan import Key
+from pairmill.rules import Key
 from pairmill.rules.rule import Rule
 
 Rows = NDArray[np.uint32]
 
 
-@dataclass(frozen=True)
-class WalkToDraw:
+class WalkToDraw(NamedTuple):
     """A walk through the rows of a data set, or through some of them.
 
     Attributes:
@@ -40,8 +39,7 @@ class WalkToDraw:
     earlier: Sequence[tuple[int, WalkToDraw]] = ()
 
 
-@dataclass(frozen=True)
-class Wants:
+class Wants(NamedTuple):
     """What to draw of a data set.
 
     Attributes:

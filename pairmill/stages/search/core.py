@@ -226,7 +226,7 @@ class Search(Stage[SearchConfig, SearchPlan]):
         result = SearchResult.from_manifest(manifest)
         runs = [{"mixture": join(folder, run_file(number))} for number in range(len(result.runs))]
         optimum = join(folder, OPTIMUM) if result.optimum else ""
-        return replace(made, parameters={"mixtures": runs, "optimum": optimum})
+        return made._replace(parameters={"mixtures": runs, "optimum": optimum})
 
     def metrics(self, manifest: Manifest) -> dict[str, float]:
         result = SearchResult.from_manifest(manifest)

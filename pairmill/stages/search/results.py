@@ -12,7 +12,7 @@ from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import Manifest
 from pairmill.engine.source_names import source_of
 from pairmill.errors import InputError, UsageError, did_you_mean
-from pairmill.formats.results import SampleResult, tokenizer_digest
+from pairmill.formats.results.sample import SampleResult, tokenizer_digest
 from pairmill.formats.training_results import EvaluateResult, SearchResult
 from pairmill.loader.tokenizer import Tokenizer, check_same_tokenizer
 from pairmill.stages.search.findings import Floats, Measured, targets

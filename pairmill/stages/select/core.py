@@ -22,7 +22,7 @@ from pairmill.engine.manifest import InputRef, Manifest
 from pairmill.engine.stage import ShardRecord
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
-from pairmill.formats.results import SelectResult
+from pairmill.formats.results.rows import SelectResult
 from pairmill.formats.row_files import ORIGIN
 from pairmill.log import event
 from pairmill.report.model import Report

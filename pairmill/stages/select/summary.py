@@ -14,7 +14,7 @@ from pairmill.engine.manifest import Ledger
 from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats import some_rows
-from pairmill.formats.results import SelectResult
+from pairmill.formats.results.rows import SelectResult
 from pairmill.formats.rows import Row
 from pairmill.rowstage import Findings, RowPlan, Rows
 from pairmill.rowstage.lengths import Lengths

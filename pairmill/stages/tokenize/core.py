@@ -25,7 +25,7 @@ from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats import chat_digests, report_rows, row_files, tokens, window_files
 from pairmill.formats.report_rows import ReportRows
-from pairmill.formats.results import TokenizeResult
+from pairmill.formats.results.tokens import TokenizeResult
 from pairmill.formats.slices import Slicing
 from pairmill.formats.tokenizer_file import NAME, locate, read
 from pairmill.formats.tokens import Dataset

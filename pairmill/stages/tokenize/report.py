@@ -3,7 +3,7 @@
 from pairmill.chats.long_rows import ANSWER_CUT, ANSWER_SPLIT, PROMPT_CUT, WINDOWED
 from pairmill.engine.manifest import Ledger, Manifest
 from pairmill.formats import report_rows
-from pairmill.formats.results import TokenizeResult
+from pairmill.formats.results.tokens import TokenizeResult
 from pairmill.report.charts import Bars
 from pairmill.report.model import Report, Samples, Table, describe_names, describe_rows
 from pairmill.stages.tokenize.config import NONE

@@ -16,7 +16,7 @@ from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats import row_files
-from pairmill.formats.results import TrainTokenizerResult
+from pairmill.formats.results.rows import TrainTokenizerResult
 from pairmill.formats.slices import Slicing
 from pairmill.log import event
 from pairmill.report.model import Report

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 
 from pairmill.engine.manifest import Manifest
-from pairmill.formats.results import TrainTokenizerResult
+from pairmill.formats.results.rows import TrainTokenizerResult
 from pairmill.report.charts import Bars, Curve
 from pairmill.report.model import Block, Cell, Report, Table, describe_rows
 

@@ -11,9 +11,9 @@ import pytest
 from pairmill.engine import blocks, runner
 from pairmill.engine.manifest import File, Ledger
 from pairmill.engine.options import WorkerSlice
+from pairmill.engine.processes import _Shared, _Unpickler
 from pairmill.engine.records import ShardRecord
 from pairmill.engine.runner import RECORD, Together
-from pairmill.engine.workers import _Shared, _Unpickler
 from pairmill.storage import LocalStore
 from tests.support.helpers import contents
 from tests.support.stages.toy_stage import Toy

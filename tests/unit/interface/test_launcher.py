@@ -2,7 +2,6 @@
 
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -192,7 +191,7 @@ def test_what_is_handed_on_and_what_the_stage_itself_knows_are_an_output(tmp_pat
     }
     values = {"root": "r", "defaults": {"limit": 0}, "limit": 2.0, "epochs": 3.0}
     text = json.dumps({"inputs": {"parameterValues": values}, "outputs": outputs})
-    assert run([FLAG, text], replace(OUTCOME, options={"root": "s3://b/r", "rows": "s3://b/rows"})) == 0
+    assert run([FLAG, text], OUTCOME._replace(options={"root": "s3://b/r", "rows": "s3://b/rows"})) == 0
     made = {"root": "s3://b/r", "rows": "s3://b/rows", "limit": 2.0, "epochs": 3.0}
     assert json.loads((tmp_path / "options").read_text()) == made
     assert json.loads((tmp_path / "out").read_text())["parameterValues"] == {"options": made}

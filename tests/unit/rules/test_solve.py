@@ -62,7 +62,7 @@ def solve(
             sharing = Sharing(group, np.array(tasks), np.array(factors), repeat)
             cost = None if sharing.unit is None else of.mean(sharing.unit)[[*tasks]]
             weights = np.array(factors) * weights_of(group.within, of.rows[[*tasks]], cost)
-            made.append(replace(sharing, weights=weights))
+            made.append(sharing._replace(weights=weights))
     no_limits = np.full(count, math.inf) if limits is None else np.array(limits)
     left = None if most is None else np.array(most)
     return Problem(of, each, no_limits, made, named, epochs, scale, left).solve()

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -152,8 +152,7 @@ def _dealt(
     return runs.starts
 
 
-@dataclass(frozen=True)
-class Candidates:
+class Candidates(NamedTuple):
     """Pairs of rows that may be alike.
 
     Args:

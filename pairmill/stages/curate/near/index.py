@@ -8,7 +8,7 @@ import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -150,8 +150,7 @@ def load(folder: str, identity: object) -> list[Indexed]:
     return [Indexed(**item) for item in raw["slices"]]
 
 
-@dataclass(frozen=True)
-class NewIndex:
+class NewIndex(NamedTuple):
     """A new index: what earlier ones have, and the retained rows of this run.
 
     Args:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pairmill.formats.results import CurateResult
+from pairmill.formats.results.rows import CurateResult
 from pairmill.report.model import Block, Cell, Percent, Section, Table
 from pairmill.report.pairs import Pair, Pairs
 from pairmill.stages.curate.operations import in_order, of_folder

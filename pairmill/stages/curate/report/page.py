@@ -5,7 +5,7 @@ from typing import Any
 
 from pairmill.engine.manifest import Manifest
 from pairmill.engine.results import HeldOutRows
-from pairmill.formats.results import CurateResult
+from pairmill.formats.results.rows import CurateResult
 from pairmill.report.charts import Bars, HeatMap, Stacked
 from pairmill.report.model import Block, Cell, Percent, Report, Section, Table, describe_names, describe_rows
 from pairmill.stages.curate import operations as registry

@@ -11,7 +11,7 @@ from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import Manifest
 from pairmill.errors import InputError, UsageError
-from pairmill.formats.results import SampleResult
+from pairmill.formats.results.sample import SampleResult
 from pairmill.formats.sample_plan import HELD_OUT, read_plan
 from pairmill.stages.sample.node.folder import NAME
 from pairmill.stages.sample.node.plan import VERSION, sizes_of

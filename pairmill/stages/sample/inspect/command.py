@@ -3,7 +3,7 @@
 from pairmill import log, storage
 from pairmill.engine import manifest as manifests
 from pairmill.errors import UsageError
-from pairmill.formats.results import SampleResult
+from pairmill.formats.results.sample import SampleResult
 from pairmill.loader.plan import World
 from pairmill.loader.row_plan import RowPlan
 from pairmill.mixture.realised import Realised

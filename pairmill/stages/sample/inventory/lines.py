@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from pairmill.engine.manifest import Manifest
 from pairmill.engine.policing import Subject
 from pairmill.engine.source_names import source_of
 from pairmill.errors import InternalError
-from pairmill.formats.results import SampleResult
+from pairmill.formats.results.sample import SampleResult
 from pairmill.formats.sample_plan import FOLDER
 from pairmill.policy.licences import STRICTNESS
 from pairmill.stages.sample.node.plan import sizes_of
@@ -61,8 +61,7 @@ class Counts:
         )
 
 
-@dataclass(frozen=True)
-class TaskFacts:
+class TaskFacts(NamedTuple):
     """What is known of a task beside its counts; empty = it is not known."""
 
     name: str
@@ -110,8 +109,7 @@ class Line:
         return sum(known) if known and len(known) == len(by_source) else None
 
 
-@dataclass(frozen=True)
-class Inventory:
+class Inventory(NamedTuple):
     """What is in a plan.
 
     Args:
@@ -175,7 +173,7 @@ def _facts_of(name: str, result: SampleResult, judge: Judgement | None) -> TaskF
     about = result.facts.get(source, {})
     licence = str(about.get("licence", ""))
     if judge is not None:
-        verdict = judge(replace(Subject.from_task(name), licence=licence))
+        verdict = judge(Subject.from_task(name)._replace(licence=licence))
         decision, reason = verdict.decision, verdict.reason
     else:
         recorded = result.policy.get("decisions", {}).get(source, [])

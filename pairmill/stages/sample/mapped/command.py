@@ -9,7 +9,7 @@ from pairmill import log, storage
 from pairmill.engine import manifest as manifests
 from pairmill.engine.source_names import source_of
 from pairmill.errors import UsageError
-from pairmill.formats.results import SampleResult
+from pairmill.formats.results.sample import SampleResult
 from pairmill.formats.sample_folder import folder_of
 from pairmill.formats.tokenized_path import open_tokenized
 from pairmill.report.model import Table

@@ -14,7 +14,7 @@ from pairmill import log, storage
 from pairmill.engine.manifest import Manifest
 from pairmill.errors import InputError
 from pairmill.formats.opened import RangedTokens
-from pairmill.formats.results import SampleResult
+from pairmill.formats.results.sample import SampleResult
 from pairmill.formats.tokens import Array, Dataset
 
 _TOKENS: Final = "tokens.npy"

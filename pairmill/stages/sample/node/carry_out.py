@@ -7,10 +7,10 @@ import dataclasses
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate, chain
-from typing import Any
+from typing import Any, NamedTuple
 
 from pairmill import log, storage
 from pairmill.cpu import available_cores
@@ -21,7 +21,7 @@ from pairmill.engine.manifest import MANIFEST, File, Manifest
 from pairmill.engine.options import default_of
 from pairmill.errors import InputError, UsageError, from_os_error
 from pairmill.formats import tokens
-from pairmill.formats.results import SampleResult
+from pairmill.formats.results.sample import SampleResult
 from pairmill.formats.sample_plan import FOLDER
 from pairmill.formats.token_listing import lasting, named
 from pairmill.formats.tokenized_path import find_planned
@@ -63,8 +63,7 @@ MakeRoom = Callable[[int, int], None]
 LinkFiles = Callable[[OpenFolder, list[File]], list[File]]
 
 
-@dataclass(frozen=True)
-class PlannedSample:
+class PlannedSample(NamedTuple):
     """A sample to make.
 
     Args:
@@ -351,8 +350,7 @@ def _datasets(config: NodeConfig, plan: Manifest, root: str, digested: bool) -> 
     return find_planned(config.tokenized_path, root, tokenized, names, digested=digested)
 
 
-@dataclass(frozen=True)
-class CarriedOut:
+class CarriedOut(NamedTuple):
     """A sample, or a plan of one; ``where`` is the plan's folder, or that of the arrays if no plan is kept."""
 
     manifest: Manifest

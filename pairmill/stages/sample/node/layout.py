@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,8 +54,7 @@ def index_dtypes(tokens: int, longest: int) -> list[np.dtype[Any]]:
     return [narrowest(tokens), narrowest(longest)] * 2
 
 
-@dataclass(frozen=True)
-class RowPiece:
+class RowPiece(NamedTuple):
     """Some rows of a plan, in its order.
 
     Attributes:

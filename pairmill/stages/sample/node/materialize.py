@@ -12,11 +12,10 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import groupby
 from tempfile import TemporaryDirectory
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,8 +40,7 @@ STEP = 1 << 17
 """Tokens per read, unless seeks of the store cost more: they stay in the processor's cache until they are used."""
 
 
-@dataclass(frozen=True)
-class SampleFiles:
+class SampleFiles(NamedTuple):
     """The files of a sample by path, and how many bytes were read for them."""
 
     files: list[File]
@@ -290,8 +288,7 @@ class _Epoch(ExitStack):
         return [*made, self._files[BYTES].file()] if BYTES in self._files else made
 
 
-@dataclass(frozen=True)
-class _Ranges:
+class _Ranges(NamedTuple):
     """What to read for some spans: ``sizes`` tokens at ``begins``; the spans from ``first`` on lie in each.
 
     The spans come by ascending start; some may overlap.

@@ -10,13 +10,11 @@ import hashlib
 import json
 import os
 import pwd
-import secrets
 import shutil
 import stat
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,8 +32,7 @@ _OTHERS_WRITE = 0o022
 _MAX_LINKS = 40
 
 
-@dataclass(frozen=True)
-class OpenFolder:
+class OpenFolder(NamedTuple):
     """An open folder.
 
     Args:
@@ -183,7 +180,7 @@ def _refuse_planted(parent: int, link: os.stat_result, path: Path, target: Path)
 
 def _hidden(name: str) -> str:
     """Return a name that nobody can guess."""
-    return f".{name}.{secrets.token_hex(8)}.partial"
+    return f".{name}.{os.urandom(8).hex()}.partial"
 
 
 def move_aside(parent: int, name: str) -> str:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from numpy.lib import format as npy
 
@@ -19,7 +18,7 @@ from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.engine.content import Content
 from pairmill.engine.manifest import InputRef, Manifest
-from pairmill.formats.results import SampleResult
+from pairmill.formats.results.sample import SampleResult
 from pairmill.formats.sample_plan import FOLDER, find_base
 from pairmill.formats.tokens import BYTES, INDEX, Array
 from pairmill.stages.sample.node.config import OutputFormat
@@ -53,8 +52,7 @@ def fingerprints_of(manifest: Manifest) -> dict[str, str]:
     return {name: fingerprint_of(manifest.version, manifest.options, manifest.inputs, name) for name in layouts}
 
 
-@dataclass(frozen=True)
-class PlannedDataset:
+class PlannedDataset(NamedTuple):
     """A data set of a plan: its name, its tokens, and how many of its rows are taken."""
 
     name: str
@@ -62,8 +60,7 @@ class PlannedDataset:
     rows: int
 
 
-@dataclass(frozen=True)
-class SamplePlan:
+class SamplePlan(NamedTuple):
     """Rows and epochs.
 
     Args:
@@ -148,8 +145,7 @@ def _parts(
     return tuple(result)
 
 
-@dataclass(frozen=True)
-class Addition:
+class Addition(NamedTuple):
     """What a plan adds to its base: all that is kept of it.
 
     Attributes:

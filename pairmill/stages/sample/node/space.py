@@ -6,8 +6,8 @@ the limit, and no message says how much was too much; so the numbers are compare
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from pairmill.errors import StorageError
 
@@ -20,8 +20,7 @@ _ROOM = 16 * _MIB
 """Added to the limit that the error names: a program's memory when it asks differs from start to start."""
 
 
-@dataclass(frozen=True)
-class Limit:
+class Limit(NamedTuple):
     """Memory that a cgroup may hold, and what it holds that cannot be reclaimed, in bytes."""
 
     most: int
@@ -70,8 +69,7 @@ def free_bytes(path: Path) -> tuple[Path, int]:
     return existing, system.f_bavail * system.f_frsize
 
 
-@dataclass(frozen=True)
-class Mount:
+class Mount(NamedTuple):
     """A mount: where it is, which folder of its file system is there, and the type of that."""
 
     point: str

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from pairmill.engine.manifest import Manifest
-from pairmill.formats.results import SampleResult
+from pairmill.formats.results.sample import SampleResult
 from pairmill.rules.rule import Rule
 from pairmill.rules.solve import Pool, draw_variances
 from pairmill.rules.solve_rules import NO_RULE

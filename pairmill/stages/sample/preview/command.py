@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from pairmill.engine import links
 from pairmill.formats.eligible_rows import RowOptions
-from pairmill.formats.results import SampleResult
+from pairmill.formats.results.sample import SampleResult
 from pairmill.formats.sample_plan import read_plan
 from pairmill.formats.task_summaries import TaskSummaries, summarize
 from pairmill.formats.tokenized import Folder

@@ -7,7 +7,7 @@ from typing import Final
 from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.errors import InputError, UsageError
-from pairmill.formats.results import SampleResult
+from pairmill.formats.results.sample import SampleResult
 from pairmill.rules.book import Rules
 from pairmill.stages.sample.analytics import Stats
 from pairmill.stages.sample.node.folder import NAME

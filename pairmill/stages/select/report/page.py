@@ -6,7 +6,7 @@ from typing import Any
 
 from pairmill.engine.manifest import Manifest
 from pairmill.engine.results import HeldOutRows
-from pairmill.formats.results import SelectResult
+from pairmill.formats.results.rows import SelectResult
 from pairmill.report.charts import Bars, Stacked
 from pairmill.report.model import Block, Cell, Percent, Report, Samples, Section, Table, describe_names, describe_rows
 

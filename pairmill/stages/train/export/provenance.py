@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from pairmill import storage
 from pairmill.engine import manifest as manifests
-from pairmill.formats.results import CleanResult
+from pairmill.formats.results.raw import CleanResult
 from pairmill.lineage.steps import by_source, find
 
 NOT_STATED = "not stated"

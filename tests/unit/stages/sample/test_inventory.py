@@ -9,7 +9,7 @@ import pytest
 
 from pairmill.engine.manifest import File, InputRef, Ledger, Manifest
 from pairmill.errors import InternalError
-from pairmill.formats.results import SampleResult
+from pairmill.formats.results.sample import SampleResult
 from pairmill.stages.sample.inventory.lines import Inventory
 from pairmill.stages.sample.inventory.pages import composition_of, write
 

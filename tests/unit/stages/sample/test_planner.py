@@ -237,7 +237,7 @@ def test_parts_of_a_task_are_drawn_by_themselves(folder: Path) -> None:
         WalkToDraw("b", np.arange(1, 300, 2, dtype=np.uint32), rows=[9, 0, 2, 8]),
     ]
     for files in (True, False):
-        item = replace(to_draw(task, "k", Rule(), CONFIG, files=files), wants=lambda: Wants(walks))
+        item = to_draw(task, "k", Rule(), CONFIG, files=files)._replace(wants=lambda: Wants(walks))
         drawn = draw_plan([item], CONFIG, 2)
         for number, rows in enumerate(rows_in_order(drawn)):
             origins = eligible.origins[[starts.index(row[1]) for row in rows]]

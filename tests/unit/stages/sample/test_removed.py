@@ -11,7 +11,7 @@ import yaml
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import Manifest
 from pairmill.formats.removed_rows import RemovedRows, removed_rows
-from pairmill.formats.results import SampleResult
+from pairmill.formats.results.sample import SampleResult
 from pairmill.formats.tokens import INDEX
 from pairmill.interface.cli import Outcome
 from pairmill.policy.removals import Removal

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pairmill.engine.manifest import InputRef, Ledger, Manifest
-from pairmill.formats.results import SelectResult
+from pairmill.formats.results.rows import SelectResult
 from pairmill.stages.select.report.page import report_of
 from pairmill.stages.select.settings import Settings
 from pairmill.stages.select.summary import metrics_of

@@ -122,7 +122,7 @@ def test_rows_that_are_looked_up_part_by_part_are_the_same(
     for name, values in columns.items():
         values.save(tmp_path / f"{name}.npy")
     kept = {name: PlanArray(tmp_path / f"{name}.npy") for name in columns}
-    plan = replace(whole, rows={name: kept[name] for name in INDEX}, epochs=[*kept.values()][len(INDEX) :])
+    plan = whole._replace(rows={name: kept[name] for name in INDEX}, epochs=[*kept.values()][len(INDEX) :])
     monkeypatch.setattr(layouts, "TABLE", 0)
     parts = ArrayLayout(plan, layout, 1000)
     assert parts.table is None
