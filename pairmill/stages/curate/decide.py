@@ -100,7 +100,8 @@ class Decide(Shard[object], reads=()):
             if not self.report_all:
                 # Personal data is redacted in every row that stays, so in mode report it is counted in those too.
                 hidden = removed | claimed if item.reports and not item.changes else removed
-                table = table.filter(pa.array(~hidden[table["ordinal"].to_numpy()]))
+                shown = ~hidden[table["ordinal"].to_numpy()]
+                table = table if shown.all() else table.filter(pa.array(shown))
             if not len(table):
                 continue
             ordinals = table["ordinal"].to_numpy().astype(np.int64)
@@ -217,8 +218,11 @@ def _sorted(findings: TaskFindings, table: pa.Table) -> pa.Table:
         table, codes = table.filter(pa.array(counts)), codes[counts]
     place = {name: at for at, name in enumerate([*findings.order, *(rule.name for rule, _ in findings.rules)])}
     priority = np.array([place.get(name, len(place)) for name in names], np.int64)[codes]
-    order = np.lexsort((np.arange(len(table)), priority, table["ordinal"].to_numpy()))
-    return table.take(pa.array(order))
+    ordinals = table["ordinal"].to_numpy()
+    step = np.diff(ordinals.astype(np.int64))
+    if ((step > 0) | ((step == 0) & (np.diff(priority) >= 0))).all():  # as those of rows that were compared are
+        return table
+    return table.take(pa.array(np.lexsort((priority, ordinals))))
 
 
 def _reasons(

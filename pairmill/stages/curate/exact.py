@@ -41,7 +41,7 @@ from pairmill.stages.curate import exact_by_rank
 from pairmill.stages.curate.exact_by_rank import DecideByRank, DecidedByRank, Links, links_of
 from pairmill.stages.curate.exact_files import ENTRY, INDEXED, KeyedFiles, SortedKeys
 from pairmill.stages.curate.exact_settings import KINDS, ExactSettings, Kind, actions, is_on
-from pairmill.stages.curate.found import DROP, PLACE, SplitShard, Stored, stored
+from pairmill.stages.curate.found import DROP, LAYOUT, PLACE, SplitShard, Stored, stored
 
 _FIELDS: Final[dict[Kind, tuple[str, ...]]] = {
     "pair": ("instruction", "response"),
@@ -457,9 +457,8 @@ def rounds(given: ExactInput) -> Generator[list[Shard[Any]], list[ShardRecord], 
         places = ((uri, bounds[at], bounds[at + 1]) for uri, bounds in read_from)
         parts = [(uri, start, stop) for uri, start, stop in places if start < stop]
         if parts:
-            content = content_key(
-                named, [[item.key, some.bounds[at : at + 2]] for item, some in zip(result, equal, strict=True)]
-            )
+            keys = [[item.key, some.bounds[at : at + 2]] for item, some in zip(result, equal, strict=True)]
+            content = content_key(named, keys, LAYOUT)
             size = sum(stop - start for _, start, stop in parts) * DROP.itemsize
             splits.append(SplitShard(content, tuple(parts), tuple(KINDS), name=f"exact {at:05}", size=size))
     split = yield list(splits)
@@ -520,7 +519,7 @@ def _by_rank(
     places = [given.indexed_by, [[item.task, item.part.first] for item in given.slices]]
     size = sum(item.found.size for item in links)
     shard = DecideByRank(
-        content=content_key(places, [item.key for item in last]),
+        content=content_key(places, [item.key for item in last], LAYOUT),
         links=tuple(links),
         rules=tuple(KINDS),
         keep=keep,

@@ -17,13 +17,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmill.digest import digest_bytes
 from pairmill.engine.keys import unkeyed
 from pairmill.engine.manifest import Ledger
 from pairmill.engine.runs import Range
 from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
-from pairmill.stages.curate.found import DROP, PLACE, Place, Stored, arrow_of, by_task, rows_by_rule
+from pairmill.stages.curate.found import DROP, PLACE, Place, Stored, StoredData, by_task, write
 from pairmill.storage.base import translated
 from pairmill.storage.partials import scratch
 
@@ -64,11 +63,11 @@ class DecidedByRank:
     """The data of a record.
 
     Args:
-        tasks: of each with a finding where its decisions are in DECISIONS, their bytes, and digests as in ``Stored``.
+        tasks: of each with a finding what follows its ``uri``, DECISIONS, in ``Stored``.
         index: of each file of a new index the places of the entries that it keeps: the bounds of their keys.
     """
 
-    tasks: dict[str, tuple[int, int, str, dict[str, str]]] = field(default_factory=dict)
+    tasks: dict[str, StoredData] = field(default_factory=dict)
     index: list[list[int]] = field(default_factory=list)
 
 
@@ -117,11 +116,8 @@ class DecideByRank(Shard["Sequence[Place]"], reads=()):
                 removed.add(self._numbers(result["row"][goes]))
             with out.create(DECISIONS, scratch=True) as local, local.open("wb") as file:
                 for first, stop in zip(self.ranges, self.ranges[1:], strict=False):
-                    for task, table in by_task(findings.between(first << 32, stop << 32), context, self.rules):
-                        start, written = file.tell(), arrow_of(table)
-                        file.write(written)
-                        digest = digest_bytes(written)
-                        data.tasks[task] = (start, len(written), digest, rows_by_rule(table, self.rules))
+                    for task, mine in by_task(findings.between(first << 32, stop << 32), context):
+                        data.tasks[task] = write(file, mine, context, self.rules)
         for number, item in enumerate(self.links):
             data.index.append(self._write_index(out, f"index-{number:05}", item, removed) if item.index else [])
         return ShardResult(Ledger(), asdict(data))
@@ -244,10 +240,7 @@ def links_of(
 
 def stored(record: ShardRecord) -> dict[str, Stored]:
     """Return where the decisions are, by task."""
-    return {
-        task: Stored(record.uri(DECISIONS), digest, rows, start, size)
-        for task, (start, size, digest, rows) in record.read(DecidedByRank).tasks.items()
-    }
+    return {task: Stored(record.uri(DECISIONS), *data) for task, data in record.read(DecidedByRank).tasks.items()}
 
 
 def _block_size(kind: np.dtype[Any], files: int) -> int:

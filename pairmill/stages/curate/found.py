@@ -1,19 +1,20 @@
 """What operations that compare rows with each other have found, for each task: which row repeats which."""
 
 import hashlib
+import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final, NamedTuple, Self
+from operator import itemgetter
+from typing import Any, BinaryIO, Final, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pairmill import storage
-from pairmill.digest import digest_bytes
+from pairmill.digest import Digest
 from pairmill.engine.keys import unkeyed
 from pairmill.engine.manifest import Ledger, content_key
-from pairmill.engine.runs import Range, read_all
+from pairmill.engine.runs import Range, fill, read_all
 from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats import decisions
@@ -22,24 +23,32 @@ PLACE: Final = unkeyed("where it is; the content has a digest of its own")
 """The metadata of fields that are places of many files, each of which would be digested once for each shard."""
 DROP: Final = np.dtype([("row", "<u8"), ("other", "<u8"), ("rule", "u1"), ("score_i", "<f4"), ("score_r", "<f4")])
 """A row, the kept row that it repeats, the number of the rule, and the scores of both fields (NaN = none)."""
+LAYOUT: Final = "decisions, bits"
+"""Part of the key of what writes :class:`Stored`: files of another layout are not read."""
+StoredData: TypeAlias = tuple[str, dict[str, str], int, int, int]
+"""What a record has of :class:`Stored`: all but its ``uri``."""
+# Findings of a task that are decisions in memory at once.
+_ROWS = 1 << 20
+_HALF, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
 
 
 @dataclass(frozen=True)
 class Stored:
-    """The decisions on a task's rows: an Arrow file.
+    """The decisions on a task's rows: an Arrow file of ``size`` bytes.
 
     Args:
         key: digest of its bytes.
         rows: of each rule that has some, the digest of which rows it finds.
-        start: of the Arrow file in the file.
-        size: its bytes; -1 = all from ``start`` on.
+        bits: bytes of the bits of each of these rules, which follow it by name: one for each row up to the last with a
+            decision, the first one the lowest of its byte.
     """
 
     uri: str
     key: str
     rows: Mapping[str, str]
-    start: int = 0
-    size: int = -1
+    start: int
+    size: int
+    bits: int
 
     def identify(self) -> object:
         """Return what the table follows from."""
@@ -47,9 +56,18 @@ class Stored:
 
     def read(self) -> pa.Table:
         """Return the decisions by ordinal, with the action ``drop``."""
-        with storage.store_for(self.uri).open(self.uri) as file:
-            file.seek(self.start)
-            return pa.ipc.open_file(pa.BufferReader(file.read(self.size))).read_all()
+        return pa.ipc.open_file(pa.BufferReader(Range(self.uri, self.start, self.size).read())).read_all()
+
+    def has(self, rules: Sequence[str], first: int, count: int) -> NDArray[np.bool_]:
+        """Return whether one of these rules finds each of ``count`` rows from ``first`` on, bool [count]."""
+        start, stop = min(first // 8, self.bits), min(-(-(first + count) // 8), self.bits)
+        names = sorted(self.rows)
+        begins = [self.start + self.size + self.bits * names.index(rule) for rule in rules]
+        ranges = [Range(self.uri, begin + start, stop - start) for begin in begins] if stop > start else []
+        result = np.zeros(count + first % 8, np.uint8)
+        for data in read_all(ranges):
+            result |= np.unpackbits(np.frombuffer(data, np.uint8), count=len(result), bitorder="little")
+        return result[first % 8 :].astype(np.bool_)
 
 
 @dataclass(frozen=True)
@@ -79,11 +97,7 @@ class DroppedRows:
 
     def rows(self) -> NDArray[np.uint32]:
         """Return their numbers in the slice, ascending."""
-        table = self.decisions.read()
-        wanted = np.isin(np.array(table["rule"].to_pylist(), object), list(self.rules))
-        ordinals = np.unique(table["ordinal"].to_numpy()[wanted].astype(np.int64)) - self.first
-        result: NDArray[np.uint32] = ordinals[(ordinals >= 0) & (ordinals < self.count)].astype(np.uint32)
-        return result
+        return np.flatnonzero(self.decisions.has(self.rules, self.first, self.count)).astype(np.uint32)
 
 
 class Place(NamedTuple):
@@ -95,9 +109,9 @@ class Place(NamedTuple):
 
 @dataclass
 class Split:
-    """The data of a record: by task the file of its decisions, and its digests as :class:`Stored` has them."""
+    """The data of a record: by task the file of its decisions, and what follows its ``uri`` in :class:`Stored`."""
 
-    tasks: dict[str, tuple[str, str, dict[str, str]]] = field(default_factory=dict)
+    tasks: dict[str, tuple[str, StoredData]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -118,21 +132,19 @@ class SplitShard(Shard["Sequence[Place]"], reads=()):
 
     def run(self, context: Sequence[Place], out: Writer) -> ShardResult:
         ranges = [Range(uri, start * DROP.itemsize, (stop - start) * DROP.itemsize) for uri, start, stop in self.parts]
-        result = np.frombuffer(b"".join(read_all(ranges)), DROP)
+        result = np.empty(sum(item.size for item in ranges) // DROP.itemsize, DROP)
+        fill(result.view(np.uint8), ranges)
         # By row, then by rule: the first rule of a row is the first that is asked.
-        result = result[np.lexsort((result["rule"], result["row"]))]
+        result = result.take(np.lexsort((result["rule"], result["row"])))
         data = Split()
-        for task, table in by_task(result, context, self.rules):
-            written = arrow_of(table)
-            path = f"{len(data.tasks):05}"
-            with out.create(path, scratch=True) as local:
-                local.write_bytes(written)
-            data.tasks[task] = (path, digest_bytes(written), rows_by_rule(table, self.rules))
+        for task, rows in by_task(result, context):
+            with out.create(path := f"{len(data.tasks):05}", scratch=True) as local, local.open("wb") as file:
+                data.tasks[task] = (path, write(file, rows, context, self.rules))
         return ShardResult(Ledger(), asdict(data))
 
 
-def by_task(rows: NDArray[Any], places: Sequence[Place], rules: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
-    """Yield findings by row as decisions, for each task that has some."""
+def by_task(rows: NDArray[Any], places: Sequence[Place]) -> Iterator[tuple[str, NDArray[Any]]]:
+    """Yield the findings, DROP by row, of each task that has some."""
     numbers = (rows["row"] >> np.uint64(32)).astype(np.int64)
     start = 0
     while start < len(rows):
@@ -140,50 +152,60 @@ def by_task(rows: NDArray[Any], places: Sequence[Place], rules: Sequence[str]) -
         stop = start
         while stop < len(rows) and places[numbers[stop]].task == task:
             stop = int(np.searchsorted(numbers, numbers[stop], side="right"))
-        yield task, table_of(rows[start:stop], places, rules)
+        yield task, rows[start:stop]
         start = stop
 
 
-def arrow_of(table: pa.Table) -> bytes:
-    """Return a table as an Arrow file."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue().to_pybytes())
+class _Slices:
+    """The slices of rows that ids name: numbers, ascending, and of each its first ordinal and its task."""
+
+    def __init__(self, ids: NDArray[np.uint64], places: Sequence[Place]) -> None:
+        self._numbers = np.unique((ids >> _HALF).astype(np.uint32))
+        some = [places[number] for number in self._numbers.tolist()]
+        names: dict[str, int] = {}
+        self._codes = np.array([names.setdefault(item.task, len(names)) for item in some], np.int32)
+        self._names = pa.array(list(names), pa.string())
+        self._firsts = np.array([item.first for item in some], np.uint64)
+
+    def ordinals(self, ids: NDArray[np.uint64]) -> NDArray[np.uint32]:
+        """Return the ordinals of rows in their tasks."""
+        return ((ids & _LOW) + self._firsts[self._at(ids)]).astype(np.uint32)
+
+    def tasks(self, ids: NDArray[np.uint64]) -> pa.Array:
+        """Return the names of their tasks; of any rows with the same dictionary."""
+        return pa.DictionaryArray.from_arrays(pa.array(self._codes[self._at(ids)]), self._names)
+
+    def _at(self, ids: NDArray[np.uint64]) -> NDArray[np.intp]:
+        return np.searchsorted(self._numbers, (ids >> _HALF).astype(np.uint32))
 
 
-def rows_by_rule(table: pa.Table, rules: Sequence[str]) -> dict[str, str]:
-    """Return, for each rule that finds some rows, a digest of which these are."""
-    names, codes = decisions.names_of(table["rule"])
-    ordinals = table["ordinal"].to_numpy()
-    result = {}
-    for rule in rules:
-        mine = ordinals[codes == names.index(rule)] if rule in names else ordinals[:0]
-        if len(mine):
-            result[rule] = hashlib.sha256(np.unique(mine).tobytes()).hexdigest()
-    return result
+def write(file: BinaryIO, rows: NDArray[Any], places: Sequence[Place], rules: Sequence[str]) -> StoredData:
+    """Write what is found on a task's rows, DROP by row, to where a file ends."""
+    mine, others = _Slices(rows["row"], places), _Slices(rows["other"], places)
+    start, sink = file.tell(), _Digested(file)
+    with pa.ipc.new_file(sink, decisions.SCHEMA) as writer:
+        for first in range(0, len(rows), _ROWS):
+            writer.write_table(_table(rows[first : first + _ROWS], mine, others, rules))
+    ordinals = mine.ordinals(rows["row"])
+    bits, digests = int(ordinals[-1]) // 8 + 1, {}
+    for rule, name in sorted(enumerate(rules), key=itemgetter(1)):
+        has = np.zeros(8 * bits, np.bool_)
+        has[ordinals[rows["rule"] == rule]] = True
+        if has.any():
+            digests[name] = hashlib.sha256(np.flatnonzero(has).astype(np.uint32).data).hexdigest()
+            file.write(np.packbits(has, bitorder="little").data)
+    return sink.digest.text(), digests, start, sink.size, bits
 
 
-def stored(records: Sequence[ShardRecord]) -> dict[str, Stored]:
-    """Return where the decisions are, by task, as these records of SplitShard say."""
-    return {
-        task: Stored(record.uri(path), digest, rows)
-        for record in records
-        for task, (path, digest, rows) in record.read(Split).tasks.items()
-    }
-
-
-def table_of(rows: NDArray[Any], places: Sequence[Place], rules: Sequence[str]) -> pa.Table:
+def _table(rows: NDArray[Any], mine: _Slices, others: _Slices, rules: Sequence[str]) -> pa.Table:
     """Return findings as decisions."""
-    ordinals, _ = _named(rows["row"], places)
-    others, tasks = _named(rows["other"], places)
     return decisions.table_of(
         {
-            "ordinal": ordinals,
+            "ordinal": mine.ordinals(rows["row"]),
             "rule": pa.DictionaryArray.from_arrays(pa.array(rows["rule"].astype(np.int32)), pa.array(list(rules))),
             "action": pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(rows), np.int32)), pa.array(["drop"])),
-            "other_task": tasks,
-            "other_ordinal": others,
+            "other_task": others.tasks(rows["other"]),
+            "other_ordinal": others.ordinals(rows["other"]),
             "score_i": pa.array(rows["score_i"].copy(), from_pandas=True),
             "score_r": pa.array(rows["score_r"].copy(), from_pandas=True),
         },
@@ -191,13 +213,25 @@ def table_of(rows: NDArray[Any], places: Sequence[Place], rules: Sequence[str]) 
     )
 
 
-def _named(ids: NDArray[np.uint64], places: Sequence[Place]) -> tuple[NDArray[np.uint32], pa.Array]:
-    """Return the ordinals of rows, and the names of their tasks."""
-    numbers, at = np.unique((ids >> np.uint64(32)).astype(np.int64), return_inverse=True)
-    firsts = np.array([places[number].first for number in numbers], np.uint64)
-    names: dict[str, int] = {}
-    codes = np.array([names.setdefault(places[number].task, len(names)) for number in numbers], np.int32)
-    ordinals = (ids & np.uint64(0xFFFFFFFF)) + firsts[at] if len(ids) else ids
-    return ordinals.astype(np.uint32), pa.DictionaryArray.from_arrays(
-        pa.array(codes[at] if len(ids) else np.empty(0, np.int32)), pa.array(list(names), pa.string())
-    )
+class _Digested(io.RawIOBase):
+    """Digests and counts what is written to a file."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self.digest, self.size = file, Digest(), 0
+
+    def tell(self) -> int:
+        return self.size
+
+    def write(self, data: Any, /) -> int:
+        self.digest.update(data)
+        self.size += (size := self._file.write(data))
+        return size
+
+
+def stored(records: Sequence[ShardRecord]) -> dict[str, Stored]:
+    """Return where the decisions are, by task, as these records of SplitShard say."""
+    return {
+        task: Stored(record.uri(path), *data)
+        for record in records
+        for task, (path, data) in record.read(Split).tasks.items()
+    }

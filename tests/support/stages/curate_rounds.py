@@ -173,7 +173,8 @@ class Fakes:
         some = range(first, min(first + _TASKS_OF_SPLIT, self.slices))
         names = [f"data_clustered__set{number % 50:02}__part-{number:06}.parquet" for number in some]
         files = {f"{at:05}": 30_000 for at in range(len(names))}
-        return Split({name: (f"{at:05}", digest(name), {"pair": digest(name)}) for at, name in enumerate(names)}), files
+        data = {name: (digest(name), {"pair": digest(name)}, 0, 29_900, 100) for name in names}
+        return Split({name: (f"{at:05}", data[name]) for at, name in enumerate(names)}), files
 
     def _signed(self, shard: Sign) -> tuple[Signed, dict[str, int]]:
         made = Signed(self.rows, self.rows * KEYS_OF_ROW, [0], self.rows * SKETCH)

@@ -61,7 +61,7 @@ def record_of(shard: Shard[Any]) -> ShardRecord:
     elif isinstance(shard, FindEqual):
         data = {"bounds": [10 * at for at in range(len(shard.ranges))]}
     elif isinstance(shard, SplitShard):
-        data = vars(Split({f"set{at}__{at:06}.parquet": ("00000", "0" * 64, {}) for at in range(256)}))
+        data = vars(Split({f"set{at}__{at:06}.parquet": ("00000", ("0" * 64, {}, 0, 99, 1)) for at in range(256)}))
     elif isinstance(shard, Decide):
         data = vars(Decided(1000, 990, slices=[(1000, 10, "0" * 64, {"dup_exact": 10})]))
     elif isinstance(shard, WriteRows):
