@@ -190,8 +190,8 @@ def line(server: Server, expected: Expected, folder: Path, environment: dict[str
         # In CI S3 is there through faults and kills, below.
         pytest.param("s3", 1, marks=pytest.mark.full),
         pytest.param("s3", 2, marks=pytest.mark.full),
-        pytest.param("gs", 2, marks=pytest.mark.full),
-        ("gs", 4),
+        ("gs", 2),
+        pytest.param("gs", 4, marks=pytest.mark.full),
     ],
     indirect=["server"],
 )

@@ -179,25 +179,26 @@ def _decoded(data: bytes) -> NDArray[np.uint8]:
             packed += data[at + 8 : at + 8 + size]
         at += size + 12
     lines = np.frombuffer(zlib.decompress(packed), np.uint8).reshape(height, 1 + width * channels)
-    image = np.zeros((height + 1, width + 1, channels), np.int64)
+    image = np.zeros((height + 1, width * channels), np.uint8)
     for y, line in enumerate(lines, start=1):
-        row = line[1:].reshape(width, channels).astype(np.int64)
-        above, kind = image[y - 1], line[0]
+        row, above, kind = line[1:], image[y - 1], line[0]
         if kind in (0, 2):
-            image[y, 1:] = row + (above[1:] if kind == 2 else 0)
+            image[y] = row + (above if kind == 2 else 0)
         elif kind == 1:
-            image[y, 1:] = np.cumsum(row, axis=0)
+            image[y] = np.cumsum(row.reshape(width, channels), axis=0, dtype=np.uint8).reshape(-1)
         else:
-            for x in range(1, width + 1):
-                left, up, corner = image[y, x - 1], above[x], above[x - 1]
-                guess = (left + up) // 2 if kind == 3 else _nearest(left, up, corner)
-                image[y, x] = (row[x - 1] + guess) & 255
-        image[y] &= 255
-    return image[1:, 1:, :3].astype(np.uint8)
+            # One number after another: a list of ints takes a fifth of what arrays of a pixel take.
+            made, ups = [0] * channels + row.tolist(), [0] * channels + above.tolist()
+            for at in range(channels, len(made)):
+                left, up, corner = made[at - channels], ups[at], ups[at - channels]
+                made[at] = made[at] + ((left + up) // 2 if kind == 3 else _nearest(left, up, corner)) & 255
+            image[y] = made[channels:]
+    return image[1:].reshape(height, width, channels)[:, :, :3]
 
 
-def _nearest(left: NDArray[np.int64], up: NDArray[np.int64], corner: NDArray[np.int64]) -> NDArray[np.int64]:
+def _nearest(left: int, up: int, corner: int) -> int:
     """Paeth's predictor."""
-    guess = left + up - corner
-    a, b, c = abs(guess - left), abs(guess - up), abs(guess - corner)
-    return np.where((a <= b) & (a <= c), left, np.where(b <= c, up, corner))
+    to_left, to_up, to_corner = abs(up - corner), abs(left - corner), abs(left + up - 2 * corner)
+    if to_left <= to_up and to_left <= to_corner:
+        return left
+    return up if to_up <= to_corner else corner
