@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pairmill import arrow_compute as pc
 from pairmill.chats.account import TemplateFailed
 from pairmill.chats.control import ControlTokens, aliased, recognising
 from pairmill.chats.render import APART, PREFIX_MISMATCH, Chat, PrefixMismatch, render
@@ -158,8 +159,6 @@ class ChatEncoder:
 
         Those that have to be looked at are put into ``read``.
         """
-        import pyarrow.compute as pc  # a quarter of a second, which workers on plain rows do not spend
-
         tokens = self._tokens
         if not tokens.special or not chats:
             return np.zeros(len(chats), np.bool_)

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from pairmill import arrow_compute as pc
 from pairmill.engine.source_names import source_of
 
 MEANS: Final = "means"

@@ -6,7 +6,6 @@ file has the record. All are read by row groups.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, Final, NamedTuple, Self
@@ -61,8 +60,7 @@ class Level(NamedTuple):
     ordinals: Ordinals
 
 
-@dataclass(frozen=True)
-class _Task:
+class _Task(NamedTuple):
     """Where the files of a task are.
 
     Args:

@@ -7,9 +7,8 @@ i mod n, and every rank has as many, because the ranks of a sharded net compute 
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,8 +32,7 @@ def choose_rows(size: int, count: int) -> Ints:
     return mixture_samples(_KEY, size, np.arange(min(count, size), dtype=np.uint64))
 
 
-@dataclass(frozen=True)
-class Filled:
+class Filled(NamedTuple):
     """A batch in memory.
 
     Attributes:

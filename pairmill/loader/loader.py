@@ -4,10 +4,9 @@ import os
 import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from threading import Condition, Thread
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from pairmill.errors import InternalError, PairmillError, StorageError, UsageError, from_os_error
 from pairmill.loader import sidecar, steps
@@ -21,8 +20,7 @@ from pairmill.log import event
 _EXITS = (KeyboardInterrupt, SystemExit, GeneratorExit)
 
 
-@dataclass(frozen=True)
-class _Item:
+class _Item(NamedTuple):
     """What comes next: a batch, the end of an epoch, the end of the plan (all None), or an error."""
 
     drawn: Draw | EpochEnd | None

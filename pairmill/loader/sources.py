@@ -6,10 +6,9 @@ nothing: it is one source.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +27,7 @@ MOST = 48
 OTHERS = "others"
 
 
-@dataclass(frozen=True)
-class _Folder:
+class _Folder(NamedTuple):
     """Where the tokens of each of a folder's tasks end, ascending, and the number of the source of each."""
 
     path: Path

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from pairmill import arrow_compute as pc
 from pairmill.engine.content import pinned
 from pairmill.engine.inputs import InputFile
 from pairmill.errors import InputError

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.lib import format as npy
 
+from pairmill import arrow_compute as pc
 from pairmill import storage
 from pairmill.digest import digest_bytes
 from pairmill.engine import manifest as manifests

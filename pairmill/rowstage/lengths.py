@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pairmill import arrow_compute as pc
 from pairmill.formats.rows import Batch
 
 BINS = 32

@@ -1,9 +1,8 @@
 """Rows of a plan or of sampled arrays, told by epoch and place; and batches as the loader packs them."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,8 +52,7 @@ def show(result: OpenResult, config: ShowConfig) -> Iterator[Line]:
         yield []
 
 
-@dataclass(frozen=True)
-class _Row:
+class _Row(NamedTuple):
     """A row of an epoch.
 
     Attributes:

@@ -273,11 +273,11 @@ def lines_of_product() -> list[str]:
 
 
 MEASURES: Mapping[str, tuple[Measure, int, int | None]] = {
-    "lines of product": (lines_of_product, 136_020, 78_000),
+    "lines of product": (lines_of_product, 136_017, 78_000),
     "circles of files": (circles_of_files, 0, 0),
     "files in circles": (files_in_circles, 0, 0),
     "stages importing stages": (stages_importing_stages, 0, 0),
-    "imports inside functions": (imports_inside_functions, 59, 60),
+    "imports inside functions": (imports_inside_functions, 58, 60),
     "imports for type checkers": (imports_for_type_checkers, 34, 40),
     "floors of select": (floors_of("pairmill.stages.select"), 7, 8),
     "floors of curate": (floors_of("pairmill.stages.curate"), 7, 7),

@@ -218,6 +218,7 @@ def test_every_stage_has_the_same_files() -> None:
 
 _NEEDLESS = (
     *("pandas", "pyarrow.compute", "pyarrow.dataset", "omegaconf", "yaml", "jinja2", "rich", "tokenizers", "datasets"),
+    *("multiprocessing", "pairmill.engine.processes"),
     *("pairmill.sources.language.mapped", "pairmill.policy.enforce", "pairmill.policy.take_out"),
 )
 """What a run of a named source without a policy has no use for."""
@@ -242,6 +243,12 @@ def test_a_run_that_makes_or_reuses_rows_imports_nothing_needless(tmp_path: Path
         done = python("-c", _RUN, needless, "clean", f"raw={raw.parent}", root, "workers=1")
         assert done.returncode == 0, done.stderr
         assert done.stdout.splitlines()[1] == ""
+    assert "reused, nothing to do" in done.stderr
+    rows = f"rows={done.stdout.splitlines()[0]}"
+    for needless in ("[]", json.dumps(["multiprocessing", "pyarrow.compute"])):
+        done = python("-c", _RUN, needless, "curate", rows, root, "workers=1")
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines()[-1] == ""
     assert "reused, nothing to do" in done.stderr
 
 

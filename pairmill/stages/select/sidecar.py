@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pairmill import arrow_compute as pc
 from pairmill.engine import inputs
 from pairmill.engine.inputs import InputFile
 from pairmill.errors import InputError

@@ -14,10 +14,10 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pairmill import _native
+from pairmill import arrow_compute as pc
 from pairmill.errors import UsageError
 from pairmill.fields import NAME, Checked, setting
 from pairmill.formats import rows
