@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 use std::fmt::{Formatter, Result as Written};
+use std::slice::from_ref;
 
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
-use serde_json::Value;
+use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 
 use crate::plain::{ChatForm, Form, Role, Rows};
 
@@ -41,167 +41,123 @@ pub fn take(data: &[u8], longest: usize, form: &Form, rows: &mut Rows) -> Taken 
 }
 
 fn add(line: &[u8], place: i64, form: &Form, rows: &mut Rows) -> bool {
-    let Ok(line) = std::str::from_utf8(line) else { return false };
-    let mut json = serde_json::Deserializer::from_str(line);
+    let Ok(Ok(Item::Object(record))) = std::str::from_utf8(line).map(serde_json::from_str) else { return false };
     match form {
         Form::Pair { instruction, response, strip } => {
-            let names = [instruction.as_deref(), Some(response)];
-            let Ok([asked, answer]) = Fields(names).deserialize(&mut json) else { return false };
-            let Some(answer) = answer else { return false };
-            json.end().is_ok()
-                && asked.is_some() == instruction.is_some()
-                && rows.add_pair(place, asked.as_deref(), &answer, *strip)
+            let asked = record.text(instruction.as_slice());
+            let Some(answer) = record.text(from_ref(response)) else { return false };
+            asked.is_some() == instruction.is_some() && rows.add_pair(place, asked, answer, *strip)
         }
         Form::Chat(form) => {
-            let Ok(messages) = Record(form).deserialize(&mut json) else { return false };
-            let messages = messages.iter().map(|(role, text)| Some((*role, text.as_ref())));
-            json.end().is_ok() && rows.add_chat(place, messages)
+            let Some(Item::List(messages)) = record.first(from_ref(&form.turns)) else { return false };
+            !record.has(&form.beside_turns) && rows.add_chat(place, messages.iter().map(|item| message(item, form)))
         }
     }
 }
 
-#[derive(Deserialize)]
-struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+fn message<'i>(item: &'i Item<'_>, form: &ChatForm) -> Option<(Role, &'i str)> {
+    let Item::Object(fields) = item else { return None };
+    let (role, text) = (fields.text(&form.role)?, fields.text(&form.content)?);
+    Some((*form.meanings.get(role)?, text)).filter(|_| !fields.has(&form.beside))
+}
 
-/// The texts in two fields of an object.
-struct Fields<'f>([Option<&'f str>; 2]);
+/// A value, with its texts where they are in the line.
+enum Item<'a> {
+    Null,
+    Text(Cow<'a, str>),
+    List(Vec<Item<'a>>),
+    Object(Fields<'a>),
+    Other,
+}
 
-impl<'a> DeserializeSeed<'a> for Fields<'_> {
-    type Value = [Option<Cow<'a, str>>; 2];
+struct Fields<'a>(Vec<(Cow<'a, str>, Item<'a>)>);
 
-    fn deserialize<D: Deserializer<'a>>(self, json: D) -> Result<Self::Value, D::Error> {
-        json.deserialize_map(self)
+impl<'a> Fields<'a> {
+    /// The first value of fields that is not null; None as well if one of them is there twice.
+    fn first(&self, names: &[String]) -> Option<&Item<'a>> {
+        let mut first = None;
+        for name in names {
+            let mut values = self.0.iter().filter(|(key, _)| key == name).map(|(_, value)| value);
+            let value = values.next().filter(|value| !matches!(value, Item::Null));
+            if values.next().is_some() {
+                return None;
+            }
+            first = first.or(value);
+        }
+        first
+    }
+
+    fn text(&self, names: &[String]) -> Option<&str> {
+        match self.first(names)? {
+            Item::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Whether a field has a value that is not null.
+    fn has(&self, names: &[String]) -> bool {
+        self.0.iter().any(|(key, value)| !matches!(value, Item::Null) && names.iter().any(|name| key == name))
     }
 }
 
-impl<'a> Visitor<'a> for Fields<'_> {
-    type Value = [Option<Cow<'a, str>>; 2];
+impl<'a> Deserialize<'a> for Item<'a> {
+    fn deserialize<D: Deserializer<'a>>(json: D) -> Result<Self, D::Error> {
+        json.deserialize_any(Reader)
+    }
+}
+
+struct Reader;
+
+impl<'a> Visitor<'a> for Reader {
+    type Value = Item<'a>;
 
     fn expecting(&self, to: &mut Formatter<'_>) -> Written {
-        to.write_str("an object with texts")
+        to.write_str("a value")
     }
 
-    fn visit_map<M: MapAccess<'a>>(self, mut map: M) -> Result<Self::Value, M::Error> {
-        let mut values = [None, None];
-        while let Some(Text(key)) = map.next_key()? {
-            if !self.0.contains(&Some(&key)) {
-                map.next_value::<Value>()?;
-                continue;
-            }
-            let Text(value) = map.next_value()?;
-            for (name, found) in self.0.iter().zip(&mut values) {
-                if *name == Some(&key) && found.replace(value.clone()).is_some() {
-                    return Err(M::Error::custom("a key occurs twice"));
-                }
-            }
+    fn visit_unit<E>(self) -> Result<Item<'a>, E> {
+        Ok(Item::Null)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Item<'a>, E> {
+        Ok(Item::Other)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Item<'a>, E> {
+        Ok(Item::Other)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Item<'a>, E> {
+        Ok(Item::Other)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Item<'a>, E> {
+        Ok(Item::Other)
+    }
+
+    fn visit_borrowed_str<E>(self, text: &'a str) -> Result<Item<'a>, E> {
+        Ok(Item::Text(Cow::Borrowed(text)))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Item<'a>, E> {
+        Ok(Item::Text(Cow::Owned(text.to_owned())))
+    }
+
+    fn visit_seq<S: SeqAccess<'a>>(self, mut list: S) -> Result<Item<'a>, S::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = list.next_element()? {
+            items.push(item);
         }
-        Ok(values)
-    }
-}
-
-/// The messages of a record.
-struct Record<'f>(&'f ChatForm);
-
-impl<'a> DeserializeSeed<'a> for Record<'_> {
-    type Value = Vec<(Role, Cow<'a, str>)>;
-
-    fn deserialize<D: Deserializer<'a>>(self, json: D) -> Result<Self::Value, D::Error> {
-        json.deserialize_map(self)
-    }
-}
-
-impl<'a> Visitor<'a> for Record<'_> {
-    type Value = Vec<(Role, Cow<'a, str>)>;
-
-    fn expecting(&self, to: &mut Formatter<'_>) -> Written {
-        to.write_str("an object with messages")
+        Ok(Item::List(items))
     }
 
-    fn visit_map<M: MapAccess<'a>>(self, mut map: M) -> Result<Self::Value, M::Error> {
-        let mut messages = None;
-        while let Some(Text(key)) = map.next_key()? {
-            if key != self.0.turns {
-                let value: Value = map.next_value()?;
-                refuse_beside(&self.0.beside_turns, &key, &value)?;
-            } else if messages.replace(map.next_value_seed(Messages(self.0))?).is_some() {
-                return Err(M::Error::custom("a key occurs twice"));
-            }
+    fn visit_map<M: MapAccess<'a>>(self, mut map: M) -> Result<Item<'a>, M::Error> {
+        let mut fields = Vec::new();
+        while let Some(Item::Text(key)) = map.next_key()? {
+            fields.push((key, map.next_value()?));
         }
-        messages.ok_or_else(|| M::Error::custom("no messages"))
+        Ok(Item::Object(Fields(fields)))
     }
-}
-
-struct Messages<'f>(&'f ChatForm);
-
-impl<'a> DeserializeSeed<'a> for Messages<'_> {
-    type Value = Vec<(Role, Cow<'a, str>)>;
-
-    fn deserialize<D: Deserializer<'a>>(self, json: D) -> Result<Self::Value, D::Error> {
-        json.deserialize_seq(self)
-    }
-}
-
-impl<'a> Visitor<'a> for Messages<'_> {
-    type Value = Vec<(Role, Cow<'a, str>)>;
-
-    fn expecting(&self, to: &mut Formatter<'_>) -> Written {
-        to.write_str("a list of messages")
-    }
-
-    fn visit_seq<S: SeqAccess<'a>>(self, mut list: S) -> Result<Self::Value, S::Error> {
-        let mut messages = Vec::new();
-        while let Some(message) = list.next_element_seed(Message(self.0))? {
-            messages.push(message);
-        }
-        Ok(messages)
-    }
-}
-
-struct Message<'f>(&'f ChatForm);
-
-impl<'a> DeserializeSeed<'a> for Message<'_> {
-    type Value = (Role, Cow<'a, str>);
-
-    fn deserialize<D: Deserializer<'a>>(self, json: D) -> Result<Self::Value, D::Error> {
-        json.deserialize_map(self)
-    }
-}
-
-impl<'a> Visitor<'a> for Message<'_> {
-    type Value = (Role, Cow<'a, str>);
-
-    fn expecting(&self, to: &mut Formatter<'_>) -> Written {
-        to.write_str("a message")
-    }
-
-    fn visit_map<M: MapAccess<'a>>(self, mut map: M) -> Result<Self::Value, M::Error> {
-        // Of each field that may have the role or the text what it has: None = it is not there.
-        let (roles, contents) = (&self.0.role, &self.0.content);
-        let mut values: Vec<Option<Option<Text<'a>>>> = Vec::new();
-        values.resize_with(roles.len() + contents.len(), || None);
-        while let Some(Text(key)) = map.next_key()? {
-            let Some(place) = roles.iter().chain(contents).position(|name| *name == key) else {
-                let value: Value = map.next_value()?;
-                refuse_beside(&self.0.beside, &key, &value)?;
-                continue;
-            };
-            if values[place].replace(map.next_value()?).is_some() {
-                return Err(M::Error::custom("a key occurs twice"));
-            }
-        }
-        let mut first = |keys: &[String]| values.drain(..keys.len()).flatten().flatten().next();
-        let (role, content) = (first(roles), first(contents));
-        let (Text(role), Text(content)) = role.zip(content).ok_or_else(|| M::Error::custom("no role or no text"))?;
-        let meaning = self.0.meanings.get(role.as_ref()).ok_or_else(|| M::Error::custom("another role"))?;
-        Ok((*meaning, content))
-    }
-}
-
-fn refuse_beside<E: Error>(names: &[String], key: &str, value: &Value) -> Result<(), E> {
-    if value.is_null() || !names.iter().any(|name| name == key) {
-        return Ok(());
-    }
-    Err(E::custom("a field that a plain chat does not have"))
 }
 
 #[cfg(test)]

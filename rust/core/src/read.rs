@@ -8,18 +8,24 @@ use std::os::unix::fs::FileExt;
 /// Bytes of a page, and how much longer than what is read a buffer is.
 const PAGE: usize = 1 << 12;
 
+/// The bytes of a buffer, which grows if it has to, to read `length` bytes at a place of a file into.
+///
+/// They lie as far from the start of a page as in the file: copies to addresses that are a few bytes further, as those of
+/// large vectors are, took five times as long on Zen 3, as each load waits for the store before it.
+pub fn aligned(place: u64, length: usize, buffer: &mut Vec<u8>) -> &mut [u8] {
+    if buffer.len() < length + PAGE {
+        buffer.resize(length + PAGE, 0);
+    }
+    let skipped = (place as usize).wrapping_sub(buffer.as_ptr() as usize) % PAGE;
+    &mut buffer[skipped..skipped + length]
+}
+
 /// Read `length` bytes at a place of a file into a buffer that grows if it has to; the bytes.
 ///
 /// # Errors
 /// The file cannot be read, or ends earlier.
 pub fn read_piece<'a>(file: &File, place: u64, length: usize, buffer: &'a mut Vec<u8>) -> io::Result<&'a [u8]> {
-    if buffer.len() < length + PAGE {
-        buffer.resize(length + PAGE, 0);
-    }
-    // As far from the start of a page as in the file: copies to addresses that are a few bytes further, as those of large
-    // vectors are, took five times as long on Zen 3, as each load waits for the store before it.
-    let skipped = (place as usize).wrapping_sub(buffer.as_ptr() as usize) % PAGE;
-    let bytes = &mut buffer[skipped..skipped + length];
+    let bytes = aligned(place, length, buffer);
     file.read_exact_at(bytes, place)?;
     Ok(bytes)
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use numpy::PyReadonlyArray1;
 use pairmill_core::descriptor::{read_at, write_all_at};
 use pairmill_core::digest::{Hasher, LEAF, Node, PIECE, Piece, join, pieces};
-use pairmill_core::read::read_piece;
+use pairmill_core::read::{aligned, read_piece};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 
@@ -121,13 +121,15 @@ pub(crate) fn copy_digested(
 ) -> PyResult<(u64, u64, Vec<u8>)> {
     let failed = |error: io::Error| os_error(&error, Path::new(""));
     py.detach(|| {
-        let mut block = vec![0; ONCE as usize];
+        let mut block = Vec::new();
         let (mut values, mut piece) = (Vec::new(), None);
         let (first, end, mut at) = (place.div_ceil(LEAF), place + stop.saturating_sub(start), place);
         while at < end {
             // Up to the next border, so that each piece begins and ends with a block.
             let length = (ONCE - at % ONCE).min(end - at) as usize;
-            let count = read_at(source, &mut block[..length], start + (at - place)).map_err(failed)?;
+            let from = start + (at - place);
+            let block = aligned(from, length, &mut block);
+            let count = read_at(source, block, from).map_err(failed)?;
             let bytes = &block[..count];
             if at % LEAF == 0 && at + LEAF <= end {
                 piece = Some(Piece::new(at / LEAF, u64::MAX, LEAF));
