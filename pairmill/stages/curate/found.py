@@ -219,6 +219,9 @@ class _Digested(io.RawIOBase):
     def __init__(self, file: BinaryIO) -> None:
         self._file, self.digest, self.size = file, Digest(), 0
 
+    def writable(self) -> bool:
+        return True
+
     def tell(self) -> int:
         return self.size
 
