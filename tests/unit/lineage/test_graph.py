@@ -14,7 +14,7 @@ def nodes_of(edges: list[set[int]]) -> list[Node]:
     ]
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.sets(st.integers(0, 10), max_size=3), min_size=1, max_size=12))
 def test_a_strand_passes_no_dot_of_another_result(edges: list[set[int]]) -> None:
     nodes = nodes_of([{parent for parent in parents if parent < at} for at, parents in enumerate(edges)])
