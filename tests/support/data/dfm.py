@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -129,7 +129,7 @@ def write(
             size = len(head) + held * _TOKENS.itemsize
             file = _write(folder, f"{name}/tokens.npy", head, name)
             os.truncate(folder / file.path, size)
-            files.append(replace(file, size=size))
+            files.append(file._replace(size=size))
     files.append(_write(folder, INFO, json.dumps({"vocab_size": vocab_size}).encode(), ""))
     if manifest:
         ledger = Ledger(rows, rows, rows)
