@@ -145,7 +145,7 @@ class SplitShard(Shard["Sequence[Place]"], reads=()):
 
 def by_task(rows: NDArray[Any], places: Sequence[Place]) -> Iterator[tuple[str, NDArray[Any]]]:
     """Yield the findings, DROP by row, of each task that has some."""
-    numbers = (rows["row"] >> np.uint64(32)).astype(np.int64)
+    numbers = (rows["row"] >> _HALF).astype(np.int64)
     start = 0
     while start < len(rows):
         task = places[numbers[start]].task
@@ -181,12 +181,12 @@ class _Slices:
 
 def write(file: BinaryIO, rows: NDArray[Any], places: Sequence[Place], rules: Sequence[str]) -> StoredData:
     """Write what is found on a task's rows, DROP by row, to where a file ends."""
-    mine, others = _Slices(rows["row"], places), _Slices(rows["other"], places)
+    ordinals, others = _Slices(rows["row"], places).ordinals(rows["row"]), _Slices(rows["other"], places)
     start, sink = file.tell(), _Digested(file)
     with pa.ipc.new_file(sink, decisions.SCHEMA) as writer:
         for first in range(0, len(rows), _ROWS):
-            writer.write_table(_table(rows[first : first + _ROWS], mine, others, rules))
-    ordinals = mine.ordinals(rows["row"])
+            some = slice(first, first + _ROWS)
+            writer.write_table(_table(rows[some], ordinals[some], others, rules))
     bits, digests = int(ordinals[-1]) // 8 + 1, {}
     for rule, name in sorted(enumerate(rules), key=itemgetter(1)):
         has = np.zeros(8 * bits, np.bool_)
@@ -197,11 +197,11 @@ def write(file: BinaryIO, rows: NDArray[Any], places: Sequence[Place], rules: Se
     return sink.digest.text(), digests, start, sink.size, bits
 
 
-def _table(rows: NDArray[Any], mine: _Slices, others: _Slices, rules: Sequence[str]) -> pa.Table:
+def _table(rows: NDArray[Any], ordinals: NDArray[np.uint32], others: _Slices, rules: Sequence[str]) -> pa.Table:
     """Return findings as decisions."""
     return decisions.table_of(
         {
-            "ordinal": mine.ordinals(rows["row"]),
+            "ordinal": ordinals,
             "rule": pa.DictionaryArray.from_arrays(pa.array(rows["rule"].astype(np.int32)), pa.array(list(rules))),
             "action": pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(rows), np.int32)), pa.array(["drop"])),
             "other_task": others.tasks(rows["other"]),
