@@ -44,7 +44,7 @@ def plan(folder: Path, tasks: Mapping[str, list[int]], tokenizer: str = "", **op
 def _folder(folder: Path, stage: str, files: Mapping[str, bytes], data: dict[str, Any], version: int = 1) -> str:
     """A finished folder of a stage."""
     named = [File(path, len(content), hashlib.sha256(content).hexdigest()) for path, content in files.items()]
-    fingerprint = content_key(stage, data, [one._asdict() for one in named])[:16]
+    fingerprint = content_key(stage, data, [file._asdict() for file in named])[:16]
     for path, content in files.items():
         target = folder / stage / fingerprint / path
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -46,7 +46,7 @@ def main() -> None:
         for ended in {*ready} - {door}:
             child, talk = living.pop(ended)
             os.close(ended)
-            with talk, suppress(OSError):  # nobody may be there who wants to know
+            with talk, suppress(OSError):  # the other end may be closed
                 talk.sendall(b"%d\n" % os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
         if door not in ready:
             continue

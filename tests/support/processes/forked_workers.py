@@ -48,7 +48,7 @@ def fork_workers_of_a_fork() -> None:
 
 
 def serve_forks(listener: int, alive: int) -> None:
-    """Fork what is asked for by ``multiprocessing``'s own protocol, until nobody holds the other end of a pipe."""
+    """Fork a process for each request of ``multiprocessing``'s protocol, until the other end of ``alive`` is closed."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     forkserver.main(listener, alive, [])
 

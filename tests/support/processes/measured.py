@@ -20,17 +20,17 @@ def divide(stage: str, scale: int, slices: int) -> None:
     """Divide them in all modules of ours that the stage imports."""
     for module in pkgutil.iter_modules(importlib.import_module(f"pairmill.stages.{stage}").__path__):
         importlib.import_module(f"pairmill.stages.{stage}.{module.name}")
-    found = 0
+    divided = 0
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] == "pairmill":
             for key, value in list(vars(module).items()):
                 if type(value) is int and 1 << 20 <= value <= 1 << 29 and value % (1 << 16) == 0:
                     setattr(module, key, value // scale)
-                    found += 1
+                    divided += 1
                 elif isinstance(value, Slicing):
                     setattr(module, key, Slicing(*(size // slices for size in astuple(value))))
-                    found += 1
-    assert found > 3
+                    divided += 1
+    assert divided > 3
 
 
 if __name__ == "__main__":
