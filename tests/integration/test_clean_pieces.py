@@ -48,7 +48,7 @@ def rows_of(folder: Path, manifest: Manifest) -> dict[str, Any]:
 
 
 def shrink(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core, "SLICING", Slicing(16_000, 32_000))
+    monkeypatch.setattr(core, "SLICING", Slicing(8000, 16000))
     monkeypatch.setattr(slices, "_BLOCK", 1000)
     monkeypatch.setattr(sink, "_HELD", 20_000)
     monkeypatch.setattr(merge, "_SMALL", 1500)
