@@ -73,6 +73,8 @@ def ended(code: int) -> None:
     """Set the exit code of a Ctrl-C from now on, which only interrupts the end of the interpreter."""
     global _code
     _code = code
+    # Where Ctrl-C came in a text that Python ran, as classes of imports do, Python kills itself unless it runs another.
+    exec("")  # noqa: S102
     if _program:
         _signal.signal(_signal.SIGINT, _end)
 

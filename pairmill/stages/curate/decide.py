@@ -218,11 +218,10 @@ def _sorted(findings: TaskFindings, table: pa.Table) -> pa.Table:
         table, codes = table.filter(pa.array(counts)), codes[counts]
     place = {name: at for at, name in enumerate([*findings.order, *(rule.name for rule, _ in findings.rules)])}
     priority = np.array([place.get(name, len(place)) for name in names], np.int64)[codes]
-    ordinals = table["ordinal"].to_numpy()
-    step = np.diff(ordinals.astype(np.int64))
+    step = np.diff(table["ordinal"].to_numpy().astype(np.int64))
     if ((step > 0) | ((step == 0) & (np.diff(priority) >= 0))).all():  # as those of rows that were compared are
         return table
-    return table.take(pa.array(np.lexsort((priority, ordinals))))
+    return table.take(pa.array(np.lexsort((priority, table["ordinal"].to_numpy()))))
 
 
 def _reasons(

@@ -148,8 +148,7 @@ def by_task(rows: NDArray[Any], places: Sequence[Place]) -> Iterator[tuple[str, 
     numbers = (rows["row"] >> _HALF).astype(np.int64)
     start = 0
     while start < len(rows):
-        task = places[numbers[start]].task
-        stop = start
+        task, stop = places[numbers[start]].task, start
         while stop < len(rows) and places[numbers[stop]].task == task:
             stop = int(np.searchsorted(numbers, numbers[stop], side="right"))
         yield task, rows[start:stop]

@@ -625,6 +625,23 @@ def test_ctrl_c_while_a_program_starts_ends_it_without_a_traceback(name: str) ->
     assert interrupted(name, 0.01) == (130, "")
 
 
+def test_ctrl_c_in_a_class_that_is_imported_ends_as_any_other(tmp_path: Path) -> None:
+    """Dataclasses run texts. Python notes a Ctrl-C in one of them, and would kill itself after our own end."""
+    # Twice: what the first one imports runs texts too, after which nothing is noted.
+    (tmp_path / "ended.py").write_text(
+        "import sys\n"
+        "from pairmill.interface import cli\n"
+        "for _ in range(2):\n"
+        "    code = cli.program('x', None, [], lambda: exec('raise KeyboardInterrupt'))\n"
+        "sys.exit(code)"
+    )
+    command = [sys.executable, "-m", "ended"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 130
+    lines = [json.loads(line)["message"] for line in done.stderr.splitlines()]
+    assert lines == ["x: interrupted; run the same command to resume"] * 2
+
+
 def test_ctrl_c_at_any_instant_leaves_no_traceback() -> None:
     """Of Python's own start, some 15 ms before the first line of ours, nobody can say what it prints."""
     assert len(PROGRAMS) >= 9
