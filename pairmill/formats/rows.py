@@ -10,7 +10,7 @@ reader decides what a row is and words the error.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -258,7 +258,7 @@ def read(
     content: Content = UNKNOWN,
     longest: int = RECORD_BYTES,
     to_train: bool = False,
-) -> Iterator[Batch]:
+) -> Generator[Batch, None, None]:
     """Yield the rows of a ``.parquet`` or ``.jsonl`` file in order.
 
     Nulls in Parquet are kept. In JSON Lines they raise, as in the reference.
@@ -278,7 +278,8 @@ def read(
     """
     parquet = uri.endswith(".parquet")
     if parquet:
-        yield from _read_parquet(uri, part, checked, content, longest, to_train=to_train)
+        with open_parquet(uri, content) as file:
+            yield from read_open(uri, file, part, checked=checked, longest=longest, to_train=to_train)
     else:
         yield from _read_jsonl(uri, content, longest)
 
@@ -336,42 +337,48 @@ def text_offsets(column: pa.Array) -> NDArray[np.integer[Any]]:
     return np.frombuffer(column.buffers()[1], kind, len(column) + 1, column.offset * width)
 
 
-def _read_parquet(
-    uri: str, part: FileSlice | None, checked: bool, content: Content, longest: int, *, to_train: bool
+def read_open(
+    uri: str,
+    file: Any,
+    part: FileSlice | None = None,
+    *,
+    checked: bool = True,
+    longest: int = RECORD_BYTES,
+    to_train: bool = False,
 ) -> Iterator[Batch]:
-    with open_parquet(uri, content) as file:
-        schema = file.schema_arrow
-        if to_train and uses.further_columns(schema.names):
-            hint = "leave the folder out, or describe its source without use:"
-            raise InputError("prompts and pairs are not rows to train on", where=uri, hint=hint)
-        missing = [name for name in FIELDS if name not in schema.names]
-        if missing:
-            raise InputError(
-                f"column {missing[0]!r} is missing", where=uri, got=", ".join(schema.names), expected=", ".join(FIELDS)
-            )
-        for name in FIELDS:
-            if schema.names.count(name) > 1:
-                raise InputError(f"column {name!r} exists twice", where=uri, expected=", ".join(FIELDS))
-            kind = schema.field(name).type
-            if pa.types.is_dictionary(kind):
-                kind = kind.value_type
-            text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-            if not text and not pa.types.is_null(kind):
-                raise InputError(f"column {name!r} is not text", where=uri, got=str(kind), expected="string")
-        start = part.first if part else 0
-        groups = range(part.start, part.stop) if part and part.stop is not None else None
-        some = range(file.metadata.num_row_groups) if groups is None else groups
-        expanded = expansion_of(uri, file, some, part.expansion if part else EXPANSION)
-        batches = parquet_batches(
-            uri, file, list(FIELDS), some, most=_ARROW_ROWS, size=_ARROW_BYTES, longest=longest, expanded=expanded
+    """Yield the rows of a Parquet file from :func:`open_parquet`, as :func:`read` does."""
+    schema = file.schema_arrow
+    if to_train and uses.further_columns(schema.names):
+        hint = "leave the folder out, or describe its source without use:"
+        raise InputError("prompts and pairs are not rows to train on", where=uri, hint=hint)
+    missing = [name for name in FIELDS if name not in schema.names]
+    if missing:
+        raise InputError(
+            f"column {missing[0]!r} is missing", where=uri, got=", ".join(schema.names), expected=", ".join(FIELDS)
         )
-        for batch in _joined(batches, _ARROW_ROWS, _ARROW_BYTES):
-            texts = [_as_text(batch.column(name)) for name in FIELDS]
-            if checked:
-                refuse_not_utf8(Batch(start, *texts), uri)
-            for first, length in _slices(texts):
-                yield Batch(start + first, *(column.slice(first, length) for column in texts))
-            start += len(batch)
+    for name in FIELDS:
+        if schema.names.count(name) > 1:
+            raise InputError(f"column {name!r} exists twice", where=uri, expected=", ".join(FIELDS))
+        kind = schema.field(name).type
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+        if not text and not pa.types.is_null(kind):
+            raise InputError(f"column {name!r} is not text", where=uri, got=str(kind), expected="string")
+    start = part.first if part else 0
+    groups = range(part.start, part.stop) if part and part.stop is not None else None
+    some = range(file.metadata.num_row_groups) if groups is None else groups
+    expanded = expansion_of(uri, file, some, part.expansion if part else EXPANSION)
+    batches = parquet_batches(
+        uri, file, list(FIELDS), some, most=_ARROW_ROWS, size=_ARROW_BYTES, longest=longest, expanded=expanded
+    )
+    for batch in _joined(batches, _ARROW_ROWS, _ARROW_BYTES):
+        texts = [_as_text(batch.column(name)) for name in FIELDS]
+        if checked:
+            refuse_not_utf8(Batch(start, *texts), uri)
+        for first, length in _slices(texts):
+            yield Batch(start + first, *(column.slice(first, length) for column in texts))
+        start += len(batch)
 
 
 def _as_text(column: pa.Array) -> pa.Array:

@@ -4,7 +4,8 @@ Of Parquet only the row groups that hold a wanted row are read. JSON Lines are r
 the end if the file's digest has to be compared. Memory follows the wanted rows, not the file.
 """
 
-from collections.abc import Generator, Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
 
@@ -36,10 +37,7 @@ def read(
     wanted = sorted(set(ordinals))
     if not wanted:
         return {}
-    result: dict[int, Row] = {}
-    parts = _row_groups(part, wanted) if part.uri.endswith(".parquet") else [(part, wanted)]
-    for item, some in parts:
-        result.update(_pick(item, some))
+    result = _pick_groups(part, wanted) if part.uri.endswith(".parquet") else _pick_lines(part, wanted)
     missing = [ordinal for ordinal in wanted if ordinal not in result]
     if missing:
         raise InputError(
@@ -51,54 +49,52 @@ def read(
     return result
 
 
-def _row_groups(part: FileSlice, wanted: list[int]) -> Iterator[tuple[FileSlice, list[int]]]:
-    """Run of successive row groups that hold wanted rows, with those rows."""
-    with open_parquet(part.uri, part.content) as parquet:
-        metadata = parquet.metadata
+def _pick_groups(part: FileSlice, wanted: list[int]) -> dict[int, Row]:
+    """Return wanted rows of a Parquet file, which is opened once: a footer of many row groups takes megabytes."""
+    result: dict[int, Row] = {}
+    with open_parquet(part.uri, part.content) as file:
+        metadata = file.metadata
         counts = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+        for run, held in _runs(part, counts, wanted):
+            result |= _pick(rows.read_open(part.uri, file, run, longest=part.longest), held)
+    return result
+
+
+def _pick_lines(part: FileSlice, wanted: list[int]) -> dict[int, Row]:
+    """Return wanted rows of JSON Lines; a digest is compared at the end of the file."""
+    with closing(rows.read(part.uri, content=part.content, longest=part.longest)) as batches:
+        return _pick(batches, wanted, to_the_end=bool(part.content.digest))
+
+
+def _runs(part: FileSlice, counts: list[int], wanted: list[int]) -> Iterator[tuple[FileSlice, list[int]]]:
+    """Yield each run of successive row groups that hold wanted rows, with those rows."""
     run: FileSlice | None = None
     held: list[int] = []
-    first, at = part.first, 0
-    while at < len(wanted) and wanted[at] < first:
-        at += 1  # before the slice
+    first, at = part.first, bisect_left(wanted, part.first)
     for group in range(part.start, len(counts) if part.stop is None else part.stop):
         end = first + counts[group]
-        start = at
-        while at < len(wanted) and wanted[at] < end:
-            at += 1
-        if at > start:
-            held += wanted[start:at]
-            begin = run or FileSlice(
-                part.path, part.uri, start=group, first=first, content=part.content, longest=part.longest
-            )
+        stop = bisect_left(wanted, end, at)
+        if stop > at:
+            held += wanted[at:stop]
+            begin = run or replace(part, start=group, first=first)
             run = replace(begin, stop=group + 1)
         elif run is not None:
             yield run, held
             run, held = None, []
-        first = end
+        first, at = end, stop
     if run is not None:
         yield run, held
 
 
-def _pick(part: FileSlice, wanted: list[int]) -> dict[int, Row]:
+def _pick(batches: Iterable[rows.Batch], wanted: list[int], *, to_the_end: bool = False) -> dict[int, Row]:
     result: dict[int, Row] = {}
-    parquet = part.uri.endswith(".parquet")
-    # The digest of a file of lines is compared at its end.
-    to_the_end = not parquet and bool(part.content.digest)
-    at = 0
-    with closing(_batches(part)) as batches:
-        for batch in batches:
-            while at < len(wanted) and wanted[at] < batch.start + len(batch):
-                index = wanted[at] - batch.start
-                if index >= 0:
-                    texts = (batch.condition, batch.instruction, batch.response)
-                    result[wanted[at]] = Row(*(column[index].as_py() for column in texts))
-                at += 1
-            if at == len(wanted) and not to_the_end:
-                break
+    at = bisect_left(wanted, 0)
+    for batch in batches:
+        stop = bisect_left(wanted, batch.start + len(batch), at)
+        for ordinal in wanted[at:stop]:
+            texts = (batch.condition, batch.instruction, batch.response)
+            result[ordinal] = Row(*(column[ordinal - batch.start].as_py() for column in texts))
+        at = stop
+        if at == len(wanted) and not to_the_end:
+            break
     return result
-
-
-def _batches(part: FileSlice) -> Generator[rows.Batch, None, None]:
-    cut = part if part.uri.endswith(".parquet") else None
-    yield from rows.read(part.uri, cut, content=part.content, longest=part.longest)

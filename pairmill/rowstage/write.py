@@ -142,9 +142,8 @@ class WriteRows(Shard[object], reads=()):
     ) -> list[int]:
         """Write the rows that stay; return the rows of each row group."""
         part = None if self.piece is None else self.piece.part
-        batches = rows.read(self.file.uri, part, content=self.file.content, longest=self.longest)
-        if lengths is not None:
-            batches = lengths.watch(batches, self._read_decided())
+        read = rows.read(self.file.uri, part, content=self.file.content, longest=self.longest)
+        batches = read if lengths is None else lengths.watch(read, self._read_decided())
         if not changes_rows(self.verdicts) and not self._is_part:
             _copy(out, self.file, self.path, self.file.task)
             if lengths is not None:

@@ -53,6 +53,21 @@ def test_only_the_row_groups_that_hold_a_row_are_read(tmp_path: Path) -> None:
         some_rows.read(str(path), [150])
 
 
+def test_a_file_is_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Each footer that is read stays in memory for a while: of 2,560 row groups 6 MiB.
+    opened: list[str] = []
+    path = tmp_path / "rows.parquet"
+    with path.open("wb") as file, ParquetWriter(file) as writer:
+        for start in range(0, 60, 3):
+            writer.write([Row("c", str(number), "a") for number in range(start, start + 3)])
+    build = pq.ParquetFile
+    monkeypatch.setattr(pq, "ParquetFile", lambda *given, **named: opened.append("") or build(*given, **named))
+    assert [row.instruction for row in some_rows.read(str(path), range(0, 60, 6)).values()] == [
+        str(number) for number in range(0, 60, 6)
+    ]
+    assert len(opened) == 1
+
+
 def test_rows_of_a_slice_have_the_ordinals_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "rows.parquet"
     with path.open("wb") as file, ParquetWriter(file) as writer:
