@@ -37,7 +37,11 @@ def read(
     wanted = sorted(set(ordinals))
     if not wanted:
         return {}
-    result = _pick_groups(part, wanted) if part.uri.endswith(".parquet") else _pick_lines(part, wanted)
+    if part.uri.endswith(".parquet"):
+        result = _pick_groups(part, wanted)
+    else:
+        with closing(rows.read(part.uri, content=part.content, longest=part.longest)) as batches:
+            result = _pick(batches, wanted, to_the_end=bool(part.content.digest))
     missing = [ordinal for ordinal in wanted if ordinal not in result]
     if missing:
         raise InputError(
@@ -53,17 +57,10 @@ def _pick_groups(part: FileSlice, wanted: list[int]) -> dict[int, Row]:
     """Return wanted rows of a Parquet file, which is opened once: a footer of many row groups takes megabytes."""
     result: dict[int, Row] = {}
     with open_parquet(part.uri, part.content) as file:
-        metadata = file.metadata
-        counts = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+        counts = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
         for run, held in _runs(part, counts, wanted):
             result |= _pick(rows.read_open(part.uri, file, run, longest=part.longest), held)
     return result
-
-
-def _pick_lines(part: FileSlice, wanted: list[int]) -> dict[int, Row]:
-    """Return wanted rows of JSON Lines; a digest is compared at the end of the file."""
-    with closing(rows.read(part.uri, content=part.content, longest=part.longest)) as batches:
-        return _pick(batches, wanted, to_the_end=bool(part.content.digest))
 
 
 def _runs(part: FileSlice, counts: list[int], wanted: list[int]) -> Iterator[tuple[FileSlice, list[int]]]:
