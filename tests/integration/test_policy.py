@@ -161,6 +161,10 @@ def test_a_search_and_a_preview_have_no_share_of_what_is_denied(project: Project
     assert shown.code == 0, shown.err
     shares = {line.split()[0]: line.split()[1] for line in shown.out.splitlines()[2:] if line.strip()}
     assert (shares["(left"], {*shares} >= {"alpha", "gamma"}) == ("out)", True)
+    command = tools.command("sample", **given, format="csv")
+    taken = tools.run([*command[:4], "preview", *command[4:]])
+    assert taken.code == 0, taken.err
+    assert {line.partition("__")[0].partition(".")[0] for line in taken.out.splitlines()[1:]} == {"alpha", "gamma"}
     stage = tools.command("stage", root=project.root, workers=1, **given, runs=6, set="proxy_budget=100")
     found = tools.folder(tools.run([*stage[:4], "search", *stage[4:]]))
     assert [axis["name"] for axis in manifest(found)["data"]["axes"]] == ["alpha", "gamma"]

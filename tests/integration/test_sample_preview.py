@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,45 @@ def test_values_that_are_tried_are_what_the_sample_would_have(bench: Bench, tmp_
     assert [step["exposures"] for step in per_task["steps"]] == [1, 6]
 
 
+def test_a_group_without_a_name_is_called_what_its_rule_says_of_names(bench: Bench, tmp_path: Path) -> None:
+    rules = tmp_path / "rules.yaml"
+    rules.write_text('- {match: "flan__*", not: "*3", max_rows: 500}')
+    for group in ("match flan__* not *3", "'match flan__* not *3'"):
+        tried = preview(bench, f"prefix_config_path={rules}", f"what_if=group={group} max_rows=20", "format=json")
+        assert [step["rows"] for step in json.loads(tried)["what_if"]["steps"]] == [20]
+
+
+def test_a_scale_is_printed_with_what_fits(bench: Bench, tmp_path: Path) -> None:
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("scale: {to: 20_000}\nrules: [{prefix: flan__, max_rows: 10}, {prefix: other, skip: true}]")
+    given = f"prefix_config_path={rules}"
+    data = json.loads(preview(bench, given, "format=json"))
+    scale, groups = data["scale"], {line["name"]: line for line in data["groups"]}
+    rest = data["total"]["tokens"] - groups["flan__"]["tokens"]
+    assert (scale["floor"], scale["ceiling"]) == pytest.approx((rest, rest + groups["flan__"]["pool_tokens"]))
+    assert data["total"]["tokens"] == pytest.approx(20_000, abs=200)
+    said = f"an epoch has 20,000 tokens: it can have {round(scale['floor']):,} to {round(scale['ceiling']):,}."
+    assert said in preview(bench, given)
+
+
+@pytest.mark.parametrize(
+    ("rules", "said"),
+    [
+        ("[{prefix: flan__, max_rows: 5, expect: {rows: '>5'}}]", "rule 1: the rule for 'flan__' .*got 5 rows"),
+        ("{rules: [], expect: {tasks: 8}}", "an epoch does not give what it is expected to; got 7 tasks"),
+        ("[{prefix: flan__, max_rows: 5, expect: {rows: 5}}]", ""),
+    ],
+)
+def test_what_an_epoch_would_not_have_is_a_warning(bench: Bench, tmp_path: Path, rules: str, said: str) -> None:
+    (tmp_path / "rules.yaml").write_text(rules)
+    given = [f"tokenized_path={bench.tokenized}", f"prefix_config_path={tmp_path / 'rules.yaml'}"]
+    done = tools.run([sys.executable, "-m", "pairmill", "sample", "preview", *given])
+    assert done.code == 0, done.err
+    warnings = [line for line in done.err.splitlines() if "WARNING" in line]
+    assert len(warnings) == bool(said)
+    assert all(re.search(said, line) for line in warnings)
+
+
 def test_the_table_has_groups_tasks_and_the_ladder(bench: Bench) -> None:
     text = preview(bench, "what_if=group=flan max_rows=20,200")
     assert "| flan | max_rows: 500 | max_rows | 4 | 1,400 |" in text
@@ -180,6 +220,7 @@ def test_the_report_has_what_was_expected_beside_what_was_drawn(bench: Bench, tm
         (["compare=nowhere.yaml"], 2, ["neither a plan nor a file of rules"]),
         (["unmatched=refuse"], 3, ["no rule matches some tasks", "other"]),
         (["format=tex"], 2, ["md|csv|json"]),
+        (["what_if=group=opus repeat=90_000_000"], 2, ["an epoch has too many rows"]),
     ],
 )
 def test_wrong_options_are_refused(bench: Bench, options: list[str], code: int, said: list[str]) -> None:

@@ -7,7 +7,7 @@ from pairmill.engine import vanished
 from pairmill.engine.manifest import Ledger, Manifest
 from pairmill.engine.policing import REMOVED
 from pairmill.engine.vanished import Alarm
-from pairmill.errors import InputError, did_you_mean
+from pairmill.errors import InputError, UsageError, did_you_mean
 from pairmill.formats.results.sample import SampleResult
 from pairmill.rules.book import SHIPPED, Rules
 from pairmill.rules.match import literal_of
@@ -22,6 +22,8 @@ PASSES_TOTAL: Final = "passes_total"
 """Why rows are left out that were seen as often as their rule allows, in plans before this one."""
 ASKED: Final = ("not_sampled", PASSES_TOTAL, NO_RULE, POLICY, REMOVED)
 """Reasons that rules and options ask for."""
+MOST_ROWS: Final = (1 << 32) - 1
+"""Of an epoch: fifteen times those of the largest one known."""
 _NAMED: Final = 5
 _COMPARED: Final = 200_000
 """Pairs of a rule without a task and a name that are compared, to find the nearest."""
@@ -70,6 +72,24 @@ def without_rule(names: Sequence[str], prefix_config_path: str) -> InputError:
     )
 
 
+def refuse_too_many(rules: Rules, rows: Mapping[str, float], prefix_config_path: str) -> None:
+    """Raise UsageError if an epoch has more rows than a plan can count: a slip in ``repeat`` takes all memory.
+
+    Args:
+        rows: that it has of each task.
+    """
+    if sum(rows.values()) > MOST_ROWS:
+        name = max(rows, key=lambda task: rows[task])
+        clause = rules.clause_of(name)
+        raise UsageError(
+            "an epoch has too many rows",
+            where=prefix_config_path if clause is None else clause.where,
+            got=f"{rows[name]:,.0f} rows of {name}, as often as it comes",
+            expected=f"at most {MOST_ROWS:,} of all tasks",
+            hint="lower repeat: or passes:",
+        )
+
+
 def two_rules(rules: Rules, tasks: Iterable[str]) -> list[tuple[str, str, list[str]]]:
     """Return the pairs of rules that match the same tasks, and these; of the shipped rules that is as it should be."""
     result: dict[tuple[str, str], list[str]] = {}
@@ -88,18 +108,33 @@ def check_rules(rules: Rules, manifest: Manifest) -> None:
     result, epochs = SampleResult.from_manifest(manifest), manifest.ledger.measures["epochs"]
     before = result.parent.get("drawn", {})
     epochs -= result.parent["from_epoch"] if before else 0
-    counts: dict[str | None, list[float]] = {}
+    amounts = {}
     for name, stats in result.stats.items():
-        mine = counts.setdefault(result.prefixes[name], [0.0, 0.0])
         rows, tokens = before.get(name, (0, 0))
-        mine[0] += (stats["cov_rows"] - rows) / epochs
-        mine[1] += (stats["cov_itoks"] + stats["cov_rtoks"] - tokens) / epochs
+        amounts[name] = (
+            (stats["cov_rows"] - rows) / epochs,
+            (stats["cov_itoks"] + stats["cov_rtoks"] - tokens) / epochs,
+        )
+    check_amounts(rules, amounts)
+
+
+def check_amounts(rules: Rules, amounts: Mapping[str, tuple[float, float]]) -> None:
+    """Raise InputError if an epoch does not have what rules expect; ``amounts``: rows and tokens that it has of each
+    task."""
+    expectations = rules.expectations()
+    if not (expectations or rules.top.expect):
+        return
+    counts: dict[str | None, list[float]] = {}
+    for name, (rows, tokens) in amounts.items():
+        mine = counts.setdefault(rules.label_of(name), [0.0, 0.0])
+        mine[0] += rows
+        mine[1] += tokens
     whole = sum(tokens for _, tokens in counts.values())
     if rules.top.expect:
         rows = sum(rows for rows, _ in counts.values())
-        tasks = sum(bool(stats["cov_rows"]) for stats in result.stats.values())
+        tasks = sum(rows > 0 for rows, _ in amounts.values())
         rules.top.expect.check("an epoch", {"rows": rows, "tokens": whole, "tasks": tasks})
-    for label, expectation in rules.expectations():
+    for label, expectation in expectations:
         rows, tokens = counts.get(label, [0.0, 0.0])
         expectation.check(
             f"the rule for {label!r}", {"rows": rows, "tokens": tokens, "share": tokens / whole if whole else 0.0}

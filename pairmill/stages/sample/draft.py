@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from pairmill import log, storage
 from pairmill.engine import inputs, policing, vanished
 from pairmill.engine.links import LeftOut, left_out
 from pairmill.engine.manifest import InputRef, Ledger, Manifest
 from pairmill.engine.options import byte_options
-from pairmill.errors import InputError, UsageError
+from pairmill.errors import InputError
 from pairmill.formats import characters
 from pairmill.formats.eligible_rows import NEVER, SPLIT, DatasetRows, rows_of
 from pairmill.formats.removed_rows import RemovedRows, removed_rows
@@ -34,7 +34,15 @@ from pairmill.mixture.solve_folder import EffectiveRules
 from pairmill.rules.book import Rules
 from pairmill.rules.rule import Rule, reference_json
 from pairmill.stages.sample import analytics
-from pairmill.stages.sample.alarms import NO_RULE, POLICY, alarms_of, check_rules, two_rules, without_rule
+from pairmill.stages.sample.alarms import (
+    NO_RULE,
+    POLICY,
+    alarms_of,
+    check_rules,
+    refuse_too_many,
+    two_rules,
+    without_rule,
+)
 from pairmill.stages.sample.config import SampleConfig
 from pairmill.stages.sample.draw import DatasetToDraw, draw_plan, in_plan_order
 from pairmill.stages.sample.node import owned
@@ -49,10 +57,6 @@ from pairmill.stages.sample.wants import Wants
 if TYPE_CHECKING:
     from pairmill.engine.writer import Writer
     from pairmill.stages.sample.rare import BasePlan, Growth, OpenMixture, ParentPlan, Parts, Realised, SeenRows
-
-
-_MOST_ROWS: Final = (1 << 32) - 1
-"""Of an epoch: fifteen times those of the largest one known."""
 
 
 @dataclass
@@ -273,23 +277,14 @@ class Draft:
         return self._sample(drawn, added, out) if base is None else self._sample_added(base, drawn, added, out)
 
     def _refuse_too_many(self) -> None:
-        """Raise UsageError if an epoch has more rows than a plan can count: a slip in ``repeat`` takes all memory."""
+        """Raise as :func:`refuse_too_many`."""
         rows = {}
         for task in self.folder.tasks if not self.mixed and not self.parts else ():
             rule = self._rule_of(task)
             if rule.repeat > 1 or rule.rows:
                 there = task.counts[0] if rule.max_per_file is None else min(task.counts[0], rule.max_per_file)
                 rows[task.name] = max(rule.rows) if rule.rows else there * rule.repeat
-        if sum(rows.values()) > _MOST_ROWS:
-            name = max(rows, key=lambda task: rows[task])
-            clause = self.rules.clause_of(name)
-            raise UsageError(
-                "an epoch has too many rows",
-                where=self.config.prefix_config_path if clause is None else clause.where,
-                got=f"{rows[name]:,} rows of {name}, as often as it comes",
-                expected=f"at most {_MOST_ROWS:,} of all tasks",
-                hint="lower repeat: or passes:",
-            )
+        refuse_too_many(self.rules, rows, self.config.prefix_config_path)
 
     def _sample(self, drawn: DrawnSample, tasks: list[Dataset], out: Writer | None) -> PlannedSample:
         plan = drawn.plan

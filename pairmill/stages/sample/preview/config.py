@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pairmill.engine.links import LinkRule
-from pairmill.engine.options import links_option, option, tasks_option
+from pairmill.engine.options import PolicyRule, links_option, option, policy_on_option, policy_option, tasks_option
 from pairmill.fields import Checked
 from pairmill.rules import DEFAULT_FILE
 
@@ -44,6 +44,9 @@ class PreviewConfig(Checked, any_of=("tokenized_path", "extend")):
     rows: list[str] = option([], help="the rows that were tokenized, for rules that choose by attributes")
     verify: bool = option(False, help="digest all of the tokenized folder, not only what is read")
     links: LinkRule = links_option()
+    policy: str = policy_option()
+    policy_on: PolicyRule = policy_on_option()
+    root: str = option("", help="project folder: by its manifests a policy knows contents under any name")
 
     @property
     def profile(self) -> Literal["pairmill"]:

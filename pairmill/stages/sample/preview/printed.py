@@ -3,12 +3,14 @@
 import csv
 import io
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from pairmill.report.model import Block, Cell, Percent, Table
 from pairmill.rules.book import Rules
+from pairmill.rules.solve import Scaled
 from pairmill.stages.sample.preview.compared import Difference
 from pairmill.stages.sample.preview.expected import Expected, Forecast
 from pairmill.stages.sample.preview.what_if import Ladder
@@ -74,6 +76,8 @@ class Page:
         if self.compared is not None:
             blocks.append(_differences(self.compared))
         lines = [self._kept(self.extends), ""] if self.extends is not None else []
+        if (scale := self.forecast.solved.scale) is not None:
+            lines += [_scaled(scale), ""]
         lines += [line for block in blocks for line in [*block.markdown(3)[1:], ""]]
         if count > MOST_TASKS:
             lines += [f"{count:,} tasks; format=csv has a line for each", ""]
@@ -149,6 +153,8 @@ class Page:
             "not_binding": [dict(zip(("group", "cap", "tasks", "rows"), item, strict=True)) for item in self.floors()],
         }
         data["without_task"] = self._idle()
+        if self.forecast.solved.scale is not None:
+            data["scale"] = asdict(self.forecast.solved.scale)
         if self.ladder is not None:
             steps = [{**step.group.to_json(), "value": step.value} for step in self.ladder.steps]
             data["what_if"] = {**asdict(self.ladder), "steps": steps}
@@ -157,6 +163,12 @@ class Page:
         if self.compared is not None:
             data["compared"] = [asdict(item) for item in self.compared]
         return json.dumps(data, ensure_ascii=False, indent=1) + "\n"
+
+
+def _scaled(scale: Scaled) -> str:
+    what = "tokens" if scale.count == "all" else "response tokens"
+    fits = f"it can have {math.ceil(scale.floor):,} to {math.floor(scale.ceiling):,}"
+    return f"Caps are times {scale.factor:.6g}, so that an epoch has {scale.to:,} {what}: {fits}."
 
 
 def _cells(line: Expected) -> tuple[Cell, ...]:

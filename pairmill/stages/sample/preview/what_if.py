@@ -1,7 +1,6 @@
 """A ladder of values of one key of a group: what each would take."""
 
 import re
-import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,6 +15,7 @@ WITHOUT: Final = "uncapped"
 """The value that leaves a key out."""
 _KEYS: Final = (*(key for key in AMOUNTS if key != "tokens"), *(key for key in PER_TASK if key != "long_context"))
 _LINE: Final = "what_if='group=<name> max_rows=5000,100000,uncapped'"
+_PARTS: Final = re.compile(r"(?:^|\s+)([a-z_]+)=")
 _WHOLE: Final = re.compile(r"[0-9][0-9_]*")
 _REAL: Final = re.compile(r"[0-9_]*\.?[0-9_]+(e[+-]?[0-9]+)?", re.IGNORECASE)
 
@@ -89,12 +89,9 @@ def _steps(
 
 
 def _parsed(text: str) -> tuple[str, str, list[str]]:
-    try:
-        pairs = [word.partition("=")[::2] for word in shlex.split(text)]
-    except ValueError:
-        pairs = []
-    given = dict(pairs)
-    if len(pairs) != 2 or "group" not in given or len(given) != 2 or not all(given.values()):
+    before, *parts = _PARTS.split(text)  # what a rule says of names may have blanks
+    given = {key: value.strip().strip("\"'") for key, value in zip(parts[::2], parts[1::2], strict=True)}
+    if before.strip() or len(parts) != 4 or "group" not in given or len(given) != 2 or not all(given.values()):
         raise UsageError("not a group and a key with values", where="what_if", got=repr(text), expected=_LINE)
     key = next(key for key in given if key != "group")
     if key not in _KEYS:
