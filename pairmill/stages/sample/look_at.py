@@ -9,7 +9,7 @@ from pairmill.formats.eligible_rows import SPLIT
 from pairmill.formats.results.sample import SampleResult
 from pairmill.stages.sample import analytics
 from pairmill.stages.sample.analytics import Stats
-from pairmill.stages.sample.preview.beside import MOST_ERRORS, expected_beside_drawn
+from pairmill.stages.sample.preview.beside import beyond_chance, expected_beside_drawn
 
 
 def look_at(manifest: Manifest) -> list[str]:
@@ -38,9 +38,8 @@ def unusual(manifest: Manifest) -> list[str]:
             f"{split_tokens:,} response tokens, and {repeated:,} of instructions repeated."
         )
     lines += [
-        f"{group.name}: {group.drawn_tokens:,.0f} tokens an epoch, and {group.tokens:,.0f} expected."
-        for group in expected_beside_drawn(manifest)
-        if abs(group.errors) > MOST_ERRORS
+        f"{group.name}: {group.drawn_tokens:,.0f} tokens an epoch, and {group.tokens:,.0f} expected; chance is less."
+        for group in beyond_chance(expected_beside_drawn(manifest))
     ]
     if result.composed:
         parts = (f"epoch {item['epoch']} of {item['plan']} ({item['rows']:,} rows)" for item in result.composed)

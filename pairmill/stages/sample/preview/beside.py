@@ -14,8 +14,8 @@ from pairmill.rules.solve import Pool, draw_variances
 from pairmill.rules.solve_rules import NO_RULE
 from pairmill.stages.sample.analytics import Stats
 
-MOST_ERRORS: Final = 3
-"""Standard errors of the tokens of a group that are worth a look."""
+_MOST_ERRORS: Final = 3
+"""Standard errors of the tokens of a group alone that are worth a look."""
 
 
 @dataclass
@@ -70,9 +70,10 @@ def expected_beside_drawn(manifest: Manifest) -> list[Beside]:
     tasks = [Stats(**result.stats[name]) for name in names]
     rows = np.array([_rows_of(result.rules[name], each, epochs) for name, each in zip(names, tasks, strict=True)])
     pool = _pool_of(tasks)
-    tokens, variances = rows * pool.mean(), draw_variances(pool, rows * epochs) / epochs**2
+    drawn = np.rint(rows * epochs)
+    tokens, variances = rows * pool.mean(), draw_variances(pool, drawn) / epochs**2
     # A plan of an older pairmill has no squares, so the lengths' spread is not known.
-    variances[(pool.squares == 0) & (np.mod(rows * epochs, np.maximum(1, pool.rows)) > 0)] = math.nan
+    variances[(pool.squares == 0) & (np.mod(drawn, np.maximum(1, pool.rows)) > 0)] = math.nan
     groups: dict[str, Beside] = {}
     for number, (name, each) in enumerate(zip(names, tasks, strict=True)):
         label = result.prefixes.get(name)
@@ -86,12 +87,18 @@ def expected_beside_drawn(manifest: Manifest) -> list[Beside]:
     return [*groups.values()]
 
 
-def _rows_of(recorded: dict[str, Any], stats: Stats, epochs: int) -> int:
-    """Return the rows of an epoch that the rule of a task asks for."""
+def beyond_chance(groups: Sequence[Beside]) -> list[Beside]:
+    """Return the groups that were drawn otherwise than expected: of many groups some are off by three errors."""
+    most = math.sqrt(_MOST_ERRORS**2 + 2 * math.log(max(1, len(groups))))
+    return [group for group in groups if abs(group.errors) > most]
+
+
+def _rows_of(recorded: dict[str, Any], stats: Stats, epochs: int) -> float:
+    """Return the rows of an epoch that the rule of a task asks for, on average."""
     rule = Rule.from_manifest(recorded)
     # The row that reaches a budget decides, what was seen before, or the plan's parts.
     if not {rule.max_response_tokens_per_file, rule.passes_total, rule.rows} <= {None}:
-        return round(stats.cov_rows / epochs)
+        return stats.cov_rows / epochs
     return (stats.rows if rule.max_per_file is None else min(rule.max_per_file, stats.rows)) * rule.repeat
 
 
