@@ -364,7 +364,8 @@ def describe(kind: Any) -> str:
     if origin in (Union, types.UnionType):
         return " or ".join("nothing" if argument is type(None) else describe(argument) for argument in arguments)
     if origin is Literal:
-        return f"{', '.join(map(str, arguments[:-1]))} or {arguments[-1]}" if len(arguments) > 1 else str(arguments[0])
+        words = [str(argument) for argument in arguments if argument != ""]
+        return " or ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]
     if origin in (list, tuple):
         return "a list"
     if origin is dict or dataclasses.is_dataclass(kind):

@@ -9,7 +9,7 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -225,6 +225,9 @@ def column_of(task: Dataset, beside: Beside, name: str, where: str) -> Any:
     return values if ordinals is None else values.take(pa.array(ordinals))
 
 
+_ROW_NUMBERS: Final = "<task>.npy with numbers of rows, or the folder that select printed"
+
+
 @dataclass(frozen=True)
 class Selection:
     """The rows that ``select_rows`` of a rule names.
@@ -256,6 +259,7 @@ class Selection:
                 got=f"{len(tasks):,} tasks: {', '.join(tasks[:5])}{' …' * (len(tasks) > 5)}",
                 expected="a rule for one task, or a folder with <task>.npy for each",
             )
+        storage.require(uri, _ROW_NUMBERS, where)
         manifest = None if uri.endswith(".npy") else manifests.read_intact(uri)
         files = {} if manifest is None else {f.path: Content(f.digest, promised=True) for f in manifest.files}
         result = cls(clause, uri, files)
@@ -265,7 +269,7 @@ class Selection:
                 "no rows are chosen of a task",
                 where=f"{where}={uri}",
                 got=f"none of {', '.join(missing[:5])}{' …' * (len(missing) > 5)}",
-                expected="<task>.npy with numbers of rows, or the folder that select printed",
+                expected=_ROW_NUMBERS,
             )
         return result
 

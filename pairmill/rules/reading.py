@@ -42,6 +42,13 @@ _APART: Final = (
     *((amount, limit) for amount in ("share", "tokens") for limit in ("max_rows", "max_tokens", "fraction")),
     ("fraction", "passes"),
 )
+_ELSEWHERE: Final = {
+    "skip_unmatched": "unmatched: leave",
+    "default_long_context": "defaults: {long_context: drop}",
+    "length_bins": "lengths: [{upto: 512, share: 30%}, {share: 70%}] in each rule",
+    "selection_indices_path": "select_rows: <path>",
+}
+"""Keys that versions of data_io have, and ours."""
 _LIMITS: Final = ("max_rows", "max_tokens", "fraction")
 _OF_EACH: Final = "; a limit of each task is below per_task:"
 _NUMBER: Final = r"[0-9][0-9_]*(?:\.[0-9_]*)?(?:[eE][-+]?[0-9]{1,2})?"
@@ -64,7 +71,7 @@ class _Keys:
                     f"unknown key {key!r}{f' in {below}' if below else ''}",
                     where=where,
                     expected=", ".join(known),
-                    hint=did_you_mean(str(key), known),
+                    hint=f"write {_ELSEWHERE[key]}" if key in _ELSEWHERE else did_you_mean(str(key), known),
                 )
 
     def __contains__(self, key: str) -> bool:
@@ -102,7 +109,8 @@ class _Keys:
         words = _SHARE.fullmatch(self.item[key]) if isinstance(self.item[key], str) else None
         value = float(words[1].replace("_", "")) / 100 if words else -1.0
         if not 0 < value <= at_most:
-            raise self.wrong(key, "is not a share", "a number with %, above 0 % and up to 100 %")
+            hint = "write share: 30%" if self._below else ""  # of lengths: and not of the epoch
+            raise self.wrong(key, "is not a share", "a number with %, above 0 % and up to 100 %", hint)
         return value
 
     def choice(self, key: str, choices: Sequence[str], default: Any) -> Any:

@@ -124,7 +124,7 @@ def test_tasks_without_a_row_are_no_duplicates(tmp_path: Path) -> None:
         ('rename: {"a*": "x"}', "has not a . for each part"),
         ('rename: {"[a]*": "x/*"}', "not a name for a task"),
         ('rename: {"{a*": "x*"}', "a { without its }"),
-        ("duplicates: some", "unknown value"),
+        ("duplicates: some", "unknown value; got 'some'; expected refuse, first or last"),
         ("includes: [a]", "unknown key 'includes'"),
         ("include: [{match: a, from: gone}]", "no folder is called 'gone'; expected base"),
         ("expect: {tasks: 7}", "the union does not give what it is expected to; got 2 tasks; expected tasks: 7"),

@@ -102,6 +102,9 @@ def test_a_folder_has_rows_for_each_task_and_a_file_for_one(tmp_path: Path) -> N
     tasks = [task(tmp_path, [5, 6, 7], "a"), task(tmp_path, [5, 6], "ab")]
     (tmp_path / "chosen").mkdir()
     np.save(tmp_path / "chosen" / "a.npy", np.array([0, 2]))
+    rules = Rules.from_items([{"prefix": "a", "select_rows": str(tmp_path / "chosne")}], "pairmill", "rules.yaml")
+    with pytest.raises(InputError, match="chosne: is missing or empty; expected <task>"):
+        open_choices(rules, tasks, Options(), [])
     rules = Rules.from_items([{"prefix": "a", "select_rows": str(tmp_path / "chosen")}], "pairmill", "rules.yaml")
     with pytest.raises(InputError, match="no rows are chosen of a task") as caught:
         open_choices(rules, tasks, Options(), [])
@@ -199,7 +202,7 @@ def test_a_unit_that_no_epoch_has_room_for_is_not_drawn(tmp_path: Path) -> None:
         ({"keep_together": "source.chat", "lengths": [{"share": "100%"}]}, "by their lengths and stay together"),
         ({"lengths": [{"share": "100%"}], "long_context": "split"}, "not one row any more"),
         ({"keep_together": "source.chat"}, "needs the rows with their attributes"),
-        ({"select_rows": "/nowhere"}, "no rows are chosen|does not exist"),
+        ({"select_rows": "/nowhere"}, "nowhere: is missing or empty"),
     ],
 )
 def test_words_that_cannot_hold_are_refused(tmp_path: Path, keys: dict[str, Any], message: str) -> None:

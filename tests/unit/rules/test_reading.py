@@ -138,6 +138,8 @@ BAD = [
     ("{prefix: x, lengths: [{upto: 5, share: 30%}, {share: 60%}]}", "do not add up to 100 %; got 90.0"),
     ("{prefix: x, lengths: [{upto: 5, share: 100%}, {}]}", "do not add up to 100 %; got 100.0.*nothing for the last"),
     ("{prefix: x, lengths: [{upto: 5}, {share: 60%}]}", r"lengths\[1\] has no share"),
+    ("{prefix: x, lengths: [{upto: 5, share: 0.3}, {}]}", r"lengths\[1\].share is not a share; .*write share: 30%"),
+    ("{prefix: x, selection_indices_path: a.npy}", "unknown key 'selection_indices_path'.*write select_rows: <path>"),
     ("{prefix: x, select_rows: 5}", "select_rows is not a text; got 5"),
     ("{prefix: x, expect: {rows: '>x'}}", "expect: not a rows"),
 ]  # fmt: skip
@@ -160,6 +162,7 @@ def test_a_wrong_word_is_refused_with_the_rule_and_what_to_write(items: str, sai
         ("[{prefx: a}]", "the rule has no prefix; .*did you mean 'prefix'"),
         ("{rules: {a: 1}}", "not a list of rules; got dict"),
         ("{rules: [], unmached: take}", "unknown key 'unmached'.*did you mean 'unmatched'"),
+        ("{rules: [], skip_unmatched: true}", "unknown key 'skip_unmatched'.*write unmatched: leave"),
         ("{rules: [], unmatched: drop}", "unmatched is not valid; got 'drop'; expected take, leave or refuse"),
         ("{rules: [], defaults: {max_rows: 5}}", "unknown key 'max_rows' in defaults"),
         ("{rules: [], defaults: {repeat: -1}}", "defaults.repeat is not a count"),
