@@ -152,7 +152,8 @@ def test_what_differs_is_said_by_source_and_by_task(world: World) -> None:
     assert (lines["opus"]["Rows before"], lines["opus"]["Rows"]) == (40, 0)
     tokens = sum(np.load(world.top / "new" / name / "tokens.npy").size for name in NEW)
     tokens -= np.load(world.top / "base" / "opus__1" / "tokens.npy").size
-    assert lines["all"]["Tokens"] - lines["all"]["Tokens before"] == tokens
+    assert lines["all"]["Difference"] == lines["all"]["Tokens"] - lines["all"]["Tokens before"] == tokens
+    assert f"{tokens:+,} |" in tools.ended(of_tokenize("diff", **given)).out
     by_task = tools.ended(of_tokenize("diff", **given, by="task", format="csv")).out.splitlines()
     assert len(by_task) == 1 + 5
     assert by_task[0].startswith("Task,Change,")

@@ -130,6 +130,8 @@ def show_diff(config: DiffConfig) -> str:
         out = io.StringIO()
         csv.writer(out, lineterminator="\n").writerows([header, *lines])
         return out.getvalue()
+    if config.by == "source":
+        lines = [(*line[:-1], f"{line[-1]:+,}") for line in lines]
     summary = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
     return f"tasks: {summary}\n" + "\n".join(Table("Difference", header, lines).markdown(2)) + "\n"
 
@@ -166,4 +168,4 @@ def _by_source(changes: Sequence[_Change]) -> list[Sequence[Cell]]:
         for name in (source_of(item.task), "all"):
             sums[name] = [total + figure for total, figure in zip(sums[name], figures, strict=True)]
     last = sums.pop("all", [0] * 6)
-    return [(name, *values, f"{values[5] - values[4]:+,}") for name, values in [*sorted(sums.items()), ("all", last)]]
+    return [(name, *values, values[5] - values[4]) for name, values in [*sorted(sums.items()), ("all", last)]]

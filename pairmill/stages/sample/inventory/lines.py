@@ -16,7 +16,7 @@ from pairmill.policy.licences import STRICTNESS
 from pairmill.stages.sample.node.plan import sizes_of
 
 NO_RULE: Final = "no rule"
-"""Of an ``.npy`` file of one dimension."""
+"""The group of tasks without a rule."""
 _HUB: Final = ("hub:", "hub rows:")
 Judgement: TypeAlias = Callable[[Subject], Any]
 """What a policy says of a subject: a verdict with ``decision`` and ``reason``."""
@@ -197,7 +197,8 @@ def _facts_of(name: str, result: SampleResult, judge: Judgement | None) -> TaskF
 
 
 def _group_of(name: str, result: SampleResult) -> str:
-    return result.group_of_task.get(name) or result.prefixes.get(name) or NO_RULE
+    label = result.prefixes.get(name)
+    return result.group_of_task.get(name) or (NO_RULE if label is None else label or "''")
 
 
 def _check(total: Counts, manifest: Manifest) -> None:

@@ -135,6 +135,13 @@ def test_columns_add_up_however_lines_are_made(key: str) -> None:
     assert write(inventory, key, "tex").count(r" \\") == len(rows) + 2
 
 
+def test_a_rule_for_all_tasks_is_a_rule() -> None:
+    manifest = plan()
+    manifest.data["prefixes"] = dict.fromkeys(STATS, "")
+    said = json.loads(write(Inventory.from_manifest(manifest), "group", "json"))
+    assert [line["name"] for line in said["lines"]] == ["''"]
+
+
 def test_the_composition_has_null_for_what_is_not_known() -> None:
     said: dict[str, Any] = composition_of(Inventory.from_manifest(plan()))
     cells = {(cell["language"], cell["group"]): cell for cell in said["cells"]}
