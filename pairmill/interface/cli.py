@@ -244,9 +244,13 @@ def program(
     """
     if any(argument in {"--help", "-h", "help"} for argument in arguments):
         further = ", ".join(commands)
-        sys.stdout.write(help_text(name, config_class))
-        sys.stdout.write(f"\ncommands, each with a --help of its own: {further}\n" if further else "")
-        return 0
+        text = help_text(name, config_class)
+        text += f"\ncommands, each with a --help of its own: {further}\n" if further else ""
+
+        def show() -> None:
+            sys.stdout.write(text)
+
+        work = show
     try:
         code = _program(name, arguments, work)
     except KeyboardInterrupt:  # while the program was ending

@@ -363,6 +363,14 @@ def test_help_goes_to_stdout_whatever_else_is_given(flag: str, capsys: pytest.Ca
     assert captured.err == ""
 
 
+def test_help_whose_reader_has_gone_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w", buffering=1) as gone:
+        monkeypatch.setattr(sys, "stdout", gone)
+        assert cli.main("toy", Options, lambda options: outcome(), ["--help"]) == 0
+
+
 def test_version_says_which_pairmill_this_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main("toy", Options, lambda options: outcome(), ["--version"]) == 0
     captured = capsys.readouterr()
