@@ -74,7 +74,7 @@ def expected_beside_drawn(manifest: Manifest) -> list[Beside]:
     tokens, variances = rows * pool.mean(), draw_variances(pool, drawn) / epochs**2
     # A plan of an older pairmill has no squares, so the lengths' spread is not known.
     variances[(pool.squares == 0) & (np.mod(drawn, np.maximum(1, pool.rows)) > 0)] = math.nan
-    if result.after:  # which rows plans before left of a task is no chance of this one
+    if result.after:  # plans before decided which rows are left
         variances[[result.rules[name].get("passes_total") is not None for name in names]] = math.nan
     groups: dict[str, Beside] = {}
     for number, (name, each) in enumerate(zip(names, tasks, strict=True)):
