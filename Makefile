@@ -84,7 +84,7 @@ check-rust: ## format and lint of Rust, and its tests compiled
 	cd rust && cargo fmt --all --check && cargo fmt --manifest-path fuzz/Cargo.toml --check
 	cd rust && $(CARGO) clippy --all-targets --quiet -- -D warnings
 	cargo metadata --locked --format-version 1 --manifest-path rust/fuzz/Cargo.toml >/dev/null
-	cd rust && $(CARGO) test --quiet --package pairmill-core --no-run
+	cd rust && $(CARGO) test --quiet --package pairmill-core --lib --no-run
 
 .PHONY: check
 check: check-rust check-generated check-python ## format, lint, types, stubs, generated files

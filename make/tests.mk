@@ -33,7 +33,7 @@ test: test-beside test-serial ## unit, contract, integration and browser tests, 
 
 .PHONY: test-beside
 test-beside: develop build/numpy-oldest/.installed build/kenlm/.installed object-stores ## those that anything may run beside
-	cd rust && $(CARGO) test --quiet --package pairmill-core
+	cd rust && $(CARGO) test --quiet --package pairmill-core --lib
 	$(BIN)/pytest -m 'not serial and not full' -n $(JOBS) --dist worksteal --durations=40 $(TESTS)
 
 .PHONY: test-serial
