@@ -244,7 +244,7 @@ class RemoteStore(Store):
 
     def read_range(self, uri: str, start: int, length: int) -> bytes:
         if length > BLOCK:
-            with self.open(uri) as file:
+            with raced(lambda: self._open(uri, end=start + length), Replaced, _TRIED) as file:
                 file.seek(start)
                 return file.read(length)
         return self._fetch(Place.from_uri(uri), start, start + length, "", Event())
@@ -270,7 +270,7 @@ class RemoteStore(Store):
         with self._open(uri, stamp) as file:
             yield file
 
-    def _open(self, uri: str, stamp: str = "") -> BinaryIO:
+    def _open(self, uri: str, stamp: str = "", end: int | None = None) -> BinaryIO:
         place = Place.from_uri(uri)
         stat = self._head(uri)
         if stamp and stat.stamp != stamp:
@@ -282,7 +282,7 @@ class RemoteStore(Store):
             return memoryview(data)
 
         # typeshed has BufferedReader apart from BinaryIO, which it is.
-        return cast(BinaryIO, io.BufferedReader(Reader(fetch, stat.size, self._readers), FIRST))
+        return cast(BinaryIO, io.BufferedReader(Reader(fetch, min(stat.size, end or stat.size), self._readers), FIRST))
 
     @contextmanager
     def create(self, uri: str, *, durable: bool = True, final: bool = False) -> Iterator[Path]:

@@ -119,6 +119,20 @@ def test_who_reads_on_has_the_next_blocks_on_their_way_and_no_more(
     assert _asked(proxy) == len(LARGE)  # nothing twice
 
 
+def test_of_a_long_range_nothing_more_is_asked_for(
+    proxy: FaultProxy, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "BLOCK", 1 << 20)
+    store, uri = storage.store_for(bucket), storage.join(bucket, "large")
+    store.write(uri, LARGE)
+    proxy.requests.clear()
+    size = (3 << 20) + 7
+    assert store.read_range(uri, 5, size) == LARGE[5 : 5 + size]
+    assert _asked(proxy) == size
+    for left in (1 << 19, 5 << 19):
+        assert store.read_range(uri, len(LARGE) - left, 9 << 20) == LARGE[-left:]
+
+
 def _asked(proxy: FaultProxy) -> int:
     ranges = [request.headers["range"] for request in list(proxy.requests) if "range" in request.headers]
     return sum(1 + int(end) - int(start) for start, end in (found[6:].split("-") for found in ranges))
