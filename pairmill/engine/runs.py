@@ -25,8 +25,8 @@ from pairmill.storage.base import translated
 
 # Ranges of a bucket that are read at the same time, and their bytes; each takes 10 to 100 ms.
 _AT_ONCE, _HELD = 16, 128 << 20
-# Bytes of cells that are read together: a run that was merged may have all of a part.
-_PIECE = 16 << 20
+# Bytes of cells that are read together, since a merged run may have all of a part; of a request that fills an array.
+_PIECE, _FILLED = 16 << 20, 4 << 20
 _ENTRY = 8
 OF_INPUTS: Final = "the digest of inputs names it"
 """Why ranges, and where slices begin, are not in the key of a shard that reads those of very many slices."""
@@ -70,8 +70,13 @@ class Range:
 
     def blocks(self, size: int) -> Iterator[bytes]:
         """Yield the bytes in blocks of ``size``; the last may be smaller."""
+        for item in self.cut(size):
+            yield item.read()
+
+    def cut(self, size: int) -> Iterator[Range]:
+        """Yield ranges of ``size`` bytes, one after another; the last may be smaller."""
         for start in range(0, self.size, size):
-            yield Range(self.uri, self.start + start, min(size, self.size - start)).read()
+            yield Range(self.uri, self.start + start, min(size, self.size - start))
 
 
 def read_all(ranges: Sequence[Range]) -> Iterator[bytes]:
@@ -224,9 +229,9 @@ class Runs:
 def fill(data: NDArray[np.uint8], ranges: Sequence[Range]) -> None:
     """Read ranges into an array of their size, one after another."""
     at = 0
-    for item, read in zip(ranges, read_all(ranges), strict=True):
-        data[at : at + item.size] = np.frombuffer(read, np.uint8)
-        at += item.size
+    for read in read_all([some for item in ranges for some in item.cut(_FILLED)]):
+        data[at : at + len(read)] = np.frombuffer(read, np.uint8)
+        at += len(read)
 
 
 def segments(data: NDArray[np.uint8], starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.uint8]:

@@ -86,8 +86,10 @@ class Merge(Shard[object], reads=()):
 
     def _blocks(self, tables: Sequence[NDArray[np.int64]], sizes: NDArray[np.int64]) -> Iterator[NDArray[np.uint8]]:
         """Yield the bytes of all parts; ``sizes`` are those of cells, int64 [parts, owners]."""
-        runs = self.runs.runs
-        for start, stop in cuts(sizes.sum(axis=1), _BLOCK):
+        runs, parts = self.runs.runs, sizes.sum(axis=1)
+        # One array for all blocks: memory that is new costs a fault a page.
+        held = np.empty(min(int(parts.sum()), _BLOCK), np.uint8)
+        for start, stop in cuts(parts, _BLOCK):
             places = [
                 table[len(run.owners) * start : len(run.owners) * stop + 1]
                 for run, table in zip(runs, tables, strict=True)
@@ -98,7 +100,7 @@ class Merge(Shard[object], reads=()):
                 for item in ranges:
                     yield from (np.frombuffer(data, np.uint8) for data in item.blocks(_BLOCK))
                 continue
-            block = np.empty(sum(item.size for item in ranges), np.uint8)
+            block = held[: sum(item.size for item in ranges)]
             fill(block, ranges)
             begins, before = [], 0
             for place, item in zip(places, ranges, strict=True):

@@ -48,7 +48,7 @@ SIZES = (
     *((exact_files, name) for name in ("_PARTITION_BYTES", "_LEAST_FILE")),
 )
 HELD = (
-    *((components, name) for name in ("_FEW_ROWS", "_FEW_PAIRS", "_HELD")),
+    *((components, name) for name in ("_FEW_ROWS", "_FEW_ENDS", "_FEW_PAIRS", "_HELD")),
     *((exchange, name) for name in ("_PAIRS", "_ROWS", "_FEW", "_SCATTERED")),
 )
 # Not near deduplication, nor merging for it.

@@ -59,7 +59,7 @@ def test_components_in_parts_make_the_same_decisions(
     files: list[Path], once: Found, few: int, groups: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In one group, in more groups than there are components, and with levels of names."""
-    monkeypatch.setattr(components, "_FEW_ROWS", 0)
+    monkeypatch.setattr(components, "_FEW_ENDS", 0)
     monkeypatch.setattr(exchange, "_FEW", few)
     monkeypatch.setattr(exchange, "_PAIRS", 5_000)
     monkeypatch.setattr(exchange, "_ROWS", 600)
@@ -137,12 +137,12 @@ class Limits:
         monkeypatch.setattr(sign, "_HELD", self.held_keys)
         monkeypatch.setattr(resolve, "_BLOCK", self.block)
         monkeypatch.setattr("pairmill.engine.runs._PIECE", self.block)
+        monkeypatch.setattr("pairmill.engine.runs._FILLED", 1_000)
         monkeypatch.setattr(resolve, "_CODES", 7)
         monkeypatch.setattr("pairmill.stages.curate.near.resolve.Resolve.held", self.in_memory)
         monkeypatch.setattr("pairmill.stages.curate.near.components._EDGES", 97)
         monkeypatch.setattr("pairmill.stages.curate.near.components._HELD", 0)
-        monkeypatch.setattr("pairmill.stages.curate.near.components._ROWS", 33)
-        monkeypatch.setattr("pairmill.stages.curate.near.resolve._ROWS", 33)
+        monkeypatch.setattr("pairmill.stages.curate.near.records._ROWS", 33)
         monkeypatch.setattr(shuffle, "fans", lambda runs, *_: [2, 3] if runs > 2 else [])
         monkeypatch.setattr(shuffle, "_BLOCK", self.block)
         monkeypatch.setattr(shuffle, "gathered", lambda sizes, _: list(shuffle.cuts(sizes, 500)))

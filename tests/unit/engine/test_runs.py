@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pairmill import storage
-from pairmill.engine.runs import Range, Run, Runs, RunWriter, segments
+from pairmill.engine.runs import Range, Run, Runs, RunWriter, fill, segments
 from pairmill.errors import StorageError
 from pairmill.stages.curate.near.stored import distinct
 
@@ -93,6 +93,22 @@ def test_blocks_of_a_range_make_the_range(tmp_path: Path) -> None:
     path.write_bytes(bytes(range(100)))
     assert b"".join(Range(str(path), 10, 75).blocks(20)) == bytes(range(10, 85))
     assert [len(one) for one in Range(str(path), 10, 75).blocks(20)] == [20, 20, 20, 15]
+
+
+def test_an_array_is_filled_by_requests_of_some_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_bytes(bytes(range(40)))
+    asked, read = list[int](), Range.read
+
+    def reading(item: Range) -> bytes:
+        asked.append(item.size)
+        return read(item)
+
+    monkeypatch.setattr("pairmill.engine.runs._FILLED", 6)
+    monkeypatch.setattr(Range, "read", reading)
+    data = np.empty(18, np.uint8)
+    fill(data, [Range(str(tmp_path / "file"), start, size) for start, size in ((20, 13), (3, 0), (0, 5))])
+    assert data.tolist() == [*range(20, 33), *range(5)]
+    assert asked == [6, 6, 1, 5]
 
 
 def test_a_file_that_is_too_short_is_an_error_that_names_it(tmp_path: Path) -> None:

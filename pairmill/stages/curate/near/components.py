@@ -15,17 +15,16 @@ from pairmill.engine.runs import OF_INPUTS, Range, Run, Runs, RunWriter
 from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.stages.curate.near import ranks
-from pairmill.stages.curate.near.records import EDGE, MEMBER, ROW
+from pairmill.stages.curate.near.records import EDGE, MEMBER, located
 from pairmill.stages.curate.near.union import Components, Marked
 
 MEMBERS, EDGES, FAMILIES = "members.bin", "edges.bin", "families.bin"
-# Rows and pairs that one shard joins: the rows that have an edge take 40 bytes each.
-_FEW_ROWS, _FEW_PAIRS = 8 << 20, 32 << 20
+# What one shard joins: rows, of two bits each; those with an edge, of 40 bytes; and pairs, which are read three times.
+_FEW_ROWS, _FEW_ENDS, _FEW_PAIRS = 1 << 29, 12 << 20, 64 << 20
 # Bytes of edges, or of families, that are held: each partition's are a request, or three.
 _HELD = 64 << 20
-# Edges that are looked at together, and rows of a slice.
+# Edges that are looked at together.
 _EDGES = 1 << 20
-_ROWS = 1 << 20
 
 
 @dataclass
@@ -90,27 +89,29 @@ class Join(Shard[object], reads=()):
         labels = joined.labels()
         sizes = np.empty(len(labels), np.uint32)
         for _, first, places, table in self._slices(marked):
-            sizes[first : first + len(places)] = _chosen(table, places)["size"]
+            sizes[first : first + len(places)] = located(table, places)[0]["size"]
         # A component is known by its smallest member, so components are in rank order (or in that of numbers).
-        roots = np.flatnonzero(labels == np.arange(len(labels), dtype=np.uint32))
-        component = np.searchsorted(roots, labels).astype(np.uint32)
+        roots = np.cumsum(labels == np.arange(len(labels), dtype=np.uint32), dtype=np.uint32)
+        components = int(roots[-1])
+        component = roots[labels] - 1
         weights += sizes
-        weight = np.zeros(len(roots), np.int64)
+        weight = np.zeros(components, np.int64)
         np.add.at(weight, component, weights)
+        del joined, labels, roots, weights
         group = (np.cumsum(weight) - weight) // self.group_size
-        names, group = np.unique(group, return_inverse=True)
-        group_of = group.astype(np.uint32)[component]
-        group_sizes = np.zeros(len(names), np.int64)
-        np.add.at(group_sizes, group_of, sizes.astype(np.int64))
+        group_of = np.cumsum(np.diff(group, prepend=0) > 0, dtype=np.uint32)[component]
+        groups = int(group_of.max()) + 1
+        group_sizes = np.zeros(groups, np.int64)
+        np.add.at(group_sizes, group_of, sizes)
         made = Grouped(
-            groups=len(names),
+            groups=groups,
             sizes=group_sizes.tolist(),
             slices=self._enrolled(marked, group_of, out),
-            edges=_dealt(EDGES, pairs[EDGES], marked, group_of, len(names), out),
-            families=_dealt(FAMILIES, pairs[FAMILIES], marked, group_of, len(names), out),
+            edges=_dealt(EDGES, pairs[EDGES], marked, group_of, groups, out),
+            families=_dealt(FAMILIES, pairs[FAMILIES], marked, group_of, groups, out),
             rows=len(marked),
-            components=len(roots),
-            largest=int(np.bincount(component).max(initial=0)) if len(component) else 0,
+            components=components,
+            largest=int(np.bincount(component).max()),
         )
         return ShardResult(Ledger(), asdict(made))
 
@@ -181,7 +182,8 @@ class Candidates(NamedTuple):
     @property
     def few(self) -> bool:
         """Whether one shard joins them."""
-        return not self.size or (self.bases[-1] <= _FEW_ROWS and self.size <= _FEW_PAIRS * EDGE.itemsize)
+        rows, pairs = self.bases[-1], self.size // EDGE.itemsize
+        return not pairs or (rows <= _FEW_ROWS and pairs <= _FEW_PAIRS and min(rows, 2 * pairs) <= _FEW_ENDS)
 
 
 @dataclass(frozen=True)
@@ -256,16 +258,3 @@ class _Blocks:
         for item in self.pairs:
             for data in item.blocks(_EDGES * EDGE.itemsize):
                 yield np.frombuffer(data, EDGE)
-
-
-def _chosen(table: Range, places: NDArray[np.int64]) -> NDArray[Any]:
-    """Return the ROWs at these places of a slice's table."""
-    result = np.empty(len(places), ROW)
-    width = ROW.itemsize
-    for start in range(0, table.size // width, _ROWS):
-        first, stop = np.searchsorted(places, (start, start + _ROWS))
-        if first < stop:
-            size = min(_ROWS * width, table.size - start * width)
-            block = Range(table.uri, table.start + start * width, size).array(ROW)
-            result[first:stop] = block[places[first:stop] - start]
-    return result

@@ -30,5 +30,5 @@ def ranks(
 
 def numbers(ranks: NDArray[np.uint64]) -> NDArray[np.int64]:
     """Return the numbers of rows of these ranks, int64 [n]."""
-    result: NDArray[np.int64] = (ranks & _NUMBER).astype(np.int64)
+    result: NDArray[np.int64] = (ranks & _NUMBER).view(np.int64)
     return result

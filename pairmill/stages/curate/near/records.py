@@ -1,6 +1,11 @@
 """The records of files between rounds."""
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
+
+from pairmill.engine.runs import Range
 
 KEYS = "keys.bin"
 KEY = np.dtype([("key", "<u8"), ("at", "<u4")])
@@ -28,3 +33,19 @@ DECISION = np.dtype(
 )
 """A finding, by slice: the row's number in its slice; the other row's task (its place in TASKS) and ordinal; the
 rule; the place of the row's slice."""
+_ROWS = 1 << 20
+
+
+def located(table: Range, places: NDArray[np.integer[Any]]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Return the ROWs at these places, ascending, of a slice's table, and where their sketches begin, int64 [n]."""
+    rows, starts = np.empty(len(places), ROW), np.empty(len(places), np.int64)
+    before = first = 0
+    for number, data in enumerate(table.blocks(_ROWS * ROW.itemsize)):
+        block = np.frombuffer(data, ROW)
+        stop = int(np.searchsorted(places, (number + 1) * _ROWS))
+        some = places[first:stop] - np.uint32(number * _ROWS)
+        ends = np.cumsum(block["size"], dtype=np.int64)
+        rows[first:stop] = block.take(some)
+        starts[first:stop] = before + ends[some] - rows["size"][first:stop]
+        before, first = before + int(ends[-1]), stop
+    return rows, starts

@@ -19,7 +19,7 @@ from pairmill.engine.runs import OF_INPUTS, Range, Runs, RunWriter, read_all, se
 from pairmill.engine.stage import Shard, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.stages.curate.near import ranks
-from pairmill.stages.curate.near.records import DECISION, EDGE, GATHERED, MEMBER, ROW
+from pairmill.stages.curate.near.records import DECISION, EDGE, GATHERED, MEMBER, located
 from pairmill.stages.curate.near.settings import NearSettings, native
 from pairmill.stages.curate.near.stored import distinct
 from pairmill.storage.partials import scratch
@@ -28,11 +28,9 @@ SKETCHES, DECISIONS, TASKS = "sketches.bin", "decisions.bin", "tasks.json"
 # Bytes of sketches that are copied together, and that are held in memory for a group.
 _BLOCK = 32 << 20
 _HELD = 320 << 20
-_ROWS = 1 << 20
 # Pairs of a group after which repetitions are left out.
 _CODES = 4 << 20
-_LOW = np.uint64(0xFFFFFFFF)
-_HALF = np.uint64(32)
+_LOW, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
 
 
 @dataclass
@@ -121,21 +119,6 @@ class Gather(Shard[object], reads=()):
         data = np.frombuffer(b"".join(read_all(ranges)), np.uint8)
         shift = np.repeat(begin - (np.cumsum(size) - size), stops - firsts)
         return data, starts - shift
-
-
-def located(table: Range, places: NDArray[np.uint32]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Return the ROWs at these places, ascending, of a slice's table, and where their sketches begin, int64 [n]."""
-    rows, starts = np.empty(len(places), ROW), np.empty(len(places), np.int64)
-    before = first = 0
-    for number, data in enumerate(table.blocks(_ROWS * ROW.itemsize)):
-        block = np.frombuffer(data, ROW)
-        stop = int(np.searchsorted(places, (number + 1) * _ROWS))
-        some = places[first:stop] - np.uint32(number * _ROWS)
-        ends = np.cumsum(block["size"], dtype=np.int64)
-        rows[first:stop] = block.take(some)
-        starts[first:stop] = before + ends[some] - rows["size"][first:stop]
-        before, first = before + int(ends[-1]), stop
-    return rows, starts
 
 
 @dataclass
@@ -283,8 +266,8 @@ def _codes(pairs: Runs, group: int, rank: NDArray[np.uint64]) -> NDArray[np.uint
     ranges, *_ = pairs.cells(group)
     for data in read_all(ranges):
         some = np.frombuffer(data, EDGE)
-        low, high = (np.searchsorted(rank, some[name]).astype(np.uint64) for name in ("low", "high"))
-        held.append(low << _HALF | high)
+        places = _native.curate_near_find(rank, some.view(np.uint64)).astype(np.uint64)
+        held.append(places[::2] << _HALF | places[1::2])
         count += len(some)
         if count > most:
             held = [distinct(np.concatenate(held))]

@@ -146,6 +146,23 @@ def test_components_are_those_of_another_program(
     assert len(records) > 10
 
 
+@pytest.mark.parametrize(
+    ("rows", "pairs", "few"),
+    [
+        (10_000_000, 50_000_000, True),
+        (20_000_000, 50_000_000, False),
+        (200_000_000, 5_000_000, True),
+        (1_000_000_000, 5_000_000, False),
+        (10_000_000, 100_000_000, False),
+        (1_000_000_000, 0, True),
+    ],
+)
+def test_a_shard_joins_what_takes_little_of_its_memory(rows: int, pairs: int, few: bool) -> None:
+    edges = (Range("edges", 0, pairs * EDGE.itemsize),)
+    given = Candidates("inputs", edges, families=(), rows=(), bases=(0, rows), sketches=0, group_size=1)
+    assert given.few == few
+
+
 @pytest.mark.parametrize("shape", [chain, ascending, stars, giant])
 def test_rounds_grow_with_the_logarithm_of_the_rows(
     shape: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
