@@ -1,7 +1,7 @@
 """Fixtures for every test: object stores that run for the session, and a fresh bucket of one."""
 
+import importlib
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -57,19 +57,10 @@ def _talks(item: pytest.Item) -> bool:
     return bool(_NAMES & {*getattr(item, "fixturenames", ()), *(value for value in values if isinstance(value, str))})
 
 
-@cache
-def _models_once() -> None:
-    """Let clients of botocore share what they read of S3's API, a megabyte of JSON."""
-    from botocore.loaders import JSONFileLoader  # for tests that talk to S3 alone
-
-    read = cache(partial(JSONFileLoader.load_file, JSONFileLoader()))
-    JSONFileLoader.load_file = lambda _, path: read(path)
-
-
 @pytest.fixture(scope="session")
 def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     """An S3 server."""
-    _models_once()
+    importlib.import_module("tests.support.objectstores.models")  # for tests that talk to S3 alone
     with S3Server(tmp_path_factory.mktemp("s3")) as server:
         yield server
 

@@ -61,6 +61,7 @@ STORES = (
     "google.cloud.storage",
     "pairmill.storage.gcs",
     "pairmill.storage.s3",
+    "tests.support.objectstores.models",
 )
 TRAINING = (
     *STAGES,
