@@ -244,14 +244,14 @@ class RemoteStore(Store):
 
     def read_range(self, uri: str, start: int, length: int) -> bytes:
         if length > BLOCK:
-            with raced(lambda: self._open(uri, end=start + length), Replaced, _TRIED) as file:
+            with self.open(uri, start + length) as file:
                 file.seek(start)
                 return file.read(length)
         return self._fetch(Place.from_uri(uri), start, start + length, "", Event())
 
-    def open(self, uri: str) -> BinaryIO:
+    def open(self, uri: str, end: int | None = None) -> BinaryIO:
         # An object may be replaced between the question for its size and that for its bytes.
-        return raced(lambda: self._open(uri), Replaced, _TRIED)
+        return raced(lambda: self._open(uri, end=end), Replaced, _TRIED)
 
     def stamp(self, uri: str) -> str:
         return self._head(uri).stamp

@@ -105,32 +105,30 @@ def test_a_few_small_ranges_cost_a_few_small_requests(proxy: FaultProxy, bucket:
         assert end - start < remote.FIRST
 
 
-def test_who_reads_on_has_the_next_blocks_on_their_way_and_no_more(
-    proxy: FaultProxy, bucket: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def large(proxy: FaultProxy, bucket: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A large object behind a proxy without a request yet, which is read in blocks of 1 MiB."""
     monkeypatch.setattr(remote, "BLOCK", 1 << 20)
-    store, uri = storage.store_for(bucket), storage.join(bucket, "large")
-    store.write(uri, LARGE)
+    uri = storage.join(bucket, "large")
+    storage.store_for(uri).write(uri, LARGE)
     proxy.requests.clear()
-    with store.open(uri) as file:
+    return uri
+
+
+def test_who_reads_on_has_the_next_blocks_on_their_way_and_no_more(proxy: FaultProxy, large: str) -> None:
+    with storage.store_for(large).open(large) as file:
         file.read(2 << 20)
         assert 2 << 20 < _asked(proxy) <= (2 + 2 * remote.AHEAD) << 20
         assert file.read() == LARGE[2 << 20 :]
     assert _asked(proxy) == len(LARGE)  # nothing twice
 
 
-def test_of_a_long_range_nothing_more_is_asked_for(
-    proxy: FaultProxy, bucket: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(remote, "BLOCK", 1 << 20)
-    store, uri = storage.store_for(bucket), storage.join(bucket, "large")
-    store.write(uri, LARGE)
-    proxy.requests.clear()
-    size = (3 << 20) + 7
-    assert store.read_range(uri, 5, size) == LARGE[5 : 5 + size]
+def test_of_a_long_range_nothing_more_is_asked_for(proxy: FaultProxy, large: str) -> None:
+    store, size = storage.store_for(large), (3 << 20) + 7
+    assert store.read_range(large, 5, size) == LARGE[5 : 5 + size]
     assert _asked(proxy) == size
     for left in (1 << 19, 5 << 19):
-        assert store.read_range(uri, len(LARGE) - left, 9 << 20) == LARGE[-left:]
+        assert store.read_range(large, len(LARGE) - left, 9 << 20) == LARGE[-left:]
 
 
 def _asked(proxy: FaultProxy) -> int:

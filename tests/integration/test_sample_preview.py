@@ -120,8 +120,8 @@ def test_a_scale_is_printed_with_what_fits(bench: Bench, tmp_path: Path) -> None
     rest = data["total"]["tokens"] - groups["flan__"]["tokens"]
     assert (scale["floor"], scale["ceiling"]) == pytest.approx((rest, rest + groups["flan__"]["pool_tokens"]))
     assert data["total"]["tokens"] == pytest.approx(20_000, abs=200)
-    said = f"an epoch has 20,000 tokens: it can have {round(scale['floor']):,} to {round(scale['ceiling']):,}."
-    assert said in preview(bench, given)
+    expected = f"an epoch has 20,000 tokens: it can have {round(scale['floor']):,} to {round(scale['ceiling']):,}."
+    assert expected in preview(bench, given)
 
 
 @pytest.mark.parametrize(

@@ -138,8 +138,8 @@ def test_columns_add_up_however_lines_are_made(key: str) -> None:
 def test_a_rule_for_all_tasks_is_a_rule() -> None:
     manifest = plan()
     manifest.data["prefixes"] = dict.fromkeys(STATS, "")
-    said = json.loads(write(Inventory.from_manifest(manifest), "group", "json"))
-    assert [line["name"] for line in said["lines"]] == ["''"]
+    written = json.loads(write(Inventory.from_manifest(manifest), "group", "json"))
+    assert [line["name"] for line in written["lines"]] == ["''"]
 
 
 def test_the_composition_has_null_for_what_is_not_known() -> None:
