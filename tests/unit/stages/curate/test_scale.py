@@ -10,21 +10,21 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 REPOSITORY = Path(__file__).parents[4]
 ROWS = 62_500
 """Of 1 kB, in a slice of 64 MiB."""
 
 
-@cache
-def planned(slices: int, rows: int, groups: int) -> dict[str, Any]:
+def plan(slices: int, rows: int, groups: int) -> dict[str, Any]:
     """What ``tests.support.stages.curate_rounds`` prints, in a process of its own."""
     command = [sys.executable, "-m", "tests.support.stages.curate_rounds", *map(str, (slices, rows, groups))]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=True)
     found: dict[str, Any] = json.loads(done.stdout)
     return found
+
+
+planned = cache(plan)
 
 
 def test_every_round_has_the_shards_that_the_document_says() -> None:
@@ -44,8 +44,9 @@ def test_every_round_has_the_shards_that_the_document_says() -> None:
     assert [name for name in sorted(kinds) if f"`{name}`" not in document] == []
 
 
-@pytest.mark.serial
 def test_a_plan_of_four_times_the_slices_takes_at_most_six_times_as_long() -> None:
-    # Planning is timed up to three times, since a single wait for the disk can fail a comparison.
-    pairs = ((planned(1_000, ROWS, 64), planned(4_000, ROWS, 256)) for _ in range(3))
-    assert any(four["planning"] < 6 * once["planning"] for once, four in pairs)
+    # Of processor time, which others beside it hardly stretch; where they do, it is taken again, up to three times.
+    assert any(
+        many["planning"] < 6 * few["planning"]
+        for few, many in ((take(1_000, ROWS, 64), take(4_000, ROWS, 256)) for take in (planned, plan, plan))
+    )
