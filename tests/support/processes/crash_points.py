@@ -19,7 +19,7 @@ from pairmill import storage
 from pairmill.storage.base import Store
 from tests.support.processes.kill_points import EVERY
 
-STRIDE = 11
+STRIDE = 19
 """For stages, whose rounds the engine's own test kills at every instant. A shard of a file has five instants, one of
 two has eight: a stride that divides those would meet the same one of every shard."""
 DONE = 0
