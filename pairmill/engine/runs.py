@@ -26,7 +26,8 @@ from pairmill.storage.base import translated
 # Ranges of a bucket that are read at the same time, and their bytes; each takes 10 to 100 ms.
 _AT_ONCE, _HELD = 16, 128 << 20
 # Bytes of cells that are read together, since a merged run may have all of a part; of a request that fills an array.
-_PIECE, _FILLED = 16 << 20, 4 << 20
+# The C library keeps as much for each thread that has read.
+_PIECE, _FILLED = 4 << 20, 4 << 20
 _ENTRY = 8
 OF_INPUTS: Final = "the digest of inputs names it"
 """Why ranges, and where slices begin, are not in the key of a shard that reads those of very many slices."""
@@ -204,7 +205,7 @@ class Runs:
     def cells(self, part: int) -> tuple[list[Range], NDArray[np.int64], NDArray[np.uint32]]:
         """Return where the bytes of a part are, and of each owner that has some: how many, and its number, [n].
 
-        One small request a run. Each range has whole cells, of 16 MiB or little more if no owner has more.
+        One small request a run. Each range has whole cells, of 4 MiB or little more if no owner has more.
         """
         tables = self.tables(part, part + 1)
         sizes = [np.diff(table) for table in tables]
@@ -224,6 +225,39 @@ class Runs:
         rows = np.empty(int(sizes.sum()) // kind.itemsize, kind)
         fill(rows.view(np.uint8), ranges)
         return rows, np.repeat(owners, sizes // kind.itemsize)
+
+    def rows_by_part(
+        self, first: int, stop: int, kind: np.dtype[Any]
+    ) -> Iterator[tuple[NDArray[Any], NDArray[np.uint32]]]:
+        """Yield what :meth:`rows` returns of each of some parts, with the requests of one; holds the bytes of all."""
+        if stop - first == 1:
+            yield self.rows(first, kind)
+            return
+        tables, parts = self.tables(first, stop), stop - first
+        data, begins = self.read_cells(tables, parts)
+        owners = np.array([owner for run in self.runs for owner in run.owners], np.uint32)
+        none = [np.empty((parts, 0), np.int64)]
+        sizes = np.concatenate([*none, *(np.diff(table).reshape(parts, -1) for table in tables)], axis=1)
+        for places, lengths in zip(begins, sizes, strict=True):
+            yield segments(data, places, lengths).view(kind), np.repeat(owners, lengths // kind.itemsize)
+
+    def read_cells(
+        self, tables: Sequence[NDArray[np.int64]], parts: int, room: NDArray[np.uint8] | None = None
+    ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """Return the bytes of parts, of which these are the tables, and where each cell begins, int64 [parts, owners].
+
+        Args:
+            room: an array that is large enough for the bytes, which are then the beginning of it.
+        """
+        ranges = [self.between(run, int(at[0]), int(at[-1])) for run, at in zip(self.runs, tables, strict=True)]
+        size = sum(item.size for item in ranges)
+        data = np.empty(size, np.uint8) if room is None else room[:size]
+        fill(data, ranges)
+        begins, before = [np.empty((parts, 0), np.int64)], 0
+        for table, item in zip(tables, ranges, strict=True):
+            begins.append((table[:-1] - table[0] + before).reshape(parts, -1))
+            before += item.size
+        return data, np.concatenate(begins, axis=1)
 
 
 def fill(data: NDArray[np.uint8], ranges: Sequence[Range]) -> None:

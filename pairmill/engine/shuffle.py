@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmill.engine.manifest import Ledger
-from pairmill.engine.runs import Run, Runs, RunWriter, fill, segments
+from pairmill.engine.runs import Run, Runs, RunWriter, segments
 from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 
@@ -24,7 +24,7 @@ LEVELS: Final = 2
 """Of merging, at most: then cells of 30 bytes, as at 100 TB of text, are read in chunks of 0.8 MB."""
 MERGED: Final = "merged.bin"
 # Runs times parts that are read as they are, whatever that costs.
-_FEW = 1 << 12
+_FEW = 1 << 13
 # Bytes that are merged in memory, and of the file that a shard writes.
 _BLOCK, _FILE = 128 << 20, 512 << 20
 # Bytes of a chunk above which nothing gets cheaper.
@@ -94,19 +94,13 @@ class Merge(Shard[object], reads=()):
                 table[len(run.owners) * start : len(run.owners) * stop + 1]
                 for run, table in zip(runs, tables, strict=True)
             ]
-            bounds = [(int(place[0]), int(place[-1])) for place in places]
-            ranges = [self.runs.between(run, *both) for run, both in zip(runs, bounds, strict=True)]
             if stop - start == 1:  # its cells are in order, and may be more than a block
-                for item in ranges:
+                for run, place in zip(runs, places, strict=True):
+                    item = self.runs.between(run, int(place[0]), int(place[-1]))
                     yield from (np.frombuffer(data, np.uint8) for data in item.blocks(_BLOCK))
                 continue
-            block = held[: sum(item.size for item in ranges)]
-            fill(block, ranges)
-            begins, before = [], 0
-            for place, item in zip(places, ranges, strict=True):
-                begins.append((place[:-1] - place[0] + before).reshape(stop - start, -1))
-                before += item.size
-            yield from copied(block, np.concatenate(begins, axis=1), sizes[start:stop])
+            block, begins = self.runs.read_cells(places, stop - start, held)
+            yield from copied(block, begins, sizes[start:stop])
 
 
 def copied(
@@ -151,16 +145,26 @@ class Shuffled:
         after = np.searchsorted([stripe.first for stripe in self.stripes], part, side="right")
         return self.stripes[int(after) - 1]
 
+    def neighbours(self, together: int) -> Iterator[tuple[int, int, Runs]]:
+        """Yield the bounds [start, stop) of ``together`` parts in order, or fewer, and the runs that have them."""
+        for stripe in self.stripes:
+            last = stripe.first + stripe.parts
+            for start in range(stripe.first, last, together):
+                yield start, min(start + together, last), stripe
 
-def rounds(name: str, runs: Runs, levels: int = LEVELS) -> Generator[list[Shard[Any]], list[ShardRecord], Shuffled]:
+
+def rounds(
+    name: str, runs: Runs, levels: int = LEVELS, together: int = 1
+) -> Generator[list[Shard[Any]], list[ShardRecord], Shuffled]:
     """Yield ``levels`` rounds, empty where nothing is merged, and return the runs.
 
     Args:
         name: of what is shuffled, for people.
         runs: with keys and size.
         levels: at most.
+        together: parts that are read with one request.
     """
-    chosen = fans(len(runs.runs), runs.parts, runs.size, levels)
+    chosen = fans(len(runs.runs), math.ceil(runs.parts / together), runs.size, levels)
     cell = runs.size / max(1, len(runs.runs) * runs.parts)
     stripes, merged = [runs], list[ShardRecord]()
     for level in range(levels):

@@ -88,7 +88,7 @@ def make_file(number: int) -> None:
     )
     if words:
         for name in ("instruction", "response"):
-            cut = pc.replace_substring_regex(table[name], rf"^((?:\S+\s+){{0,{words - 1}}}\S+).*$", r"\1")
+            cut = pc.binary_join(pc.list_slice(pc.split_pattern(table[name], " ", max_splits=words), 0, words), " ")
             table = table.set_column(table.schema.get_field_index(name), name, cut)
     pq.write_table(table, path.with_suffix(".part"), use_dictionary=["condition"])
     path.with_suffix(".part").rename(path)

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from pairmill.engine import runs as runs_module
 from pairmill.engine import shuffle
 from pairmill.engine.keys import identify
 from pairmill.engine.manifest import content_key
@@ -98,6 +99,13 @@ def test_merged_parts_are_those_of_the_slices(
         patch.setattr(shuffle, "fans", lambda count, *_: [3, 3] if count else [])
         found, counts = merged(runs, folder / "cache")
     assert parts_of(found, 9) == expected
+    for together in (2, 4):
+        several = []
+        for start, stop, some in found.neighbours(together):
+            assert stop - start <= together
+            for rows, owners in some.rows_by_part(start, stop, ROW):
+                several.append((rows.tolist(), owners.tolist()))
+        assert several == expected
     assert all(counts) == bool(runs.runs)
     assert all(len(stripe.runs) <= -(-len(runs.runs) // 9) for stripe in found.stripes)
 
@@ -192,7 +200,7 @@ def test_a_disk_that_fails_fails_the_shard_and_the_next_run_makes_it(
         raise OSError(code, os.strerror(code))
 
     with monkeypatch.context() as patch:
-        patch.setattr(shuffle, name, failing)
+        patch.setattr(runs_module if name == "fill" else shuffle, name, failing)
         with pytest.raises(StorageError, match="toy: "):
             merged(runs, cache)
     assert not [path for path in cache.rglob("*") if path.is_file()]

@@ -1,7 +1,7 @@
 """Round 2: the rows of a partition of the keys that have a key in common."""
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,11 +30,13 @@ class Paired:
 
 @dataclass(frozen=True)
 class Buckets(Shard[object], reads=()):
-    """Finds the candidates of a partition.
+    """Finds the candidates of some partitions, one after another; pairs that several have are left once.
 
     Args:
         inputs: digest of all that is signed.
         keys: the runs of all slices; an owner is the place of its slice.
+        first: the first partition.
+        stop: one past the last.
         bases: the number of each slice's first row.
         fixed: rows of smaller numbers are never removed, nor compared with each other.
         longest_response: keys come with tokens.
@@ -46,7 +48,8 @@ class Buckets(Shard[object], reads=()):
 
     inputs: str
     keys: Runs = field(metadata=unkeyed(OF_INPUTS))
-    partition: int
+    first: int
+    stop: int
     bases: tuple[int, ...] = field(metadata=unkeyed(OF_INPUTS))
     fixed: int
     longest_response: bool
@@ -54,16 +57,25 @@ class Buckets(Shard[object], reads=()):
     keep: int
 
     def run(self, context: object, out: Writer) -> ShardResult:
-        edges, families = _native.curate_near_buckets(*self._keys(), self.fixed, self.refine, self.keep)
+        edges, families = (_distinct(list(pairs)) for pairs in zip(*self._pairs(), strict=True))
         for path, pairs in ((EDGES, edges), (FAMILIES, families)):
             with out.create(path, scratch=True) as local:
-                local.write_bytes(np.ascontiguousarray(pairs).view(np.uint8).data)
-        return ShardResult(Ledger(), asdict(Paired(len(edges), len(families))))
+                local.write_bytes(pairs.view(np.uint8).data)
+        return ShardResult(Ledger(), asdict(Paired(len(edges) // 2, len(families) // 2)))
 
-    def _keys(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-        """Return the keys, and the rank of the row of each."""
-        result, owner = self.keys.rows(self.partition, KEY_OF_LONGEST if self.longest_response else KEY)
-        numbers: NDArray[Any] = np.array(self.bases, np.uint64)[owner]
-        numbers += result["at"]
-        tokens = result["tokens"] if self.longest_response else None
-        return np.ascontiguousarray(result["key"]), ranks.ranks(numbers, tokens, self.fixed)
+    def _pairs(self) -> Iterator[tuple[NDArray[np.uint64], ...]]:
+        """Yield the edges and the entries of families of each partition, uint64 [2 n]."""
+        kind, bases = KEY_OF_LONGEST if self.longest_response else KEY, np.array(self.bases, np.uint64)
+        for keys, owner in self.keys.rows_by_part(self.first, self.stop, kind):
+            numbers = bases[owner]
+            numbers += keys["at"]
+            tokens = keys["tokens"] if self.longest_response else None
+            ids, keys = ranks.ranks(numbers, tokens, self.fixed), np.ascontiguousarray(keys["key"])
+            del numbers, owner, tokens  # they take as much as the keys
+            edges, families = _native.curate_near_buckets(keys, ids, self.fixed, self.refine, self.keep)
+            yield edges.ravel(), families.ravel()
+
+
+def _distinct(pairs: list[NDArray[np.uint64]]) -> NDArray[np.uint64]:
+    """Return the distinct pairs of several partitions, each of which has a pair once; uint64 [2 n]."""
+    return pairs[0] if len(pairs) == 1 else _native.curate_near_distinct(np.concatenate(pairs))

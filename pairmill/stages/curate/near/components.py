@@ -20,7 +20,7 @@ from pairmill.stages.curate.near.union import Components, Marked
 
 MEMBERS, EDGES, FAMILIES = "members.bin", "edges.bin", "families.bin"
 # What one shard joins: rows, of two bits each; those with an edge, of 40 bytes; and pairs, which are read three times.
-_FEW_ROWS, _FEW_ENDS, _FEW_PAIRS = 1 << 29, 12 << 20, 64 << 20
+_FEW_ROWS, _FEW_ENDS, _FEW_PAIRS = 1 << 29, 12 << 20, 96 << 20
 # Bytes of edges, or of families, that are held: each partition's are a request, or three.
 _HELD = 64 << 20
 # Edges that are looked at together.

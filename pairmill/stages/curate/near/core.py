@@ -58,6 +58,8 @@ _UNUSED = NearSettings()
 # Keys of a partition: 16 bytes each, and some 40 while they are sorted. With few partitions each is smaller.
 _KEYS, _MOST_KEYS = 1 << 22, 1 << 23
 _MANY = 256
+# Partitions of a shard, and shards from which on it has more than one: one request reads them, and pairs meet.
+_TOGETHER, _PARALLEL = 4, 16
 # Bytes of text for which a document has one more key: that of a sampled gram.
 _BYTES_OF_KEY = 64
 # Bytes of the sketches and edges of a group; with few groups each is smaller.
@@ -98,23 +100,25 @@ def rounds(given: NearInput) -> Generator[list[Shard[Any]], list[ShardRecord], N
     }
 
     fresh = fixed < bases[-1]
-    shuffled = yield from shuffle.rounds("near keys", keys if fresh else Runs(count, ()))
+    together = max(1, min(_TOGETHER, count // _PARALLEL))
+    shuffled = yield from shuffle.rounds("near keys", keys if fresh else Runs(count, ()), together=together)
     # Sliced once: of each partition its own copy would take 8 bytes for each slice and partition.
     firsts = bases[:-1]
     paired = yield [
         Buckets(
             inputs=inputs,
-            keys=shuffled.runs(number),
-            partition=number,
+            keys=runs,
+            first=start,
+            stop=stop,
             bases=firsts,
             fixed=fixed,
             longest_response=given.longest_response,
             refine=given.settings.refine,
             keep=given.settings.max_similar or 1,
-            name=f"near buckets {number:05}",
-            size=keys.size // count,
+            name=f"near buckets {start:05}",
+            size=keys.size * (stop - start) // count,
         )
-        for number in range(count if fresh else 0)
+        for start, stop, runs in (shuffled.neighbours(together) if fresh else ())
     ]
     pairs = [record.read(Paired) for record in paired]
     costs["candidates"] = sum(item.edges for item in pairs)

@@ -34,6 +34,8 @@ _BLOCK = 1 << 21
 # Multipliers of splitmix64, and of its constant that each level has a multiple of.
 _FACTORS: Final = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 _STEP: Final = 0x9E3779B97F4A7C15
+# No exchange has it, so its order is not one in which names were chosen.
+_NO_LEVEL: Final = -1
 
 
 def drawn(names: NDArray[np.uint64], level: int) -> NDArray[np.uint64]:
@@ -260,7 +262,7 @@ class Contract(Shard[object], reads=()):
         answers, _ = self.answers.rows(self.part, NAME)
         left = answers != _NONE
         numbers, first = drawn(answers[left], self.level), first[left]
-        names = distinct(numbers)
+        names = distinct(numbers.copy())
         bound = first != _NONE
         components = distinct(first[bound])
         joined = Components(len(names) + len(components))
@@ -334,7 +336,8 @@ class Allot(Shard[object], reads=()):
 
     def run(self, context: object, out: Writer) -> ShardResult:
         names, labels = self._labels()
-        group = _below(drawn(labels, 0), self.groups)
+        # A name is the first member in the order of a level: by that order most would be in the first groups.
+        group = _below(drawn(labels, _NO_LEVEL), self.groups)
         del labels
         starts = []
         for path, pairs in zip((EDGES, FAMILIES), self.pairs, strict=True):

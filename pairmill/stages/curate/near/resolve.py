@@ -183,8 +183,11 @@ class Resolve(Shard[object], reads=()):
             order = np.argsort(rank, kind="stable").astype(np.uint32)
             rank = rank[order]
             refined, unverified = self._refined(_codes(self.families, self.group, rank), order, offsets, data)
-            edges = _pairs(distinct(np.concatenate([_codes(self.edges, self.group, rank), refined])), order)
-            del refined
+            codes = _codes(self.edges, self.group, rank)
+            if len(refined):
+                codes = distinct(np.concatenate([codes, refined]))
+            edges = _pairs(codes, order)
+            del codes, refined
             fixed = rows["number"] < self.fixed
             row, other, rule, score_i, score_r, verifications = _native.curate_near_resolve(
                 offsets, data, order, fixed, edges, native(self.settings)
@@ -270,10 +273,17 @@ def _codes(pairs: Runs, group: int, rank: NDArray[np.uint64]) -> NDArray[np.uint
         held.append(places[::2] << _HALF | places[1::2])
         count += len(some)
         if count > most:
-            held = [distinct(np.concatenate(held))]
+            held = [_settled(held)]
             count = len(held[0])
             most = max(_CODES, 2 * count)
-    return distinct(np.concatenate(held))
+    return _settled(held)
+
+
+def _settled(held: list[NDArray[np.uint64]]) -> NDArray[np.uint64]:
+    """Return the distinct codes of several arrays, which are let go of."""
+    codes = np.concatenate(held)
+    held.clear()
+    return distinct(codes)
 
 
 def _pairs(codes: NDArray[np.uint64], order: NDArray[np.uint32]) -> NDArray[np.uint32]:

@@ -146,6 +146,24 @@ def test_components_are_those_of_another_program(
     assert len(records) > 10
 
 
+@pytest.mark.parametrize("few", [0, 1 << 20])
+def test_groups_are_about_equally_large_whatever_components_are(
+    few: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Components of 10 rows: the first of them by any order is not just any.
+    rows = np.random.default_rng(1).permutation(20_000).reshape(-1, 10).astype(np.uint64)
+    pairs = np.concatenate([np.stack([rows[:, 0], rows[:, other]], axis=1) for other in range(1, 10)])
+    given = candidates(tmp_path / "in", [20_000], [pairs], [pairs[:0]], pairs.nbytes // 8)
+    small(monkeypatch, pairs=4_000, rows=5_000, few=few)
+    _, groups = run_rounds(exchange.joined(given), str(tmp_path / "cache"), [])
+    group, *_ = read(groups, given.bases)
+    counts = np.bincount(list(group.values()), minlength=groups.count)
+    assert groups.count == 8
+    assert counts.sum() == 20_000
+    assert counts.min() > 1_900
+    assert counts.max() < 3_200
+
+
 @pytest.mark.parametrize(
     ("rows", "pairs", "few"),
     [
@@ -153,7 +171,7 @@ def test_components_are_those_of_another_program(
         (20_000_000, 50_000_000, False),
         (200_000_000, 5_000_000, True),
         (1_000_000_000, 5_000_000, False),
-        (10_000_000, 100_000_000, False),
+        (10_000_000, 110_000_000, False),
         (1_000_000_000, 0, True),
     ],
 )
