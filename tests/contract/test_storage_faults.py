@@ -19,7 +19,7 @@ from tests.support.objectstores.fixtures import Use
 from tests.support.objectstores.proxy import EVERYTHING, Fault, FaultProxy
 from tests.support.objectstores.servers import Server
 
-LARGE = bytes(range(256)) * (12 << 12)  # 12 MiB: written in two parts, or two chunks, and read in several blocks
+LARGE = bytes(range(256)) * (9 << 12)  # 9 MiB: written in two parts, or two chunks, and read in several blocks
 Through = Callable[..., FaultProxy]
 
 
@@ -349,7 +349,7 @@ def test_an_object_that_is_replaced_while_it_is_read_is_an_error(proxy: FaultPro
     with store.open(uri) as file:
         assert file.read(1000) == LARGE[:1000]
         store.write(uri, LARGE[::-1])
-        file.seek(11 << 20)
+        file.seek(8 << 20)
         with pytest.raises(Changed, match="changed while it was read"):
             file.read(1000)
     assert store.read(uri) == LARGE[::-1]
