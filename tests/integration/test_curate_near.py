@@ -133,6 +133,7 @@ class Limits:
     def set(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(core, "_KEYS", self.keys)
         monkeypatch.setattr(core, "_PARALLEL", 4)
+        monkeypatch.setattr(core, "_READ", 25 * self.keys)
         monkeypatch.setattr(core, "_GROUP", self.group)
         monkeypatch.setattr(core, "_MOST_GROUP", self.group)
         monkeypatch.setattr(sign, "_HELD", self.held_keys)

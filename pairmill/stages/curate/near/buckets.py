@@ -1,4 +1,4 @@
-"""Round 2: the rows of a partition of the keys that have a key in common."""
+"""Round 2: the rows of some partitions of the keys that have a key in common."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field

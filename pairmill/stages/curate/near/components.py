@@ -21,7 +21,7 @@ from pairmill.stages.curate.near.union import Components, Marked
 MEMBERS, EDGES, FAMILIES = "members.bin", "edges.bin", "families.bin"
 # What one shard joins: rows, of two bits each; those with an edge, of 40 bytes; and pairs, which are read three times.
 _FEW_ROWS, _FEW_ENDS, _FEW_PAIRS = 1 << 29, 12 << 20, 96 << 20
-# Bytes of edges, or of families, that are held: each partition's are a request, or three.
+# Bytes of edges, or of families, that are held: those of neighbouring partitions are a request, or three.
 _HELD = 64 << 20
 # Edges that are looked at together.
 _EDGES = 1 << 20
@@ -158,8 +158,8 @@ class Candidates(NamedTuple):
 
     Args:
         inputs: digest of all that they follow from.
-        edges: of each partition of the keys, pairs to compare: EDGEs.
-        families: of each partition, anchors and members: EDGEs.
+        edges: of neighbouring partitions of the keys, pairs to compare: EDGEs.
+        families: of the same, anchors and members: EDGEs.
         rows: the table of signed rows of each slice.
         bases: the number of each slice's first row, and one past the last row.
         sketches: bytes of those of all rows.

@@ -1,7 +1,7 @@
 """Near deduplication out of core: its rounds.
 
     Sign(slice)         the sketch and the band keys of each row, the keys in partitions
-    Buckets(partition)  rows with an equal key: candidate pairs, and families of many rows
+    Buckets(partitions) rows with an equal key: candidate pairs, and families of many rows
     Join(one)           the components that pairs make, dealt into groups; of very many pairs :mod:`.exchange` does it
     Gather(slice)       the sketches of the rows of a component, by group
     Resolve(group)      refines the families, verifies the pairs, and decides in rank order
@@ -58,8 +58,8 @@ _UNUSED = NearSettings()
 # Keys of a partition: 16 bytes each, and some 40 while they are sorted. With few partitions each is smaller.
 _KEYS, _MOST_KEYS = 1 << 22, 1 << 23
 _MANY = 256
-# Partitions of a shard, and shards from which on it has more than one: one request reads them, and pairs meet.
-_TOGETHER, _PARALLEL = 4, 16
+# Partitions that a shard reads with the requests of one, and their bytes, at most; shards there are then at least.
+_TOGETHER, _READ, _PARALLEL = 4, 256 << 20, 16
 # Bytes of text for which a document has one more key: that of a sampled gram.
 _BYTES_OF_KEY = 64
 # Bytes of the sketches and edges of a group; with few groups each is smaller.
@@ -100,7 +100,7 @@ def rounds(given: NearInput) -> Generator[list[Shard[Any]], list[ShardRecord], N
     }
 
     fresh = fixed < bases[-1]
-    together = max(1, min(_TOGETHER, count // _PARALLEL))
+    together = max(1, min(_TOGETHER, count // _PARALLEL, _READ * count // max(1, keys.size)))
     shuffled = yield from shuffle.rounds("near keys", keys if fresh else Runs(count, ()), together=together)
     # Sliced once: of each partition its own copy would take 8 bytes for each slice and partition.
     firsts = bases[:-1]
