@@ -32,7 +32,7 @@ from pairmill.rowstage.write import WriteRows, Written
 from pairmill.stages.curate.config import CurateConfig
 from pairmill.stages.curate.core import Curate, CuratePlan
 from pairmill.stages.curate.decide import REMOVED, TALLY, Decide, Decided
-from pairmill.stages.curate.exact import FindEqual, KeysRead, ReadKeys
+from pairmill.stages.curate.exact import CollectEqual, FindEqual, KeysRead, ReadKeys
 from pairmill.stages.curate.found import Split, SplitShard
 from pairmill.stages.curate.near.buckets import Buckets, Paired
 from pairmill.stages.curate.near.components import Grouped, Join
@@ -121,6 +121,7 @@ class Fakes:
             ReadKeys: self._keys,
             Score: lambda shard: (ScoredSlice(rows), {ATTRIBUTES: rows * 80, HISTOGRAMS: 9_000}),
             FindEqual: self._equal,
+            CollectEqual: self._equal,
             SplitShard: self._split,
             Sign: self._signed,
             Merge: lambda shard: (Merged(1 << 29), {MERGED: 1 << 29}),
@@ -165,7 +166,7 @@ class Fakes:
             kinds, self.rows * 32
         )
 
-    def _equal(self, shard: FindEqual) -> tuple[Any, dict[str, int]]:
+    def _equal(self, shard: FindEqual | CollectEqual) -> tuple[Any, dict[str, int]]:
         return {"bounds": [100 * at for at in range(len(shard.ranges))]}, {"found": 2_900 * len(shard.ranges)}
 
     def _split(self, shard: SplitShard) -> tuple[Split, dict[str, int]]:
