@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +13,12 @@ PERCENTILES: Final = (1, 5, 25, 50, 75, 95, 99, 100)
 CONTEXTS: Final = (2048, 4096, 8192, 16384, 32768)
 """Tokens of a row."""
 
-Counts = dict[int, int]
-"""A length, and how many there are of it."""
+Counts: TypeAlias = NDArray[np.int64]
+"""Lengths, ascending, and how many there are of each; [2, n]."""
+
+
+def _none() -> Counts:
+    return np.empty((2, 0), np.int64)
 
 
 @dataclass
@@ -28,50 +32,45 @@ class TokenLengths:
         response_tokens: tokens of responses by the tokens of both.
     """
 
-    prompt: Counts = field(default_factory=dict)
-    response: Counts = field(default_factory=dict)
-    total: Counts = field(default_factory=dict)
-    response_tokens: Counts = field(default_factory=dict)
+    prompt: Counts = field(default_factory=_none)
+    response: Counts = field(default_factory=_none)
+    total: Counts = field(default_factory=_none)
+    response_tokens: Counts = field(default_factory=_none)
 
     @classmethod
     def from_data(cls, data: Mapping[str, str]) -> Self:
         """Read what :meth:`to_data` wrote."""
-        return cls(**{name: dict(_pairs(text)) for name, text in data.items()})
+        numbers = {name: np.array(text.replace(":", " ").split(), np.int64) for name, text in data.items()}
+        return cls(**{name: some.reshape(-1, 2).T for name, some in numbers.items()})
 
     def to_data(self) -> dict[str, str]:
         """Return it as a record keeps it: a text for each, since there may be a record for each of 16,000 tasks."""
         return {
-            name: " ".join(f"{length}:{count}" for length, count in sorted(counts.items()))
+            name: " ".join(f"{length}:{count}" for length, count in counts.T.tolist())
             for name, counts in vars(self).items()
         }
 
     def add(self, prompt: NDArray[Any], response: NDArray[Any]) -> None:
         """Count rows of these lengths; integers [rows] both."""
         prompt, response = prompt.astype(np.int64), response.astype(np.int64)
-        _add(prompt, (self.prompt, None))
-        _add(response, (self.response, None))
-        _add(prompt + response, (self.total, None), (self.response_tokens, response))
+        total, once = prompt + response, np.ones(len(prompt), np.int64)
+        added = (prompt, once), (response, once), (total, once), (total, response)
+        self.join(TokenLengths(*map(np.stack, added)))
 
     def join(self, other: TokenLengths) -> None:
         """Add those of other rows."""
         for name, counts in vars(other).items():
-            mine: Counts = getattr(self, name)
-            for length, count in counts.items():
-                mine[length] = mine.get(length, 0) + count
-
-    @property
-    def rows(self) -> int:
-        """How many there are."""
-        return sum(self.total.values())
+            setattr(self, name, _summed([getattr(self, name), counts]))
 
     def describe(self) -> dict[str, Any]:
         """Return what a manifest says: rows, percentiles of each length, and the shares that fit into contexts."""
+        counts = vars(self)
         return {
-            "rows": self.rows,
-            "percentiles": {
-                name: percentiles(getattr(self, name), PERCENTILES) for name in ("prompt", "response", "total")
+            "rows": int(self.total[1].sum()),
+            "percentiles": {name: percentiles(counts[name], PERCENTILES) for name in ("prompt", "response", "total")},
+            "fits": {
+                str(size): [share(counts[name], size) for name in ("total", "response_tokens")] for size in CONTEXTS
             },
-            "fits": {str(size): [share(self.total, size), share(self.response_tokens, size)] for size in CONTEXTS},
         }
 
 
@@ -95,30 +94,23 @@ def percentiles(counts: Counts, wanted: Sequence[int]) -> list[int]:
 
     This is numpy's method ``inverted_cdf``; 100 is the longest. Without rows there are none.
     """
-    if not counts:
+    lengths, sums = counts[0], np.cumsum(counts[1])
+    if not len(lengths):
         return []
-    lengths = np.array(sorted(counts), np.int64)
-    sums = np.cumsum([counts[length] for length in lengths.tolist()])
-    places = [int(np.searchsorted(sums, -(-int(sums[-1]) * percent // 100))) for percent in wanted]
-    return [int(lengths[place]) for place in places]
+    return [int(lengths[np.searchsorted(sums, -(-int(sums[-1]) * percent // 100))]) for percent in wanted]
 
 
 def share(counts: Counts, size: int) -> float:
     """Return the share of what is counted that has at most this many tokens; 1 of nothing."""
-    everything = sum(counts.values())
-    return sum(count for length, count in counts.items() if length <= size) / everything if everything else 1.0
+    lengths, of_each = counts
+    everything = int(of_each.sum())
+    return int(of_each[lengths <= size].sum()) / everything if everything else 1.0
 
 
-def _pairs(text: str) -> Iterator[tuple[int, int]]:
-    for pair in text.split():
-        length, _, count = pair.partition(":")
-        yield int(length), int(count)
-
-
-def _add(lengths: NDArray[np.int64], *into: tuple[Counts, NDArray[np.int64] | None]) -> None:
-    """Add lengths to counts: each once, or as often as its weight says."""
-    values, places = np.unique(lengths, return_inverse=True)
-    for counts, weights in into:
-        sums = np.bincount(places.reshape(-1), weights, len(values)).astype(np.int64)
-        for length, count in zip(values.tolist(), sums.tolist(), strict=True):
-            counts[length] = counts.get(length, 0) + count
+def _summed(some: Sequence[Counts]) -> Counts:
+    """Return counts, whose lengths may repeat in any order, as one."""
+    lengths, counts = np.concatenate(some, axis=1)
+    order = np.argsort(lengths, kind="stable")
+    lengths, counts = lengths[order], counts[order]
+    starts = np.flatnonzero(np.diff(lengths, prepend=-1))
+    return np.stack([lengths[starts], np.add.reduceat(counts, starts)]) if len(starts) else _none()
