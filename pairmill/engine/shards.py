@@ -30,8 +30,8 @@ from pairmill.errors import InputError, InternalError, PairmillError, from_os_er
 
 Outcome: TypeAlias = tuple[Shard[X], ShardRecord | PairmillError]
 _ATTEMPT = re.compile(f"[0-9a-f]{{{ATTEMPT}}}")
-# Records looked for at once in an object store.
-_AT_ONCE = 32
+# Records looked for at once in an object store. A list of all that is there costs as much as a dozen.
+_AT_ONCE, _FEW = 32, 12
 _STARTS = "0123456789abcdef"
 """The folders of shards are listed by the first digit of their keys, all at once."""
 
@@ -78,6 +78,11 @@ class Todo:
         if blocks is not None and not verify:
             whole, there = _listed(blocks, planned, folder)
             alone = [shard for shard in planned if shard.name not in whole and shard.key in there][:most]
+        elif len(planned) > _FEW and storage.scheme(folder) != "file":
+            few = storage.store_for(folder).few_folders(folder)
+            if few is not None:
+                there = set(few)
+                alone = [shard for shard in planned if shard.key in there]
         loaded = _load_all(alone, folder, verify)
         done = whole | {item.record.name: item.record for item in loaded if item.record is not None}
         if blocks is not None and most is None:

@@ -135,6 +135,10 @@ class Store(ABC):
         """Return names of the folders directly below ``prefix``, sorted by code point. The objects in them are not
         listed."""
 
+    def few_folders(self, prefix: str) -> Sequence[str] | None:
+        """Return what :meth:`folders` does with one request; None where there are more than it lists."""
+        return self.folders(prefix)
+
     def list_with_links(self, prefix: str, *, follow: bool = False) -> tuple[Sequence[Entry], Sequence[str]]:
         """Return what ``list`` does, and the paths of the symbolic links that it leaves out, sorted.
 

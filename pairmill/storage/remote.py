@@ -226,14 +226,20 @@ class RemoteStore(Store):
                 return
 
     def folders(self, prefix: str) -> Sequence[str]:
-        place = Place.below(prefix)
-        result: set[str] = set()
-        token = ""
+        return sorted({name for page, _ in self._pages_of_folders(prefix) for name in page})
+
+    def few_folders(self, prefix: str) -> Sequence[str] | None:
+        page, more = next(self._pages_of_folders(prefix))
+        return None if more else page
+
+    def _pages_of_folders(self, prefix: str) -> Iterator[tuple[Sequence[str], str]]:
+        """Yield the names of each page, and what the next one is asked with; empty after the last."""
+        place, token = Place.below(prefix), ""
         while True:
             page, token = self._ask(place, functools.partial(self._folders, place, token))
-            result.update(start[len(place.key) : -1] for start in page)
+            yield sorted({start[len(place.key) : -1] for start in page} - {""}), token
             if not token:
-                return sorted(result - {""})
+                return
 
     def read(self, uri: str) -> bytes:
         begin = self.read_range(uri, 0, WHOLE)

@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 
-from pairmill.engine import blocks, runner
+from pairmill.engine import blocks, runner, shards
 from pairmill.engine.manifest import File, Ledger
 from pairmill.engine.options import WorkerSlice
 from pairmill.engine.processes import _Shared, _Unpickler
 from pairmill.engine.records import ShardRecord
 from pairmill.engine.runner import RECORD, Together
+from pairmill.engine.shards import Todo, run_shard
 from pairmill.storage import LocalStore
 from tests.support.helpers import contents
+from tests.support.objectstores.counted import counted
 from tests.support.stages.toy_stage import Toy
 from tests.support.tools import shard_files
 from tests.unit.engine.test_runner import Bench, upper
@@ -66,6 +68,25 @@ class Calls:
             return method(store, uri, *rest, **named)
 
         return call
+
+
+def test_a_round_of_more_than_a_dozen_shards_in_a_bucket_is_looked_up_by_one_list(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shards, "_FEW", 10)
+    planned, context = runner.first_round(Toy(), bench.config()), Toy().plan(bench.config()).context
+    (tmp_path / "store" / "bucket").mkdir(parents=True)
+    with counted(tmp_path / "store") as store:
+        for shard in planned[:2]:
+            run_shard("toy", shard, context, "s3://bucket/shards")()
+        assert not store.exists("s3://bucket/none")  # it asks once whether there is a bucket
+        # Of those that are there: the record, twice, and their files.
+        for wanted, looked_for in ((planned, 2), (planned[:10], 10)):
+            store.requests.clear()
+            todo = Todo.look_up(wanted, "s3://bucket/shards", verify=False)
+            assert sorted(todo.done) == FILES[:2]
+            assert len(todo.left) == len(wanted) - 2
+            assert store.requests == {"HEAD": looked_for, "GET": 2, "LIST": 2 + (len(wanted) > 10)}
 
 
 def test_a_round_of_many_shards_is_resumed_without_a_request_for_each_record(
