@@ -29,6 +29,8 @@ _AT_ONCE, _HELD = 16, 128 << 20
 # The C library keeps as much for each thread that has read.
 _PIECE, _FILLED = 4 << 20, 4 << 20
 _ENTRY = 8
+# Bytes of the table of a run that are read for one part, as they cost no more than few; of all tables that are kept.
+_TABLE, _TABLES = 64 << 10, 16 << 20
 OF_INPUTS: Final = "the digest of inputs names it"
 """Why ranges, and where slices begin, are not in the key of a shard that reads those of very many slices."""
 
@@ -186,11 +188,30 @@ class Runs:
         """Return what the bytes of the parts follow from, for a shard that has no other digest of them."""
         return [self.parts, self.first, [[run.key, run.start] for run in self.runs]]
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_kept"}
+
     def tables(self, first: int, stop: int) -> list[NDArray[np.int64]]:
         """Return of each run where the cells of some parts begin, by part and owner, and where the last one ends.
 
-        Bytes after the table, int64 [parts * owners + 1]; one request a run.
+        Bytes after the table, int64 [parts * owners + 1]; one request a run, which reads those of the parts nearby as
+        well. They are kept for the next part.
         """
+        owners = [len(run.owners) for run in self.runs] or [1]
+        nearby = max(1, min(_TABLE // (_ENTRY * max(owners)), _TABLES // (_ENTRY * sum(owners))))
+        start = first - (first - self.first) % nearby
+        if stop > start + nearby:
+            return self._read_tables(first, stop)
+        kept: dict[int, list[NDArray[np.int64]]] = vars(self).setdefault("_kept", {})
+        if start not in kept:
+            if sum(table.nbytes for tables in kept.values() for table in tables) >= _TABLES:
+                kept.clear()
+            kept[start] = self._read_tables(start, min(start + nearby, self.first + self.parts))
+        return [
+            table[n * (first - start) : n * (stop - start) + 1] for n, table in zip(owners, kept[start], strict=False)
+        ]
+
+    def _read_tables(self, first: int, stop: int) -> list[NDArray[np.int64]]:
         ranges = []
         for run in self.runs:
             width = _ENTRY * len(run.owners)

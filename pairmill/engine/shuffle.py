@@ -25,8 +25,8 @@ LEVELS: Final = 2
 MERGED: Final = "merged.bin"
 # Runs times parts that are read as they are, whatever that costs.
 _FEW = 1 << 13
-# Bytes that are merged in memory, and of the file that a shard writes.
-_BLOCK, _FILE = 128 << 20, 512 << 20
+# Bytes that are merged in memory, and of the file that a shard writes, about; how much more of a block is not a second.
+_BLOCK, _FILE, _MORE = 256 << 20, 768 << 20, 1 / 8
 # Bytes of a chunk above which nothing gets cheaper.
 _CHUNK = 4 << 20
 # Bytes that are read, merged and written for the price of a request, which is that of 25 ms of a core.
@@ -49,7 +49,7 @@ def fans(runs: int, parts: int, size: int, levels: int = LEVELS) -> list[int]:
     most = min(max(cell, _CHUNK), cell * runs)
     # The more levels, the larger the chunks for which a block has room.
     chunks = [min(most, (cell * _BLOCK**level) ** (1 / (level + 1))) for level in range(levels + 1)]
-    costs = [2 * (level + 1) * size / chunk + level * size / _PER_REQUEST for level, chunk in enumerate(chunks)]
+    costs = [(level + 1) * size / chunk + level * size / _PER_REQUEST for level, chunk in enumerate(chunks)]
     best = costs.index(min(costs))
     return [math.ceil((chunks[best] / cell) ** (1 / best))] * best if best else []
 
@@ -87,9 +87,13 @@ class Merge(Shard[object], reads=()):
     def _blocks(self, tables: Sequence[NDArray[np.int64]], sizes: NDArray[np.int64]) -> Iterator[NDArray[np.uint8]]:
         """Yield the bytes of all parts; ``sizes`` are those of cells, int64 [parts, owners]."""
         runs, parts = self.runs.runs, sizes.sum(axis=1)
+        total = int(parts.sum())
+        # Equal ones: a small one at the end would take as many requests.
+        equal = total // max(1, math.ceil(total / _BLOCK - _MORE)) + int(parts.max())
+        most = min(equal, int(_BLOCK * (1 + _MORE)))
         # One array for all blocks: memory that is new costs a fault a page.
-        held = np.empty(min(int(parts.sum()), _BLOCK), np.uint8)
-        for start, stop in cuts(parts, _BLOCK):
+        held = np.empty(min(total, most), np.uint8)
+        for start, stop in cuts(parts, most):
             places = [
                 table[len(run.owners) * start : len(run.owners) * stop + 1]
                 for run, table in zip(runs, tables, strict=True)
@@ -188,7 +192,9 @@ def rounds(
 def _pieces(runs: Runs, fan: int, cell: float) -> Iterator[tuple[int, int]]:
     """Yield the parts [start, stop) of each file that is made; ``cell`` is the bytes that one has for a part."""
     owners = fan * max((len(run.owners) for run in runs.runs), default=1)
-    width = max(1, min(int(_FILE / cell), _CELLS // owners))
+    # Equal ones, since each reads as many tables.
+    files = max(1, round(runs.parts * cell / _FILE))
+    width = max(1, min(math.ceil(runs.parts / files), _CELLS // owners))
     last = runs.first + runs.parts
     for start in range(runs.first, last, width):
         yield start, min(start + width, last)

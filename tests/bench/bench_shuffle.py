@@ -46,7 +46,7 @@ ROWS_OF_SLICE, ROWS_OF_BLOCK = 62_500, 8_192
 SIZES = (
     *((core, name) for name in ("_KEYS", "_MOST_KEYS", "_GROUP", "_MOST_GROUP")),
     *((shuffle, name) for name in ("_BLOCK", "_FILE", "_CHUNK", "_PER_REQUEST", "_COPIED")),
-    *((exact_files, name) for name in ("_PARTITION_BYTES", "_LEAST_FILE")),
+    *((exact_files, name) for name in ("_PARTITION_BYTES", "_DEALT_BYTES", "_LEAST_FILE")),
 )
 HELD = (
     *((components, name) for name in ("_FEW_ROWS", "_FEW_ENDS", "_FEW_PAIRS", "_HELD")),
@@ -101,23 +101,18 @@ def peak() -> int:
     return int(re.search(r"VmHWM:\s*(\d+)", status)[1]) << 10  # type: ignore[index]
 
 
-def cpu() -> float:
-    """Seconds of this process."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
-
-
 class Job:
     """What the processes of a round were forked with."""
 
     store: CountedStore
     cache: str
     context: Any
+    shards: Sequence[Shard[Any]]  # not sent one by one: those of a process share what they share
 
 
-def work(shard: Shard[Any]) -> tuple[ShardRecord, dict[str, float]]:
+def work(place: int) -> tuple[ShardRecord, dict[str, float]]:
     """Run a shard in a process of the pool; return what it took."""
-    store = Job.store
+    store, shard = Job.store, Job.shards[place]
     peak()
     before, start = cost(store), time.monotonic()
     record = run_shard("curate", shard, Job.context, Job.cache)()
@@ -127,7 +122,9 @@ def work(shard: Shard[Any]) -> tuple[ShardRecord, dict[str, float]]:
 
 def cost(store: CountedStore) -> dict[str, float]:
     """What this process has taken so far."""
-    return {"requests": store.requests.total(), "read": store.received, "written": store.sent, "cpu": cpu()}
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    seconds = {"cpu": used.ru_utime + used.ru_stime, "system": used.ru_stime}
+    return {"requests": store.requests.total(), "read": store.received, "written": store.sent, **seconds}
 
 
 class Rounds:
@@ -143,9 +140,11 @@ class Rounds:
 
     def run(self, job: Any, pool: object, todo: Any, see: Callable[[ShardRecord], None]) -> list[ShardRecord]:
         """Run what is left of a round: in place of ``runner._run_round``."""
-        Job.cache, Job.context = job.cache, job.plan.context
+        Job.cache, Job.context, Job.shards = job.cache, job.plan.context, todo.left
         with ProcessPoolExecutor(self._processes, multiprocessing.get_context("fork")) as executor:
-            for shard, (record, took) in zip(todo.left, executor.map(work, todo.left, chunksize=4), strict=True):
+            for shard, (record, took) in zip(
+                todo.left, executor.map(work, range(len(todo.left)), chunksize=4), strict=True
+            ):
                 todo.done[shard.name] = record
                 see(record)
                 kind = type(shard).__name__

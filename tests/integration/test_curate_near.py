@@ -140,6 +140,8 @@ class Limits:
         monkeypatch.setattr(resolve, "_BLOCK", self.block)
         monkeypatch.setattr("pairmill.engine.runs._PIECE", self.block)
         monkeypatch.setattr("pairmill.engine.runs._FILLED", 1_000)
+        monkeypatch.setattr("pairmill.engine.runs._TABLE", 100)
+        monkeypatch.setattr("pairmill.engine.runs._TABLES", 1_000)
         monkeypatch.setattr(resolve, "_CODES", 7)
         monkeypatch.setattr("pairmill.stages.curate.near.resolve.Resolve.held", self.in_memory)
         monkeypatch.setattr("pairmill.stages.curate.near.components._EDGES", 97)

@@ -22,8 +22,8 @@ rank alone decides)."""
 INDEXED: Final = np.dtype([*ENTRY.descr, ("task", "<u4")])
 """The same in an index: the number is the ordinal in the task."""
 KEYS: Final = "keys.bin"
-# Bytes of entries that one shard sorts; sorting takes four times as much.
-_PARTITION_BYTES = 128 << 20
+# Bytes of entries that one shard sorts; sorting takes four times as much. Of those that one deals into parts.
+_PARTITION_BYTES, _DEALT_BYTES = 128 << 20, 256 << 20
 # Bytes that a file of fewer counts as, where several are dealt together: each takes a request.
 _LEAST_FILE = 32 << 10
 
@@ -134,7 +134,7 @@ class KeyedFiles(NamedTuple):
             yield []
             yield []
             return None
-        groups = [slices[start:stop] for start, stop in shuffle.cuts(sizes + _LEAST_FILE, _PARTITION_BYTES)]
+        groups = [slices[start:stop] for start, stop in shuffle.cuts(sizes + _LEAST_FILE, _DEALT_BYTES)]
         records = yield [
             DealKeys(
                 kind=self.kind,

@@ -129,10 +129,10 @@ class Fakes:
             Join: self._joined,
             Scatter: lambda shard: (Starts([0]), {"pairs.bin": shard.size}),
             Unite: self._united,
-            Agree: lambda shard: (Starts([0]), {"answers.bin": 8}),
+            Agree: lambda shard: (Starts([0], names=(shard.stop - shard.first) * 45 // 100), {"answers.bin": 8}),
             # One of two names is ready or another's on the next level.
             Contract: lambda shard: (United(shard.asks.size // 32), {"asks.bin": shard.asks.size // 2}),
-            Finish: lambda shard: ({}, {"labels.bin": shard.size // 2}),
+            Finish: lambda shard: (United(shard.size // 32), {"labels.bin": shard.size // 2}),
             Allot: lambda shard: (
                 Starts([0], [0]),
                 {"edges.bin": 8, "families.bin": 8, "members.bin": shard.size // 2},

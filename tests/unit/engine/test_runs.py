@@ -1,5 +1,6 @@
 """Arrays in scratch files: runs of parts, ranges, segments."""
 
+import pickle
 from io import BytesIO
 from pathlib import Path
 
@@ -98,6 +99,39 @@ def test_parts_that_are_read_together_take_the_requests_of_a_part(tmp_path: Path
         assert store.requests == {"GET": 4}
     expected = [runs.rows(part, ROW) for part in (1, 2, 3)]
     assert parts == [(rows.tolist(), owners.tolist()) for rows, owners in expected]
+
+
+@pytest.mark.parametrize("kept", [16 << 20, 0])
+@pytest.mark.parametrize("nearby", [64 << 10, 48, 1])
+def test_tables_of_parts_nearby_are_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nearby: int, kept: int
+) -> None:
+    # Six owners in two runs: 48 bytes are the ends of two parts of the larger one.
+    monkeypatch.setattr("pairmill.engine.runs._TABLE", nearby)
+    monkeypatch.setattr("pairmill.engine.runs._TABLES", kept)
+    (tmp_path / "bucket").mkdir()
+    path, parts, random = tmp_path / "bucket" / "file", 7, np.random.default_rng(1)
+    runs, expected = [], [list[int]() for _ in range(parts)]
+    with path.open("wb") as file:
+        at = 0
+        for owners in ((0, 1, 2), (3,)):
+            sizes = random.integers(1, 4, (parts, len(owners)))
+            rows = rows_of(list(range(sizes.sum())), at)[1]
+            writer = RunWriter(file, sizes.size, at)
+            writer.write_bytes(ROW.itemsize * sizes.ravel(), [rows])
+            for part, some in zip(expected, np.split(rows["key"], np.cumsum(sizes.sum(axis=1))[:-1]), strict=True):
+                part += some.tolist()
+            runs.append(Run("s3://bucket/file", at, owners))
+            at = file.tell()
+    with counted(tmp_path) as store:
+        there = Runs(parts, tuple(runs), first=10)
+        for part in (*range(10, 17), 12, 10):
+            assert there.rows(part, ROW)[0]["key"].tolist() == expected[part - 10]
+        windows = {64 << 10: 1, 48: 4, 1: 7}[nearby] if kept else 9
+        assert store.requests == {"GET": 2 * (9 + windows)}
+        sent = pickle.loads(pickle.dumps(there))
+        assert sent == there
+        assert sent.rows(16, ROW)[0]["key"].tolist() == expected[6]
 
 
 def test_blocks_of_a_range_make_the_range(tmp_path: Path) -> None:

@@ -132,13 +132,13 @@ def test_one_changed_slice_merges_its_neighbours_again_and_no_others(
 
 
 def requests(slices: int, parts: int, size: int) -> float:
-    """How many a shuffle makes, on paper."""
+    """How many a shuffle makes, on paper, without those of tables."""
     chosen = fans(slices, parts, size)
     cell, total = size / slices / parts, 0.0
     for fan in chosen:
-        total += 2 * size / min(size / slices, shuffle._BLOCK / fan)
+        total += size / min(size / slices, shuffle._BLOCK / fan)
         cell *= fan
-    return total + 2 * size / cell
+    return total + size / cell
 
 
 @pytest.mark.parametrize(("terabytes", "levels"), [(0.001, 0), (0.01, 1), (0.1, 1), (1, 2), (10, 2), (100, 2)])
@@ -147,12 +147,12 @@ def test_requests_grow_with_the_data_alone(terabytes: float, levels: int) -> Non
     size = slices * SLICE * KEYS
     parts = 1 << (size // 12 // (1 << 23)).bit_length()
     assert len(fans(slices, parts, size)) == levels
-    assert requests(slices, parts, size) / slices < 200
+    assert requests(slices, parts, size) / slices < 100
     assert max(fans(slices, parts, size), default=0) < 512
 
 
 def test_a_level_more_is_taken_where_it_costs_less() -> None:
-    assert fans(16_000, 8_192, 16_000 * SLICE * KEYS) == [36, 36]
+    assert fans(16_000, 8_192, 16_000 * SLICE * KEYS) == [38, 38]
     assert fans(160, 128, 160 * SLICE * KEYS) == [22]
     assert fans(0, 5, 0) == []
 
@@ -249,5 +249,5 @@ def test_requests_are_counted_to_grow_with_the_data_alone(tmp_path: Path, monkey
     few, many = requested(tmp_path / "few", 96), requested(tmp_path / "many", 288)
     monkeypatch.setattr(shuffle, "_FEW", 1 << 40)
     straight = requested(tmp_path / "straight", 96)
-    assert straight == pytest.approx(2 * 48, rel=0.1)
-    assert many < 1.25 * few < straight / 4  # a level more is what it may take
+    assert straight == 48 + 1
+    assert many < 1.25 * few < straight / 2  # a level more is what it may take

@@ -255,6 +255,19 @@ class _Blocks:
     pairs: tuple[Range, ...]
 
     def __iter__(self) -> Iterator[NDArray[Any]]:
-        for item in self.pairs:
-            for data in item.blocks(_EDGES * EDGE.itemsize):
-                yield np.frombuffer(data, EDGE)
+        return entries(self.pairs, EDGE, _EDGES)
+
+
+def entries(ranges: Iterable[Range], kind: np.dtype[Any], some: int) -> Iterator[NDArray[Any]]:
+    """Yield the entries of all ranges, in order, about ``some`` at a time."""
+    held: list[NDArray[Any]] = []
+    size = 0
+    for item in ranges:
+        for data in item.blocks(some * kind.itemsize):
+            held.append(np.frombuffer(data, kind))
+            size += len(held[-1])
+            if size >= some:
+                yield np.concatenate(held)
+                held, size = [], 0
+    if held:
+        yield np.concatenate(held)

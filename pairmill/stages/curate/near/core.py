@@ -59,7 +59,7 @@ _UNUSED = NearSettings()
 _KEYS, _MOST_KEYS = 1 << 22, 1 << 23
 _MANY = 256
 # Partitions that a shard reads with the requests of one, and their bytes, at most; shards there are then at least.
-_TOGETHER, _READ, _PARALLEL = 4, 256 << 20, 16
+_TOGETHER, _READ, _PARALLEL = 4, 256 << 20, 8
 # Bytes of text for which a document has one more key: that of a sampled gram.
 _BYTES_OF_KEY = 64
 # Bytes of the sketches and edges of a group; with few groups each is smaller.

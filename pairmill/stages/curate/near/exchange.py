@@ -68,9 +68,11 @@ class _Exchange:
         self._parts = math.ceil(given.size / EDGE.itemsize / _PAIRS)
         self._slices = list(shuffle.cuts(np.diff(given.bases), _ROWS))
         self._firsts = tuple(given.bases[start] for start, _ in self._slices)
-        # How pairs and rows are cut follows from the pairs, and from these.
-        self._inputs = f"{given.inputs} {_PAIRS} {_ROWS} {_FEW}"
+        # How pairs and rows are cut follows from the pairs, and from these. Records that count no names are older.
+        self._inputs = f"{given.inputs} {_PAIRS} {_ROWS} {_FEW} names"
         self._records: list[ShardRecord] = []
+        # Rows that have a pair, if ranges were asked for them.
+        self._names = 0
 
     def rounds(self) -> Generator[list[Shard[Any]], list[ShardRecord], tuple[list[ShardRecord], Groups]]:
         united = yield from self._united()
@@ -168,6 +170,8 @@ class _Exchange:
             )
             for number, (first, stop) in enumerate(zip(self._firsts, stops, strict=True))
         )
+        if not level:
+            self._names = sum(record.read(Starts).names for record in answered)
         runs = _runs(answered, ANSWERS)
         return (yield from self._shuffled(f"answers {level}", Runs(self._parts, runs, size=size // 2)))
 
@@ -181,8 +185,7 @@ class _Exchange:
         given = self._given
         rows = sum(item.size for item in asks[0]) // ASK.itemsize
         pairs = [record.read(United) for record in united]
-        # No row is counted twice here, unless most are.
-        weight = given.sketches * min(1.0, rows / given.bases[-1])
+        weight = given.sketches * (self._names or last.read(United).names) / given.bases[-1]
         weight += sum(item.edges + item.families for item in pairs) * EDGE.itemsize
         groups = math.ceil(weight / given.group_size)
         ends = list(accumulate((item.size // ASK.itemsize * NAME.itemsize for item in asks[-1]), initial=0))

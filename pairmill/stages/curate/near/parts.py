@@ -16,7 +16,7 @@ from pairmill.engine.runs import OF_INPUTS, Range, Runs, RunWriter
 from pairmill.engine.stage import Shard, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.stages.curate.near import ranks
-from pairmill.stages.curate.near.components import EDGES, FAMILIES, MEMBERS
+from pairmill.stages.curate.near.components import EDGES, FAMILIES, MEMBERS, entries
 from pairmill.stages.curate.near.records import EDGE, MEMBER
 from pairmill.stages.curate.near.stored import distinct
 from pairmill.stages.curate.near.union import Components
@@ -67,10 +67,11 @@ def _below(hashes: NDArray[np.uint64], count: int) -> NDArray[np.uint32]:
 
 @dataclass
 class Starts:
-    """The data of some records: where each run of the files begins."""
+    """The data of some records: where each run of the files begins, and the distinct names that were asked for."""
 
     runs: list[int]
     families: list[int] = field(default_factory=list)
+    names: int = 0
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class Scatter(Shard[object], reads=()):
         with out.create(PAIRS, scratch=True) as local, local.open("wb") as file:
             runs = RunWriter(file, 2 * self.parts)
             for first, ranges in ((0, self.edges), (self.parts, self.families)):
-                for pairs in _blocks(ranges, EDGE):
+                for pairs in entries(ranges, EDGE, _BLOCK):
                     mixed = (pairs["low"] * np.uint64(_STEP) + pairs["high"]) * np.uint64(_FACTORS[0])
                     part = _below(mixed, self.parts)
                     runs.write(part + np.uint32(first), pairs)
@@ -219,15 +220,18 @@ class Agree(Shard[object], reads=()):
     def run(self, context: object, out: Writer) -> ShardResult:
         ranges, sizes, owners = self.asks.cells(self.number)
         first = np.full(self.stop - self.first, _NONE)
-        for asks in _blocks(ranges, ASK):
-            np.minimum.at(first, self._places(asks), asks["first"])
+        asked = np.zeros(len(first), np.bool_)
+        for asks in entries(ranges, ASK, _BLOCK):
+            places = self._places(asks)
+            asked[places] = True
+            np.minimum.at(first, places, asks["first"])
         counts = np.zeros(self.parts, np.int64)
         counts[owners] = sizes // ASK.itemsize * NAME.itemsize
         with out.create(ANSWERS, scratch=True) as local, local.open("wb") as file:
-            answers = (self._names(first[self._places(asks)]) for asks in _blocks(ranges, ASK))
+            answers = (self._names(first[self._places(asks)]) for asks in entries(ranges, ASK, _BLOCK))
             runs = RunWriter(file, self.parts)
             runs.write_bytes(counts, answers)
-        return ShardResult(Ledger(), asdict(Starts(runs.starts)))
+        return ShardResult(Ledger(), asdict(Starts(runs.starts, names=int(asked.sum()))))
 
     def _places(self, asks: NDArray[Any]) -> NDArray[np.int64]:
         return ranks.numbers(asks["rank"]) - self.first
@@ -299,10 +303,10 @@ class Finish(Shard[object], reads=()):
             joined.join(*ends)
         labels = undrawn(names[joined.labels()], self.level)
         _write(out, LABELS, (labels[_native.curate_near_find(names, self._numbers(asks))] for asks in self._asks()))
-        return ShardResult(Ledger())
+        return ShardResult(Ledger(), asdict(United(len(names))))
 
     def _asks(self) -> Iterator[NDArray[Any]]:
-        return _blocks(self.asks, ASK)
+        return entries(self.asks, ASK, _BLOCK)
 
     def _numbers(self, asks: NDArray[Any]) -> NDArray[np.uint64]:
         return drawn(asks["rank"], self.level)
@@ -343,7 +347,7 @@ class Allot(Shard[object], reads=()):
         for path, pairs in zip((EDGES, FAMILIES), self.pairs, strict=True):
             with out.create(path, scratch=True) as local, local.open("wb") as file:
                 runs = RunWriter(file, self.groups)
-                for places in _blocks([pairs], _PLACES):
+                for places in entries([pairs], _PLACES, _BLOCK):
                     ends = np.empty(len(places), EDGE)
                     ends["low"], ends["high"] = names[places["low"]], names[places["high"]]
                     runs.write(group[places["low"]], ends)
@@ -354,7 +358,8 @@ class Allot(Shard[object], reads=()):
         members["group"] = group
         with out.create(MEMBERS, scratch=True) as local, local.open("wb") as file:
             RunWriter(file, len(self.firsts)).write(owner, members)
-        return ShardResult(Ledger(), asdict(Starts(*starts)))
+        edges, families = starts
+        return ShardResult(Ledger(), asdict(Starts(edges, families)))
 
     def _labels(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
         """Return the rows of the part and the name of the component of each, uint64 [n]."""
@@ -405,7 +410,7 @@ class Enrol(Shard[object], reads=()):
     def run(self, context: object, out: Writer) -> ShardResult:
         group = np.full(self.bases[-1] - self.bases[0], _NO_GROUP)
         ranges, *_ = self.members.cells(self.number)
-        for members in _blocks(ranges, MEMBER):
+        for members in entries(ranges, MEMBER, _BLOCK):
             group[members["at"]] = members["group"]
         slices, before = [], 0
         with out.create(MEMBERS, scratch=True) as local, local.open("wb") as file:
@@ -426,18 +431,3 @@ def _write(out: Writer, path: str, blocks: Iterable[NDArray[Any]]) -> None:
     with out.create(path, scratch=True) as local, local.open("wb") as file:
         for block in blocks:
             file.write(np.ascontiguousarray(block).view(np.uint8).data)
-
-
-def _blocks(ranges: Iterable[Range], kind: np.dtype[Any]) -> Iterator[NDArray[Any]]:
-    """Yield the entries of all ranges, in order, about _BLOCK at a time."""
-    held: list[NDArray[Any]] = []
-    size = 0
-    for item in ranges:
-        for data in item.blocks(_BLOCK * kind.itemsize):
-            held.append(np.frombuffer(data, kind))
-            size += len(held[-1])
-            if size >= _BLOCK:
-                yield np.concatenate(held)
-                held, size = [], 0
-    if held:
-        yield np.concatenate(held)
