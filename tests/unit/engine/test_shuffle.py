@@ -6,6 +6,7 @@ import errno
 import functools
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -219,6 +220,38 @@ def test_a_kill_at_every_call_of_the_store_leaves_what_the_next_run_goes_on_with
         shutil.rmtree(cache)
         killed += 1
     assert killed > 10
+
+
+@pytest.mark.parametrize(
+    ("block", "file", "stripes", "reads"),
+    [
+        (4_000, 7_000, [(0, 20)], 4 + 2 * 4),  # two blocks and a tenth are two
+        (3_500, 7_000, [(0, 20)], 4 + 3 * 4),
+        (1 << 20, 3_000, [(0, 7), (7, 14), (14, 20)], 3 * (4 + 4)),
+    ],
+)
+def test_a_small_rest_makes_no_block_and_no_stripe_of_its_own(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    block: int,
+    file: int,
+    stripes: list[tuple[int, int]],
+    reads: int,
+) -> None:
+    for name, value in {"_BLOCK": block, "_FILE": file, "fans": lambda *_: [4]}.items():
+        monkeypatch.setattr(shuffle, name, value)
+    (tmp_path / "bucket").mkdir()
+    runs = written(tmp_path / "bucket", [[part for part in range(20) for _ in range(9)]] * 4, 20)
+    # Each slice has its first five rows in another run.
+    there = [replace(run, uri=f"s3://bucket/{Path(run.uri).name}") for run in runs.runs[1::2]]
+    runs = replace(runs, runs=tuple(there), size=4 * (20 * 9 - 5) * ROW.itemsize)
+    with counted(tmp_path) as store:
+        shards = next(shuffle.rounds("keys", runs, levels=1))
+        assert [(shard.first, shard.stop) for shard in shards] == stripes
+        store.requests.clear()
+        for shard in shards:
+            run_shard("toy", replace(shard, key=f"{shard.first:064}"), None, "s3://bucket/cache")()
+        assert store.requests["GET"] == reads
 
 
 def requested(folder: Path, slices: int) -> float:
