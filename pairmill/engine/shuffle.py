@@ -27,6 +27,8 @@ MERGED: Final = "merged.bin"
 _FEW = 1 << 13
 # Bytes that are merged in memory, and of the file that a shard writes, about; how much more of a block is not a second.
 _BLOCK, _FILE, _MORE = 256 << 20, 768 << 20, 1 / 8
+# Bytes of files that become one: what brings them together holds them three times.
+_GATHERED = 128 << 20
 # Bytes of a chunk above which nothing gets cheaper.
 _CHUNK = 4 << 20
 # Bytes that are read, merged and written for the price of a request, which is that of 25 ms of a core.
@@ -129,7 +131,7 @@ def cuts(sizes: NDArray[np.int64], most: int) -> Iterator[tuple[int, int]]:
 def gathered(sizes: NDArray[np.int64], parts: int) -> list[tuple[int, int]]:
     """Return the bounds [start, stop) of neighbouring files, of these bytes, that become one; none if few requests read
     each part of all of them."""
-    return list(cuts(sizes, _BLOCK)) if fans(len(sizes), parts, int(sizes.sum())) else []
+    return list(cuts(sizes, _GATHERED)) if fans(len(sizes), parts, int(sizes.sum())) else []
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ from tests.support.objectstores.counted import CountedStore, counted
 ROWS_OF_SLICE, ROWS_OF_BLOCK = 62_500, 8_192
 SIZES = (
     *((core, name) for name in ("_KEYS", "_MOST_KEYS", "_GROUP", "_MOST_GROUP")),
-    *((shuffle, name) for name in ("_BLOCK", "_FILE", "_CHUNK", "_PER_REQUEST", "_COPIED")),
+    *((shuffle, name) for name in ("_BLOCK", "_FILE", "_GATHERED", "_CHUNK", "_PER_REQUEST", "_COPIED")),
     *((exact_files, name) for name in ("_PARTITION_BYTES", "_DEALT_BYTES", "_LEAST_FILE")),
 )
 HELD = (

@@ -273,7 +273,7 @@ def lines_of_product() -> list[str]:
 
 
 MEASURES: Mapping[str, tuple[Measure, int, int | None]] = {
-    "lines of product": (lines_of_product, 136_182, 78_000),
+    "lines of product": (lines_of_product, 136_184, 78_000),
     "circles of files": (circles_of_files, 0, 0),
     "files in circles": (files_in_circles, 0, 0),
     "stages importing stages": (stages_importing_stages, 0, 0),
