@@ -202,6 +202,23 @@ def test_rounds_grow_with_the_logarithm_of_the_rows(
     assert levels[1] <= math.log(30_000, 4 / 3) / 2
 
 
+@pytest.mark.parametrize(("few", "levels"), [(1 << 20, False), (30, True)])
+def test_groups_are_as_many_as_their_rows_need_however_many_parts_have_a_row(
+    few: int, levels: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs = stars(np.random.default_rng(4), 120)
+    pairs = np.unique(np.sort(pairs[pairs[:, 0] != pairs[:, 1]], axis=1), axis=0)
+    rows = len(np.unique(pairs))
+    # The centre of a star is in most parts; half of all rows have no pair.
+    given = candidates(tmp_path / "in", [120, 120], np.array_split(pairs, 3), [pairs[:0]] * 3, 2_000)
+    given = given._replace(sketches=240 * 1_000)
+    small(monkeypatch, pairs=10, rows=70, few=few)
+    ran: list[list[str]] = []
+    _, groups = run_rounds(exchange.joined(given), str(tmp_path / "cache"), ran)
+    assert any(name.startswith("near range") for names in ran for name in names) == levels
+    assert groups.count == math.ceil((rows * 1_000 + len(pairs) * EDGE.itemsize) / 2_000)
+
+
 def test_names_are_drawn_without_loss() -> None:
     names = np.array([0, 1, 2, (1 << 64) - 1, 1 << 40, 77 << 40 | 5], np.uint64)
     orders = set()
