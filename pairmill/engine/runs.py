@@ -29,7 +29,7 @@ _AT_ONCE, _HELD = 16, 128 << 20
 # The C library keeps as much for each thread that has read.
 _PIECE, _FILLED = 4 << 20, 4 << 20
 _ENTRY = 8
-# Bytes of the table of a run that are read for one part, as they cost no more than few; of all tables that are kept.
+# Bytes of a run's table that are read with one request, which costs as much for a few; of all tables that are kept.
 _TABLE, _TABLES = 64 << 10, 16 << 20
 OF_INPUTS: Final = "the digest of inputs names it"
 """Why ranges, and where slices begin, are not in the key of a shard that reads those of very many slices."""
@@ -194,10 +194,11 @@ class Runs:
     def tables(self, first: int, stop: int) -> list[NDArray[np.int64]]:
         """Return of each run where the cells of some parts begin, by part and owner, and where the last one ends.
 
-        Bytes after the table, int64 [parts * owners + 1]; one request a run, which reads those of the parts nearby as
-        well. They are kept for the next part.
+        Bytes after the table, int64 [parts * owners + 1]; one request a run for neighbouring parts, which are kept.
         """
-        owners = [len(run.owners) for run in self.runs] or [1]
+        if not self.runs:
+            return []
+        owners = [len(run.owners) for run in self.runs]
         nearby = max(1, min(_TABLE // (_ENTRY * max(owners)), _TABLES // (_ENTRY * sum(owners))))
         start = first - (first - self.first) % nearby
         if stop > start + nearby:
@@ -207,9 +208,8 @@ class Runs:
             if sum(table.nbytes for tables in kept.values() for table in tables) >= _TABLES:
                 kept.clear()
             kept[start] = self._read_tables(start, min(start + nearby, self.first + self.parts))
-        return [
-            table[n * (first - start) : n * (stop - start) + 1] for n, table in zip(owners, kept[start], strict=False)
-        ]
+        places = [(n * (first - start), n * (stop - start) + 1) for n in owners]
+        return [table[begin:end] for table, (begin, end) in zip(kept[start], places, strict=True)]
 
     def _read_tables(self, first: int, stop: int) -> list[NDArray[np.int64]]:
         ranges = []

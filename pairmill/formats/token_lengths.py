@@ -60,7 +60,7 @@ class TokenLengths:
     def join(self, other: TokenLengths) -> None:
         """Add those of other rows."""
         for name, counts in vars(other).items():
-            setattr(self, name, _summed([getattr(self, name), counts]))
+            setattr(self, name, _summed(getattr(self, name), counts))
 
     def describe(self) -> dict[str, Any]:
         """Return what a manifest says: rows, percentiles of each length, and the shares that fit into contexts."""
@@ -107,7 +107,7 @@ def share(counts: Counts, size: int) -> float:
     return int(of_each[lengths <= size].sum()) / everything if everything else 1.0
 
 
-def _summed(some: Sequence[Counts]) -> Counts:
+def _summed(*some: Counts) -> Counts:
     """Return counts, whose lengths may repeat in any order, as one."""
     lengths, counts = np.concatenate(some, axis=1)
     order = np.argsort(lengths, kind="stable")

@@ -142,9 +142,8 @@ class Rounds:
         """Run what is left of a round: in place of ``runner._run_round``."""
         Job.cache, Job.context, Job.shards = job.cache, job.plan.context, todo.left
         with ProcessPoolExecutor(self._processes, multiprocessing.get_context("fork")) as executor:
-            for shard, (record, took) in zip(
-                todo.left, executor.map(work, range(len(todo.left)), chunksize=4), strict=True
-            ):
+            results = executor.map(work, range(len(todo.left)), chunksize=4)
+            for shard, (record, took) in zip(todo.left, results, strict=True):
                 todo.done[shard.name] = record
                 see(record)
                 kind = type(shard).__name__
